@@ -1,0 +1,35 @@
+# Everything a newcomer runs. A fresh machine needs Python 3.11 or later and make.
+PYTHON ?= python3
+BIN := .venv/bin
+SPEC ?= study/specs/digits.yaml
+STORAGE ?= studies
+
+.PHONY: study test lint clean
+
+study: .venv/installed  ## train the digits study, draw its front, register its knee and verify it
+	$(BIN)/calstudy run $(SPEC) --storage $(STORAGE)
+	$(BIN)/calstudy pareto $(SPEC) --storage $(STORAGE) --figure $(STORAGE)/digits/figures/front.png
+	$(BIN)/calstudy export $(SPEC) --storage $(STORAGE) --pick knee --name digits --alias champion
+	$(BIN)/calstudy verify models:/digits@champion --storage $(STORAGE)
+
+test: .venv/installed-for-tests lint  ## what CI runs
+	$(BIN)/python -m pytest
+
+lint: .venv/installed-for-tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/installed: pyproject.toml .venv/bin/python
+	$(BIN)/pip install --quiet --editable .
+	touch $@
+
+.venv/installed-for-tests: pyproject.toml .venv/bin/python
+	$(BIN)/pip install --quiet --editable ".[test]"
+	touch $@ .venv/installed
+
+clean:  ## remove the environment and its caches; studies stay
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache

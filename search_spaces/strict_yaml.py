@@ -1,0 +1,131 @@
+"""YAML as a person means it: the core schema of YAML 1.2, and no key twice.
+
+YAML 1.1 reads `1e-3` as text, `010` as eight and `no` as false; a key written twice silently loses the first.
+"""
+
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+# Aliases can expand without end; a file written by hand stays far below.
+MOST_VALUES = 100_000
+LARGEST_INTEGER = 2**63
+
+_TAG = "tag:yaml.org,2002:"
+_CORE_SCHEMA = {
+    "null": (r"~|null|Null|NULL|", [*"~nN", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+    "int": (r"[-+]?[0-9]+", [*"-+0123456789"]),
+    "float": (
+        r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        [*"-+.0123456789"],
+    ),
+    "merge": (r"<<", ["<"]),
+}
+
+
+class YamlError(ValueError):
+    """A file that cannot be read: `path` is the dotted key, where one is known."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(path, problem)
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.problem}" if self.path else self.problem
+
+
+class _Loader(yaml.SafeLoader):
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        number = int(self.construct_scalar(node))
+        if abs(number) >= LARGEST_INTEGER:
+            raise ValueError("a whole number of more than 63 bits")
+        return number
+
+
+class _Dumper(yaml.SafeDumper):
+    pass
+
+
+for _class in (_Loader, _Dumper):
+    _class.yaml_implicit_resolvers = {}
+    for _kind, (_pattern, _first) in _CORE_SCHEMA.items():
+        _class.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(f"^(?:{_pattern})$"), _first)
+_Loader.add_constructor(f"{_TAG}int", _Loader.construct_yaml_int)
+
+
+def read(path: Path) -> Any:
+    """The plain values in a file. Raises YamlError where it is not there, not text or not YAML."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise YamlError("", f"no file at {path}.") from None
+    except IsADirectoryError:
+        raise YamlError("", f"{path} is a folder; name the file in it.") from None
+    except UnicodeDecodeError:
+        raise YamlError("", "is not text in UTF-8.") from None
+    except OSError as error:
+        raise YamlError("", f"cannot be read: {error.strerror}.") from None
+    return parse(text)
+
+
+def parse(text: str) -> Any:
+    """The plain values in a text; None where it is empty. Raises YamlError with the line, or with the key."""
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _check_keys(node)
+        return loader.construct_document(node)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise YamlError("", f"is not YAML: {error.problem}{where}.") from None
+    except yaml.YAMLError:
+        raise YamlError("", "is not YAML: it holds characters that are not printable.") from None
+    except RecursionError:
+        raise YamlError("", "is nested too deeply.") from None
+    except ValueError as error:
+        if isinstance(error, YamlError):
+            raise
+        raise YamlError("", f"cannot be read: it holds {error}.") from None
+
+
+def dump(plain: Any) -> str:
+    """The text that `parse` reads back as the same values, keys in their order."""
+    text: str = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def one_line(plain: Any) -> str:
+    """A value as it would be written in a study, on one line: `{low: 0.0, high: 5.0}`."""
+    text = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=True, width=10**6)
+    return text.removesuffix("...\n").strip()
+
+
+def _check_keys(root: yaml.Node) -> None:
+    """Refuse a key written twice, or one that is not text."""
+    waiting, seen = [("", root)], 0
+    while waiting:
+        path, node = waiting.pop()
+        seen += 1
+        if seen > MOST_VALUES:
+            raise YamlError("", f"holds more than {MOST_VALUES} values; an alias (*) may repeat itself.")
+        if isinstance(node, yaml.SequenceNode):
+            waiting += [(f"{path}[{index}]", item) for index, item in enumerate(node.value)]
+        if not isinstance(node, yaml.MappingNode):
+            continue
+        lines: dict[Hashable, int] = {}
+        for key, value in node.value:
+            line = key.start_mark.line + 1
+            if key.tag not in (f"{_TAG}str", f"{_TAG}merge"):
+                raise YamlError(path, f"the key in line {line} must be text; put it in quotes if it is.")
+            inner = f"{path}.{key.value}" if path else key.value
+            if key.value in lines:
+                raise YamlError(inner, f"is written twice (lines {lines[key.value]} and {line}); keep one.")
+            lines[key.value] = line
+            waiting.append((inner, value))

@@ -1,0 +1,152 @@
+"""TrialConfig: everything one training needs, as plain values in and checked dataclasses out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any
+
+from trainables import data, methods, models
+from trainables.dataset import Dataset
+from trainables.fields import FieldError, Settings, allowed_types, check_value, choice, nearest, number, text
+from trainables.method import Method
+from trainables.model import Model
+from trainables.naming import name_of, use_extensions
+from trainables.optimizer import Optimizer
+
+# Where each named kind of thing is found.
+FOLDERS: dict[type, Callable[[str], Any]] = {Dataset: data.find, Model: models.find, Method: methods.find}
+
+
+@dataclass(frozen=True)
+class TrialConfig(Settings):
+    """One trial: which data, model, method and optimizer, how long, and the seed it trains from."""
+
+    data: Dataset = field()
+    model: Model = field()
+    method: Method = field()
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    batch_size: int = number(64, low=1, doc="samples of one update")
+    epochs: int = number(20, low=1, doc="passes over the train split")
+    seed: int = number(0, low=0, doc="splits, and with the trial's number every random stream")
+    number: int = number(0, low=0, doc="trial k of every method trains from stream(seed, k)")
+    result: str = choice("last", "best_accuracy", "best_nll", doc="the epoch whose model is the trial's result")
+    extensions: str | None = text(None, doc="a folder laid out like ours whose names are found too")
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> TrialConfig:
+        """Checked config from plain values, with `values` ({dotted path: value}) laid over them.
+
+        A named part is its name, or a mapping with `name` and its fields. Raises FieldError with the path.
+        """
+        plain = dict(mapping)
+        use_extensions(plain.get("extensions"))
+        for path, value in (values or {}).items():
+            plain = with_value(plain, path, value)
+        config: TrialConfig = build(cls, plain)
+        return config
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values that `from_mapping` reads back as an equal config."""
+        return to_plain(self)
+
+
+def with_value(mapping: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy with the value at the dotted path set: `method.base.gamma`."""
+    key, _, rest = path.partition(".")
+    if not rest:
+        return {**mapping, key: value}
+    inner = mapping.get(key, {})
+    inner = {"name": inner} if isinstance(inner, str) else inner
+    return {**mapping, key: with_value(inner, rest, value)}
+
+
+def build(cls: type, plain: Any) -> Any:
+    """The dataclass `cls` (or, for a named kind, the class its `name` says) from plain values.
+
+    Raises FieldError: unknown key with the nearest that exists, wrong type, value outside its range.
+    """
+    if isinstance(plain, cls):
+        return plain
+    if cls in FOLDERS:
+        return _build_named(cls, plain)
+    if not isinstance(plain, Mapping):
+        raise FieldError("", f"must be a mapping of settings, got {plain!r}.")
+    return _build_settings(cls, plain)
+
+
+def _build_named(kind: type, plain: Any) -> Any:
+    values = {"name": plain} if isinstance(plain, str) else plain
+    if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
+        raise FieldError("", f"must be a name, or a mapping with `name`, got {plain!r}.")
+    cls = FOLDERS[kind](values["name"])
+    if not issubclass(cls, kind):
+        raise FieldError("", f"'{values['name']}' must define a {kind.__name__}.")
+    return _build_settings(cls, {key: value for key, value in values.items() if key != "name"})
+
+
+def _build_settings(cls: type[Settings], plain: Mapping[str, Any]) -> Any:
+    taken = {}
+    for key, value in plain.items():
+        spec = cls.field_named(key)
+        try:
+            nested = nested_kind(cls, key)
+            taken[key] = check_value(cls, spec, build(nested, value) if nested else value)
+        except FieldError as error:
+            # check_value names its own field already.
+            raise error if error.path == key else error.under(key) from None
+    missing = [spec.name for spec in fields(cls) if spec.name not in taken and _is_required(spec)]
+    if missing:
+        raise FieldError(missing[0], f"is missing; {cls.__name__} needs it.")
+    return cls(**taken)
+
+
+def _is_required(spec: Field[Any]) -> bool:
+    return spec.default is MISSING and spec.default_factory is MISSING
+
+
+def nested_kind(cls: type, name: str) -> type[Settings] | None:
+    """The Settings class a field holds (Method, Optimizer, ...), None where it holds a plain value."""
+    for kind in allowed_types(cls, name):
+        if isinstance(kind, type) and issubclass(kind, Settings):
+            return kind
+    return None
+
+
+def owner_of(config: Settings, path: str) -> tuple[Settings, Any]:
+    """The settings object that holds the dotted path, and the path's field.
+
+    Raises FieldError naming the whole path, with the nearest name that exists.
+    """
+    owner, parts = config, path.split(".")
+    for depth, part in enumerate(parts):
+        try:
+            spec = owner.field_named(part)
+        except FieldError as error:
+            raise FieldError(path, error.problem) from None
+        if depth == len(parts) - 1:
+            if nested_kind(type(owner), part):
+                inner = [inner.name for inner in fields(getattr(owner, part))]
+                raise FieldError(path, f"is a group of settings, not a value.{nearest('', inner)}")
+            return owner, spec
+        inner_settings = getattr(owner, part)
+        if not isinstance(inner_settings, Settings):
+            raise FieldError(path, f"'{part}' holds a value, not settings of its own.")
+        owner = inner_settings
+    raise AssertionError("a path has at least one part")
+
+
+def value_at(config: Settings, path: str) -> Any:
+    """The value at a dotted path."""
+    owner, spec = owner_of(config, path)
+    return getattr(owner, spec.name)
+
+
+def to_plain(settings: Settings) -> dict[str, Any]:
+    """{field: plain value}, nested; a named part carries its `name` first."""
+    named = any(isinstance(settings, kind) for kind in FOLDERS)
+    plain: dict[str, Any] = {"name": name_of(type(settings))} if named else {}
+    for spec in fields(settings):
+        value = getattr(settings, spec.name)
+        plain[spec.name] = to_plain(value) if isinstance(value, Settings) else value
+    return plain

@@ -1,0 +1,356 @@
+"""Images in parquet files, laid out as data hubs do: one row a sample, an encoded image and its label.
+
+A file with a column of split names, or a folder with a file for each split (`train.parquet`) or shards of it
+(`train-00000-of-00002.parquet`).
+"""
+
+import hashlib
+import io
+import json
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from PIL import Image
+
+from trainables.dataset import Dataset, RawData, RawSplit
+from trainables.fields import FieldError, nearest, number, text
+from trainables.prepared import SPLITS, ranks_in_class
+from trainables.seeding import stream
+
+# What files call our splits, where `splits` does not say.
+KNOWN_NAMES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
+SPLIT_COLUMN = "split"
+SLICE = 256  # images a thread decodes at a time
+
+
+class _Table(NamedTuple):
+    """All rows of all files, numbered through."""
+
+    files: list[Path]
+    starts: np.ndarray  # [files] number of the first row of each file
+    labels: np.ndarray  # [rows] int64
+    splits: np.ndarray  # [rows] the split's name in the source
+    split_names: list[str]
+    class_names: list[str] | None  # where the files tell them
+
+    def place(self, row: int) -> str:
+        """`train.parquet, row 17`, for messages; a file's rows count from 0."""
+        file = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return f"{self.files[file]}, row {row - self.starts[file]}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parquet(Dataset):
+    """Grey images stay one channel; where any has colour, all become RGB.
+
+    Without `splits`, train, validation (valid, val, dev) and test are known by name, and with only train and
+    validation the latter is sealed as test. With `splits`, it is as written, and other splits are left out.
+    """
+
+    path: str = text(doc="a parquet file, or a folder of them")
+    image: str = text("image", doc="column of encoded images, or of structs that hold them under `bytes`")
+    label: str = text("label", doc="column of class numbers")
+    split_column: str = text(SPLIT_COLUMN, doc="column of split names, used in files that have it")
+    splits: dict[str, str] | None = text(None, doc="our split: its name in the file, as {train: train, test: val}")
+    limit: int | None = number(None, low=1, doc="at most so many rows of each split, stratified by label")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Absolute: a worker's working directory is another.
+        object.__setattr__(self, "path", os.path.abspath(os.path.expanduser(self.path)))
+        for ours, theirs in (self.splits or {}).items():
+            if ours not in SPLITS:
+                raise FieldError("splits", f"there is no split '{ours}'.{nearest(ours, list(SPLITS))}")
+            if not isinstance(theirs, str):
+                raise FieldError("splits", f"'{ours}' must be a split's name in the file, got {theirs!r}.")
+        if self.splits is not None and "train" not in self.splits:
+            raise FieldError("splits", "does not say which split is train.")
+        if self.splits is not None and len(set(self.splits.values())) < len(self.splits):
+            raise FieldError("splits", f"takes one split of the file twice: {self.splits}.")
+
+    def source_digest(self) -> str:
+        options = [self.image, self.label, self.split_column, self.splits, self.limit]
+        digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
+        for file in self._files():
+            # In a folder the name tells the split; a file alone may be called anything.
+            name = "" if Path(self.path).is_file() else file.name
+            with open(file, "rb") as source:
+                digest.update(f"{name} {hashlib.file_digest(source, 'sha256').hexdigest()}\n".encode())
+        return digest.hexdigest()
+
+    def read(self) -> RawData:
+        table = self._table()
+        rows = {ours: np.flatnonzero(table.splits == theirs) for ours, theirs in self._split_names(table).items()}
+        num_classes = self._check_labels(table, rows)
+        rows = {name: self._limited(table, name, taken, num_classes) for name, taken in rows.items()}
+        images = self._images(table, rows)
+        names = (table.class_names or [])[:num_classes]
+        classes = names if len(names) == num_classes else [str(label) for label in range(num_classes)]
+        splits = {name: RawSplit(images[name], table.labels[taken]) for name, taken in rows.items()}
+        return RawData(tuple(classes), **splits)
+
+    def _files(self) -> list[Path]:
+        path = Path(self.path)
+        if path.is_file():
+            return [path]
+        if not path.exists():
+            near = [other.name for other in sorted(path.parent.glob("*.parquet"))][:20]
+            raise FieldError("path", f"there is no {path}.{nearest(path.name, near) if near else ''}")
+        files = sorted(path.glob("*.parquet"))
+        if not files:
+            near = sorted({str(file.parent) for file in path.glob("*/*.parquet")})
+            hint = nearest(str(path), near) if near else " Name a parquet file, or a folder that holds some."
+            raise FieldError("path", f"no .parquet file in {path}.{hint}")
+        return files
+
+    def _table(self) -> _Table:
+        files = self._files()
+        labels, splits, names, starts = [], [], [], [0]
+        for file in files:
+            columns = self._read(file)
+            labels.append(self._labels(file, columns))
+            if self.split_column in columns.column_names:
+                splits.append(self._splits(file, columns))
+                names += splits[-1].tolist()
+            else:
+                name = "train" if len(files) == 1 and Path(self.path).is_file() else _split_of(file)
+                splits.append(np.full(columns.num_rows, name))
+                names.append(name)
+            starts.append(starts[-1] + columns.num_rows)
+        if starts[-1] == 0:
+            raise FieldError("path", f"{self.path} holds no rows: its train split is empty.")
+        return _Table(
+            files=files,
+            starts=np.array(starts[:-1]),
+            labels=np.concatenate(labels),
+            splits=np.concatenate(splits),
+            split_names=sorted(set(names)),
+            class_names=self._metadata_names(files[0]) or self._column_names(files),
+        )
+
+    def _read(self, file: Path) -> Any:
+        """The columns of a file but the images, after a look that all are there. Raises FieldError."""
+        with _reading(file):
+            schema = pq.read_schema(file)
+        for option in ("image", "label"):
+            self._check_column(file, schema, option)
+        if self.split_column != SPLIT_COLUMN:
+            self._check_column(file, schema, "split_column")
+        kind = schema.field(self.image).type
+        if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+            kind = kind.field("bytes").type
+        if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+            raise FieldError(
+                "image", f"{file}: column '{self.image}' holds {kind}, not encoded images (PNG, JPEG, ...)."
+            )
+        kind = schema.field(self.label).type
+        if not pa.types.is_integer(kind):
+            others = [field.name for field in schema if pa.types.is_integer(field.type)]
+            hint = f" Columns of whole numbers: {', '.join(others)}." if others else " Number the classes from 0."
+            raise FieldError("label", f"{file}: column '{self.label}' holds {kind}, not whole numbers.{hint}")
+        with _reading(file):
+            return pq.read_table(file, columns=[n for n in schema.names if n in (self.label, self.split_column)])
+
+    def _check_column(self, file: Path, schema: Any, option: str) -> None:
+        column = getattr(self, option)
+        if column not in schema.names:
+            raise FieldError(option, f"{file} has no column '{column}'.{nearest(column, schema.names)}")
+
+    def _labels(self, file: Path, columns: Any) -> np.ndarray:
+        column = columns[self.label].combine_chunks()
+        if column.null_count:
+            raise FieldError("label", f"{file}, row {_first_null(column)}: there is no label. Remove the row.")
+        labels: np.ndarray = column.to_numpy(zero_copy_only=False).astype(np.int64)
+        return labels
+
+    def _splits(self, file: Path, columns: Any) -> np.ndarray:
+        column = columns[self.split_column].combine_chunks()
+        if column.null_count:
+            raise FieldError("split_column", f"{file}, row {_first_null(column)}: there is no split. Name one.")
+        return np.array(column.to_pylist(), dtype=str)
+
+    def _split_names(self, table: _Table) -> dict[str, str]:
+        """Our names -> the source's, of the splits to take."""
+        there = table.split_names
+        if self.splits is not None:
+            for theirs in self.splits.values():
+                if theirs not in there:
+                    raise FieldError("splits", f"{self.path} has no split '{theirs}'.{nearest(theirs, there)}")
+            return self.splits
+        found = {}
+        for ours, words in KNOWN_NAMES.items():
+            matches = [name for name in there if name.lower() in words]
+            if len(matches) > 1:
+                raise FieldError(
+                    "splits", f"{' and '.join(matches)} in {self.path} could both be {ours}: write `splits`."
+                )
+            if matches:
+                found[ours] = matches[0]
+        if "train" not in found:
+            raise FieldError(
+                "splits",
+                f"no split of {self.path} is called train, there is {', '.join(there)}. "
+                f"Say which is which, as `splits: {{train: {there[0]}}}`.",
+            )
+        if "test" not in found and "validation" in found:
+            found["test"] = found.pop("validation")
+        return found
+
+    def _check_labels(self, table: _Table, rows: dict[str, np.ndarray]) -> int:
+        """K, of labels that are 0 to K - 1, each in train, and nothing else anywhere. Raises FieldError."""
+        for name, taken in rows.items():
+            if not len(taken):
+                raise FieldError("path", f"the {name} split of {self.path} is empty.")
+            negative = taken[table.labels[taken] < 0]
+            if len(negative):
+                label = table.labels[negative[0]]
+                mend = "Labels count from 0; leave rows or splits (`splits`) without a label out."
+                raise FieldError("label", f"{table.place(negative[0])}: the label is {label}. {mend}")
+        present = np.unique(table.labels[rows["train"]])
+        num_classes = int(present[-1]) + 1
+        if len(present) < num_classes:
+            gap = int(np.flatnonzero(present != np.arange(len(present)))[0])
+            problem = f"no train sample has label {gap}, but the highest is {num_classes - 1}."
+            raise FieldError("label", f"{problem} Number the classes from 0, without a gap.")
+        if num_classes == 1:
+            raise FieldError("label", f"all train samples of {self.path} have label 0: two classes are the least.")
+        for name, taken in rows.items():
+            beyond = taken[table.labels[taken] >= num_classes]
+            if len(beyond):
+                label = table.labels[beyond[0]]
+                problem = f"the label is {label} in {name}, but train has 0 to {num_classes - 1}."
+                raise FieldError("label", f"{table.place(beyond[0])}: {problem} Leave out classes that train lacks.")
+        return num_classes
+
+    def _limited(self, table: _Table, name: str, rows: np.ndarray, num_classes: int) -> np.ndarray:
+        """At most `limit` of the rows, in order, each class in its share and at least once."""
+        if self.limit is None or self.limit >= len(rows):
+            return rows
+        if self.limit < num_classes:
+            raise FieldError("limit", f"{self.limit} is too few for {num_classes} classes.")
+        labels = table.labels[rows]
+        # Taken by depth into one's class, as a share of the class: any prefix is stratified.
+        depth = ranks_in_class(labels, stream(0, "limit", name)) / np.bincount(labels)[labels]
+        taken: np.ndarray = rows[np.sort(np.argsort(depth, kind="stable")[: self.limit])]
+        return taken
+
+    def _images(self, table: _Table, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """For each split uint8 [N, C, H, W], in the order of its rows. Raises FieldError."""
+        wanted = np.concatenate(list(rows.values()))
+        order = np.argsort(wanted)
+        chunks: list[tuple[int, np.ndarray]] = []
+        with ThreadPoolExecutor() as pool:
+            for start, chunk in pool.map(lambda part: self._decoded(table, *part), self._parts(table, wanted[order])):
+                if chunks and chunk.shape[1:3] != chunks[0][1].shape[1:3]:
+                    self._refuse_sizes(table, wanted[order[start]], chunk[0], wanted[order[0]], chunks[0][1][0])
+                chunks.append((start, chunk))
+        channels = max(chunk.shape[3] for _, chunk in chunks)
+        images = np.empty((len(wanted), channels, *chunks[0][1].shape[1:3]), dtype=np.uint8)
+        while chunks:
+            start, chunk = chunks.pop()
+            # Grey broadcasts to three channels where others have colour.
+            images[order[start : start + len(chunk)]] = chunk.transpose(0, 3, 1, 2)
+        ends = np.cumsum([len(taken) for taken in rows.values()])
+        return dict(zip(rows, np.split(images, ends[:-1]), strict=True))
+
+    def _parts(self, table: _Table, wanted: np.ndarray) -> Iterator[tuple[int, np.ndarray, Any]]:
+        """(place of the first in `wanted`, their rows, their encoded images), a slice at a time."""
+        for file, first in zip(table.files, table.starts, strict=True):
+            with _reading(file), pq.ParquetFile(file) as source:
+                for batch in source.iter_batches(SLICE, columns=[self.image]):
+                    start, stop = np.searchsorted(wanted, (first, first + len(batch)))
+                    if start < stop:
+                        column = batch.column(self.image).take(pa.array(wanted[start:stop] - first))
+                        yield start, wanted[start:stop], column
+                    first += len(batch)
+
+    def _decoded(self, table: _Table, start: int, rows: np.ndarray, column: Any) -> tuple[int, np.ndarray]:
+        """start, and the images [n, H, W, C] uint8, C is 3 if any has colour, else 1."""
+        encoded = pc.struct_field(column, "bytes") if pa.types.is_struct(column.type) else column
+        images = []
+        for row, value in zip(rows, encoded.to_pylist(), strict=True):
+            try:
+                images.append(_decode(value))
+            # Decoders raise what they like on bad bytes.
+            except Exception as error:
+                problem = "there is no image" if value is None else f"the image cannot be decoded ({error})"
+                raise FieldError("image", f"{table.place(row)}: {problem}. Mend or remove the row.") from None
+            if images[-1].shape[:2] != images[0].shape[:2]:
+                self._refuse_sizes(table, row, images[-1], rows[0], images[0])
+        channels = max(image.shape[2] for image in images)
+        shape = (*images[0].shape[:2], channels)
+        return start, np.stack([np.broadcast_to(image, shape) for image in images])
+
+    def _refuse_sizes(self, table: _Table, row: int, image: np.ndarray, other_row: int, other: np.ndarray) -> None:
+        raise FieldError(
+            "image",
+            f"{table.place(row)}: the image is {image.shape[1]}x{image.shape[0]} pixels, that of "
+            f"{table.place(other_row)} is {other.shape[1]}x{other.shape[0]}. Resize all to one size.",
+        )
+
+    def _metadata_names(self, file: Path) -> list[str] | None:
+        """Class names from the schema metadata that Hugging Face's `datasets` writes."""
+        try:
+            features = json.loads(pq.read_schema(file).metadata[b"huggingface"])["info"]["features"]
+            names = features[self.label]["names"]
+        except (TypeError, KeyError, ValueError):
+            return None
+        return [str(name) for name in names] if isinstance(names, list) else None
+
+    def _column_names(self, files: list[Path]) -> list[str] | None:
+        """Class names from a text column `class`, where each label has one and no two share it."""
+        names: dict[int, set[str]] = {}
+        for file in files:
+            schema = pq.read_schema(file)
+            if "class" not in schema.names or not pa.types.is_string(schema.field("class").type):
+                return None
+            pairs = pq.read_table(file, columns=[self.label, "class"]).group_by([self.label, "class"]).aggregate([])
+            for pair in pairs.to_pylist():
+                if pair[self.label] >= 0:
+                    names.setdefault(pair[self.label], set()).add(pair["class"])
+        told = [name for label in sorted(names) for name in names[label]]
+        consistent = sorted(names) == list(range(len(told))) and None not in told and len(set(told)) == len(told)
+        return told if consistent else None
+
+
+class _reading:
+    """Turns what pyarrow raises on a bad file into a FieldError."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+        if isinstance(error, pa.ArrowException | OSError):
+            reason = str(error).splitlines()[0]
+            raise FieldError("path", f"{self.file} cannot be read as parquet: {reason}") from None
+
+
+def _split_of(file: Path) -> str:
+    """The split a file's name tells: `train-00000-of-00002.parquet` is train."""
+    return re.sub(r"-\d+-of-\d+$", "", file.stem)
+
+
+def _first_null(column: Any) -> int:
+    return int(pc.index(column.is_null(), True).as_py())
+
+
+def _decode(encoded: bytes) -> np.ndarray:
+    """[H, W, 1] of a grey image, [H, W, 3] of any other, uint8. Transparency is dropped."""
+    image = Image.open(io.BytesIO(encoded))
+    if image.mode in ("I", "F") or image.mode.startswith("I;"):
+        raise ValueError(f"it has more than 8 bits, mode {image.mode}")
+    if image.mode in ("1", "L", "LA", "La"):
+        return np.asarray(image.convert("L"))[:, :, None]
+    return np.asarray(image.convert("RGB"))

@@ -1,0 +1,135 @@
+"""Fields of frozen dataclasses that know their valid range, and the one place where a value is checked.
+
+Every hyperparameter, optimizer setting and dataset option is such a field: the YAML reader, the search spaces and
+`calstudy list` all read the range from here.
+"""
+
+import functools
+import math
+import types
+from dataclasses import MISSING, Field, dataclass, field, fields
+from difflib import get_close_matches
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+
+class FieldError(ValueError):
+    """A value that cannot be taken: `path` names the field, `problem` says what was found and the mend."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"{path}: {problem}" if path else problem)
+
+    def __reduce__(self) -> Any:
+        return FieldError, (self.path, self.problem)
+
+    def under(self, prefix: str) -> "FieldError":
+        """The same error, one level further out: `gamma` under `method` is `method.gamma`."""
+        return FieldError(".".join(part for part in (prefix, self.path) if part), self.problem)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers between two ends; `above` and `below` leave the end itself out."""
+
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def __contains__(self, value: float) -> bool:
+        return (
+            (self.low is None or value >= self.low)
+            and (self.high is None or value <= self.high)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        ends = ((">=", self.low), (">", self.above), ("<=", self.high), ("<", self.below))
+        return " and ".join(f"{sign} {end:g}" for sign, end in ends if end is not None)
+
+
+def number(
+    default: Any = MISSING,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    doc: str = "",
+) -> Any:
+    """A float or int field (its annotation says which) with its valid range."""
+    return field(default=default, metadata={"range": Range(low, high, above, below), "doc": doc})
+
+
+def choice(default: str, *others: str, doc: str = "") -> Any:
+    """A field that holds one of a few words; the default is the first of them."""
+    return field(default=default, metadata={"choices": (default, *others), "doc": doc})
+
+
+def text(default: Any = MISSING, *, doc: str = "") -> Any:
+    """A field of free text (or, by its annotation, of anything else that `check_value` knows)."""
+    return field(default=default, metadata={"doc": doc})
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """` Did you mean 'gamma'?`, or the known names where none is near."""
+    close = get_close_matches(word, known, n=1, cutoff=0.5)
+    if close:
+        return f" Did you mean '{close[0]}'?"
+    return f" There is {', '.join(known)}." if known else " It takes none."
+
+
+@functools.cache
+def allowed_types(cls: type, name: str) -> tuple[type, ...]:
+    """The plain types a field takes: `float | None` gives (float, NoneType)."""
+    hint = get_type_hints(cls)[name]
+    if get_origin(hint) in (Union, types.UnionType):
+        return tuple(get_origin(arg) or arg for arg in get_args(hint))
+    return (get_origin(hint) or hint,)
+
+
+def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
+    """The value as its field takes it (an int becomes a float where one is asked for).
+
+    A tensor passes unread: losses take hyperparameters as numbers or tensors alike.
+
+    Raises FieldError with the field's name, what was found and what is valid.
+    """
+    if hasattr(value, "detach"):
+        return value
+    wanted = allowed_types(cls, spec.name)
+    if value is None and type(None) in wanted:
+        return None
+    if float in wanted and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    if (isinstance(value, bool) and bool not in wanted) or not isinstance(value, wanted):
+        names = {float: "a number", int: "a whole number", str: "text", bool: "true or false", dict: "a mapping"}
+        kinds = " or ".join(names.get(kind, kind.__name__) for kind in wanted if kind is not type(None))
+        raise FieldError(spec.name, f"must be {kinds}, got {value!r}.")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise FieldError(spec.name, f"must be a finite number, got {value}.")
+    bounds = spec.metadata.get("range")
+    if bounds is not None and isinstance(value, int | float) and value not in bounds:
+        raise FieldError(spec.name, f"must be {bounds}, got {value:g}.")
+    choices = spec.metadata.get("choices")
+    if choices is not None and value is not None and value not in choices:
+        raise FieldError(spec.name, f"there is no '{value}'.{nearest(str(value), list(choices))}")
+    return value
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A frozen dataclass whose fields are checked when it is made."""
+
+    def __post_init__(self) -> None:
+        for spec in fields(self):
+            object.__setattr__(self, spec.name, check_value(type(self), spec, getattr(self, spec.name)))
+
+    @classmethod
+    def field_named(cls, name: str) -> Field[Any]:
+        """The field of that name; FieldError with the nearest name where there is none."""
+        known = {spec.name: spec for spec in fields(cls)}
+        if name not in known:
+            raise FieldError(name, f"{cls.__name__} has no '{name}'.{nearest(name, list(known))}")
+        return known[name]

@@ -1,0 +1,24 @@
+"""Cross-entropy: the baseline every calibration method is measured against."""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from trainables.method import Method
+
+
+def cross_entropy_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean over the batch of -log p_y, in nats.
+
+    logits: [N, K] float. targets: labels [N] int64, or soft [N, K].
+    """
+    return F.cross_entropy(logits, targets)
+
+
+@dataclass(frozen=True)
+class CrossEntropy(Method):
+    """No hyperparameter of its own."""
+
+    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+        return cross_entropy_loss(logits, targets)

@@ -1,0 +1,30 @@
+"""What every network owes: `features` (images to a vector), then `head` (vector to logits)."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from trainables.fields import Settings
+
+
+class Network(nn.Module):
+    """`features`: [N, C, H, W] -> [N, D]; `head`: [N, D] -> logits [N, K]."""
+
+    def __init__(self, features: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.features, self.head = features, head
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits [N, K] of normalised images [N, C, H, W]."""
+        logits: Tensor = self.head(self.features(images))
+        return logits
+
+
+@dataclass(frozen=True)
+class Model(Settings, ABC):
+    """The fields are the architecture's own choices; `build` draws its weights from torch's global generator."""
+
+    @abstractmethod
+    def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
+        """A network for images of `input_shape` (channels, height, width)."""

@@ -1,0 +1,26 @@
+"""A small convolutional network for images of 8x8 to 64x64."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from trainables.fields import number
+from trainables.model import Model, Network
+
+
+@dataclass(frozen=True)
+class Cnn(Model):
+    """Three 3x3 convolutions of width, 2 width and 4 width channels, each halving the image, then the average."""
+
+    width: int = number(32, low=1, doc="channels of the first convolution")
+
+    def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
+        sizes = (input_shape[0], self.width, 2 * self.width, 4 * self.width)
+        features: list[nn.Module] = []
+        for before, after in zip(sizes[:-1], sizes[1:], strict=True):
+            # Batch norm's shift is the bias.
+            features += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+            features += [nn.MaxPool2d(2, ceil_mode=True)]
+        return Network(
+            nn.Sequential(*features, nn.AdaptiveAvgPool2d(1), nn.Flatten()), nn.Linear(sizes[-1], num_classes)
+        )

@@ -1,0 +1,189 @@
+"""The Ray Tune trainable: one class for every method, so that one Tune run serves them all and actors are reused.
+
+The only file of this package that knows Ray.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from ray.tune import Trainable
+
+from trainables import methods
+from trainables.config import TrialConfig
+from trainables.learner import Learner, trial_data
+from trainables.predictions import file_digest
+
+# A Ray step is as many epochs as fit in this time, at least one: a report costs more than a short epoch.
+STEP_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One attempt at one trial, as the driver hands it out (as JSON: nothing on the way copies or flattens it)."""
+
+    trial: str  # LABEL/NUMBER
+    directory: str  # the trial's; this attempt's is attempt-N in it
+    attempt: int
+    config: dict[str, Any]  # TrialConfig.to_mapping()
+    checkpoint_seconds: float
+    device: str  # cpu or cuda
+    threads: int
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def attempt_directory(self) -> Path:
+        return attempt_directory(Path(self.directory), self.attempt)
+
+
+def attempt_directory(trial_directory: Path, attempt: int) -> Path:
+    """Where one attempt at a trial writes; only the one the ledger names is the trial's."""
+    return trial_directory / f"attempt-{attempt}"
+
+
+def attempts_in(trial_directory: Path) -> list[Path]:
+    """The attempts on disk, newest first."""
+    found = [path for path in trial_directory.glob("attempt-*") if re.fullmatch(r"attempt-\d+", path.name)]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("attempt-")), reverse=True)
+
+
+class CalibrationTrainable(Trainable):
+    """Trains the assignment in `config["assignment"]`; each result carries a `report`, as JSON:
+
+    {"rows": [history rows since the last report], "outcome": None, or what the driver tells the ledger}.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self._begin(Assignment(**json.loads(config["assignment"])))
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self.setup(new_config)
+        return True
+
+    def _begin(self, assignment: Assignment) -> None:
+        """Only notes what is to be done: building may fail, and `step` is where a failure is reported."""
+        self._assignment = assignment
+        self._directory = assignment.attempt_directory
+        self._learner: Learner | None = None
+        self._saved = time.monotonic()
+
+    def step(self) -> dict[str, Any]:
+        rows: list[dict[str, float]] = []
+        try:
+            outcome = self._train(rows)
+        except Exception as error:
+            self._log(traceback.format_exc())
+            outcome = {"state": "failed", "reason": reason_of(error)}
+        if outcome is not None:
+            self._learner = None
+        return {"report": json.dumps({"rows": rows, "outcome": outcome}), "done": outcome is not None}
+
+    def _train(self, rows: list[dict[str, float]]) -> dict[str, Any] | None:
+        """Epochs for one step; the outcome once the last is trained."""
+        if self._learner is None:
+            self._learner = self._start()
+            rows += self._learner.history
+        learner, started = self._learner, time.monotonic()
+        while not learner.finished and (not rows or time.monotonic() - started < STEP_SECONDS):
+            row = learner.train_epoch()
+            rows.append(row)
+            self._log(" ".join(f"{name}={value:.6g}" for name, value in row.items()) + "\n")
+            if not learner.finished and time.monotonic() - self._saved >= self._assignment.checkpoint_seconds:
+                learner.save(self._directory / "last.pt")
+                self._saved = time.monotonic()
+        return self._finish(learner) if learner.finished else None
+
+    def _start(self) -> Learner:
+        assignment = self._assignment
+        self._directory.mkdir(parents=True, exist_ok=True)
+        torch.set_num_threads(assignment.threads)
+        device = torch.device(assignment.device)
+        config = TrialConfig.from_mapping(assignment.config)
+        learner = Learner(config, trial_data(config, device), device)
+        for attempt in attempts_in(Path(assignment.directory)):
+            if (attempt / "last.pt").exists() and learner.load(attempt / "last.pt"):
+                self._log(f"resumed from {attempt.name} after epoch {learner.epoch}\n")
+                break
+        return learner
+
+    def _finish(self, learner: Learner) -> dict[str, Any]:
+        """Write what the trial leaves; the outcome names it with its digests."""
+        epoch = learner.take_result()
+        predictions = learner.predict()
+        digests = {"predictions.npz": predictions.save(self._directory / "predictions.npz")}
+        _write_text(self._directory / "history.json", json.dumps(learner.history))
+        learner.classifier().save(self._directory / "model.pt")
+        digests |= {name: file_digest(self._directory / name) for name in ("history.json", "model.pt")}
+        return {
+            "state": "complete",
+            "metrics": predictions.evaluate(),
+            "epoch": epoch,
+            "seconds": sum(row["seconds"] for row in learner.history),
+            "digests": digests,
+        }
+
+    def _log(self, text: str) -> None:
+        """The trial's own log: a line an epoch, so that epochs trained can be counted against epochs needed."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with (self._directory / "log").open("a") as file:
+            file.write(text)
+
+
+def reason_of(error: BaseException) -> str:
+    """One line that says why a trial failed."""
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
+
+
+def _write_text(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    os.replace(partial, path)
+
+
+def trainable_for(method: str) -> type[Trainable]:
+    """A trainable of one method for your own Tuner: `trainable_for("focal")` is FocalTrainable.
+
+    Its config holds TrialConfig's values by dotted path: {"data": "digits", "model": "mlp", "method.gamma":
+    tune.uniform(0, 5), "epochs": 20}. Each step trains an epoch and reports its row of the history; the last one
+    adds every validation metric.
+    """
+    method_class = methods.find(method)
+
+    class MethodTrainable(Trainable):
+        """One trial of one method, on the device Ray gives it."""
+
+        def setup(self, config: dict[str, Any]) -> None:
+            trial = TrialConfig.from_mapping({"method": method}, config)
+            device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            self._learner = Learner(trial, trial_data(trial, device), device)
+
+        def reset_config(self, new_config: dict[str, Any]) -> bool:
+            self.setup(new_config)
+            return True
+
+        def step(self) -> dict[str, Any]:
+            row = self._learner.train_epoch()
+            if not self._learner.finished:
+                return {**row, "done": False}
+            self._learner.take_result()
+            return {**row, **self._learner.predict().evaluate(), "done": True}
+
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            self._learner.save(Path(checkpoint_dir) / "last.pt")
+
+        def load_checkpoint(self, checkpoint: Any) -> None:
+            if not self._learner.load(Path(checkpoint) / "last.pt"):
+                raise ValueError(f"{checkpoint}: last.pt is not a whole checkpoint of this trial.")
+
+    MethodTrainable.__name__ = MethodTrainable.__qualname__ = f"{method_class.__name__}Trainable"
+    return MethodTrainable
