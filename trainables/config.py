@@ -88,13 +88,13 @@ def _build_named(kind: type, plain: Any) -> Any:
 def _build_settings(cls: type[Settings], plain: Mapping[str, Any]) -> Any:
     taken = {}
     for key, value in plain.items():
-        spec = cls.field_named(key)
-        try:
-            nested = nested_kind(cls, key)
-            taken[key] = check_value(cls, spec, build(nested, value) if nested else value)
-        except FieldError as error:
-            # check_value names its own field already.
-            raise error if error.path == key else error.under(key) from None
+        spec, nested = cls.field_named(key), nested_kind(cls, key)
+        if nested:
+            try:
+                value = build(nested, value)
+            except FieldError as error:
+                raise error.under(key) from None
+        taken[key] = check_value(cls, spec, value)
     missing = [spec.name for spec in fields(cls) if spec.name not in taken and _is_required(spec)]
     if missing:
         raise FieldError(missing[0], f"is missing; {cls.__name__} needs it.")

@@ -136,8 +136,16 @@ def test_a_folder_of_the_user(tmp_path):
         ("space: {}\n", "source", "who tried"),
         ("source: us\nspace: [1]\n", "space", "mapping"),
         ("source: us\nspace: {method.a: {low: 2, high: 1}}\n", "space.method.a", "swap"),
-        ("source: us\nspace: {method.a: {low: 0, high: 1}}\ndefaults: [{method.b: 1}]", "defaults[0].method.b", "method.a"),
-        ("source: us\nspace: {method.a: {low: 0, high: 1}}\ndefaults: [{method.a: 2}]", "defaults[0].method.a", "high: 1.0"),
+        (
+            "source: us\nspace: {method.a: {low: 0, high: 1}}\ndefaults: [{method.b: 1}]",
+            "defaults[0].method.b",
+            "method.a",
+        ),
+        (
+            "source: us\nspace: {method.a: {low: 0, high: 1}}\ndefaults: [{method.a: 2}]",
+            "defaults[0].method.a",
+            "high: 1.0",
+        ),
         ("source: us\ndefaults: {}\n", "defaults", "list"),
         ("- 1\n", "", "mapping"),
         ("a: 1\na: 2\n", "a", "written twice"),

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,7 +74,7 @@ class Parquet(Dataset):
             if not isinstance(theirs, str):
                 raise FieldError("splits", f"'{ours}' must be a split's name in the file, got {theirs!r}.")
         if self.splits is not None and "train" not in self.splits:
-            raise FieldError("splits", "does not say which split is train.")
+            raise FieldError("splits", "must say which split is train, as {train: NAME}.")
         if self.splits is not None and len(set(self.splits.values())) < len(self.splits):
             raise FieldError("splits", f"takes one split of the file twice: {self.splits}.")
 
@@ -138,32 +139,28 @@ class Parquet(Dataset):
         )
 
     def _read(self, file: Path) -> Any:
-        """The columns of a file but the images, after a look that all are there. Raises FieldError."""
-        with _reading(file):
-            schema = pq.read_schema(file)
-        for option in ("image", "label"):
-            self._check_column(file, schema, option)
-        if self.split_column != SPLIT_COLUMN:
-            self._check_column(file, schema, "split_column")
+        """The columns of labels and (where there is one) splits, once the file is found fit."""
+        with _opened(file) as source:
+            schema = source.schema_arrow
+            self._check_schema(file, schema)
+            return source.read([name for name in schema.names if name in (self.label, self.split_column)])
+
+    def _check_schema(self, file: Path, schema: Any) -> None:
+        for option in ("image", "label", "split_column"):
+            column = getattr(self, option)
+            # Without a column of splits the file's name tells, unless one was asked for.
+            if column not in schema.names and (option, column) != ("split_column", SPLIT_COLUMN):
+                raise FieldError(option, f"{file} has no column '{column}'.{nearest(column, schema.names)}")
         kind = schema.field(self.image).type
         if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
             kind = kind.field("bytes").type
         if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-            raise FieldError(
-                "image", f"{file}: column '{self.image}' holds {kind}, not encoded images (PNG, JPEG, ...)."
-            )
+            raise FieldError("image", f"{file}: column '{self.image}' holds {kind}, not encoded images (as PNG).")
         kind = schema.field(self.label).type
         if not pa.types.is_integer(kind):
             others = [field.name for field in schema if pa.types.is_integer(field.type)]
             hint = f" Columns of whole numbers: {', '.join(others)}." if others else " Number the classes from 0."
             raise FieldError("label", f"{file}: column '{self.label}' holds {kind}, not whole numbers.{hint}")
-        with _reading(file):
-            return pq.read_table(file, columns=[n for n in schema.names if n in (self.label, self.split_column)])
-
-    def _check_column(self, file: Path, schema: Any, option: str) -> None:
-        column = getattr(self, option)
-        if column not in schema.names:
-            raise FieldError(option, f"{file} has no column '{column}'.{nearest(column, schema.names)}")
 
     def _labels(self, file: Path, columns: Any) -> np.ndarray:
         column = columns[self.label].combine_chunks()
@@ -190,9 +187,8 @@ class Parquet(Dataset):
         for ours, words in KNOWN_NAMES.items():
             matches = [name for name in there if name.lower() in words]
             if len(matches) > 1:
-                raise FieldError(
-                    "splits", f"{' and '.join(matches)} in {self.path} could both be {ours}: write `splits`."
-                )
+                problem = f"{' and '.join(matches)} in {self.path} could all be {ours}; say which."
+                raise FieldError("splits", problem)
             if matches:
                 found[ours] = matches[0]
         if "train" not in found:
@@ -265,7 +261,7 @@ class Parquet(Dataset):
     def _parts(self, table: _Table, wanted: np.ndarray) -> Iterator[tuple[int, np.ndarray, Any]]:
         """(place of the first in `wanted`, their rows, their encoded images), a slice at a time."""
         for file, first in zip(table.files, table.starts, strict=True):
-            with _reading(file), pq.ParquetFile(file) as source:
+            with _opened(file) as source:
                 for batch in source.iter_batches(SLICE, columns=[self.image]):
                     start, stop = np.searchsorted(wanted, (first, first + len(batch)))
                     if start < stop:
@@ -310,11 +306,12 @@ class Parquet(Dataset):
         """Class names from a text column `class`, where each label has one and no two share it."""
         names: dict[int, set[str]] = {}
         for file in files:
-            schema = pq.read_schema(file)
-            if "class" not in schema.names or not pa.types.is_string(schema.field("class").type):
-                return None
-            pairs = pq.read_table(file, columns=[self.label, "class"]).group_by([self.label, "class"]).aggregate([])
-            for pair in pairs.to_pylist():
+            with _opened(file) as source:
+                schema = source.schema_arrow
+                if "class" not in schema.names or not pa.types.is_string(schema.field("class").type):
+                    return None
+                columns = source.read([self.label, "class"])
+            for pair in columns.group_by([self.label, "class"]).aggregate([]).to_pylist():
                 if pair[self.label] >= 0:
                     names.setdefault(pair[self.label], set()).add(pair["class"])
         told = [name for label in sorted(names) for name in names[label]]
@@ -322,19 +319,15 @@ class Parquet(Dataset):
         return told if consistent else None
 
 
-class _reading:
-    """Turns what pyarrow raises on a bad file into a FieldError."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, pa.ArrowException | OSError):
-            reason = str(error).splitlines()[0]
-            raise FieldError("path", f"{self.file} cannot be read as parquet: {reason}") from None
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """The parquet file; what pyarrow raises on a bad one becomes a FieldError."""
+    try:
+        with pq.ParquetFile(file) as source:
+            yield source
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).partition("\n")[0]
+        raise FieldError("path", f"{file} cannot be read as parquet: {reason}") from None
 
 
 def _split_of(file: Path) -> str:

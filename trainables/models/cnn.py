@@ -1,6 +1,7 @@
 """A small convolutional network for images of 8x8 to 64x64."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import nn
 
@@ -17,10 +18,9 @@ class Cnn(Model):
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
         sizes = (input_shape[0], self.width, 2 * self.width, 4 * self.width)
         features: list[nn.Module] = []
-        for before, after in zip(sizes[:-1], sizes[1:], strict=True):
+        for before, after in pairwise(sizes):
             # Batch norm's shift is the bias.
             features += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
             features += [nn.MaxPool2d(2, ceil_mode=True)]
-        return Network(
-            nn.Sequential(*features, nn.AdaptiveAvgPool2d(1), nn.Flatten()), nn.Linear(sizes[-1], num_classes)
-        )
+        features += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        return Network(nn.Sequential(*features), nn.Linear(sizes[-1], num_classes))

@@ -1,6 +1,7 @@
 """Multilayer perceptron: the smallest network, for the smallest studies."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from torch import nn
 
@@ -17,6 +18,6 @@ class Mlp(Model):
         channels, height, width = input_shape
         sizes = [channels * height * width] + self.depth * [self.width]
         features: list[nn.Module] = [nn.Flatten()]
-        for before, after in zip(sizes[:-1], sizes[1:], strict=True):
+        for before, after in pairwise(sizes):
             features += [nn.Linear(before, after), nn.ReLU()]
         return Network(nn.Sequential(*features), nn.Linear(sizes[-1], num_classes))

@@ -1,0 +1,305 @@
+"""The ledger: every fact about a trial stands here before anyone else hears of it.
+
+One Optuna study per method label, in one storage: a journal file (STUDY/ledger.log) or an RDB URL. One driver at a
+time writes it, under a lock; anyone may read it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.study import Study, StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from study.objective import Objective
+from study.records import State, TrialRecord
+from trainables.seeding import seed_of
+
+VERSION = 1  # of what we write into Optuna's attributes
+# A trial whose process dies this often (not its driver: the trial itself) is FAIL.
+MAX_DEATHS = 3
+_STATES: dict[TrialState, State] = {
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+_OPTUNA_STATES = {state: optuna_state for optuna_state, state in _STATES.items()}
+
+
+class LedgerError(Exception):
+    """The ledger cannot be used as asked; the message says why and the mend."""
+
+
+@contextmanager
+def driver_lock(directory: Path) -> Iterator[None]:
+    """Hold STUDY/driver.lock: one driver at a time. Raises LedgerError, naming the one there is."""
+    with (directory / "driver.lock").open("a+") as file:
+        for patience in range(10, -1, -1):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                # A reader that asks whether a driver lives holds the lock for an instant.
+                if patience:
+                    time.sleep(0.05)
+                    continue
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                raise LedgerError(
+                    f"{directory}: another driver runs this study ({holder}). Wait for it or stop it, then run again."
+                ) from None
+        file.truncate(0)
+        file.write(f"pid {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+
+
+def driver_is_alive(directory: Path) -> bool:
+    """Whether a driver holds the study now."""
+    try:
+        with (directory / "driver.lock").open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def open_storage(directory: Path, ledger: str | None) -> BaseStorage:
+    """The Optuna storage of a study: its own journal, a journal elsewhere (a path), or an RDB (a URL)."""
+    if ledger is not None and "://" in ledger:
+        try:
+            return RDBStorage(ledger)
+        except Exception as error:
+            raise LedgerError(f"ledger: cannot open {hide_password(ledger)} ({type(error).__name__}).") from None
+    return JournalStorage(JournalFileBackend(str(journal_path(directory, ledger))))
+
+
+def journal_path(directory: Path, ledger: str | None) -> Path:
+    """Where the journal lies."""
+    return Path(ledger) if ledger is not None else directory / "ledger.log"
+
+
+def hide_password(url: str) -> str:
+    """The URL with its user and password left out."""
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    host = authority.rpartition("@")[2]
+    query = path.partition("?")[0]
+    return f"{scheme}{separator}{host}{slash}{query}"
+
+
+def repair_journal(path: Path) -> list[str]:
+    """What a killed driver leaves, mended under the driver's lock; says what was mended.
+
+    A line without its end is half a fact nobody has heard of: it is cut (the next write would glue to it). A stale
+    lock of the journal would hold the next write for 30 seconds: it is removed.
+    """
+    mended = []
+    for lock in path.parent.glob(path.name + ".lock*"):
+        lock.unlink(missing_ok=True)
+        mended.append(f"removed the stale {lock.name}")
+    if path.exists():
+        whole = _whole_length(path)
+        torn = path.stat().st_size - whole
+        if torn:
+            os.truncate(path, whole)
+            mended.append(f"cut a torn last line of {torn} bytes from {path.name}")
+    return mended
+
+
+def _whole_length(path: Path) -> int:
+    """Bytes up to and with the last line end."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - 65536)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            end = start
+    return 0
+
+
+class Ledger:
+    """The trials of one study, by label and number."""
+
+    def __init__(self, storage: BaseStorage, name: str, study_id: str) -> None:
+        self._storage, self._name, self._study_id = storage, name, study_id
+        self._studies: dict[str, Study] = {}
+
+    def open(self, label: str, objectives: tuple[Objective, ...]) -> None:
+        """Create or reopen the Optuna study of a label. Raises LedgerError where it is another study's."""
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        study = optuna.create_study(
+            storage=self._storage,
+            study_name=f"{self._name}/{label}",
+            directions=[StudyDirection[objective.direction.upper()] for objective in objectives],
+            load_if_exists=True,
+        )
+        mark = study.user_attrs.get("calstudy")
+        if mark is None:
+            study.set_user_attr("calstudy", {"version": VERSION, "id": self._study_id, "label": label})
+        else:
+            _check_mark(mark, study.study_name, self._study_id)
+        self._studies[label] = study
+
+    # ---- asking ----------------------------------------------------------------------------------------------------
+
+    def enqueue(self, label: str, defaults: list[dict[str, Any]]) -> None:
+        """Have published settings tried first; those that stand in the ledger already stay as they are."""
+        for params in defaults:
+            self._studies[label].enqueue_trial(params, skip_if_exists=True)
+
+    def ask(self, label: str, space: Mapping[str, BaseDistribution], sampler: str, seed: int) -> TrialRecord:
+        """A new trial, RUNNING, with all its parameters."""
+        study = self._studies[label]
+        waiting = [trial.number for trial in study.get_trials(deepcopy=False, states=(TrialState.WAITING,))]
+        number = min(waiting) if waiting else len(study.get_trials(deepcopy=False))
+        study.sampler = sampler_for(sampler, seed, label, number, space)
+        trial = study.ask(fixed_distributions=dict(space))
+        return self.record(label, trial.number)
+
+    def complete_half_asked(self, label: str, space: Mapping[str, BaseDistribution], sampler: str, seed: int) -> None:
+        """Give the parameters it still lacks to each RUNNING trial of a driver killed while asking.
+
+        The sampler is seeded as at first, and draws what was drawn already once more, so that the rest comes out as
+        it would have.
+        """
+        study = self._studies[label]
+        for frozen in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if set(space) <= set(frozen.params):
+                continue
+            study.sampler = sampler_for(sampler, seed, label, frozen.number, space)
+            trial = optuna.trial.Trial(study, frozen._trial_id)
+            for path, distribution in space.items():
+                if path in frozen.params and path not in trial.relative_params:
+                    study.sampler.sample_independent(study, frozen, path, distribution)
+                trial._suggest(path, distribution)
+
+    def begin_attempt(self, label: str, number: int) -> int:
+        """The number of a new attempt at a RUNNING trial."""
+        trial_id = self._trial(label, number)._trial_id
+        attempt = int(self._trial(label, number).user_attrs.get("attempt", 0)) + 1
+        self._storage.set_trial_user_attr(trial_id, "attempt", attempt)
+        return attempt
+
+    def died(self, label: str, number: int) -> bool:
+        """Note that an attempt's process died; whether the trial may be tried again."""
+        trial = self._trial(label, number)
+        deaths = int(trial.user_attrs.get("deaths", 0)) + 1
+        self._storage.set_trial_user_attr(trial._trial_id, "deaths", deaths)
+        return deaths < MAX_DEATHS
+
+    # ---- telling ---------------------------------------------------------------------------------------------------
+
+    def tell(self, label: str, number: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> TrialRecord:
+        """Finish a trial: first what it left, then its state. A kill between the two is mended by `finish_told`.
+
+        A complete outcome whose objective is no finite number is FAIL: never a value that is none.
+        """
+        for objective in objectives:
+            value = outcome.get("metrics", {}).get(objective.metric, math.nan)
+            if outcome["state"] == "complete" and not math.isfinite(value):
+                reason = f"objective {objective.metric} is {value}"
+                outcome = {**outcome, "state": "failed", "reason": reason, "metrics": {}}
+        trial = self._trial(label, number)
+        self._storage.set_trial_user_attr(trial._trial_id, "outcome", outcome)
+        self._close(label, trial._trial_id, outcome, objectives)
+        return self.record(label, number)
+
+    def finish_told(self, label: str, objectives: tuple[Objective, ...]) -> None:
+        """Set the state of trials whose driver was killed between outcome and state."""
+        for trial in self._studies[label].get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if "outcome" in trial.user_attrs:
+                self._close(label, trial._trial_id, trial.user_attrs["outcome"], objectives)
+
+    def _close(self, label: str, trial_id: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> None:
+        state = _OPTUNA_STATES[outcome["state"]]
+        complete = outcome["state"] == "complete"
+        values = [outcome["metrics"][objective.metric] for objective in objectives] if complete else None
+        self._storage.set_trial_state_values(trial_id, state, values)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def records(self, label: str) -> list[TrialRecord]:
+        """The trials of a label in order of their number (not those that only wait to be asked)."""
+        trials = self._studies[label].get_trials(deepcopy=False)
+        return [_record(label, trial) for trial in trials if trial.state in _STATES]
+
+    def record(self, label: str, number: int) -> TrialRecord:
+        """One trial."""
+        return _record(label, self._trial(label, number))
+
+    def _trial(self, label: str, number: int) -> FrozenTrial:
+        study = self._studies[label]
+        return self._storage.get_trial(self._storage.get_trial_id_from_study_id_trial_number(study._study_id, number))
+
+
+def _record(label: str, trial: FrozenTrial) -> TrialRecord:
+    outcome = trial.user_attrs.get("outcome", {}) if trial.state.is_finished() else {}
+    return TrialRecord(
+        label=label,
+        number=trial.number,
+        state=_STATES[trial.state],
+        params=dict(trial.params),
+        metrics=outcome.get("metrics", {}),
+        attempt=outcome.get("attempt", trial.user_attrs.get("attempt", 0)),
+        epoch=outcome.get("epoch"),
+        seconds=outcome.get("seconds"),
+        reason=outcome.get("reason"),
+        digests=outcome.get("digests", {}),
+        started=trial.datetime_start.timestamp() if trial.datetime_start else None,
+        ended=trial.datetime_complete.timestamp() if trial.datetime_complete else None,
+        device=outcome.get("device", "cpu"),
+    )
+
+
+def _check_mark(mark: dict[str, Any], study_name: str, study_id: str) -> None:
+    if mark["version"] > VERSION:
+        raise LedgerError(f"ledger: '{study_name}' was written by a newer calstudy; upgrade to read it.")
+    if mark["id"] != study_id:
+        raise LedgerError(f"ledger: it holds another study named '{study_name}'; take a new name or another ledger.")
+
+
+def read_records(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[TrialRecord]]:
+    """All trials by label, without a driver's rights: nothing is created, repaired or written."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
+        return {label: [] for label in labels}
+    storage = open_storage(directory, ledger)
+    present = {study.study_name: study for study in storage.get_all_studies()}
+    records: dict[str, list[TrialRecord]] = {}
+    for label in labels:
+        study = present.get(f"{name}/{label}")
+        trials = storage.get_all_trials(study._study_id, deepcopy=False) if study is not None else []
+        records[label] = [_record(label, trial) for trial in trials if trial.state in _STATES]
+    return records
+
+
+def sampler_for(sampler: str, seed: int, label: str, number: int, space: Mapping[str, BaseDistribution]) -> BaseSampler:
+    """A fresh sampler for one trial: it keeps no state, so a restart proposes what no restart would have.
+
+    TPE starts with as many random (or published) trials as twice the number of parameters: with Optuna's default of
+    10 a small study would be random search in disguise. Parameters are modelled together (multivariate).
+    """
+    own_seed = seed_of(seed, "sampler", label, number) % 2**32
+    if sampler == "random":
+        return RandomSampler(seed=own_seed)
+    return TPESampler(seed=own_seed, multivariate=True, n_startup_trials=max(2 * len(space), 1))

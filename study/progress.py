@@ -1,0 +1,163 @@
+"""What a person sees while a study runs: a live view on a terminal, plain lines on a pipe."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from study.pareto import front
+from study.records import TrialRecord
+from study.spec import StudySpec
+
+# On a pipe: a line at most this often, and one at the end.
+LINE_SECONDS = 10.0
+FRONT_ROWS = 6
+
+
+class Progress:
+    """Hears of every trial from the search; as a context, draws until the run is over."""
+
+    def __init__(self, spec: StudySpec, records: dict[str, list[TrialRecord]], console: Console) -> None:
+        self._spec, self._console = spec, console
+        self._finished = [record for found in records.values() for record in found if record.state != "running"]
+        self._running: dict[str, tuple[TrialRecord, int]] = {}
+        self._before, self._started = len(self._finished), time.monotonic()
+        self._last_line = -LINE_SECONDS
+        self._front: list[TrialRecord] = self._front_of(self._finished)
+        self._live = Live(console=console, refresh_per_second=4, get_renderable=self._view, transient=True)
+
+    def __enter__(self) -> Progress:
+        left = self._planned - len(self._finished)
+        self._console.print(
+            f"{self._spec.name}: {left} of {self._planned} trials to train, {len(self._spec.variants)} methods; starting Ray"
+        )
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    # ---- hearing ---------------------------------------------------------------------------------------------------
+
+    def started(self, record: TrialRecord) -> None:
+        """A trial was handed out (the first of them starts the clock of `time left`)."""
+        if not self._running and len(self._finished) == self._before:
+            self._started = time.monotonic()
+        self._running[record.name] = (record, 0)
+
+    def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
+        """A trial reported epochs."""
+        if rows:
+            self._running[record.name] = (record, int(rows[-1]["epoch"]))
+        self._line()
+
+    def finished(self, record: TrialRecord) -> None:
+        """A trial is over."""
+        self._running.pop(record.name, None)
+        self._finished.append(record)
+        self._front = self._front_of([*self._front, record])
+        if record.state == "failed":
+            self._console.print(f"trial {record.name}: {record.reason}. Recorded as failed; the study goes on.")
+        self._line()
+
+    # ---- showing ---------------------------------------------------------------------------------------------------
+
+    def _front_of(self, records: list[TrialRecord]) -> list[TrialRecord]:
+        return front(records, self._spec.objectives)
+
+    @property
+    def _planned(self) -> int:
+        return self._spec.trials * len(self._spec.variants)
+
+    def time_left(self) -> str:
+        """From the pace of this run; nothing before its first trial has finished."""
+        done = len(self._finished) - self._before
+        left = self._planned - len(self._finished)
+        if done <= 0 or left <= 0:
+            return ""
+        return f"about {human_seconds((time.monotonic() - self._started) / done * left)} left"
+
+    def _line(self) -> None:
+        """On a pipe, now and then, how far it is."""
+        over = len(self._finished) >= self._planned
+        if self._console.is_terminal or not (over or time.monotonic() - self._last_line >= LINE_SECONDS):
+            return
+        self._last_line = time.monotonic()
+        states = Counter(record.state for record in self._finished)
+        best = [f"{name} {value:.4f}" for name, value in self._best().items()]
+        parts = [
+            f"{len(self._finished)}/{self._planned} trials",
+            *(f"{states[state]} {state}" for state in ("pruned", "failed") if states[state]),
+            *([f"best {', '.join(best)}"] if best else []),
+            *([self.time_left()] if self.time_left() else []),
+        ]
+        self._console.print("; ".join(parts), highlight=False, soft_wrap=True)
+
+    def _best(self) -> dict[str, float]:
+        found = {}
+        for objective in self._spec.objectives:
+            values = [record.metrics[objective.metric] for record in self._front]
+            if values:
+                found[objective.metric] = min(values, key=lambda value: objective.sign * value)
+        return found
+
+    def _view(self) -> Group:
+        """The live view: a row a method, then the front so far."""
+        methods = Table(box=None, pad_edge=False, header_style="bold")
+        methods.add_column("method", min_width=22)
+        for column in ("done", "running", "failed"):
+            methods.add_column(column, justify="right")
+        methods.add_column("", width=24)
+        states = Counter((record.label, record.state) for record in self._finished)
+        running = Counter(record.label for record, _ in self._running.values())
+        for variant in self._spec.variants:
+            label = variant.label
+            done = states[label, "complete"] + states[label, "pruned"]
+            bar = ProgressBar(total=self._spec.trials, completed=done + states[label, "failed"], width=24)
+            failed = Text(str(states[label, "failed"]), style="red" if states[label, "failed"] else "dim")
+            methods.add_row(label, f"{done}/{self._spec.trials}", str(running[label]), failed, bar)
+        epochs = [f"{name} {epoch}/{self._spec.epochs}" for name, (_, epoch) in list(self._running.items())[:4]]
+        now = Text(
+            f"{len(self._finished)}/{self._planned} trials  {self.time_left()}  {', '.join(epochs)}", style="dim"
+        )
+        return Group(methods, now, Text(), front_table(self._front, self._spec, FRONT_ROWS))
+
+
+def front_table(records: list[TrialRecord], spec: StudySpec, rows: int | None = None) -> Table:
+    """The front, best of the first objective first; validation values, on one split, without an interval."""
+    more = "" if rows is None or len(records) <= rows else f", {rows} of {len(records)}"
+    table = Table(title=f"front (validation{more})", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("trial", min_width=20)
+    for objective in spec.objectives:
+        table.add_column(objective.metric, justify="right")
+    table.add_column("values")
+    for record in records[:rows]:
+        values = [f"{record.metrics[objective.metric]:.4f}" for objective in spec.objectives]
+        table.add_row(record.name, *values, short_params(record.params))
+    return table
+
+
+def short_params(params: dict[str, Any]) -> str:
+    """`gamma=2.1 lr=0.08`: the last word of each path, or the whole path where two would look alike."""
+    lasts = Counter(path.rpartition(".")[2] for path in params)
+    shown = {path: path if lasts[path.rpartition(".")[2]] > 1 else path.rpartition(".")[2] for path in params}
+    return " ".join(
+        f"{shown[path]}={value:.3g}" if isinstance(value, float) else f"{shown[path]}={value}"
+        for path, value in params.items()
+    )
+
+
+def human_seconds(seconds: float) -> str:
+    """`45 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,44 @@
+"""TrialRecord: what the ledger holds of one trial, as a plain value. Everything that reads a study reads these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+State = Literal["running", "complete", "pruned", "failed"]
+STATES: tuple[State, ...] = ("running", "complete", "pruned", "failed")
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """Identity is study / label / number; the rest is what became of it."""
+
+    label: str
+    number: int
+    state: State
+    params: dict[str, Any]  # searched values by dotted path
+    metrics: dict[str, float] = field(default_factory=dict)  # of the validation split; empty unless complete
+    attempt: int = 0  # of a finished trial: the one that counts; else the newest started, 0 where none was
+    epoch: int | None = None  # whose weights are the result
+    seconds: float | None = None  # of training, over all its epochs
+    reason: str | None = None  # of a pruned or failed trial
+    digests: dict[str, str] = field(default_factory=dict)  # sha256 of the files of its attempt
+    started: float | None = None  # seconds since 1970
+    ended: float | None = None
+    device: str = "cpu"
+
+    @property
+    def name(self) -> str:
+        """`focal/0007`: its MLflow run, its directory under trials/, its name in every message."""
+        return trial_name(self.label, self.number)
+
+
+def trial_name(label: str, number: int) -> str:
+    """`focal/0007`."""
+    return f"{label}/{number:04d}"
+
+
+def trial_directory(study: Path, label: str, number: int) -> Path:
+    """STUDY/trials/focal/0007."""
+    return study / "trials" / trial_name(label, number)

@@ -1,0 +1,227 @@
+"""StudySpec -> ledger -> Ray Tuner -> done. Idempotent: run it again and it does what is still to be done."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from search_spaces import strict_yaml
+from study.cluster import joined, scratch_directory
+from study.ledger import Ledger, driver_lock, hide_password, journal_path, open_storage, repair_journal
+from study.pareto import front
+from study.progress import Progress
+from study.records import TrialRecord
+from study.spec import SpecError, StudySpec, check_objectives, refuse_changes
+from study.stored import StoredStudy, open_directory
+from trainables.fields import FieldError
+from trainables.prepared import Prepared, prepare
+
+LIBRARIES = ("calstudy", "torch", "torchvision", "ray", "optuna", "mlflow", "numpy", "scikit-learn")
+# How long the end of a run waits for a tracking server that does not answer.
+TRACKING_PATIENCE = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a run came to."""
+
+    study: StoredStudy
+    records: dict[str, list[TrialRecord]]
+    interrupted: str | None  # the signal's name
+    untracked: int  # finished trials MLflow does not have yet
+    tracking_trouble: str | None
+
+
+def prepare_data(spec: StudySpec, file_name: str) -> Prepared:
+    """The study's data, decoded once on this machine. SpecError where the data or an objective cannot be used."""
+    try:
+        prepared = prepare(spec.data, spec.seed)
+    except FieldError as error:
+        located = error.under("data")
+        raise SpecError(file_name, located.path, located.problem) from None
+    check_objectives(spec, prepared.num_classes, file_name)
+    return prepared
+
+
+def run_study(
+    spec: StudySpec, file_name: str, root: Path, tracking_uri: str, address: str | None, console: Console
+) -> Outcome:
+    """Train what the study still lacks. Raises SpecError, LedgerError, ClusterError before anything has started."""
+    prepared = prepare_data(spec, file_name)
+    directory = root / spec.name
+    directory.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        stack.enter_context(driver_lock(directory))
+        study = _record_spec(spec, file_name, directory, prepared)
+        if spec.ledger is None or "://" not in spec.ledger:
+            for mended in repair_journal(journal_path(directory, spec.ledger)):
+                console.print(f"ledger: {mended}.")
+        ledger = _open_ledger(study)
+        return _train(study, ledger, tracking_uri, address, console)
+
+
+def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared) -> StoredStudy:
+    """STUDY/study.yaml: the spec as checked, with what it was checked against. Refuses a change of meaning."""
+    recorded: dict[str, Any] = {"id": uuid.uuid4().hex, "created": datetime.now(UTC).isoformat(timespec="seconds")}
+    if (directory / "study.yaml").exists():
+        stored = open_directory(directory, spec.name)
+        refuse_changes(stored.recorded["meaning"], spec, file_name, "exists already")
+        if stored.recorded["data_digest"] != prepared.digest:
+            problem = f"the source is not what '{spec.name}' was begun with. Put it back, or give the study a new name."
+            raise SpecError(file_name, "data", problem)
+        if stored.spec.ledger != spec.ledger:
+            problem = (
+                f"'{spec.name}' has its ledger at {hide_password(stored.spec.ledger or 'ledger.log')}; write that."
+            )
+            raise SpecError(file_name, "ledger", problem)
+        recorded = stored.recorded
+    recorded = {
+        **recorded,
+        "data_digest": prepared.digest,
+        "classes": list(prepared.classes),
+        "sizes": dict(prepared.sizes),
+        "versions": {name: version(name) for name in LIBRARIES},
+        "git_commit": git_commit(),
+        "meaning": spec.meaning(),
+    }
+    partial = directory / "study.yaml.partial"
+    partial.write_text(strict_yaml.dump({**spec.to_mapping(), "recorded": recorded}))
+    os.replace(partial, directory / "study.yaml")
+    return StoredStudy(directory, spec, recorded)
+
+
+def git_commit() -> str | None:
+    """The commit of the folder the study is run from, with `+` where files differ from it; None outside git."""
+    command = ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except OSError:
+        return None
+    return found.stdout.strip() or None if found.returncode == 0 else None
+
+
+def _open_ledger(study: StoredStudy) -> Ledger:
+    """The ledger with a dead driver's half facts completed and the published defaults waiting."""
+    spec = study.spec
+    ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
+    for variant in spec.variants:
+        ledger.open(variant.label, spec.objectives)
+        ledger.finish_told(variant.label, spec.objectives)
+        ledger.complete_half_asked(variant.label, variant.space.distributions, spec.sampler.name, spec.sampler.seed)
+        ledger.enqueue(variant.label, variant.space.defaults[: spec.trials])
+    return ledger
+
+
+def _train(study: StoredStudy, ledger: Ledger, tracking_uri: str, address: str | None, console: Console) -> Outcome:
+    from study.tracking import Projection
+
+    spec = study.spec
+    records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
+    interrupted: str | None = None
+    with Projection(study, tracking_uri) as projection, _signals() as caught:
+        if _lacking(spec, records):
+            keeper = _ModelKeeper(study, records)
+            with Progress(spec, records, console) as progress:
+                _tune(study, ledger, [keeper, progress, projection], address, lambda: bool(caught))
+        interrupted = caught[0] if caught else None
+        records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
+        complete = not _lacking(spec, records)
+        untracked = projection.close(complete, TRACKING_PATIENCE)
+    return Outcome(study, records, interrupted, untracked, projection.trouble)
+
+
+def _lacking(spec: StudySpec, records: dict[str, list[TrialRecord]]) -> int:
+    """How many planned trials are not finished."""
+    running = sum(record.state == "running" for found in records.values() for record in found)
+    return running + sum(max(0, spec.trials - len(found)) for found in records.values())
+
+
+def _tune(
+    study: StoredStudy, ledger: Ledger, listeners: list[Any], address: str | None, stop_requested: Callable[[], bool]
+) -> None:
+    """One Ray Tune run over all methods, until every budget is met or a stop is requested."""
+    with ExitStack() as stack:
+        slots = stack.enter_context(joined(address, study.spec.resources))
+        from ray import tune
+
+        from study.search import Interrupted, LedgerSearch, Watch
+        from trainables.trainable import CalibrationTrainable
+
+        search = LedgerSearch(study.spec, ledger, study.directory, listeners)
+        resources = {"cpu": study.spec.resources.cpu, "gpu": study.spec.resources.gpu}
+        tuner = tune.Tuner(
+            tune.with_resources(CalibrationTrainable, resources),
+            tune_config=tune.TuneConfig(
+                search_alg=search,
+                num_samples=-1,
+                # Twice the slots: a finished actor finds its next trial waiting.
+                max_concurrent_trials=min(2 * slots, max(1, search.outstanding)),
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+            ),
+            run_config=tune.RunConfig(
+                name=study.spec.name,
+                storage_path=stack.enter_context(scratch_directory()),
+                callbacks=[Watch(search, stop_requested)],
+                failure_config=tune.FailureConfig(max_failures=0),  # the search decides what is tried again
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                verbose=0,
+            ),
+        )
+        with suppress(Interrupted):
+            tuner.fit()
+        if search.fault is not None:
+            raise search.fault
+
+
+@contextmanager
+def _signals() -> Iterator[list[str]]:
+    """The names of SIGINT and SIGTERM as they arrive; a second one ends the process as it would have."""
+    caught: list[str] = []
+    before: dict[int, Any] = {}
+
+    def note(number: int, frame: Any) -> None:
+        caught.append(signal.Signals(number).name)
+        signal.signal(number, before[number])
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        before[number] = signal.signal(number, note)
+    try:
+        yield caught
+    finally:
+        for restored, handler in before.items():
+            signal.signal(restored, handler)
+
+
+class _ModelKeeper:
+    """`keep_models: front`: removes the weights of trials that are not on the front (any more)."""
+
+    def __init__(self, study: StoredStudy, records: dict[str, list[TrialRecord]]) -> None:
+        self._study = study
+        self._kept = front([record for found in records.values() for record in found], study.spec.objectives)
+
+    def started(self, record: TrialRecord) -> None:
+        pass
+
+    def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
+        pass
+
+    def finished(self, record: TrialRecord) -> None:
+        if self._study.spec.keep_models == "all" or record.state != "complete":
+            return
+        candidates = [*self._kept, record]
+        self._kept = front(candidates, self._study.spec.objectives)
+        for dropped in candidates:
+            if dropped not in self._kept:
+                (self._study.files(dropped) / "model.pt").unlink(missing_ok=True)

@@ -1,0 +1,138 @@
+"""Text for a person: tables of a study, of its front, of what there is to choose from."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import math
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from search_spaces.space import to_plain as entry_to_plain
+from study.pareto import front_table as front_rows
+from study.records import TrialRecord
+from study.stored import StoredStudy
+from trainables import data, methods, metrics, models
+from trainables.fields import Settings
+
+
+def table(*columns: str, title: str | None = None) -> Table:
+    """A table without lines; a column whose name starts with `>` is set to the right."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
+    return made
+
+
+# ---- a study -------------------------------------------------------------------------------------------------------
+
+
+def status_counts(study: StoredStudy, records: dict[str, list[TrialRecord]], alive: bool) -> dict[str, dict[str, int]]:
+    """{label: {planned, complete, pruned, failed, running}}; without a driver nothing runs."""
+    counts = {}
+    for label, found in records.items():
+        states = {state: sum(record.state == state for record in found) for state in ("complete", "pruned", "failed")}
+        running = sum(record.state == "running" for record in found) if alive else 0
+        counts[label] = {"planned": max(study.spec.trials, len(found)), **states, "running": running}
+    return counts
+
+
+def status_table(counts: dict[str, dict[str, int]]) -> Table:
+    """One row a method."""
+    made = table("method", ">planned", ">complete", ">pruned", ">failed", ">running")
+    for label, row in counts.items():
+        made.add_row(label, *(str(value) for value in row.values()))
+    return made
+
+
+def failures_table(records: dict[str, list[TrialRecord]]) -> Table | None:
+    """The trials that did not complete, with their reasons."""
+    made = table("trial", "state", "reason")
+    for record in (record for found in records.values() for record in found if record.reason):
+        made.add_row(record.name, record.state, record.reason or "")
+    return made if made.row_count else None
+
+
+def write_csv(records: list[TrialRecord], path: Path) -> None:
+    """The trials as a table for other programs: a column for each parameter and each validation metric."""
+    rows = front_rows(records)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["method", "number"])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+# ---- what there is -------------------------------------------------------------------------------------------------
+
+
+def catalogue(kind: str) -> list[dict[str, Any]]:
+    """Rows of `calstudy list KIND`, as plain values."""
+    if kind == "metrics":
+        return [{"name": name, "summary": _summary(metrics.find(name), name)} for name in metrics.names()]
+    if kind == "spaces":
+        return list(_spaces())
+    package = {"methods": methods, "datasets": data, "models": models}[kind]
+    return [_described(name, package.find(name)) for name in package.names()]
+
+
+def _summary(thing: Any, name: str) -> str:
+    text = (inspect.getdoc(thing) or "").splitlines()[0]
+    after = name.startswith(metrics.AFTER_TEMPERATURE)
+    return f"after cross-fitted temperature scaling: {name.removeprefix(metrics.AFTER_TEMPERATURE)}" if after else text
+
+
+def _described(name: str, cls: type[Settings]) -> dict[str, Any]:
+    module = inspect.getmodule(cls)
+    return {
+        "name": name,
+        "summary": (inspect.getdoc(module) or inspect.getdoc(cls) or "").splitlines()[0],
+        "settings": [_setting(cls, spec) for spec in fields(cls)],
+    }
+
+
+def _setting(cls: type[Settings], spec: Any) -> dict[str, Any]:
+    default = getattr(cls, spec.name, None)
+    bounds, choices = spec.metadata.get("range"), spec.metadata.get("choices")
+    return {
+        "name": spec.name,
+        "default": default if isinstance(default, int | float | str | None) else str(default),
+        "valid": str(bounds) if bounds is not None else " | ".join(choices or ()),
+        "doc": spec.metadata.get("doc", ""),
+    }
+
+
+def _spaces() -> Iterable[dict[str, Any]]:
+    from search_spaces import space
+
+    for name in space.names():
+        found = space.find_space(name, [])
+        yield {
+            "name": name,
+            "summary": found.source,
+            "space": {path: entry_to_plain(entry) for path, entry in found.space.items()},
+            "defaults": found.defaults,
+        }
+
+
+def print_catalogue(console: Console, kind: str, rows: list[dict[str, Any]]) -> None:
+    """`calstudy list KIND` for a person."""
+    for row in rows:
+        console.print(f"[bold]{row['name']}[/]  {row['summary']}", highlight=False)
+        for setting in row.get("settings", ()):
+            default = "required" if setting["default"] is None and not setting["valid"] else setting["default"]
+            valid = f"  ({setting['valid']})" if setting["valid"] else ""
+            console.print(f"    {setting['name']} = {default}{valid}  [dim]{setting['doc']}[/]", highlight=False)
+        for path, entry in row.get("space", {}).items():
+            console.print(f"    {path}: {entry}", highlight=False)
+        for default in row.get("defaults", ()):
+            console.print(f"    [dim]tried first:[/] {default or 'the settings of the study'}", highlight=False)
+
+
+def finite(values: dict[str, float]) -> dict[str, float | None]:
+    """Numbers as JSON has them: null for what is not finite."""
+    return {name: value if math.isfinite(value) else None for name, value in values.items()}

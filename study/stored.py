@@ -1,0 +1,87 @@
+"""A study on disk, opened for reading: its spec as checked, what was recorded beside it, its trials."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from search_spaces import strict_yaml
+from study.ledger import read_records
+from study.records import TrialRecord, trial_directory
+from study.spec import SpecError, StudySpec, spec_from_mapping
+from trainables.trainable import attempt_directory
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """STUDY/study.yaml, read. `recorded`: id, created, data_digest, versions, git_commit, meaning."""
+
+    directory: Path
+    spec: StudySpec
+    recorded: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        """Tells apart two studies of one name on one server."""
+        return str(self.recorded["id"])
+
+    def records(self) -> dict[str, list[TrialRecord]]:
+        """All trials by label, in order of their number, as the ledger has them now."""
+        labels = [variant.label for variant in self.spec.variants]
+        return read_records(self.directory, self.spec.ledger, self.spec.name, labels)
+
+    def files(self, record: TrialRecord) -> Path:
+        """The directory of the attempt that counts: predictions.npz, history.json, model.pt, log."""
+        return attempt_directory(trial_directory(self.directory, record.label, record.number), record.attempt)
+
+
+def storage_root(option: str | None, spec: str | None = None) -> Path:
+    """--storage DIR, else the spec's, else $CALSTUDY_STORAGE, else ./studies; absolute."""
+    chosen = option or spec or os.environ.get("CALSTUDY_STORAGE") or "studies"
+    return Path(chosen).expanduser().absolute()
+
+
+def embedded_tracking(root: Path) -> str:
+    """The URI of the embedded MLflow of all studies under a storage root."""
+    return f"sqlite:///{root / 'mlflow.db'}"
+
+
+def open_study(reference: str, storage: str | None) -> StoredStudy:
+    """STUDY as a user names it: a directory, its spec, or a bare name under the storage.
+
+    Raises SpecError where there is none.
+    """
+    path = Path(reference).expanduser()
+    if path.is_file():
+        named = _read_yaml(path)
+        name = named.get("name") if isinstance(named, dict) else None
+        if not isinstance(name, str):
+            raise SpecError(path.name, "name", "is missing; it says which study is meant.")
+        spec_storage = named.get("storage")
+        directory = storage_root(storage, spec_storage if isinstance(spec_storage, str) else None) / name
+    elif path.is_dir():
+        directory = path.absolute()
+    else:
+        directory = storage_root(storage) / reference
+    return open_directory(directory, reference)
+
+
+def open_directory(directory: Path, reference: str) -> StoredStudy:
+    """The study of a directory. Raises SpecError where its study.yaml is missing or does not read."""
+    file = directory / "study.yaml"
+    if not file.is_file():
+        known = sorted(path.parent.name for path in directory.parent.glob("*/study.yaml"))
+        there = f" There is {', '.join(known)}." if known else ""
+        raise SpecError(reference, "", f"no study at {directory}. `calstudy run SPEC` makes one.{there}")
+    mapping = _read_yaml(file)
+    recorded = mapping.pop("recorded")
+    return StoredStudy(directory, spec_from_mapping(mapping, str(file)), recorded)
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
+        return strict_yaml.read(path)
+    except strict_yaml.YamlError as error:
+        raise SpecError(path.name, error.path, error.problem) from None

@@ -1,0 +1,127 @@
+"""What holds for every method, written once and run over `names()`."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from search_spaces import space
+from trainables import methods
+from trainables.config import TrialConfig, to_plain
+from trainables.learner import Learner, trial_data
+from trainables.method import Batch, Method, Task
+from trainables.methods.cross_entropy import CrossEntropy
+
+CPU = torch.device("cpu")
+
+
+def saturated() -> tuple[Tensor, Tensor]:
+    """float32 logits at which softmax is exactly 0 or 1: right by far, wrong by far, tied, and a usual row."""
+    rows = [[80.0, 0.0, 0.0], [80.0, 0.0, -80.0], [0.0, 17.5, 0.0], [0.0, 0.0, 0.0], [1.0, -0.5, 0.3]]
+    return torch.tensor(rows, requires_grad=True), torch.tensor([0, 2, 1, 1, 2])
+
+
+def batch(n: int = 24, k: int = 5) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(n, k, generator=generator).double() * 3, torch.randint(0, k, (n,), generator=generator)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_first_and_second_gradients_are_finite_at_saturated_logits(name: str) -> None:
+    logits, labels = saturated()
+    loss = methods.find(name)().loss(logits, labels, 0.5)
+    (first,) = torch.autograd.grad(loss, logits, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), logits)
+    assert torch.isfinite(loss) and torch.isfinite(first).all() and torch.isfinite(second).all()
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_the_order_of_the_batch_does_not_matter(name: str) -> None:
+    logits, labels = batch()
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
+    method = methods.find(name)()
+    assert_close(method.loss(logits[order], labels[order], 0.5), method.loss(logits, labels, 0.5))
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_the_loss_is_a_mean_over_samples(name: str) -> None:
+    """Every sample twice is the same loss: a learning rate means the same at any batch size."""
+    logits, labels = batch()
+    method = methods.find(name)()
+    doubled = method.loss(logits.repeat(2, 1), labels.repeat(2), 0.5)
+    assert_close(doubled, method.loss(logits, labels, 0.5))
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_hyperparameters_may_be_tensors(name: str) -> None:
+    logits, labels = batch()
+    method: Method = methods.find(name)()
+    numbers = {spec.name: getattr(method, spec.name) for spec in fields(method)}
+    tensors = {
+        key: torch.tensor(value, dtype=torch.float64) for key, value in numbers.items() if isinstance(value, float)
+    }
+    assert_close(replace(method, **tensors).loss(logits, labels, 0.5), method.loss(logits, labels, 0.5))
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_method_has_a_space_that_names_its_own_fields(name: str) -> None:
+    found = space.find_space(name, [])
+    own = {f"method.{spec.name}" for spec in fields(methods.find(name))}
+    assert set(found.space) <= own
+    assert found.source and found.defaults
+
+
+class Hooked(CrossEntropy):
+    """Uses every hook: half the samples an epoch, noisy images, a count of what each sample has been through."""
+
+    def start(self, task: Task) -> Any:
+        return {"seen": torch.zeros(task.num_samples), "noise": torch.rand(1, generator=task.generator)}
+
+    def order(self, state: Any, n: int, generator: torch.Generator) -> Tensor:
+        tired = state["seen"] + 0.1 * torch.rand(n, generator=generator)
+        return tired.argsort()[: n // 2]
+
+    def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
+        return batch._replace(images=batch.images + 0.1 * torch.randn(batch.images.shape, generator=generator))
+
+    def observe(self, state: Any, batch: Batch, logits: Tensor) -> Any:
+        seen = state["seen"].index_add(0, batch.indices, torch.ones(len(batch.indices)))
+        return {**state, "seen": seen}
+
+
+def learner(method: Method | str, **settings: Any) -> Learner:
+    plain = {"data": {"name": "digits", "augment": "crop_flip"}, "model": "cnn", "epochs": 3, "batch_size": 128}
+    base = TrialConfig.from_mapping({**plain, "method": "cross_entropy", **settings})
+    config = replace(base, method=methods.find(method)() if isinstance(method, str) else method)
+    return Learner(config, trial_data(config, CPU), CPU)
+
+
+def assert_equal_state(one: Any, other: Any) -> None:
+    assert_close(one, other, rtol=0, atol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*methods.names(), "hooked"])
+def test_resume_equals_no_interruption_bit_for_bit(name: str, tmp_path: Path) -> None:
+    method = Hooked() if name == "hooked" else name
+    whole, cut = learner(method, result="best_nll"), learner(method, result="best_nll")
+    while not whole.finished:
+        whole.train_epoch()
+    cut.train_epoch()
+    cut.save(tmp_path / "last.pt")
+    resumed = learner(method, result="best_nll")
+    assert to_plain(resumed.config) == to_plain(cut.config)
+    assert resumed.load(tmp_path / "last.pt")
+    while not resumed.finished:
+        resumed.train_epoch()
+    assert whole.take_result() == resumed.take_result()
+    assert_equal_state(resumed.network.state_dict(), whole.network.state_dict())
+    assert_equal_state(resumed.predict().logits, whole.predict().logits)
+    assert_equal_state(resumed.method_state, whole.method_state)
+    untimed = [{key: value for key, value in row.items() if key not in ("time", "seconds")} for row in whole.history]
+    again = [{key: value for key, value in row.items() if key not in ("time", "seconds")} for row in resumed.history]
+    assert again == untimed

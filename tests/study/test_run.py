@@ -1,0 +1,176 @@
+"""Whole studies in processes of their own, with Ray and MLflow as they are; killed, stopped, failed and gone on with."""
+
+import json
+import re
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from study.stored import StoredStudy, open_study
+from tests.study.commands import calstudy, calstudy_json, start, wait_until, write_spec
+
+pytestmark = pytest.mark.slow
+
+
+def runs_of(storage: Path, name: str = "small") -> list[Run]:
+    """All MLflow runs of a study's trials (not its parent)."""
+    client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name(name)
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id], max_results=1000)
+    return [run for run in runs if "calstudy.trial" in run.data.tags]
+
+
+def counted_once(storage: Path, planned: int, name: str = "small") -> StoredStudy:
+    """Every planned trial once in the ledger and once in MLflow; none left over, none like another."""
+    study = open_study(name, str(storage))
+    records = [record for found in study.records().values() for record in found]
+    assert len(records) == planned and {record.state for record in records} <= {"complete", "failed"}
+    runs = runs_of(storage, name)
+    assert Counter(run.data.tags["calstudy.trial"] for run in runs) == Counter(record.name for record in records)
+    assert not [run for run in runs if run.info.status in ("RUNNING", "SCHEDULED")]
+    for label, found in study.records().items():
+        assert len({json.dumps(record.params) for record in found}) == len(found), f"equal parameters in {label}"
+    client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}")
+    for run in runs:
+        if run.info.status == "FINISHED":
+            steps = [point.step for point in client.get_metric_history(run.info.run_id, "train_loss")]
+            assert steps == list(range(1, study.spec.epochs + 1))
+    return study
+
+
+def epochs_trained(study: StoredStudy) -> int:
+    """Lines of epochs in the logs of all attempts."""
+    logs = study.directory.glob("trials/*/*/attempt-*/log")
+    return sum(len(re.findall(r"^epoch=", log.read_text(), re.MULTILINE)) for log in logs)
+
+
+def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path / "small.yaml")
+    shown = calstudy("run", spec, "--storage", tmp_path).stdout
+    assert "6/6 trials; 6 complete" in shown and "front" in shown
+    study = counted_once(tmp_path, 6)
+    assert epochs_trained(study) == 12
+    assert not list(study.directory.glob("trials/*/*/*/last.pt"))
+    assert calstudy_json("status", "small", "--storage", tmp_path) == {
+        "name": "small",
+        "methods": {
+            label: {"planned": 3, "complete": 3, "pruned": 0, "failed": 0, "running": 0}
+            for label in ("cross_entropy", "focal")
+        },
+    }
+    first = [record.params for record in study.records()["focal"]]
+    assert first == [{"method.gamma": gamma, "optimizer.lr": 0.1} for gamma in (3.0, 2.0, 1.0)]  # published first
+
+    # The same command again: nothing to do, nothing changed.
+    before = (study.directory / "ledger.log").read_bytes()
+    calstudy("run", spec, "--storage", tmp_path)
+    assert (study.directory / "ledger.log").read_bytes() == before
+
+    # More trials and another method go on; what was there stays.
+    write_spec(tmp_path / "small.yaml", methods=["cross_entropy", "focal", "mbls"], trials=4)
+    calstudy("run", spec, "--storage", tmp_path)
+    grown = counted_once(tmp_path, 12)
+    assert [record.params for record in grown.records()["focal"]][:3] == first
+
+    # Another meaning is refused, with the lines that differ and the mend; nothing is written.
+    before = (study.directory / "study.yaml").read_bytes()
+    write_spec(tmp_path / "small.yaml", methods=["cross_entropy", "focal", "mbls"], trials=4, epochs=3)
+    refused = calstudy("run", spec, "--storage", tmp_path, check=2).stderr
+    assert "epochs: was 2, is 3" in refused and "new name" in refused and "Traceback" not in refused
+    assert (study.directory / "study.yaml").read_bytes() == before
+
+
+def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
+    """kill -9 of the driver while trials train, twice; then all is counted once, little is trained twice."""
+    spec = write_spec(
+        tmp_path / "small.yaml", model={"name": "mlp", "width": 1024, "depth": 3}, epochs=60, checkpoint_seconds=1
+    )
+    directory = tmp_path / "small" / "trials"
+    for kill in range(2):
+        driver = start("run", spec, "--storage", tmp_path)
+        wait_until(lambda kill=kill: len(list(directory.glob(f"*/*/attempt-{kill + 1}/last.pt"))) >= 1)
+        driver.kill()
+        driver.wait()
+    refused = calstudy("status", "small", "--storage", tmp_path).stdout
+    assert "cut short" in refused and "goes on" in refused
+    calstudy("run", spec, "--storage", tmp_path)
+    study = counted_once(tmp_path, 6)
+    resumed = [log for log in study.directory.glob("trials/*/*/*/log") if "resumed from" in log.read_text()]
+    assert resumed, "no trial went on from its checkpoint"
+    # At most a checkpoint interval (here: or an epoch, if longer) for each of two running trials and two kills.
+    history = [json.loads((study.files(record) / "history.json").read_text()) for record in study.records()["focal"]]
+    epoch_seconds = min(row["seconds"] for rows in history for row in rows[2:])
+    assert epochs_trained(study) - 6 * 60 <= 2 * 2 * (1 + 1 / epoch_seconds)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_it_cleanly(tmp_path: Path, name: str) -> None:
+    spec = write_spec(tmp_path / "small.yaml", epochs=60, checkpoint_seconds=0.5, methods=["cross_entropy"], trials=6)
+    driver = start("run", spec, "--storage", tmp_path)
+    wait_until(lambda: list((tmp_path / "small" / "trials").glob("*/*/*/log")))
+    driver.send_signal(signal.Signals[name])
+    shown, _ = driver.communicate(timeout=60)
+    assert driver.returncode == 1 and f"stopped by {name}" in shown and "Traceback" not in shown
+    assert calstudy_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]["running"] == 0
+    calstudy("run", spec, "--storage", tmp_path)
+    counted_once(tmp_path, 6)
+
+
+def test_a_second_driver_is_refused(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path / "small.yaml", epochs=40)
+    driver = start("run", spec, "--storage", tmp_path)
+    wait_until((tmp_path / "small" / "ledger.log").exists)
+    refused = calstudy("run", spec, "--storage", tmp_path, check=2).stderr
+    assert f"pid {driver.pid}" in refused and "Traceback" not in refused
+    driver.terminate()
+    driver.communicate(timeout=60)
+
+
+FAULTY = {
+    "raises": "raise RuntimeError('no such luck')",
+    "kills": "__import__('os').kill(__import__('os').getpid(), 9)",
+}
+
+
+def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path: Path) -> None:
+    """One method diverges, one raises, one kills its own process: FAIL with the reason; the others complete."""
+    (tmp_path / "mine" / "methods").mkdir(parents=True)
+    for name, line in FAULTY.items():
+        (tmp_path / "mine" / "methods" / f"{name}.py").write_text(
+            "from dataclasses import dataclass\nfrom trainables.methods.cross_entropy import CrossEntropy\n\n\n"
+            f"@dataclass(frozen=True)\nclass {name.capitalize()}(CrossEntropy):\n"
+            f"    def loss(self, logits, targets, progress):\n        {line}\n"
+        )
+    methods: list[Any] = [*FAULTY, "cross_entropy", {"label": "diverges", "name": "mbls", "weight": 1.0e30}]
+    spec = write_spec(tmp_path / "small.yaml", methods=methods, trials=1, search_space={}, extensions="mine")
+    shown = calstudy("run", spec, "--storage", tmp_path).stdout
+    study = counted_once(tmp_path, 4)
+    found = {label: records[0] for label, records in study.records().items()}
+    assert {label: record.state for label, record in found.items()} == {
+        "raises": "failed",
+        "kills": "failed",
+        "cross_entropy": "complete",
+        "diverges": "failed",
+    }
+    assert found["raises"].reason == "RuntimeError: no such luck"
+    assert "its process died" in str(found["kills"].reason) and found["kills"].attempt == 3
+    assert "at epoch 1" in str(found["diverges"].reason) and "optimizer.lr" in str(found["diverges"].reason)
+    assert "no such luck" in shown
+    assert "no such luck" in calstudy("status", "small", "--storage", tmp_path).stdout
+    assert "no such luck" in (study.files(found["raises"]) / "log").read_text()
+
+
+def test_only_the_models_of_the_front_are_kept(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path / "small.yaml", keep_models="front", trials=4)
+    calstudy("run", spec, "--storage", tmp_path)
+    study = counted_once(tmp_path, 8)
+    front = calstudy_json("pareto", "small", "--storage", tmp_path)["front"]
+    kept = {f"{path.parts[-4]}/{int(path.parts[-3])}" for path in study.directory.glob("trials/*/*/*/model.pt")}
+    assert kept == {f"{row['method']}/{row['number']}" for row in front}
+    assert len(list(study.directory.glob("trials/*/*/*/predictions.npz"))) == 8

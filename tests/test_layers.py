@@ -1,0 +1,80 @@
+"""Imports run downward only, and a light thing loads light: read from the files, and tried in a fresh process."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# For each package: what of ours, and which engines, it may import.
+ALLOWED = {
+    "trainables": {"trainables"},
+    "search_spaces": {"search_spaces", "optuna"},
+    "study": {"study", "trainables", "search_spaces", "ray", "optuna", "mlflow"},
+}
+WATCHED = {"trainables", "search_spaces", "study", "ray", "optuna", "mlflow"}
+# Inside study/, what reads a study works on records and knows no running one.
+READERS = ("pareto.py", "figures.py", "registry.py", "records.py", "objective.py", "verify.py")
+RUNNING = {"study.run", "study.search", "study.cluster", "study.progress"}
+
+
+def imported(file: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+FILES = [file for package in ALLOWED for file in sorted((ROOT / package).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_imports_run_downward(file: Path) -> None:
+    package = file.relative_to(ROOT).parts[0]
+    allowed = ALLOWED[package] | ({"ray"} if file == ROOT / "trainables" / "trainable.py" else set())
+    tops = {name.partition(".")[0] for name in imported(file)}
+    assert tops & WATCHED <= allowed, f"{file.name} may import {sorted(allowed)} of these"
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_readers_know_no_running_study(name: str) -> None:
+    assert not imported(ROOT / "study" / name) & RUNNING
+
+
+def test_files_are_data() -> None:
+    """No file is read by a way that may run what stands in it."""
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                continue
+            call = ast.unparse(node.func)
+            options = {word.arg: ast.unparse(word.value) for word in node.keywords}
+            if call == "torch.load":
+                assert options.get("weights_only") == "True", f"{file}: {ast.unparse(node)}"
+            if call == "np.load":
+                assert options.get("allow_pickle") == "False", f"{file}: {ast.unparse(node)}"
+            assert call not in {"pickle.load", "pickle.loads", "yaml.load", "yaml.unsafe_load"} or (
+                call == "yaml.load" and "SafeLoader" in (file.read_text())
+            ), f"{file}: {ast.unparse(node)}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("trainables.metrics", {"ray", "mlflow", "optuna", "torchvision"}),
+        ("trainables.learner", {"ray", "mlflow", "optuna"}),
+        ("search_spaces.space", {"ray", "mlflow", "torch"}),
+        ("study.pareto", {"ray", "mlflow"}),
+        ("study.cli", {"ray", "mlflow", "torch", "optuna"}),
+    ],
+)
+def test_a_light_thing_loads_light(module: str, absent: set[str]) -> None:
+    code = f"import sys, {module}; print(*sorted({absent!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == ""
