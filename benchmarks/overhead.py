@@ -79,7 +79,8 @@ def by_optuna(trials: int, directory: Path) -> tuple[float, float]:
     import optuna
 
     optuna.create_study(storage=url, study_name="overhead", directions=["maximize", "minimize"])
-    command = [sys.executable, __file__, "--engine", "optuna-worker", "--trials", str(trials), "--directory", str(directory)]
+    command = [sys.executable, __file__, "--engine", "optuna-worker", "--trials", str(trials)]
+    command += ["--directory", str(directory)]
     workers = [subprocess.Popen([*command, "--half", str(half)]) for half in (0, 1)]
     assert [worker.wait() for worker in workers] == [0, 0]
     found = optuna.load_study(study_name="overhead", storage=url).trials
@@ -160,7 +161,7 @@ def measure(engine: str, trials: int) -> dict[str, float]:
 def table(found: dict[str, dict[str, float]]) -> str:
     """A Markdown table: trials per second relative to plain Ray and to plain Optuna."""
     lines = [
-        "| engine | trials | start-up s | first to last trial s | s a trial | trials/s over plain Ray | over plain Optuna | after the last s |",
+        "| engine | trials | start-up s | first to last s | s a trial | over plain Ray | over plain Optuna | after s |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for engine, row in found.items():

@@ -11,6 +11,8 @@ from typing import Any
 import click
 from rich.console import Console
 
+from trainables.fields import UserError
+
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
@@ -182,9 +184,8 @@ def pareto(
 
     All values are of the validation split, on which the search chose: the best of many looks better than it is.
     """
-    from study.pareto import front, hypervolume, knee, parse_where, satisfies
+    from study.pareto import front, hypervolume, knee, parse_where, satisfies, write_front_csv
     from study.progress import front_table
-    from study.show import write_csv
     from study.stored import open_study
 
     opened = open_study(study, storage)
@@ -199,7 +200,7 @@ def pareto(
 
         front_figure(candidates, objectives, opened.spec.name, figure, opened.recorded["sizes"]["validation"])
     if csv_file is not None:
-        write_csv(found, csv_file)
+        write_front_csv(found, csv_file)
     if as_json:
         rows = [_front_row(record) for record in found]
         knee_row = None if chosen is None else {"method": chosen.label, "number": chosen.number}
@@ -384,23 +385,9 @@ def _exit_code(command: Callable[[], Any]) -> int:
     except (click.Abort, KeyboardInterrupt):
         errors.print("calstudy: stopped.")
         return FAILED
-    except Exception as error:
-        if not _is_mistake(error):
-            raise
+    except UserError as error:
         errors.print(str(error))
         return MISTAKE
-
-
-def _is_mistake(error: Exception) -> bool:
-    """Whether it is one of our own one-line errors; anything else is a fault of ours, with its traceback."""
-    from study.cluster import ClusterError
-    from study.ledger import LedgerError
-    from study.registry import ExportError
-    from study.spec import SpecError
-    from study.tracking import TrackingError
-    from trainables.fields import FieldError
-
-    return isinstance(error, SpecError | FieldError | LedgerError | ClusterError | ExportError | TrackingError)
 
 
 if __name__ == "__main__":

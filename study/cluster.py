@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from study.spec import Resources
+from trainables.fields import UserError
 
 # Ray and Tune read these when they are imported.
 _ENVIRONMENT = {
@@ -24,7 +25,7 @@ _ENVIRONMENT = {
 }
 
 
-class ClusterError(Exception):
+class ClusterError(UserError):
     """There is no cluster to run on; the message says why and the mend."""
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -148,14 +149,15 @@ def _set_axes(
     signs = [objective.sign for objective in objectives]
     shown = np.all([in_reach(s * v, s * f) for s, v, f in zip(signs, values.T, best.T, strict=True)], axis=0)
     outside = np.full(len(values), False)
-    sides = ((axes.xaxis, axes.set_xlim), (axes.yaxis, axes.set_ylim))
+    sides: list[tuple[Axis, Callable[[float, float], Any]]]
+    sides = [(axes.xaxis, axes.set_xlim), (axes.yaxis, axes.set_ylim)]
     for objective, column, (axis, set_limits) in zip(objectives, values.T, sides, strict=False):
         low, high = column[shown].min(), column[shown].max()
         margin = 0.06 * (high - low) or 0.01
         set_limits(low - margin, high + margin)
         outside |= (column < low - margin) | (column > high + margin)
         axis.set_label_text(textwrap.fill(axis_label(objective), 44), fontsize=TEXT)
-        axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         axis.set_major_formatter(ScalarFormatter(useOffset=False))
     return int(outside.sum())
 
@@ -190,14 +192,14 @@ def _front_entries(knee: TrialRecord, size: int, objectives: int) -> list[tuple[
 
 def _caption(trials: int, outside: int, samples: int | None, objectives: Sequence[Objective]) -> str:
     """What a reader must know to trust the figure no further than it goes."""
-    split = f"Validation split of {samples:,} samples" if samples is not None else "Validation split"
-    sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; no intervals."]
+    split = f"{samples:,} validation samples" if samples is not None else "Validation split"
+    sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; values without intervals."]
     if len(objectives) > 2:
         undrawn = " and ".join(objective.metric for objective in objectives[2:])
         sentences.append(f"Front of all {len(objectives)} objectives; {undrawn} not drawn.")
     if outside:
         sentences.append(f"{outside:,} {'trials lie' if outside > 1 else 'trial lies'} outside the axes.")
-    return "\n".join(textwrap.fill(sentence, 72) for sentence in sentences)
+    return "\n".join(textwrap.fill(sentence, 76) for sentence in sentences)
 
 
 def _columns(names: Sequence[str]) -> int:

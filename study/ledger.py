@@ -26,6 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from study.objective import Objective
 from study.records import State, TrialRecord
+from trainables.fields import UserError
 from trainables.seeding import seed_of
 
 VERSION = 1  # of what we write into Optuna's attributes
@@ -40,7 +41,7 @@ _STATES: dict[TrialState, State] = {
 _OPTUNA_STATES = {state: optuna_state for optuna_state, state in _STATES.items()}
 
 
-class LedgerError(Exception):
+class LedgerError(UserError):
     """The ledger cannot be used as asked; the message says why and the mend."""
 
 

@@ -35,9 +35,8 @@ class Progress:
 
     def __enter__(self) -> Progress:
         left = self._planned - len(self._finished)
-        self._console.print(
-            f"{self._spec.name}: {left} of {self._planned} trials to train, {len(self._spec.variants)} methods; starting Ray"
-        )
+        methods = len(self._spec.variants)
+        self._console.print(f"{self._spec.name}: {left} of {self._planned} trials to train, {methods} methods")
         if self._console.is_terminal:
             self._live.start()
         return self

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import inspect
 import math
 from collections.abc import Iterable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from search_spaces.space import to_plain as entry_to_plain
-from study.pareto import front_table as front_rows
 from study.records import TrialRecord
 from study.stored import StoredStudy
 from trainables import data, methods, metrics, models
@@ -56,15 +53,6 @@ def failures_table(records: dict[str, list[TrialRecord]]) -> Table | None:
     for record in (record for found in records.values() for record in found if record.reason):
         made.add_row(record.name, record.state, record.reason or "")
     return made if made.row_count else None
-
-
-def write_csv(records: list[TrialRecord], path: Path) -> None:
-    """The trials as a table for other programs: a column for each parameter and each validation metric."""
-    rows = front_rows(records)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["method", "number"])
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 # ---- what there is -------------------------------------------------------------------------------------------------

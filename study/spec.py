@@ -18,14 +18,14 @@ from trainables import data, methods, metrics, models
 from trainables.config import TrialConfig, build, nested_kind
 from trainables.config import to_plain as settings_to_plain
 from trainables.dataset import Dataset
-from trainables.fields import FieldError, Settings, check_value, choice, nearest, number, text
+from trainables.fields import FieldError, Settings, UserError, check_value, choice, nearest, number, text
 from trainables.method import Method
 from trainables.model import Model
 from trainables.naming import extension_folder, stems, use_extensions
 from trainables.optimizer import Optimizer
 
 
-class SpecError(Exception):
+class SpecError(UserError):
     """A study that cannot be run: the file, the field's path, what was found and the mend, on one line.
 
     `differences` follow indented, one a line.

@@ -12,7 +12,11 @@ from difflib import get_close_matches
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
-class FieldError(ValueError):
+class UserError(Exception):
+    """Something the user can mend; its text is what was found and how, and all that a command prints of it."""
+
+
+class FieldError(UserError, ValueError):
     """A value that cannot be taken: `path` names the field, `problem` says what was found and the mend."""
 
     def __init__(self, path: str, problem: str) -> None:

@@ -93,8 +93,8 @@ class CalibrationTrainable(Trainable):
         if self._learner is None:
             self._learner = self._start()
             rows += self._learner.history
-        learner, started = self._learner, time.monotonic()
-        while not learner.finished and (not rows or time.monotonic() - started < STEP_SECONDS):
+        learner, started, before = self._learner, time.monotonic(), self._learner.epoch
+        while not learner.finished and (learner.epoch == before or time.monotonic() - started < STEP_SECONDS):
             row = learner.train_epoch()
             rows.append(row)
             self._log(" ".join(f"{name}={value:.6g}" for name, value in row.items()) + "\n")

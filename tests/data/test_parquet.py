@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from trainables.data import find
-from trainables.data.parquet import Parquet
+from trainables.data.parquet import SMALL_BYTES, Parquet
 from trainables.fields import FieldError
 from trainables.prepared import prepare
 
@@ -168,8 +168,10 @@ def test_class_names_of_a_class_column(tmp_path):
 
 
 def test_class_column_that_disagrees_with_the_labels_is_not_believed(tmp_path):
-    path = good(tmp_path / "set.parquet", **{"class": ["cat"] * 5 + ["dog"] * 11})
-    assert Parquet(path=str(path)).read().classes == ("0", "1")
+    two_for_one_label = good(tmp_path / "a.parquet", **{"class": ["cat"] * 5 + ["dog"] * 11})
+    one_for_two_labels = good(tmp_path / "b.parquet", **{"class": ["cat"] * 16})
+    for path in (two_for_one_label, one_for_two_labels):
+        assert Parquet(path=str(path)).read().classes == ("0", "1")
 
 
 def test_limit_is_stratified_in_a_class_sorted_file(tmp_path):
@@ -334,3 +336,15 @@ def test_digest_decodes_nothing(tmp_path):
     started = time.perf_counter()
     assert len(Parquet(path=str(path)).source_digest()) == 64
     assert time.perf_counter() - started < 1
+
+
+def test_large_images_are_decoded_by_many_threads_to_the_same(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (600, 40, 40, 3), dtype=np.uint8)
+    images = []
+    for pixels in noise:
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "png", compress_level=0)
+        images.append(buffer.getvalue())
+    path = write(tmp_path / "set.parquet", image=images, label=[0, 1] * 300)
+    assert path.stat().st_size > 600 * SMALL_BYTES
+    assert np.array_equal(Parquet(path=str(path)).read().train.images, noise.transpose(0, 3, 1, 2))

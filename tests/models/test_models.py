@@ -10,6 +10,7 @@ from trainables.models.cnn import Cnn
 from trainables.models.mlp import Mlp
 from trainables.models.resnet18 import Resnet18
 
+MLP_PARAMETERS = ("features.1.weight", "head.weight", "features.1.bias", "head.bias")
 SHAPES = [(1, 8, 8), (3, 32, 32), (1, 28, 28), (3, 64, 64)]
 
 
@@ -74,6 +75,13 @@ def test_mlp_has_the_parameters_counted_by_hand():
     assert parameters(Mlp(width=50, depth=2).build((3, 32, 32), 10)) == 3072 * 50 + 50 + 50 * 50 + 50 + 50 * 10 + 10
     # No hidden layer: logistic regression.
     assert parameters(Mlp(depth=0).build((1, 8, 8), 10)) == 64 * 10 + 10
+
+
+def test_mlp_is_its_formula():
+    network, images = Mlp(width=5).build((1, 2, 3), 4), torch.randn(7, 1, 2, 3)
+    first, second, first_bias, second_bias = (network.get_parameter(path) for path in MLP_PARAMETERS)
+    hidden = (images.reshape(7, 6) @ first.T + first_bias).clamp(min=0)
+    assert_close(network(images), hidden @ second.T + second_bias)
 
 
 def test_cnn_has_the_parameters_counted_by_hand():

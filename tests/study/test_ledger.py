@@ -110,7 +110,7 @@ def test_a_stale_lock_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_half_asked_trial_gets_the_rest_it_would_have_had(tmp_path: Path) -> None:
-    """Every prefix of the journal's lines of one `ask` is a kill; completed, it is the trial no kill would have made."""
+    """Every prefix of the lines of one `ask` is a kill; completed, it is the trial no kill would have made."""
     (tmp_path / "whole").mkdir()
     ledger = opened(tmp_path / "whole")
     for _ in range(8):  # beyond the random start-up, so that TPE's own proposals are covered too

@@ -1,4 +1,4 @@
-"""Whole studies in processes of their own, with Ray and MLflow as they are; killed, stopped, failed and gone on with."""
+"""Whole studies, with Ray and MLflow as they are, in processes of their own: killed, stopped, failed, gone on with."""
 
 import json
 import re

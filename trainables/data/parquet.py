@@ -31,6 +31,7 @@ from trainables.seeding import stream
 KNOWN_NAMES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 SPLIT_COLUMN = "split"
 SLICE = 256  # images a thread decodes at a time
+SMALL_BYTES = 4096  # of an encoded image; a JPEG of about 200x200, where more threads begin to pay
 
 
 class _Table(NamedTuple):
@@ -244,7 +245,9 @@ class Parquet(Dataset):
         wanted = np.concatenate(list(rows.values()))
         order = np.argsort(wanted)
         chunks: list[tuple[int, np.ndarray]] = []
-        with ThreadPoolExecutor() as pool:
+        # A small image costs more in Python than in its decoder: threads would only wait for one another.
+        small = sum(file.stat().st_size for file in table.files) < SMALL_BYTES * len(table.labels)
+        with ThreadPoolExecutor(1 if small else None) as pool:
             for start, chunk in pool.map(lambda part: self._decoded(table, *part), self._parts(table, wanted[order])):
                 if chunks and chunk.shape[1:3] != chunks[0][1].shape[1:3]:
                     self._refuse_sizes(table, wanted[order[start]], chunk[0], wanted[order[0]], chunks[0][1][0])
@@ -344,6 +347,7 @@ def _decode(encoded: bytes) -> np.ndarray:
     image = Image.open(io.BytesIO(encoded))
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
         raise ValueError(f"it has more than 8 bits, mode {image.mode}")
-    if image.mode in ("1", "L", "LA", "La"):
-        return np.asarray(image.convert("L"))[:, :, None]
-    return np.asarray(image.convert("RGB"))
+    image.load()
+    mode = "L" if image.mode in ("1", "L", "LA", "La") else "RGB"
+    pixels = np.asarray(image if image.mode == mode else image.convert(mode))
+    return pixels.reshape(*pixels.shape[:2], -1)

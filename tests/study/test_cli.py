@@ -1,0 +1,177 @@
+"""Commands that need no study: what they print, and one clear line with exit code 2 for a mistake."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from study.cli import main
+from tests import golden
+
+
+def calstudy(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    out, err = capsys.readouterr()
+    code = ended.value.code
+    assert isinstance(code, int)
+    return code, out, err
+
+
+@pytest.fixture
+def predictions(tmp_path: Path) -> Path:
+    logits, labels, _ = golden.input_b()
+    np.savez(tmp_path / "b.npz", logits=logits.numpy(), labels=labels.numpy())
+    return tmp_path / "b.npz"
+
+
+def test_evaluate_gives_the_golden_values(capsys: pytest.CaptureFixture[str], predictions: Path) -> None:
+    code, out, _ = calstudy(capsys, "evaluate", predictions, "--json")
+    found = json.loads(out)
+    assert code == 0 and (found["num_samples"], found["num_classes"]) == (200, 10)
+    expected = golden.GOLDEN["metrics"]["B"]
+    assert found["metrics"]["ece"] == pytest.approx(expected["ECE15 netcal"], abs=1e-7)
+    assert found["metrics"]["nll"] == pytest.approx(expected["NLL mean"], abs=1e-7)
+    assert found["metrics"]["classwise_ece"] == pytest.approx(expected["SCE15 google"], abs=1e-7)
+    assert set(found["metrics"]) > {"accuracy", "brier", "ts_ece", "ts_nll"}
+
+
+def test_evaluate_takes_probabilities_and_bins(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    logits, labels, _ = golden.input_b()
+    np.savez(tmp_path / "p.npz", probs=logits.softmax(-1).numpy(), labels=labels.numpy())
+    _, out, _ = calstudy(capsys, "evaluate", tmp_path / "p.npz", "--bins", 10, "--json")
+    expected = golden.GOLDEN["metrics"]["B"]["ECE10 netcal"]
+    assert json.loads(out)["metrics"]["ece"] == pytest.approx(expected, abs=1e-7)
+
+
+def test_a_probability_of_zero_is_an_infinite_nll_and_said_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "z.npz", probs=np.array([[1.0, 0.0], [0.6, 0.4]]), labels=np.array([1, 0]))
+    _, out, _ = calstudy(capsys, "evaluate", tmp_path / "z.npz", "--json")
+    assert json.loads(out)["metrics"]["nll"] is None
+    _, out, _ = calstudy(capsys, "evaluate", tmp_path / "z.npz")
+    assert "inf" in out
+
+
+GOOD = {"logits": np.zeros((4, 3), np.float32), "labels": np.array([0, 1, 2, 0])}
+BAD_ARRAYS: list[tuple[dict[str, Any], str]] = [
+    ({"labels": GOOD["labels"]}, "neither 'logits' nor 'probs'"),
+    ({"logits": GOOD["logits"]}, "no array 'labels'"),
+    ({**GOOD, "logits": np.zeros(4)}, "'logits' must be float [N, K]"),
+    ({**GOOD, "logits": np.zeros((4, 1))}, "K >= 2"),
+    ({**GOOD, "logits": np.zeros((0, 3)), "labels": np.zeros(0, int)}, "empty"),
+    ({**GOOD, "labels": np.array([0, 1])}, "'labels' must be whole numbers [4]"),
+    ({**GOOD, "labels": np.array([0.0, 1.0, 2.0, 0.0])}, "'labels' must be whole numbers"),
+    ({**GOOD, "labels": np.array([0, 1, 3, 0])}, "0..2, got 0..3"),
+    ({**GOOD, "labels": np.array([0, -1, 2, 0])}, "0..2, got -1..2"),
+    ({**GOOD, "logits": np.full((4, 3), np.nan)}, "NaN or infinite values in 4 rows"),
+    ({"probs": np.full((4, 3), 0.5), "labels": GOOD["labels"]}, "sum to 1"),
+    ({"logits": np.array([{}], dtype=object), "labels": GOOD["labels"]}, "cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("arrays", "said"), BAD_ARRAYS, ids=[said for _, said in BAD_ARRAYS])
+def test_evaluate_says_what_is_wrong(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arrays: dict[str, Any], said: str
+) -> None:
+    np.savez(tmp_path / "bad.npz", **arrays)
+    code, out, err = calstudy(capsys, "evaluate", tmp_path / "bad.npz")
+    assert code == 2 and out == "" and said in err and "bad.npz" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", [None, b"", b"not an archive", b"PK\x03\x04 torn"])
+def test_evaluate_of_no_archive(capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "f.npz").write_bytes(content)
+    code, _, err = calstudy(capsys, "evaluate", tmp_path / "f.npz")
+    assert code == 2 and "f.npz" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("methods", {"cross_entropy", "focal", "label_smoothing", "mbls", "sece"}),
+        ("spaces", {"cross_entropy", "focal", "label_smoothing", "mbls", "sece"}),
+        ("datasets", {"digits", "parquet"}),
+        ("models", {"cnn", "mlp", "resnet18"}),
+        ("metrics", {"accuracy", "ece", "ts_ece", "top5_accuracy", "adaptive_ece"}),
+    ],
+)
+def test_list_names_all_there_is(capsys: pytest.CaptureFixture[str], kind: str, expected: set[str]) -> None:
+    code, out, _ = calstudy(capsys, "list", kind, "--json")
+    rows = json.loads(out)
+    assert code == 0 and expected <= {row["name"] for row in rows} and all(row["summary"] for row in rows)
+    _, shown, _ = calstudy(capsys, "list", kind)
+    assert all(name in shown for name in expected)
+
+
+def test_plan_writes_nothing_and_explains(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    spec = Path("study/specs/digits.yaml").resolve()
+    code, out, _ = calstudy(capsys, "plan", spec, "--storage", tmp_path / "none")
+    assert code == 0 and "1151 train, 287 validation, 359 test" in out and "sece_on_focal" in out
+    assert not (tmp_path / "none").exists()
+    code, out, _ = calstudy(capsys, "plan", spec, "--explain", "--json")
+    rows = {row["key"]: row for row in json.loads(out)["explain"]}
+    assert code == 0 and {"name", "trials", "optimizer.lr", "checkpoint_seconds", "tracking"} <= set(rows)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("status", "none"), "no study at"),
+        (("pareto", "none"), "no study at"),
+        (("sync", "none"), "no study at"),
+        (("export", "none", "--pick", "knee", "--name", "m"), "no study at"),
+        (("export", "none", "--name", "m"), "--trial"),
+        (("run", "none.yaml"), "none.yaml"),
+        (("plan", "none.yaml"), "none.yaml"),
+        (("list", "metods"), "metods"),
+        (("stauts", "x"), "stauts"),
+        (("evaluate", "x.npz", "--bins", "0"), "--bins"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_mistake_is_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Any, said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = calstudy(capsys, *words)
+    assert code == 2 and out == "" and said in err and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_data_is_one_line_and_nothing_is_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "bad.parquet").write_bytes(b"this is no parquet")
+    plain = {"name": "bad", "data": {"name": "parquet", "path": "bad.parquet"}, "model": "mlp", "methods": ["focal"]}
+    (tmp_path / "bad.yaml").write_text(yaml.safe_dump(plain))
+    for command in ("plan", "run"):
+        code, _, err = calstudy(capsys, command, tmp_path / "bad.yaml", "--storage", tmp_path / "studies")
+        assert code == 2 and err.startswith("bad.yaml: data.path: ") and err.count("\n") == 1
+        assert not (tmp_path / "studies").exists()
+
+
+def test_an_objective_the_data_cannot_have(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    from tests.data.test_parquet import png
+
+    rows = [{"image": png(index), "label": index % 3, "split": "train"} for index in range(60)]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "three.parquet")
+    plain = {
+        "name": "three",
+        "data": {"name": "parquet", "path": "three.parquet"},
+        "model": "mlp",
+        "methods": ["focal"],
+        "objectives": [{"metric": "top5_accuracy", "direction": "maximize"}],
+    }
+    (tmp_path / "three.yaml").write_text(yaml.safe_dump(plain))
+    code, _, err = calstudy(capsys, "plan", tmp_path / "three.yaml")
+    assert code == 2 and "objectives[0].metric" in err and "3 classes" in err

@@ -1,0 +1,148 @@
+"""Training: equal configs train equally, a checkpoint is whole or not taken, what is left is what was measured."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from trainables import metrics
+from trainables.classifier import Classifier
+from trainables.config import TrialConfig
+from trainables.learner import Diverged, Learner, trial_data
+from trainables.optimizer import Optimizer
+from trainables.predictions import Predictions, file_digest
+from trainables.prepared import load_split
+
+CPU = torch.device("cpu")
+
+
+def learner(**settings: Any) -> Learner:
+    plain = {
+        "data": "digits",
+        "model": {"name": "mlp", "width": 32},
+        "method": "cross_entropy",
+        "epochs": 2,
+        **settings,
+    }
+    config = TrialConfig.from_mapping(plain)
+    return Learner(config, trial_data(config, CPU), CPU)
+
+
+def trained(**settings: Any) -> Learner:
+    made = learner(**settings)
+    while not made.finished:
+        made.train_epoch()
+    return made
+
+
+def test_equal_configs_train_equally_and_trials_differ() -> None:
+    first, again, other = trained(), trained(), trained(number=1)
+    assert_close(first.predict().logits, again.predict().logits, rtol=0, atol=0)
+    assert not torch.equal(first.predict().logits, other.predict().logits)
+
+
+def test_trial_k_of_every_method_starts_from_the_same_weights() -> None:
+    one, other = learner(number=5), learner(number=5, method="mbls")
+    for ours, theirs in zip(one.network.parameters(), other.network.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_one_update_is_what_sgd_is_defined_as() -> None:
+    """One epoch of one full batch against the update written out: w - lr (grad + weight_decay w)."""
+    settings = {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.01, "schedule": "constant"}
+    made = learner(optimizer=settings, batch_size=5000, epochs=1)
+    split = made.data.train
+    images, labels = split.images(0, len(split)), split.labels
+    weights = [parameter.detach().clone().requires_grad_() for parameter in made.network.parameters()]
+    hidden = torch.relu(torch.nn.functional.linear(images.flatten(1), weights[0], weights[1]))
+    log_p = torch.log_softmax(torch.nn.functional.linear(hidden, weights[2], weights[3]), dim=-1)
+    loss = -log_p[torch.arange(len(labels)), labels].mean()
+    gradients = torch.autograd.grad(loss, weights)
+    row = made.train_epoch()
+    assert row["train_loss"] == pytest.approx(loss.item(), rel=1e-5)
+    for parameter, weight, gradient in zip(made.network.parameters(), weights, gradients, strict=True):
+        assert_close(parameter, weight - 0.05 * (gradient + 0.01 * weight), rtol=1e-5, atol=1e-6)
+
+
+def test_the_cosine_schedule_at_known_points() -> None:
+    optimizer = Optimizer(lr=0.2)
+    rates = [optimizer.learning_rate(progress) for progress in (0.0, 1 / 3, 0.5, 1.0)]
+    assert rates == pytest.approx([0.2, 0.15, 0.1, 0.0])
+
+
+def test_history_has_a_row_an_epoch_with_the_metrics_of_its_predictions() -> None:
+    made = trained(epochs=3)
+    assert [row["epoch"] for row in made.history] == [1, 2, 3]
+    predictions = made.predict()
+    for name in ("accuracy", "nll", "brier", "ece"):
+        expected = float(metrics.find(name)(predictions.logits, predictions.labels))
+        assert made.history[-1][name] == pytest.approx(expected, abs=1e-12)
+    assert made.history[0]["time"] <= made.history[1]["time"] <= made.history[2]["time"]
+
+
+@pytest.mark.parametrize(("result", "best"), [("best_accuracy", max), ("best_nll", min)])
+def test_the_best_epoch_is_the_result_where_asked(result: str, best: Any) -> None:
+    made = trained(result=result, epochs=5, optimizer={"lr": 0.5})
+    name = result.removeprefix("best_")
+    values = [row[name] for row in made.history]
+    epoch = made.take_result()
+    assert epoch == values.index(best(values)) + 1
+    assert made.predict().evaluate()[name] == pytest.approx(best(values), abs=1e-12)
+
+
+def test_a_loss_that_is_no_number_ends_the_training() -> None:
+    with pytest.raises(Diverged, match=r"at epoch 1 \(optimizer.lr=0.1\)"):
+        trained(method={"name": "mbls", "weight": 1e30})
+
+
+def test_a_checkpoint_is_whole_or_not_taken(tmp_path: Path) -> None:
+    made = learner()
+    made.train_epoch()
+    made.save(tmp_path / "last.pt")
+    content = (tmp_path / "last.pt").read_bytes()
+    damaged = bytearray(content)
+    damaged[len(damaged) // 2] ^= 1  # one bit, in the weights
+    for torn in (b"", content[: len(content) // 2], bytes(damaged), b"no archive"):
+        (tmp_path / "torn.pt").write_bytes(torn)
+        fresh = learner()
+        assert not fresh.load(tmp_path / "torn.pt") and fresh.epoch == 0
+    assert not learner().load(tmp_path / "absent.pt")
+    assert not learner(number=1).load(tmp_path / "last.pt"), "another trial's checkpoint"
+    assert learner().load(tmp_path / "last.pt")
+
+
+def test_a_checkpoint_is_data(tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "sprung",)
+
+    torch.save({"sha256": "", "state": Trap()}, tmp_path / "last.pt")
+    assert not learner().load(tmp_path / "last.pt")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_predictions_survive_a_file(tmp_path: Path) -> None:
+    predictions = trained().predict()
+    digest = predictions.save(tmp_path / "predictions.npz")
+    again = Predictions.load(tmp_path / "predictions.npz")
+    assert torch.equal(again.logits, predictions.logits) and torch.equal(again.labels, predictions.labels)
+    assert digest == file_digest(tmp_path / "predictions.npz")
+    assert json.dumps(again.evaluate()) == json.dumps(predictions.evaluate())
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn"])
+def test_a_classifier_gives_what_was_measured(model: str, tmp_path: Path) -> None:
+    made = trained(model=model, epochs=1)
+    made.classifier().save(tmp_path / "model.pt")
+    prepared = made.data.prepared
+    network = made.config.model.build(prepared.input_shape, prepared.num_classes)
+    classifier = Classifier(network, prepared.mean, prepared.std).load(tmp_path / "model.pt")
+    images = load_split(prepared, "validation").images
+    with torch.no_grad():
+        assert_close(classifier.logits(images), made.predict().logits, rtol=1e-5, atol=1e-5)
+        assert_close(classifier(images), made.predict().logits.softmax(-1), rtol=1e-5, atol=1e-5)
+        classifier.temperature.fill_(2.0)
+        assert_close(classifier(images), (made.predict().logits / 2).softmax(-1), rtol=1e-5, atol=1e-5)
