@@ -57,6 +57,7 @@ def plan(spec: Path, explained: bool, trials: int | None, storage: str | None, a
     from study.show import table
     from study.spec import read_spec
     from study.stored import storage_root
+    from study.uris import without_credentials
 
     study = read_spec(spec, trials=trials)
     prepared = prepare_data(study, spec.name)
@@ -64,7 +65,8 @@ def plan(spec: Path, explained: bool, trials: int | None, storage: str | None, a
     if as_json:
         shapes = {"classes": prepared.num_classes, "shape": list(prepared.input_shape), "sizes": dict(prepared.sizes)}
         rows = [row._asdict() for row in explain(study)] if explained else []
-        click.echo(json.dumps({"name": study.name, "spec": study.to_mapping(), "data": shapes, "explain": rows}))
+        public = without_credentials({"name": study.name, "spec": study.to_mapping(), "data": shapes, "explain": rows})
+        click.echo(json.dumps(public))
         return
     if explained:
         made = table("key", "value", "default", "meaning, or where the range comes from")
@@ -76,7 +78,8 @@ def plan(spec: Path, explained: bool, trials: int | None, storage: str | None, a
     shape = "x".join(str(side) for side in prepared.input_shape)
     budget = f"{len(study.variants)} methods x {study.trials} trials of {study.epochs} epochs"
     console.print(f"[bold]{study.name}[/]: {budget}")
-    console.print(f"data: {prepared.num_classes} classes of {shape} images; {sizes} (the test split stays sealed)")
+    data = f"{prepared.num_classes} classes of {shape} images; {sizes} (the test split stays sealed)"
+    console.print(f"data: {data}", soft_wrap=True)
     wanted = ", ".join(f"{objective.direction} {objective.metric}" for objective in study.objectives)
     console.print(f"objectives: {wanted}")
     made = table("method", "searched", ">tried first")
@@ -117,7 +120,7 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
 def _report_run(outcome: Any, uri: str) -> None:
     from study.pareto import front
     from study.progress import front_table
-    from study.tracking import public_uri
+    from study.uris import public_uri
 
     study, records = outcome.study, [record for found in outcome.records.values() for record in found]
     states = {state: sum(record.state == state for record in records) for state in ("complete", "pruned", "failed")}
@@ -126,7 +129,9 @@ def _report_run(outcome: Any, uri: str) -> None:
     console.print(f"[bold]{study.spec.name}[/]: {sum(states.values())}/{planned} trials; {told}")
     if outcome.interrupted:
         console.print(f"stopped by {outcome.interrupted}; run the same command again and it goes on.")
-    console.print(front_table(front(records, study.spec.objectives), study.spec))
+    found = front(records, study.spec.objectives)
+    if found:
+        console.print(front_table(found, study.spec))
     console.print(f"study:    {study.directory}", soft_wrap=True)
     console.print(f"tracking: {public_uri(uri)}", soft_wrap=True)
     if outcome.untracked:
@@ -207,12 +212,15 @@ def pareto(
         named = [{"metric": objective.metric, "direction": objective.direction} for objective in objectives]
         click.echo(json.dumps({"objectives": named, "front": rows, "knee": knee_row, "hypervolume": volume}))
         return
-    console.print(front_table(found, opened.spec))
     if chosen is None:
         console.print("no complete trial" + (" satisfies the conditions." if where else " yet."))
         return
+    console.print(front_table(found, opened.spec))
     size = opened.recorded["sizes"]["validation"]
-    console.print(f"knee: {chosen.name}; hypervolume {volume:.4f}; {size} validation samples, values without intervals")
+    console.print(
+        f"knee: {chosen.name}; hypervolume {volume:.4f}; {size} validation samples, values without intervals",
+        soft_wrap=True,
+    )
     for written in (figure, csv_file):
         if written is not None:
             console.print(f"wrote {written}", soft_wrap=True)
@@ -302,13 +310,16 @@ def verify(model_uri: str, storage: str | None, tracking: str | None, as_json: b
     report = verify_model(model_uri, resolve_uri(tracking, None, storage_root(storage)))
     if as_json:
         click.echo(json.dumps(report.to_json()))
+    elif report.problem is not None:
+        errors.print(f"{model_uri}: NOT verified: {report.problem}")
     else:
-        made = table("check", ">found", ">limit", "")
+        made = table("check", ">difference", ">limit", "")
         for check in report.checks:
-            made.add_row(check.name, str(check.found), str(check.limit), "ok" if check.ok else "[red]differs[/]")
+            made.add_row(check.name, f"{check.found:g}", f"{check.limit:g}", "ok" if check.ok else "[red]differs[/]")
         console.print(made)
-        verdict = "verified" if report.ok else f"NOT verified{': ' + report.problem if report.problem else ''}"
-        console.print(f"{model_uri}: {verdict} ({report.num_samples} validation samples)", soft_wrap=True)
+        verdict = "verified" if report.ok else "NOT verified"
+        ties = f"; {report.flipped} of them on a tie" if report.flipped else ""
+        console.print(f"{report.model}: {verdict} on {report.num_samples} validation samples{ties}", soft_wrap=True)
     if not report.ok:
         raise SystemExit(FAILED)
 
@@ -320,8 +331,9 @@ def verify(model_uri: str, storage: str | None, tracking: str | None, as_json: b
 def sync(study: str, storage: str | None, tracking: str | None) -> None:
     """Complete in MLflow what a server that was away, or a kill, has left out. The ledger is what counts."""
     from study.stored import open_study
-    from study.tracking import public_uri, resolve_uri
+    from study.tracking import resolve_uri
     from study.tracking import sync as sync_study
+    from study.uris import public_uri
 
     opened = open_study(study, storage)
     uri = resolve_uri(tracking, opened.spec.tracking, opened.directory.parent)

@@ -26,6 +26,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from study.objective import Objective
 from study.records import State, TrialRecord
+from study.uris import public_uri
 from trainables.fields import UserError
 from trainables.seeding import seed_of
 
@@ -87,22 +88,13 @@ def open_storage(directory: Path, ledger: str | None) -> BaseStorage:
         try:
             return RDBStorage(ledger)
         except Exception as error:
-            raise LedgerError(f"ledger: cannot open {hide_password(ledger)} ({type(error).__name__}).") from None
+            raise LedgerError(f"ledger: cannot open {public_uri(ledger)} ({type(error).__name__}).") from None
     return JournalStorage(JournalFileBackend(str(journal_path(directory, ledger))))
 
 
 def journal_path(directory: Path, ledger: str | None) -> Path:
     """Where the journal lies."""
     return Path(ledger) if ledger is not None else directory / "ledger.log"
-
-
-def hide_password(url: str) -> str:
-    """The URL with its user and password left out."""
-    scheme, separator, rest = url.partition("://")
-    authority, slash, path = rest.partition("/")
-    host = authority.rpartition("@")[2]
-    query = path.partition("?")[0]
-    return f"{scheme}{separator}{host}{slash}{query}"
 
 
 def repair_journal(path: Path) -> list[str]:
@@ -148,12 +140,13 @@ class Ledger:
     def open(self, label: str, objectives: tuple[Objective, ...]) -> None:
         """Create or reopen the Optuna study of a label. Raises LedgerError where it is another study's."""
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        study = optuna.create_study(
-            storage=self._storage,
-            study_name=f"{self._name}/{label}",
-            directions=[StudyDirection[objective.direction.upper()] for objective in objectives],
-            load_if_exists=True,
-        )
+        name = f"{self._name}/{label}"
+        # Optuna's own `load_if_exists` writes into a journal each time it loads.
+        if name in {found.study_name for found in self._storage.get_all_studies()}:
+            study = optuna.load_study(study_name=name, storage=self._storage)
+        else:
+            directions = [StudyDirection[objective.direction.upper()] for objective in objectives]
+            study = optuna.create_study(storage=self._storage, study_name=name, directions=directions)
         mark = study.user_attrs.get("calstudy")
         if mark is None:
             study.set_user_attr("calstudy", {"version": VERSION, "id": self._study_id, "label": label})

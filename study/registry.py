@@ -11,7 +11,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version as library_version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from study.ledger import hide_password
 from study.records import TrialRecord
 from study.stored import StoredStudy
+from study.uris import public_uri
 from study.verify import (
     CARD,
     PROBABILITIES,
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 # device, TF32 or bfloat16, and then accuracy as well.
 SAME_PATH_LIMIT, OTHER_PATH_LIMIT, ACCURACY_LIMIT = 1e-5, 2e-2, 0.005
 LIBRARIES = ("calstudy", "torch", "mlflow", "numpy")
+# MLflow's own patience with a server that is away, 7 retries, is four minutes; 3 are a quarter of one.
+RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 # The registry keeps no more characters of a description.
 DESCRIPTION_LIMIT = 5000
 ROOT = Path(__file__).resolve().parents[1]
@@ -115,6 +117,7 @@ def verify(model_uri: str, tracking_uri: str) -> VerifyReport:
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
         "MLFLOW_DEFAULT_PREDICTION_DEVICE": "cpu",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        RETRIES: os.environ.get(RETRIES) or "3",
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     }
@@ -125,7 +128,8 @@ def verify(model_uri: str, tracking_uri: str) -> VerifyReport:
     if done.returncode != 0 or not lines:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         return VerifyReport(model_uri, problem=f"the fresh process ended with {done.returncode}: {last}")
-    return VerifyReport.from_json(json.loads(lines[-1]))
+    report = VerifyReport.from_json(json.loads(lines[-1]))
+    return replace(report, problem=report.problem and _without_password(report.problem, tracking_uri))
 
 
 # ---- the trial, measured again -------------------------------------------------------------------------------------
@@ -183,6 +187,7 @@ def _candidate(study: StoredStudy, record: TrialRecord) -> _Candidate:
         "device": record.device,
         "versions": {library: library_version(library) for library in LIBRARIES},
         "versions_of_study": study.recorded["versions"],
+        "git_commit": study.recorded["git_commit"],
     }
     return _Candidate(classifier, split, probs, difference, record, facts)
 
@@ -295,8 +300,8 @@ def card(facts: dict[str, Any], name: str) -> str:
             "Output: float32 [N, K], rows that sum to 1. Normalisation and temperature are inside.",
             "",
             "## Training",
-            f"{config['epochs']} epochs, the weights of epoch {facts['epoch']}, batches of {config['batch_size']}, "
-            f"seed {config['seed']}, on {facts['device']}. Searched values:",
+            f"Epochs: {config['epochs']}, with the weights of epoch {facts['epoch']}; "
+            f"batches of {config['batch_size']}, seed {config['seed']}, on {facts['device']}. Searched values:",
             *(settings or ["- none"]),
             "",
             f"## Validation ({facts['num_samples']} samples)",
@@ -305,8 +310,8 @@ def card(facts: dict[str, Any], name: str) -> str:
             *rows,
             "",
             "The temperature was fitted on these same samples: its column is what the model gives on them, and "
-            "flatters. Cross-fitted, no sample has seen its own temperature. Both flatter a little still, because "
-            "validation chose this trial. The test split has not been opened.",
+            "flatters. Cross-fitted, no sample has seen its own temperature. Every column flatters a little still: "
+            "validation chose this trial. The test split played no part.",
             "",
             "## Use",
             "```python",
@@ -337,10 +342,19 @@ def _server(tracking_uri: str) -> Iterator[MlflowClient]:
     missing = _missing_database(tracking_uri)
     if missing is not None:
         raise ExportError(f"no MLflow database at {missing}. `calstudy sync` makes it, then export again.")
+    given = os.environ.get(RETRIES)
+    os.environ[RETRIES] = given or "3"
     try:
         yield MlflowClient(tracking_uri, tracking_uri)
     except (MlflowException, SQLAlchemyError) as error:
-        raise ExportError(f"MLflow at {hide_password(tracking_uri)}: {first_line(error)}") from None
+        raise ExportError(_without_password(f"MLflow at {tracking_uri}: {first_line(error)}", tracking_uri)) from None
+    finally:
+        if given is None:
+            del os.environ[RETRIES]
+
+
+def _without_password(text: str, tracking_uri: str) -> str:
+    return text.replace(tracking_uri.rstrip("/"), public_uri(tracking_uri.rstrip("/")))
 
 
 def _missing_database(tracking_uri: str) -> Path | None:

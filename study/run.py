@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,12 +17,13 @@ from rich.console import Console
 
 from search_spaces import strict_yaml
 from study.cluster import joined, scratch_directory
-from study.ledger import Ledger, driver_lock, hide_password, journal_path, open_storage, repair_journal
+from study.ledger import Ledger, driver_lock, journal_path, open_storage, repair_journal
 from study.pareto import front
 from study.progress import Progress
 from study.records import TrialRecord
 from study.spec import SpecError, StudySpec, check_objectives, refuse_changes
 from study.stored import StoredStudy, open_directory
+from study.uris import public_uri
 from trainables.fields import FieldError
 from trainables.prepared import Prepared, prepare
 
@@ -81,9 +81,7 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
             problem = f"the source is not what '{spec.name}' was begun with. Put it back, or give the study a new name."
             raise SpecError(file_name, "data", problem)
         if stored.spec.ledger != spec.ledger:
-            problem = (
-                f"'{spec.name}' has its ledger at {hide_password(stored.spec.ledger or 'ledger.log')}; write that."
-            )
+            problem = f"'{spec.name}' has its ledger at {public_uri(stored.spec.ledger or 'ledger.log')}; write that."
             raise SpecError(file_name, "ledger", problem)
         recorded = stored.recorded
     recorded = {
@@ -128,17 +126,15 @@ def _train(study: StoredStudy, ledger: Ledger, tracking_uri: str, address: str |
 
     spec = study.spec
     records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
-    interrupted: str | None = None
-    with Projection(study, tracking_uri) as projection, _signals() as caught:
+    with Projection(study, tracking_uri) as projection, _Signals() as signals:
         if _lacking(spec, records):
             keeper = _ModelKeeper(study, records)
             with Progress(spec, records, console) as progress:
-                _tune(study, ledger, [keeper, progress, projection], address, lambda: bool(caught))
-        interrupted = caught[0] if caught else None
+                _tune(study, ledger, [keeper, progress, projection], address, signals)
         records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
         complete = not _lacking(spec, records)
         untracked = projection.close(complete, TRACKING_PATIENCE)
-    return Outcome(study, records, interrupted, untracked, projection.trouble)
+    return Outcome(study, records, signals.caught, untracked, projection.trouble)
 
 
 def _lacking(spec: StudySpec, records: dict[str, list[TrialRecord]]) -> int:
@@ -147,12 +143,11 @@ def _lacking(spec: StudySpec, records: dict[str, list[TrialRecord]]) -> int:
     return running + sum(max(0, spec.trials - len(found)) for found in records.values())
 
 
-def _tune(
-    study: StoredStudy, ledger: Ledger, listeners: list[Any], address: str | None, stop_requested: Callable[[], bool]
-) -> None:
+def _tune(study: StoredStudy, ledger: Ledger, listeners: list[Any], address: str | None, signals: _Signals) -> None:
     """One Ray Tune run over all methods, until every budget is met or a stop is requested."""
     with ExitStack() as stack:
         slots = stack.enter_context(joined(address, study.spec.resources))
+        signals.listen()
         from ray import tune
 
         from study.search import Interrupted, LedgerSearch, Watch
@@ -173,7 +168,7 @@ def _tune(
             run_config=tune.RunConfig(
                 name=study.spec.name,
                 storage_path=stack.enter_context(scratch_directory()),
-                callbacks=[Watch(search, stop_requested)],
+                callbacks=[Watch(search, lambda: signals.caught is not None)],
                 failure_config=tune.FailureConfig(max_failures=0),  # the search decides what is tried again
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 verbose=0,
@@ -185,23 +180,29 @@ def _tune(
             raise search.fault
 
 
-@contextmanager
-def _signals() -> Iterator[list[str]]:
-    """The names of SIGINT and SIGTERM as they arrive; a second one ends the process as it would have."""
-    caught: list[str] = []
-    before: dict[int, Any] = {}
+class _Signals:
+    """SIGINT and SIGTERM as they arrive; a second one ends the process as it would have."""
 
-    def note(number: int, frame: Any) -> None:
-        caught.append(signal.Signals(number).name)
-        signal.signal(number, before[number])
+    def __init__(self) -> None:
+        self.caught: str | None = None
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        before[number] = signal.signal(number, note)
-    try:
-        yield caught
-    finally:
-        for restored, handler in before.items():
-            signal.signal(restored, handler)
+    def __enter__(self) -> _Signals:
+        self.listen()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def listen(self) -> None:
+        """Take the signals; once more after Ray has been joined, which takes SIGTERM for itself."""
+        for number in self._before:
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.caught = signal.Signals(number).name
+        signal.signal(number, self._before[signal.Signals(number)])
 
 
 class _ModelKeeper:

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 from search_spaces import strict_yaml
 from study.records import TrialRecord
@@ -92,29 +91,6 @@ def resolve_uri(option: str | None, spec_tracking: str | None, storage_root: Pat
         mend = f" Write {scheme}:///{Path(path).absolute()}." if path and path != ":memory:" else ""
         raise TrackingError(f"{where}: '{uri}' is not an absolute path, which takes four slashes.{mend}")
     return uri
-
-
-def public_uri(uri: str) -> str:
-    """The URI without user, password and query: what may be printed, logged and stored."""
-    scheme, separator, rest = uri.partition("://")
-    # A password may hold any character but @, and a database's path may hold that: such a URL starts its path at once.
-    rest = rest if rest.startswith("/") else rest.rpartition("@")[2]
-    return scheme + separator + re.split(r"[?#]", rest, maxsplit=1)[0] if separator else uri
-
-
-def scrub(text: str, uri: str) -> str:
-    """The text without what `public_uri` leaves out."""
-    rest = uri.partition("://")[2]
-    userinfo = "" if rest.startswith("/") else rest.rpartition("@")[0]
-    user, _, password = userinfo.partition(":")
-    query = rest.rpartition("@")[2].partition("?")[2]
-    secrets = [password, *(pair.partition("=")[2] for pair in query.split("&"))]
-    text = text.replace(uri, public_uri(uri))
-    text = text.replace(f"{userinfo}@", "") if userinfo else text
-    for secret in sorted({*secrets, *map(unquote, secrets)} - {""}, key=len, reverse=True):
-        text = text.replace(secret, "***")
-    # A database's driver says: authentication failed for user "maria".
-    return re.sub(rf"(['\"]){re.escape(user)}\1", r"\1***\1", text) if user else text
 
 
 def _what_happened(error: BaseException, uri: str) -> str:
@@ -329,18 +305,14 @@ class _Server:
             if record.name in self._done:
                 continue
             self._done.add(record.name)
-            run = self._found.pop(record.name, None)
-            tags = self._trial_tags(record)
-            if run is not None and not _is_of(run, tags):
-                self._delete(run)
-                run = None
-            if run is not None and run.info.status in STATUS.values():
+            run, tags = self._found.pop(record.name, None), self._trial_tags(record)
+            if run is not None and _has_ended(run) and _is_of(run, tags):
                 continue
-            child = self._child(record, tags)
-            if run is not None and not run.data.params.items() <= child.params.items():
-                self._delete(run)
-                run = None
             written += 1
+            child = self._child(record, tags)
+            if run is not None and not (_is_of(run, tags) and run.data.params.items() <= child.params.items()):
+                self._delete(run)  # it tells of something else, and MLflow lets no param be changed
+                run = None
             if run is None:
                 new.append(child)
             else:
@@ -426,7 +398,7 @@ class _Server:
         try:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "study.yaml"
-                file.write_text(strict_yaml.dump(_without_credentials({**plain, "recorded": recorded})))
+                file.write_text(strict_yaml.dump(without_credentials({**plain, "recorded": recorded})))
                 repository: Any = get_artifact_repository(run.info.artifact_uri, tracking_uri=self._uri)
                 repository.log_artifact(str(file))
         except Exception as error:  # a server may keep its artifacts where this machine cannot write
@@ -606,16 +578,7 @@ def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def _text(value: Any) -> str:
     """A value as a study writes it."""
-    return str(_without_credentials(value)) if isinstance(value, str) else json.dumps(value)
-
-
-def _without_credentials(value: Any) -> Any:
-    """The plain value with every URL in it made public."""
-    if isinstance(value, Mapping):
-        return {key: _without_credentials(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_credentials(inner) for inner in value]
-    return public_uri(value) if isinstance(value, str) else value
+    return str(without_credentials(value)) if isinstance(value, str) else json.dumps(value)
 
 
 def _milliseconds(seconds: float | None) -> int:

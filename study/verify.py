@@ -43,7 +43,7 @@ class Check:
     """One comparison: what was found, and what it may be."""
 
     name: str
-    found: float | None  # None: not finite
+    found: float
     limit: float
     ok: bool
 
@@ -64,13 +64,18 @@ class VerifyReport:
         return self.problem is None and bool(self.checks) and all(check.ok for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
-        return {"ok": self.ok, **asdict(self)}
+        """Plain values; None is a number that is not finite."""
+        checks = [{**asdict(check), "found": _finite(check.found)} for check in self.checks]
+        return {"ok": self.ok, **asdict(self), "checks": checks}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> VerifyReport:
         """What `to_json` gave."""
         rest = {key: value for key, value in plain.items() if key not in ("ok", "checks")}
-        return cls(checks=tuple(Check(**check) for check in plain["checks"]), **rest)
+        checks = [
+            {**check, "found": math.nan if check["found"] is None else check["found"]} for check in plain["checks"]
+        ]
+        return cls(checks=tuple(Check(**check) for check in checks), **rest)
 
 
 # ---- what export and verify share ----------------------------------------------------------------------------------
@@ -108,7 +113,7 @@ def probabilities_digest(probs: np.ndarray) -> str:
 def evaluate(probs: np.ndarray, labels: Tensor) -> dict[str, float | None]:
     """Every metric of probabilities [N, K]; None where it is not finite (a label whose probability is 0)."""
     found = metrics.evaluate(_logits(probs), labels, BINS)
-    return {name: value if math.isfinite(value) else None for name, value in found.items()}
+    return {name: _finite(value) for name, value in found.items()}
 
 
 def first_line(error: BaseException) -> str:
@@ -119,6 +124,10 @@ def first_line(error: BaseException) -> str:
 def tag_value(value: Any) -> str:
     """A value of the record as its tag in the registry holds it."""
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _logits(probs: np.ndarray) -> Tensor:
@@ -178,8 +187,8 @@ def _check(name: str, found: float, limit: float) -> Check:
     return Check(name, _short(found), limit, found <= limit)
 
 
-def _short(value: float) -> float | None:
-    return float(f"{value:.3g}") if math.isfinite(value) else None
+def _short(value: float) -> float:
+    return float(f"{value:.3g}")
 
 
 # ---- the fresh process ---------------------------------------------------------------------------------------------

@@ -15,12 +15,12 @@ from study.ledger import (
     LedgerError,
     driver_is_alive,
     driver_lock,
-    hide_password,
     open_storage,
     read_records,
     repair_journal,
 )
 from study.objective import Objective
+from study.uris import public_uri
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 SPACE = {"method.gamma": FloatDistribution(0, 5), "optimizer.lr": FloatDistribution(0.01, 0.5, log=True)}
@@ -246,4 +246,4 @@ def test_an_rdb_holds_a_ledger_too(tmp_path: Path) -> None:
     ],
 )
 def test_no_password_is_shown(url: str, shown: str) -> None:
-    assert hide_password(url) == shown
+    assert public_uri(url) == shown

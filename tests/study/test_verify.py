@@ -1,9 +1,12 @@
 """The comparison that `verify` makes, on numbers small enough to follow."""
 
+import json
+import math
+
 import numpy as np
 import torch
 
-from study.verify import compare, evaluate
+from study.verify import VerifyReport, compare, evaluate
 
 
 def tied() -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
@@ -54,5 +57,13 @@ def test_probabilities_that_differ_are_no_tie() -> None:
 def test_not_finite_is_never_equal_to_a_number() -> None:
     _, reference, labels = tied()
     found = np.full_like(reference, np.nan)
-    checks, _, _ = compare(found, reference, labels, evaluate(reference, labels))
-    assert not checks[0].ok and checks[0].found is None
+    checks, flipped, values = compare(found, reference, labels, evaluate(reference, labels))
+    report = VerifyReport("models:/m/1", tuple(checks), len(labels), flipped, values)
+    assert not report.ok and not checks[0].ok
+    plain = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    assert (plain["ok"], plain["checks"][0]["found"]) == (False, None)
+    assert math.isnan(VerifyReport.from_json(plain).checks[0].found)
+
+
+def test_nothing_compared_is_not_verified() -> None:
+    assert not VerifyReport("models:/m/1").ok

@@ -1,0 +1,40 @@
+"""URIs as they may be printed, logged and stored: without user, password and query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+
+def public_uri(uri: str) -> str:
+    """The URI without user, password and query: what may be printed, logged and stored."""
+    scheme, separator, rest = uri.partition("://")
+    # A password may hold any character but @, and a database's path may hold that: such a URL starts its path at once.
+    rest = rest if rest.startswith("/") else rest.rpartition("@")[2]
+    return scheme + separator + re.split(r"[?#]", rest, maxsplit=1)[0] if separator else uri
+
+
+def scrub(text: str, uri: str) -> str:
+    """The text without what `public_uri` leaves out."""
+    rest = uri.partition("://")[2]
+    userinfo = "" if rest.startswith("/") else rest.rpartition("@")[0]
+    user, _, password = userinfo.partition(":")
+    query = rest.rpartition("@")[2].partition("?")[2]
+    secrets = [password, *(pair.partition("=")[2] for pair in query.split("&"))]
+    text = text.replace(uri, public_uri(uri))
+    text = text.replace(f"{userinfo}@", "") if userinfo else text
+    for secret in sorted({*secrets, *map(unquote, secrets)} - {""}, key=len, reverse=True):
+        text = text.replace(secret, "***")
+    # A database's driver says: authentication failed for user "maria".
+    return re.sub(rf"(['\"]){re.escape(user)}\1", r"\1***\1", text) if user else text
+
+
+def without_credentials(value: Any) -> Any:
+    """The plain value with every URL in it made public."""
+    if isinstance(value, Mapping):
+        return {key: without_credentials(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_credentials(inner) for inner in value]
+    return public_uri(value) if isinstance(value, str) else value
