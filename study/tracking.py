@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces import strict_yaml
 from study.records import TrialRecord
+from study.uris import public_uri, scrub, without_credentials
 from trainables.fields import UserError
 
 if TYPE_CHECKING:
