@@ -1,16 +1,14 @@
 # Everything a newcomer runs. A fresh machine needs Python 3.11 or later and make.
 PYTHON ?= python3
 BIN := .venv/bin
-SPEC ?= study/specs/digits.yaml
-STORAGE ?= studies
 
 .PHONY: study test lint clean
 
 study: .venv/installed  ## train the digits study, draw its front, register its knee and verify it
-	$(BIN)/calstudy run $(SPEC) --storage $(STORAGE)
-	$(BIN)/calstudy pareto $(SPEC) --storage $(STORAGE) --figure $(STORAGE)/digits/figures/front.png
-	$(BIN)/calstudy export $(SPEC) --storage $(STORAGE) --pick knee --name digits --alias champion
-	$(BIN)/calstudy verify models:/digits@champion --storage $(STORAGE)
+	$(BIN)/calstudy run study/specs/digits.yaml --storage studies
+	$(BIN)/calstudy pareto digits --storage studies --figure studies/digits/figures/front.png
+	$(BIN)/calstudy export digits --storage studies --pick knee --name digits --alias champion
+	$(BIN)/calstudy verify models:/digits@champion --storage studies
 
 test: .venv/installed-for-tests lint  ## what CI runs
 	$(BIN)/python -m pytest

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from trainables.fields import UserError
 
-console = Console(highlight=False)
+# Markup off: a reason, a path or a range may hold [brackets].
+console = Console(highlight=False, markup=False)
 errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 FAILED, MISTAKE = 1, 2
@@ -51,7 +52,7 @@ def calstudy() -> None:
 @storage_option
 @json_option
 def plan(spec: Path, explained: bool, trials: int | None, storage: str | None, as_json: bool) -> None:
-    """Check a study file wholly, data included, and say what `run` will do. Trains and writes nothing."""
+    """Check a study file wholly, data included (decoded into the cache), and say what `run` will do. Trains nothing."""
     from study.explain import explain
     from study.run import prepare_data
     from study.show import table
@@ -77,7 +78,7 @@ def plan(spec: Path, explained: bool, trials: int | None, storage: str | None, a
     sizes = ", ".join(f"{size} {name}" for name, size in prepared.sizes.items())
     shape = "x".join(str(side) for side in prepared.input_shape)
     budget = f"{len(study.variants)} methods x {study.trials} trials of {study.epochs} epochs"
-    console.print(f"[bold]{study.name}[/]: {budget}")
+    console.print(f"{study.name}: {budget}", style="bold")
     data = f"{prepared.num_classes} classes of {shape} images; {sizes} (the test split stays sealed)"
     console.print(f"data: {data}", soft_wrap=True)
     wanted = ", ".join(f"{objective.direction} {objective.metric}" for objective in study.objectives)
@@ -113,7 +114,9 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     uri = resolve_uri(tracking, study.tracking, root)
     outcome = run_study(study, spec.name, root, uri, address, console)
     _report_run(outcome, uri)
-    if outcome.interrupted:
+    if outcome.interrupted or not any(
+        record.state == "complete" for found in outcome.records.values() for record in found
+    ):
         raise SystemExit(FAILED)
 
 
@@ -125,8 +128,8 @@ def _report_run(outcome: Any, uri: str) -> None:
     study, records = outcome.study, [record for found in outcome.records.values() for record in found]
     states = {state: sum(record.state == state for record in records) for state in ("complete", "pruned", "failed")}
     told = ", ".join(f"{count} {state}" for state, count in states.items() if count or state == "complete")
-    planned = study.spec.trials * len(study.spec.variants)
-    console.print(f"[bold]{study.spec.name}[/]: {sum(states.values())}/{planned} trials; {told}")
+    planned = sum(max(study.spec.trials, len(found)) for found in outcome.records.values())
+    console.print(f"{study.spec.name}: {sum(states.values())}/{planned} trials; {told}", style="bold")
     if outcome.interrupted:
         console.print(f"stopped by {outcome.interrupted}; run the same command again and it goes on.")
     found = front(records, study.spec.objectives)
@@ -138,6 +141,8 @@ def _report_run(outcome: Any, uri: str) -> None:
         trouble = f" ({outcome.tracking_trouble})" if outcome.tracking_trouble else ""
         mend = f"`calstudy sync {study.spec.name}` completes it."
         console.print(f"{outcome.untracked} trials are not in MLflow yet{trouble}; {mend}", soft_wrap=True)
+    elif outcome.tracking_trouble:
+        console.print(f"tracking: {outcome.tracking_trouble}", soft_wrap=True)
 
 
 @calstudy.command()
@@ -159,7 +164,7 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"name": opened.spec.name, "methods": counts}))
         return
-    console.print(f"[bold]{opened.spec.name}[/] in {opened.directory}", soft_wrap=True)
+    console.print(f"{opened.spec.name} in {opened.directory}", soft_wrap=True)
     console.print(status_table(counts))
     failures = failures_table(records)
     if failures is not None:
@@ -259,6 +264,7 @@ def export(
     from study.registry import export as export_model
     from study.stored import open_study
     from study.tracking import resolve_uri
+    from study.uris import public_uri
 
     if (trial is None) == (pick is None):
         raise click.UsageError("give one of --trial and --pick.")
@@ -266,12 +272,13 @@ def export(
     uri = resolve_uri(tracking, opened.spec.tracking, opened.directory.parent)
     exported = export_model(opened, _chosen(opened, trial, pick), name, alias, uri)
     made = "registered" if exported.created else "is registered already:"
-    console.print(f"{made} [bold]{exported.uri}[/] from {opened.spec.name}/{exported.trial}", soft_wrap=True)
+    console.print(f"{made} {exported.uri} from {opened.spec.name}/{exported.trial}", soft_wrap=True)
     console.print(
         f"temperature {exported.temperature:.4f}; largest difference from the measured probabilities "
-        f"{exported.largest_difference:.1e}; prove it: calstudy verify {exported.uri}",
+        f"{exported.largest_difference:.1e}",
         soft_wrap=True,
     )
+    console.print(f"prove it: calstudy verify {exported.uri} --tracking {public_uri(uri)}", soft_wrap=True)
 
 
 def _chosen(study: Any, trial: str | None, rule: str | None) -> Any:
@@ -315,7 +322,7 @@ def verify(model_uri: str, storage: str | None, tracking: str | None, as_json: b
     else:
         made = table("check", ">difference", ">limit", "")
         for check in report.checks:
-            made.add_row(check.name, f"{check.found:g}", f"{check.limit:g}", "ok" if check.ok else "[red]differs[/]")
+            made.add_row(check.name, f"{check.found:g}", f"{check.limit:g}", "ok" if check.ok else "DIFFERS")
         console.print(made)
         verdict = "verified" if report.ok else "NOT verified"
         ties = f"; {report.flipped} of them on a tie" if report.flipped else ""
@@ -390,6 +397,9 @@ def _exit_code(command: Callable[[], Any]) -> int:
     try:
         result = command()
         return result if isinstance(result, int) else 0
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return MISTAKE
     except click.ClickException as error:
         usage = f" Try: {error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
         errors.print(f"calstudy: {error.format_message()}{usage}")
@@ -400,6 +410,9 @@ def _exit_code(command: Callable[[], Any]) -> int:
     except UserError as error:
         errors.print(str(error))
         return MISTAKE
+    except OSError as error:  # no permission, no space, a file where a folder should be
+        errors.print(f"calstudy: {error}")
+        return FAILED
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from search_spaces import strict_yaml
 from search_spaces.space import Pin, to_plain
 from study.objective import Objective
 from study.spec import StudySpec
+from study.uris import without_credentials
 from study.variant import Variant
 from trainables.config import FOLDERS
 from trainables.fields import Settings
@@ -39,8 +40,8 @@ def explain(spec: StudySpec) -> list[Row]:
         elif isinstance(value, Settings):
             rows += _settings_rows(field.name, value, note)
         else:
-            rows.append(Row(field.name, _written(value), _default(field), note))
-    return rows
+            rows.append(Row(field.name, _written(value), default_text(field), note))
+    return [Row(*(without_credentials(cell) for cell in row)) for row in rows]
 
 
 def _settings_rows(key: str, settings: Settings, note: str) -> Iterator[Row]:
@@ -48,7 +49,7 @@ def _settings_rows(key: str, settings: Settings, note: str) -> Iterator[Row]:
         yield Row(f"{key}.name", name_of(type(settings)), "required", note)
     for field in fields(settings):
         value = _written(getattr(settings, field.name))
-        yield Row(f"{key}.{field.name}", value, _default(field), field.metadata.get("doc", ""))
+        yield Row(f"{key}.{field.name}", value, default_text(field), field.metadata.get("doc", ""))
 
 
 def _variant_rows(variant: Variant) -> Iterator[Row]:
@@ -72,13 +73,13 @@ def _method_fields(method: Method, prefix: str) -> Iterator[tuple[str, tuple[str
     for field in fields(method):
         path, value, note = f"{prefix}.{field.name}", getattr(method, field.name), field.metadata.get("doc", "")
         if isinstance(value, Method):
-            yield path, (name_of(type(value)), _default(field), note)
+            yield path, (name_of(type(value)), default_text(field), note)
             yield from _method_fields(value, path)
         else:
-            yield path, (_written(value), _default(field), note)
+            yield path, (_written(value), default_text(field), note)
 
 
-def _default(field: Field[Any]) -> str:
+def default_text(field: Field[Any]) -> str:
     if field.default is not MISSING:
         return _written(field.default)
     if field.default_factory is not MISSING:

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +47,21 @@ class LedgerError(UserError):
 
 
 @contextmanager
-def driver_lock(directory: Path) -> Iterator[None]:
-    """Hold STUDY/driver.lock: one driver at a time. Raises LedgerError, naming the one there is."""
-    with (directory / "driver.lock").open("a+") as file:
+def driver_lock(directory: Path, ledger: str | None = None) -> Iterator[None]:
+    """Be the one driver of a study, and of a journal it may share with others (`ledger`: a path).
+
+    Raises LedgerError, naming the driver there is.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_locked(directory / "driver.lock"))
+        if ledger is not None and "://" not in ledger:
+            stack.enter_context(_locked(Path(ledger + ".driver")))
+        yield
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("a+") as file:
         for patience in range(10, -1, -1):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -62,7 +74,7 @@ def driver_lock(directory: Path) -> Iterator[None]:
                 file.seek(0)
                 holder = file.read().strip() or "unknown"
                 raise LedgerError(
-                    f"{directory}: another driver runs this study ({holder}). Wait for it or stop it, then run again."
+                    f"{path.parent}: another driver is at work ({holder}). Wait for it or stop it, then run again."
                 ) from None
         file.truncate(0)
         file.write(f"pid {os.getpid()} on {socket.gethostname()}")
@@ -138,20 +150,23 @@ class Ledger:
         self._studies: dict[str, Study] = {}
 
     def open(self, label: str, objectives: tuple[Objective, ...]) -> None:
-        """Create or reopen the Optuna study of a label. Raises LedgerError where it is another study's."""
+        """Create or reopen the Optuna study of a label. Raises LedgerError where it is another study's.
+
+        One in which nothing has been asked yet is made anew: what waits in it may be of an older spec.
+        """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         name = f"{self._name}/{label}"
         # Optuna's own `load_if_exists` writes into a journal each time it loads.
         if name in {found.study_name for found in self._storage.get_all_studies()}:
             study = optuna.load_study(study_name=name, storage=self._storage)
+            _check_mark(study.user_attrs.get("calstudy"), name, self._study_id)
+            if not any(trial.state in _STATES for trial in study.get_trials(deepcopy=False)):
+                optuna.delete_study(study_name=name, storage=self._storage)
+                return self.open(label, objectives)
         else:
             directions = [StudyDirection[objective.direction.upper()] for objective in objectives]
             study = optuna.create_study(storage=self._storage, study_name=name, directions=directions)
-        mark = study.user_attrs.get("calstudy")
-        if mark is None:
             study.set_user_attr("calstudy", {"version": VERSION, "id": self._study_id, "label": label})
-        else:
-            _check_mark(mark, study.study_name, self._study_id)
         self._studies[label] = study
 
     # ---- asking ----------------------------------------------------------------------------------------------------
@@ -262,10 +277,13 @@ def _record(label: str, trial: FrozenTrial) -> TrialRecord:
         started=trial.datetime_start.timestamp() if trial.datetime_start else None,
         ended=trial.datetime_complete.timestamp() if trial.datetime_complete else None,
         device=outcome.get("device", "cpu"),
+        versions=outcome.get("versions", {}),
     )
 
 
-def _check_mark(mark: dict[str, Any], study_name: str, study_id: str) -> None:
+def _check_mark(mark: dict[str, Any] | None, study_name: str, study_id: str) -> None:
+    if mark is None:  # its driver was killed before the mark; nothing has been asked in it
+        return
     if mark["version"] > VERSION:
         raise LedgerError(f"ledger: '{study_name}' was written by a newer calstudy; upgrade to read it.")
     if mark["id"] != study_id:

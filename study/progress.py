@@ -27,8 +27,11 @@ class Progress:
     def __init__(self, spec: StudySpec, records: dict[str, list[TrialRecord]], console: Console) -> None:
         self._spec, self._console = spec, console
         self._finished = [record for found in records.values() for record in found if record.state != "running"]
+        self._planned = sum(max(spec.trials, len(found)) for found in records.values())
         self._running: dict[str, tuple[TrialRecord, int]] = {}
-        self._before, self._started = len(self._finished), time.monotonic()
+        self._started = time.monotonic()
+        self._begun = time.time()
+        self._epochs = 0  # trained since then
         self._last_line = -LINE_SECONDS
         self._front: list[TrialRecord] = self._front_of(self._finished)
         self._live = Live(console=console, refresh_per_second=4, get_renderable=self._view, transient=True)
@@ -48,14 +51,16 @@ class Progress:
     # ---- hearing ---------------------------------------------------------------------------------------------------
 
     def started(self, record: TrialRecord) -> None:
-        """A trial was handed out (the first of them starts the clock of `time left`)."""
-        if not self._running and len(self._finished) == self._before:
+        """A trial begins (the first of them starts the clock of `time left`)."""
+        if not self._epochs and not self._running:
             self._started = time.monotonic()
         self._running[record.name] = (record, 0)
 
     def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
         """A trial reported epochs."""
         if rows:
+            # Epochs of an earlier attempt come with the first report, with times from before this run.
+            self._epochs += sum(row["time"] >= self._begun for row in rows)
             self._running[record.name] = (record, int(rows[-1]["epoch"]))
         self._line()
 
@@ -73,17 +78,13 @@ class Progress:
     def _front_of(self, records: list[TrialRecord]) -> list[TrialRecord]:
         return front(records, self._spec.objectives)
 
-    @property
-    def _planned(self) -> int:
-        return self._spec.trials * len(self._spec.variants)
-
     def time_left(self) -> str:
-        """From the pace of this run; nothing before its first trial has finished."""
-        done = len(self._finished) - self._before
-        left = self._planned - len(self._finished)
-        if done <= 0 or left <= 0:
+        """From the pace of this run, in epochs: trials under way count for what they have done."""
+        trials = self._planned - len(self._finished)
+        left = trials * self._spec.epochs - sum(epoch for _, epoch in list(self._running.values()))
+        if not self._epochs or left <= 0:
             return ""
-        return f"about {human_seconds((time.monotonic() - self._started) / done * left)} left"
+        return f"about {human_seconds((time.monotonic() - self._started) / self._epochs * left)} left"
 
     def _line(self) -> None:
         """On a pipe, now and then, how far it is."""
@@ -117,7 +118,7 @@ class Progress:
             methods.add_column(column, justify="right")
         methods.add_column("", width=24)
         states = Counter((record.label, record.state) for record in self._finished)
-        running = Counter(record.label for record, _ in self._running.values())
+        running = Counter(record.label for record, _ in list(self._running.values()))
         for variant in self._spec.variants:
             label = variant.label
             done = states[label, "complete"] + states[label, "pruned"]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 State = Literal["running", "complete", "pruned", "failed"]
-STATES: tuple[State, ...] = ("running", "complete", "pruned", "failed")
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class TrialRecord:
     started: float | None = None  # seconds since 1970
     ended: float | None = None
     device: str = "cpu"
+    versions: dict[str, str] = field(default_factory=dict)  # of the libraries it was trained with, and the git commit
 
     @property
     def name(self) -> str:

@@ -21,7 +21,7 @@ import torch
 
 from study.records import TrialRecord
 from study.stored import StoredStudy
-from study.uris import public_uri
+from study.uris import scrub
 from study.verify import (
     CARD,
     PROBABILITIES,
@@ -129,7 +129,7 @@ def verify(model_uri: str, tracking_uri: str) -> VerifyReport:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         return VerifyReport(model_uri, problem=f"the fresh process ended with {done.returncode}: {last}")
     report = VerifyReport.from_json(json.loads(lines[-1]))
-    return replace(report, problem=report.problem and _without_password(report.problem, tracking_uri))
+    return replace(report, problem=report.problem and scrub(report.problem, tracking_uri))
 
 
 # ---- the trial, measured again -------------------------------------------------------------------------------------
@@ -186,8 +186,7 @@ def _candidate(study: StoredStudy, record: TrialRecord) -> _Candidate:
         "epoch": record.epoch,
         "device": record.device,
         "versions": {library: library_version(library) for library in LIBRARIES},
-        "versions_of_study": study.recorded["versions"],
-        "git_commit": study.recorded["git_commit"],
+        "versions_of_trial": record.versions,
     }
     return _Candidate(classifier, split, probs, difference, record, facts)
 
@@ -347,14 +346,10 @@ def _server(tracking_uri: str) -> Iterator[MlflowClient]:
     try:
         yield MlflowClient(tracking_uri, tracking_uri)
     except (MlflowException, SQLAlchemyError) as error:
-        raise ExportError(_without_password(f"MLflow at {tracking_uri}: {first_line(error)}", tracking_uri)) from None
+        raise ExportError(scrub(f"MLflow at {tracking_uri}: {first_line(error)}", tracking_uri)) from None
     finally:
         if given is None:
             del os.environ[RETRIES]
-
-
-def _without_password(text: str, tracking_uri: str) -> str:
-    return text.replace(tracking_uri.rstrip("/"), public_uri(tracking_uri.rstrip("/")))
 
 
 def _missing_database(tracking_uri: str) -> Path | None:

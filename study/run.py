@@ -20,10 +20,11 @@ from study.cluster import joined, scratch_directory
 from study.ledger import Ledger, driver_lock, journal_path, open_storage, repair_journal
 from study.pareto import front
 from study.progress import Progress
-from study.records import TrialRecord
+from study.records import TrialRecord, trial_directory
 from study.spec import SpecError, StudySpec, check_objectives, refuse_changes
 from study.stored import StoredStudy, open_directory
 from study.uris import public_uri
+from trainables.attempt import clear_checkpoints
 from trainables.fields import FieldError
 from trainables.prepared import Prepared, prepare
 
@@ -61,21 +62,23 @@ def run_study(
     prepared = prepare_data(spec, file_name)
     directory = root / spec.name
     directory.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        stack.enter_context(driver_lock(directory))
+    if spec.ledger is not None and "://" not in spec.ledger:
+        Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
+    with driver_lock(directory, spec.ledger):
         study = _record_spec(spec, file_name, directory, prepared)
         if spec.ledger is None or "://" not in spec.ledger:
             for mended in repair_journal(journal_path(directory, spec.ledger)):
                 console.print(f"ledger: {mended}.")
         ledger = _open_ledger(study)
+        _remove_leftovers(study)
         return _train(study, ledger, tracking_uri, address, console)
 
 
 def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared) -> StoredStudy:
     """STUDY/study.yaml: the spec as checked, with what it was checked against. Refuses a change of meaning."""
     recorded: dict[str, Any] = {"id": uuid.uuid4().hex, "created": datetime.now(UTC).isoformat(timespec="seconds")}
-    if (directory / "study.yaml").exists():
-        stored = open_directory(directory, spec.name)
+    stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
+    if stored is not None and any(stored.records().values()):
         refuse_changes(stored.recorded["meaning"], spec, file_name, "exists already")
         if stored.recorded["data_digest"] != prepared.digest:
             problem = f"the source is not what '{spec.name}' was begun with. Put it back, or give the study a new name."
@@ -89,14 +92,20 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
         "data_digest": prepared.digest,
         "classes": list(prepared.classes),
         "sizes": dict(prepared.sizes),
-        "versions": {name: version(name) for name in LIBRARIES},
-        "git_commit": git_commit(),
+        "versions": versions(),
         "meaning": spec.meaning(),
     }
     partial = directory / "study.yaml.partial"
+    partial.touch(mode=0o600)  # a tracking or ledger URI may hold a password
     partial.write_text(strict_yaml.dump({**spec.to_mapping(), "recorded": recorded}))
     os.replace(partial, directory / "study.yaml")
     return StoredStudy(directory, spec, recorded)
+
+
+def versions() -> dict[str, str]:
+    """What trials are trained with now; recorded with each of them."""
+    commit = git_commit()
+    return {**{name: version(name) for name in LIBRARIES}, **({"git_commit": commit} if commit else {})}
 
 
 def git_commit() -> str | None:
@@ -121,26 +130,28 @@ def _open_ledger(study: StoredStudy) -> Ledger:
     return ledger
 
 
+def _remove_leftovers(study: StoredStudy) -> None:
+    """What a kill between a trial's result and the clearing up after it has left."""
+    for found in study.records().values():
+        for record in found:
+            if record.state != "running":
+                clear_checkpoints(trial_directory(study.directory, record.label, record.number))
+
+
 def _train(study: StoredStudy, ledger: Ledger, tracking_uri: str, address: str | None, console: Console) -> Outcome:
     from study.tracking import Projection
 
     spec = study.spec
     records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
     with Projection(study, tracking_uri) as projection, _Signals() as signals:
-        if _lacking(spec, records):
+        if study.lacking(records):
             keeper = _ModelKeeper(study, records)
             with Progress(spec, records, console) as progress:
                 _tune(study, ledger, [keeper, progress, projection], address, signals)
         records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
-        complete = not _lacking(spec, records)
+        complete = not study.lacking(records)
         untracked = projection.close(complete, TRACKING_PATIENCE)
     return Outcome(study, records, signals.caught, untracked, projection.trouble)
-
-
-def _lacking(spec: StudySpec, records: dict[str, list[TrialRecord]]) -> int:
-    """How many planned trials are not finished."""
-    running = sum(record.state == "running" for found in records.values() for record in found)
-    return running + sum(max(0, spec.trials - len(found)) for found in records.values())
 
 
 def _tune(study: StoredStudy, ledger: Ledger, listeners: list[Any], address: str | None, signals: _Signals) -> None:
@@ -153,7 +164,7 @@ def _tune(study: StoredStudy, ledger: Ledger, listeners: list[Any], address: str
         from study.search import Interrupted, LedgerSearch, Watch
         from trainables.trainable import CalibrationTrainable
 
-        search = LedgerSearch(study.spec, ledger, study.directory, listeners)
+        search = LedgerSearch(study, ledger, listeners)
         resources = {"cpu": study.spec.resources.cpu, "gpu": study.spec.resources.gpu}
         tuner = tune.Tuner(
             tune.with_resources(CalibrationTrainable, resources),
@@ -210,7 +221,8 @@ class _ModelKeeper:
 
     def __init__(self, study: StoredStudy, records: dict[str, list[TrialRecord]]) -> None:
         self._study = study
-        self._kept = front([record for found in records.values() for record in found], study.spec.objectives)
+        self._kept: list[TrialRecord] = []
+        self._keep([record for found in records.values() for record in found if record.state == "complete"])
 
     def started(self, record: TrialRecord) -> None:
         pass
@@ -219,10 +231,14 @@ class _ModelKeeper:
         pass
 
     def finished(self, record: TrialRecord) -> None:
-        if self._study.spec.keep_models == "all" or record.state != "complete":
+        if record.state == "complete":
+            self._keep([*self._kept, record])
+
+    def _keep(self, candidates: list[TrialRecord]) -> None:
+        if self._study.spec.keep_models == "all":
             return
-        candidates = [*self._kept, record]
         self._kept = front(candidates, self._study.spec.objectives)
+        kept = {record.name for record in self._kept}
         for dropped in candidates:
-            if dropped not in self._kept:
+            if dropped.name not in kept:
                 (self._study.files(dropped) / "model.pt").unlink(missing_ok=True)

@@ -6,7 +6,6 @@ import json
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from ray.tune import Callback
@@ -14,16 +13,17 @@ from ray.tune.search import Searcher
 
 from study.ledger import Ledger
 from study.records import TrialRecord, trial_directory
-from study.spec import StudySpec
+from study.stored import StoredStudy
+from trainables.attempt import clear_checkpoints
 from trainables.config import with_value
-from trainables.trainable import Assignment, attempts_in
+from trainables.trainable import Assignment
 
 
 class Listener(Protocol):
     """Who hears of trials once the ledger knows: the live view, the tracking."""
 
     def started(self, record: TrialRecord) -> None:
-        """An attempt at a trial was handed out."""
+        """An attempt at a trial begins."""
 
     def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
         """A trial reported epochs."""
@@ -45,9 +45,12 @@ class _Attempt:
 class LedgerSearch(Searcher):
     """Hands out what the ledger lacks, method after method in turn, until every budget is met."""
 
-    def __init__(self, spec: StudySpec, ledger: Ledger, directory: Path, listeners: list[Listener]) -> None:
+    def __init__(self, study: StoredStudy, ledger: Ledger, listeners: list[Listener]) -> None:
         super().__init__()
-        self._spec, self._ledger, self._directory, self._listeners = spec, ledger, directory, listeners
+        self._spec, self._directory, self._ledger, self._listeners = study.spec, study.directory, ledger, listeners
+        self._digest, self._versions = study.recorded["data_digest"], study.recorded["versions"]
+        self._device = "cuda" if study.spec.resources.gpu > 0 else "cpu"
+        spec = study.spec
         records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
         self._asked = {label: len(found) for label, found in records.items()}
         # What a dead driver left RUNNING is taken up first, and whatever dies on us is put back here.
@@ -67,8 +70,6 @@ class LedgerSearch(Searcher):
             return None if self._live else Searcher.FINISHED
         attempt = self._ledger.begin_attempt(record.label, record.number)
         self._live[trial_id] = _Attempt(record, attempt)
-        for listener in self._listeners:
-            listener.started(record)
         return {"assignment": self._assignment(record, attempt).to_json()}
 
     def _ask(self) -> TrialRecord | None:
@@ -84,16 +85,21 @@ class LedgerSearch(Searcher):
         config = self._spec.trial_mapping(record.label)
         for path, value in record.params.items():
             config = with_value(config, path, value)
-        resources = self._spec.resources
         return Assignment(
             trial=record.name,
             directory=str(trial_directory(self._directory, record.label, record.number)),
             attempt=attempt,
             config={**config, "number": record.number},
             checkpoint_seconds=self._spec.checkpoint_seconds,
-            device="cuda" if resources.gpu > 0 else "cpu",
-            threads=max(1, int(resources.cpu)),
+            data_digest=self._digest,
+            device=self._device,
+            threads=max(1, int(self._spec.resources.cpu)),
         )
+
+    def attempt_started(self, trial_id: str) -> None:
+        """Ray has a place for it; until then it only waited."""
+        for listener in self._listeners:
+            listener.started(self._live[trial_id].record)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Epochs of a running trial."""
@@ -114,14 +120,13 @@ class LedgerSearch(Searcher):
             listener.trained(self._live[trial_id].record, rows)
 
     def _finish(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any]) -> None:
-        self._trained(trial_id, rows)
         attempt = self._live.pop(trial_id)
         label, number = attempt.record.label, attempt.record.number
-        told = {**outcome, "attempt": attempt.number, "device": "cuda" if self._spec.resources.gpu > 0 else "cpu"}
+        told = {**outcome, "attempt": attempt.number, "device": self._device, "versions": self._versions}
         record = self._ledger.tell(label, number, told, self._spec.objectives)
-        for directory in attempts_in(trial_directory(self._directory, label, number)):
-            (directory / "last.pt").unlink(missing_ok=True)
+        clear_checkpoints(trial_directory(self._directory, label, number))
         for listener in self._listeners:
+            listener.trained(record, rows)
             listener.finished(record)
 
     def _again_or_fail(self, trial_id: str, reason: str) -> None:
@@ -155,6 +160,10 @@ class Watch(Callback):
 
     def __init__(self, search: LedgerSearch, stop_requested: Callable[[], bool]) -> None:
         self._search, self._stop_requested = search, stop_requested
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial begins in its process."""
+        self._search.attempt_started(trial.trial_id)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial's process is gone."""

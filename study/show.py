@@ -10,8 +10,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from search_spaces.space import to_plain as entry_to_plain
+from study.explain import default_text
 from study.records import TrialRecord
 from study.stored import StoredStudy
 from trainables import data, methods, metrics, models
@@ -84,11 +86,10 @@ def _described(name: str, cls: type[Settings]) -> dict[str, Any]:
 
 
 def _setting(cls: type[Settings], spec: Any) -> dict[str, Any]:
-    default = getattr(cls, spec.name, None)
     bounds, choices = spec.metadata.get("range"), spec.metadata.get("choices")
     return {
         "name": spec.name,
-        "default": default if isinstance(default, int | float | str | None) else str(default),
+        "default": default_text(spec),
         "valid": str(bounds) if bounds is not None else " | ".join(choices or ()),
         "doc": spec.metadata.get("doc", ""),
     }
@@ -110,15 +111,16 @@ def _spaces() -> Iterable[dict[str, Any]]:
 def print_catalogue(console: Console, kind: str, rows: list[dict[str, Any]]) -> None:
     """`calstudy list KIND` for a person."""
     for row in rows:
-        console.print(f"[bold]{row['name']}[/]  {row['summary']}", highlight=False)
+        console.print(Text.assemble((row["name"], "bold"), "  ", row["summary"]))
         for setting in row.get("settings", ()):
-            default = "required" if setting["default"] is None and not setting["valid"] else setting["default"]
             valid = f"  ({setting['valid']})" if setting["valid"] else ""
-            console.print(f"    {setting['name']} = {default}{valid}  [dim]{setting['doc']}[/]", highlight=False)
+            console.print(
+                Text.assemble(f"    {setting['name']} = {setting['default']}{valid}  ", (setting["doc"], "dim"))
+            )
         for path, entry in row.get("space", {}).items():
-            console.print(f"    {path}: {entry}", highlight=False)
+            console.print(f"    {path}: {entry}")
         for default in row.get("defaults", ()):
-            console.print(f"    [dim]tried first:[/] {default or 'the settings of the study'}", highlight=False)
+            console.print(Text.assemble("    ", ("tried first: ", "dim"), str(default or "the settings of the study")))
 
 
 def finite(values: dict[str, float]) -> dict[str, float | None]:

@@ -94,9 +94,11 @@ class StudySpec(Settings):
     resources: Resources = field(default_factory=Resources)
     checkpoint_seconds: float = number(30.0, low=0, doc="seconds between checkpoints; 0 is every epoch")
     keep_models: str = choice("all", "front", doc="whose model.pt is kept")
-    storage: str | None = text(None, doc="folder of all studies; null: $CALSTUDY_STORAGE, else ./studies")
+    storage: str | None = text(
+        None, doc="folder of studies, from where one stands; null: $CALSTUDY_STORAGE or ./studies"
+    )
     tracking: str | None = text(None, doc="MLflow URI; null: the one embedded in the storage")
-    ledger: str | None = text(None, doc="the Optuna storage, a path or an RDB URL; null: in the study's folder")
+    ledger: str | None = text(None, doc="Optuna storage: a path, from this file, or an RDB URL; null: STUDY/ledger.log")
     extensions: str | None = _as_in_a_trial("extensions")
 
     def __post_init__(self) -> None:
@@ -105,6 +107,8 @@ class StudySpec(Settings):
             mended = re.sub(r"[^a-z0-9_-]+", "_", self.name.lower()).strip("_-")
             hint = f" Write '{mended}'?" if mended else ""
             raise FieldError("name", f"may hold a-z, 0-9, _ and - only (- not first), got '{self.name}'.{hint}")
+        if self.name == "artifacts":
+            raise FieldError("name", "'artifacts' is where the embedded MLflow keeps its files; take another.")
         for key in ("storage", "tracking", "ledger"):
             if getattr(self, key) == "":
                 raise FieldError(key, "is empty; write null, or remove it.")
@@ -142,6 +146,8 @@ class StudySpec(Settings):
         plain = self.to_mapping()
         kept = (*_shared_with_a_trial(), "objectives", "sampler")
         meaning = {key: value for key, value in plain.items() if key in kept and key != "extensions"}
+        # Where the data lies may change; that it is the same is known by its digest.
+        meaning["data"] = {key: value for key, value in meaning["data"].items() if key != "path"}
         meaning["methods"] = {variant.label: _meaning_of(variant) for variant in self.variants}
         return meaning
 
@@ -243,7 +249,7 @@ def _under(path: str) -> Iterator[None]:
 
 
 def _with_absolute_paths(plain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Relative paths of data and extensions start from the folder of the study's file."""
+    """Relative paths of data, extensions and ledger start from the folder of the study's file."""
 
     def absolute(path: Any) -> Any:
         if not isinstance(path, str) or not path or "://" in path:
@@ -255,8 +261,9 @@ def _with_absolute_paths(plain: Mapping[str, Any], folder: Path) -> dict[str, An
         done["data"] = {**done["data"], "path": absolute(done["data"]["path"])}
     if done.get("extensions") == "":
         raise FieldError("extensions", "is empty; write null, or remove it.")
-    if "extensions" in done:
-        done["extensions"] = absolute(done["extensions"])
+    for key in ("extensions", "ledger"):
+        if key in done:
+            done[key] = absolute(done[key])
     return done
 
 

@@ -11,12 +11,12 @@ from search_spaces import strict_yaml
 from study.ledger import read_records
 from study.records import TrialRecord, trial_directory
 from study.spec import SpecError, StudySpec, spec_from_mapping
-from trainables.trainable import attempt_directory
+from trainables.attempt import attempt_directory
 
 
 @dataclass(frozen=True)
 class StoredStudy:
-    """STUDY/study.yaml, read. `recorded`: id, created, data_digest, versions, git_commit, meaning."""
+    """STUDY/study.yaml, read. `recorded`: id, created, data_digest, classes, sizes, versions, meaning."""
 
     directory: Path
     spec: StudySpec
@@ -31,6 +31,11 @@ class StoredStudy:
         """All trials by label, in order of their number, as the ledger has them now."""
         labels = [variant.label for variant in self.spec.variants]
         return read_records(self.directory, self.spec.ledger, self.spec.name, labels)
+
+    def lacking(self, records: dict[str, list[TrialRecord]]) -> int:
+        """How many planned trials are not finished."""
+        running = sum(record.state == "running" for found in records.values() for record in found)
+        return running + sum(max(0, self.spec.trials - len(found)) for found in records.values())
 
     def files(self, record: TrialRecord) -> Path:
         """The directory of the attempt that counts: predictions.npz, history.json, model.pt, log."""
@@ -56,12 +61,14 @@ def open_study(reference: str, storage: str | None) -> StoredStudy:
     path = Path(reference).expanduser()
     if path.is_file():
         named = _read_yaml(path)
+        if isinstance(named, dict) and "recorded" in named:
+            return open_directory(path.absolute().parent, reference)
         name = named.get("name") if isinstance(named, dict) else None
         if not isinstance(name, str):
             raise SpecError(path.name, "name", "is missing; it says which study is meant.")
         spec_storage = named.get("storage")
         directory = storage_root(storage, spec_storage if isinstance(spec_storage, str) else None) / name
-    elif path.is_dir():
+    elif (path / "study.yaml").is_file():
         directory = path.absolute()
     else:
         directory = storage_root(storage) / reference
@@ -76,7 +83,10 @@ def open_directory(directory: Path, reference: str) -> StoredStudy:
         there = f" There is {', '.join(known)}." if known else ""
         raise SpecError(reference, "", f"no study at {directory}. `calstudy run SPEC` makes one.{there}")
     mapping = _read_yaml(file)
-    recorded = mapping.pop("recorded")
+    recorded = mapping.pop("recorded", None) if isinstance(mapping, dict) else None
+    if not isinstance(recorded, dict):
+        problem = "this is a study's file, not the record of one that was run. `calstudy run` it, in another folder."
+        raise SpecError(str(file), "", problem)
     return StoredStudy(directory, spec_from_mapping(mapping, str(file)), recorded)
 
 

@@ -122,7 +122,7 @@ def sync(study: StoredStudy, uri: str) -> SyncReport:
             server.open()
             at_once = server.at_once
             written = sum(server.write(finished[at : at + at_once]) for at in range(0, len(finished), at_once))
-            server.end(_is_complete(study, records))
+            server.end(not study.lacking(records))
         except Exception as error:
             raise TrackingError(_what_happened(error, uri)) from None
     return SyncReport(written, len(finished) - written, server.removed)
@@ -130,12 +130,6 @@ def sync(study: StoredStudy, uri: str) -> SyncReport:
 
 def _finished(records: Mapping[str, list[TrialRecord]]) -> list[TrialRecord]:
     return [record for found in records.values() for record in found if record.state in FINISHED]
-
-
-def _is_complete(study: StoredStudy, records: Mapping[str, list[TrialRecord]]) -> bool:
-    """Whether every planned trial is finished."""
-    running = any(record.state not in FINISHED for found in records.values() for record in found)
-    return not running and all(len(records[variant.label]) >= study.spec.trials for variant in study.spec.variants)
 
 
 class Projection:
@@ -391,8 +385,9 @@ class _Server:
             **self._study_tags(),
             "calstudy.methods": ", ".join(variant.label for variant in spec.variants),
             "calstudy.trials": str(plain.get("trials")),
-            "calstudy.versions": ", ".join(f"{name} {found}" for name, found in recorded.get("versions", {}).items()),
+            "calstudy.versions": ", ".join(f"{name} {found}" for name, found in recorded["versions"].items()),
             "mlflow.source.name": "calstudy",
+            **_commit_tag(recorded["versions"]),
         }
         self._log(run.info.run_id, lacking, [], tags)
         self._status = run.info.status
@@ -411,14 +406,12 @@ class _Server:
         from trainables.metrics import CONVENTION
 
         recorded = self._study.recorded
-        found = {
+        return {
             "calstudy.study": self._study.spec.name,
             "calstudy.id": self._study.id,
             "calstudy.metrics": CONVENTION,
-            "calstudy.data_digest": recorded.get("data_digest"),
-            "mlflow.source.git.commit": recorded.get("git_commit"),
+            "calstudy.data_digest": recorded["data_digest"],
         }
-        return {key: value for key, value in found.items() if value is not None}
 
     def _trial_tags(self, record: TrialRecord) -> dict[str, str]:
         return {
@@ -427,6 +420,7 @@ class _Server:
             "calstudy.trial": record.name,
             "calstudy.state": record.state,
             "calstudy.attempt": str(record.attempt),
+            **_commit_tag(record.versions),
             **({"calstudy.reason": record.reason} if record.reason else {}),
         }
 
@@ -435,8 +429,11 @@ class _Server:
             self._configs[record.label] = _flat(self._study.spec.trial_mapping(record.label))
         own = {"label": record.label, **record.params, "number": record.number}
         params = self._configs[record.label] | {path: _text(value) for path, value in own.items()}
-        points = _points(record, _history(self._study.files(record) / "history.json"))
-        started, ended = _milliseconds(record.started), _milliseconds(record.ended)
+        history = _history(self._study.files(record) / "history.json")
+        points = _points(record, history)
+        # The ledger has the moment it was asked; until a place was free it only waited.
+        begun = history[0]["time"] - history[0]["seconds"] if history else record.started
+        started, ended = _milliseconds(begun), _milliseconds(record.ended)
         return _Child(record.name, tags, params, points, STATUS[record.state], started, ended)
 
     def _fill(self, run_id: str, child: _Child) -> None:
@@ -519,6 +516,11 @@ class _Child:
     status: str
     started: int
     ended: int
+
+
+def _commit_tag(versions: Mapping[str, str]) -> dict[str, str]:
+    """The commit a trial was trained from, as MLflow's UI knows it."""
+    return {"mlflow.source.git.commit": versions["git_commit"]} if "git_commit" in versions else {}
 
 
 def _is_of(run: Run, tags: Mapping[str, str]) -> bool:

@@ -11,10 +11,11 @@ from torch.testing import assert_close
 from trainables import metrics
 from trainables.classifier import Classifier
 from trainables.config import TrialConfig
+from trainables.fields import FieldError
 from trainables.learner import Diverged, Learner, trial_data
 from trainables.optimizer import Optimizer
 from trainables.predictions import Predictions, file_digest
-from trainables.prepared import load_split
+from trainables.prepared import load_split, prepare
 
 CPU = torch.device("cpu")
 
@@ -65,6 +66,23 @@ def test_one_update_is_what_sgd_is_defined_as() -> None:
     assert row["train_loss"] == pytest.approx(loss.item(), rel=1e-5)
     for parameter, weight, gradient in zip(made.network.parameters(), weights, gradients, strict=True):
         assert_close(parameter, weight - 0.05 * (gradient + 0.01 * weight), rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_of_one_trains_and_a_lone_leftover_is_left_out() -> None:
+    assert trained(batch_size=1, epochs=1).history[0]["train_loss"] > 0
+    # 1151 samples: 575 batches of two, and one sample that batch norm could not train on.
+    made = learner(batch_size=2, epochs=1, model={"name": "cnn", "width": 2})
+    assert len(made.data.train) == 1151
+    assert made.train_epoch()["accuracy"] >= 0
+
+
+def test_the_data_are_those_the_study_was_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path))
+    config = TrialConfig.from_mapping({"data": "digits", "model": "mlp", "method": "focal", "seed": 77})
+    with pytest.raises(FieldError, match="the study was begun with"):
+        trial_data(config, CPU, digest="0" * 64)
+    digest = prepare(config.data, config.seed).digest
+    assert trial_data(config, CPU, digest=digest).prepared.digest == digest
 
 
 def test_the_cosine_schedule_at_known_points() -> None:

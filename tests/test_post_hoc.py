@@ -23,6 +23,15 @@ def half_right(gap: float, right: int, of: int) -> tuple[Tensor, Tensor]:
     return logits, (torch.arange(of) >= right).long()
 
 
+def test_a_label_of_probability_zero_says_nothing_about_the_temperature() -> None:
+    logits, labels, _ = input_b()
+    expected = post_hoc.fit_temperature(logits, labels)
+    impossible = torch.tensor([[0.0, -torch.inf] + [0.0] * 8], dtype=torch.float64)
+    found = post_hoc.fit_temperature(torch.cat([logits, impossible]), torch.cat([labels, torch.tensor([1])]))
+    assert found == pytest.approx(expected, rel=1e-9)
+    assert post_hoc.fit_temperature(impossible, torch.tensor([1])) == 1.0
+
+
 def test_published_fit() -> None:
     logits, labels, _ = input_b()
     values = GOLDEN["temperature"]["B"]

@@ -8,17 +8,21 @@ from typing import Any
 import pytest
 
 from trainables import trainable as module
+from trainables.attempt import attempts_in
 from trainables.config import TrialConfig
+from trainables.data.digits import Digits
 from trainables.predictions import Predictions, file_digest
-from trainables.trainable import Assignment, CalibrationTrainable, attempts_in, trainable_for
+from trainables.prepared import data_digest
+from trainables.trainable import Assignment, CalibrationTrainable, trainable_for
 
 pytestmark = pytest.mark.slow
 
 
 def assignment(directory: Path, attempt: int = 1, **settings: Any) -> Assignment:
+    digest = settings.pop("digest", data_digest(Digits(), 0))
     plain = {"data": "digits", "model": "mlp", "method": "focal", "epochs": 3, **settings}
     config = TrialConfig.from_mapping(plain).to_mapping()
-    return Assignment("focal/0000", str(directory), attempt, config, 30.0, "cpu", 1)
+    return Assignment("focal/0000", str(directory), attempt, config, digest, 30.0, "cpu", 1)
 
 
 @pytest.fixture
@@ -82,7 +86,7 @@ def test_an_attempt_goes_on_from_the_newest_whole_checkpoint(
     ("settings", "said"),
     [
         ({"method": {"name": "mbls", "weight": 1e30}}, "Diverged: loss is"),
-        ({"data": {"name": "parquet", "path": "/nowhere.parquet"}}, "/nowhere.parquet"),
+        ({"data": {"name": "parquet", "path": "/nowhere.parquet"}, "digest": "0" * 64}, "/nowhere.parquet"),
     ],
 )
 def test_a_failure_is_an_outcome_with_its_reason(
@@ -92,6 +96,7 @@ def test_a_failure_is_an_outcome_with_its_reason(
     outcome = report(actor)["outcome"]
     assert outcome["state"] == "failed" and said in outcome["reason"]
     assert "Traceback" in (tmp_path / "attempt-1" / "log").read_text()
+    assert "epoch" not in outcome
     begin(actor, assignment(tmp_path / "next"))
     assert report(actor)["outcome"]["state"] == "complete"
 

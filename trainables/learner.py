@@ -45,14 +45,17 @@ class TrialData:
 
 
 @functools.lru_cache(maxsize=2)
-def _trial_data(dataset: str, seed: int, device: torch.device) -> TrialData:
+def _trial_data(dataset: str, seed: int, device: torch.device, digest: str | None) -> TrialData:
     config = build(Dataset, json.loads(dataset))
-    return TrialData(prepare(config, seed), device, config.augment)
+    return TrialData(prepare(config, seed, digest=digest), device, config.augment)
 
 
-def trial_data(config: TrialConfig, device: torch.device) -> TrialData:
-    """The data of a trial, prepared once per node and held once per process."""
-    return _trial_data(json.dumps(to_plain(config.data), sort_keys=True), config.seed, device)
+def trial_data(config: TrialConfig, device: torch.device, digest: str | None = None) -> TrialData:
+    """The data of a trial, prepared once per node and held once per process.
+
+    Raises FieldError where the source is not the one with the `digest`, if that is given.
+    """
+    return _trial_data(json.dumps(to_plain(config.data), sort_keys=True), config.seed, device, digest)
 
 
 class Learner:
@@ -102,7 +105,9 @@ class Learner:
         augmentation = stream(seed, number, "augmentation", self.epoch, device=self.device)
         preparation = stream(seed, number, "preparation", self.epoch, device=self.device)
         order = method.order(self.method_state, len(self.data.train), generator).to(self.device)
-        batches = [batch for batch in torch.split(order, self.config.batch_size) if len(batch) > 1 or len(order) == 1]
+        # Batch norm cannot train on the one sample that may be left over at the end.
+        least = min(2, self.config.batch_size, len(order))
+        batches = [batch for batch in torch.split(order, self.config.batch_size) if len(batch) >= least]
         self._updates_of_epoch, total = len(batches), torch.zeros((), device=self.device)
         self.network.train()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
@@ -124,8 +129,10 @@ class Learner:
         predictions = self.predict()
         values = {name: float(metrics.find(name)(predictions.logits, predictions.labels)) for name in HISTORY_METRICS}
         now = time.time()
-        if not (math.isfinite(train_loss) and math.isfinite(values["nll"])):
-            raise Diverged(f"loss is {train_loss:g} at epoch {self.epoch} (optimizer.lr={self.config.optimizer.lr:g})")
+        for name, value in (("loss", train_loss), ("validation nll", values["nll"])):
+            if not math.isfinite(value):
+                where = f"at epoch {self.epoch} (optimizer.lr={self.config.optimizer.lr:g})"
+                raise Diverged(f"{name} is {value:g} {where}")
         return {"epoch": self.epoch, "time": now, "seconds": now - started, "train_loss": train_loss, **values}
 
     def _keep_best(self, row: dict[str, float]) -> None:

@@ -16,7 +16,11 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     NLL is convex in 1/T, so the sign of its slope brackets the minimum: Brent's root on log T cannot run away, where
     the most-used LBFGS settings stop short of it. Clamped to [0.01, 1000] where no finite minimum exists.
     """
-    logits = logits.double()
+    # A label whose stored probability is 0 has an infinite NLL at every temperature: it says nothing about T.
+    possible = logits.gather(-1, labels[:, None]).squeeze(-1) > -torch.inf
+    logits, labels = logits[possible].double(), labels[possible]
+    if not len(labels):
+        return 1.0
     true_logit = logits.gather(-1, labels[:, None]).squeeze(-1).mean()
 
     def slope(log_t: float) -> float:

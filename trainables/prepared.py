@@ -68,15 +68,23 @@ def data_digest(dataset: Dataset, seed: int) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def prepare(dataset: Dataset, seed: int, cache: Path | None = None) -> Prepared:
+def prepare(dataset: Dataset, seed: int, cache: Path | None = None, digest: str | None = None) -> Prepared:
     """The prepared data set, decoded first where the cache lacks it or holds it damaged.
 
-    Processes that ask at once wait for the one that decodes. Raises FieldError where the source cannot be used.
+    Processes that ask at once wait for the one that decodes. Raises FieldError where the source cannot be used, or
+    is not the one with the `digest`; with that in the cache, the source is not read at all.
     """
     # Absolute: a worker's working directory is another.
     cache = (cache or default_cache()).expanduser().absolute()
-    digest = data_digest(dataset, seed)
-    directory = cache / digest
+    if digest is not None:
+        try:
+            return open_prepared(cache / digest)
+        except ValueError:
+            pass
+    found = data_digest(dataset, seed)
+    if digest not in (None, found):
+        raise FieldError("data", f"its digest is {found[:12]}, the study was begun with {digest[:12]}. Put it back.")
+    digest, directory = found, cache / found
     try:
         return open_prepared(directory)
     except ValueError:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 import traceback
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ import torch
 from ray.tune import Trainable
 
 from trainables import methods
+from trainables.attempt import attempt_directory, attempts_in
 from trainables.config import TrialConfig
 from trainables.learner import Learner, trial_data
 from trainables.predictions import file_digest
@@ -34,6 +34,7 @@ class Assignment:
     directory: str  # the trial's; this attempt's is attempt-N in it
     attempt: int
     config: dict[str, Any]  # TrialConfig.to_mapping()
+    data_digest: str  # what the data must be
     checkpoint_seconds: float
     device: str  # cpu or cuda
     threads: int
@@ -44,17 +45,6 @@ class Assignment:
     @property
     def attempt_directory(self) -> Path:
         return attempt_directory(Path(self.directory), self.attempt)
-
-
-def attempt_directory(trial_directory: Path, attempt: int) -> Path:
-    """Where one attempt at a trial writes; only the one the ledger names is the trial's."""
-    return trial_directory / f"attempt-{attempt}"
-
-
-def attempts_in(trial_directory: Path) -> list[Path]:
-    """The attempts on disk, newest first."""
-    found = [path for path in trial_directory.glob("attempt-*") if re.fullmatch(r"attempt-\d+", path.name)]
-    return sorted(found, key=lambda path: int(path.name.removeprefix("attempt-")), reverse=True)
 
 
 class CalibrationTrainable(Trainable):
@@ -83,7 +73,7 @@ class CalibrationTrainable(Trainable):
             outcome = self._train(rows)
         except Exception as error:
             self._log(traceback.format_exc())
-            outcome = {"state": "failed", "reason": reason_of(error)}
+            outcome = {"state": "failed", "reason": reason_of(error), **self._remains()}
         if outcome is not None:
             self._learner = None
         return {"report": json.dumps({"rows": rows, "outcome": outcome}), "done": outcome is not None}
@@ -103,13 +93,32 @@ class CalibrationTrainable(Trainable):
                 self._saved = time.monotonic()
         return self._finish(learner) if learner.finished else None
 
+    def _remains(self) -> dict[str, Any]:
+        """Of a failed trial: the epochs it did train."""
+        history = self._learner.history if self._learner is not None else []
+        if not history:
+            return {}
+        return {
+            "epoch": int(history[-1]["epoch"]),
+            "seconds": sum(row["seconds"] for row in history),
+            "digests": {"history.json": self._write_history(history)},
+        }
+
+    def _write_history(self, history: list[dict[str, float]]) -> str:
+        """history.json, whole or not at all; its sha256."""
+        path = self._directory / "history.json"
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(json.dumps(history))
+        os.replace(partial, path)
+        return file_digest(path)
+
     def _start(self) -> Learner:
         assignment = self._assignment
         self._directory.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(assignment.threads)
         device = torch.device(assignment.device)
         config = TrialConfig.from_mapping(assignment.config)
-        learner = Learner(config, trial_data(config, device), device)
+        learner = Learner(config, trial_data(config, device, assignment.data_digest), device)
         for attempt in attempts_in(Path(assignment.directory)):
             if (attempt / "last.pt").exists() and learner.load(attempt / "last.pt"):
                 self._log(f"resumed from {attempt.name} after epoch {learner.epoch}\n")
@@ -120,10 +129,12 @@ class CalibrationTrainable(Trainable):
         """Write what the trial leaves; the outcome names it with its digests."""
         epoch = learner.take_result()
         predictions = learner.predict()
-        digests = {"predictions.npz": predictions.save(self._directory / "predictions.npz")}
-        _write_text(self._directory / "history.json", json.dumps(learner.history))
         learner.classifier().save(self._directory / "model.pt")
-        digests |= {name: file_digest(self._directory / name) for name in ("history.json", "model.pt")}
+        digests = {
+            "predictions.npz": predictions.save(self._directory / "predictions.npz"),
+            "history.json": self._write_history(learner.history),
+            "model.pt": file_digest(self._directory / "model.pt"),
+        }
         return {
             "state": "complete",
             "metrics": predictions.evaluate(),
@@ -142,12 +153,6 @@ class CalibrationTrainable(Trainable):
 def reason_of(error: BaseException) -> str:
     """One line that says why a trial failed."""
     return f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
-
-
-def _write_text(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    os.replace(partial, path)
 
 
 def trainable_for(method: str) -> type[Trainable]:

@@ -170,13 +170,37 @@ def test_methods_and_seeds_have_proposals_of_their_own(tmp_path: Path) -> None:
 
 def test_published_settings_come_first_and_once(tmp_path: Path) -> None:
     defaults = [{"method.gamma": 3.0, "optimizer.lr": 0.1}, {"method.gamma": 2.0, "optimizer.lr": 0.1}]
-    for _ in range(2):
-        opened(tmp_path).enqueue("focal", defaults)
     ledger = opened(tmp_path)
+    for _ in range(2):
+        ledger.enqueue("focal", defaults)
     asked = [ask(ledger).params for _ in range(3)]
     assert asked[:2] == defaults and asked[2] not in defaults
-    opened(tmp_path).enqueue("focal", defaults)
-    assert ask(opened(tmp_path)).params not in defaults
+    again = opened(tmp_path)
+    again.enqueue("focal", defaults)
+    assert ask(again).params not in defaults
+
+
+def test_what_only_waits_is_forgotten_until_a_first_trial_is_asked(tmp_path: Path) -> None:
+    """Before the first trial a spec may still be mended, objectives included; after it, the queue stays."""
+    opened(tmp_path).enqueue("focal", [{"method.gamma": 3.0, "optimizer.lr": 0.1}])
+    ledger = Ledger(open_storage(tmp_path, None), "digits", "one")
+    ledger.open("focal", OBJECTIVES[:1])
+    ledger.enqueue("focal", [{"method.gamma": 1.0, "optimizer.lr": 0.1}, {"method.gamma": 2.0, "optimizer.lr": 0.1}])
+    assert ask(ledger).params["method.gamma"] == 1.0
+    again = Ledger(open_storage(tmp_path, None), "digits", "one")
+    again.open("focal", OBJECTIVES[:1])
+    assert ask(again).params["method.gamma"] == 2.0 and [record.number for record in again.records("focal")] == [0, 1]
+
+
+def test_two_studies_on_one_journal_have_one_driver(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    shared = str(tmp_path / "shared.log")
+    with driver_lock(tmp_path / "a", shared):
+        with pytest.raises(LedgerError, match="another driver"), driver_lock(tmp_path / "b", shared):
+            pass
+        with driver_lock(tmp_path / "b", str(tmp_path / "own.log")):
+            pass
 
 
 def test_a_trial_whose_process_keeps_dying_is_given_up(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from study import tracking
 from study.ledger import LedgerError, driver_lock
 from study.records import TrialRecord
 from study.spec import StudySpec, spec_from_mapping
-from study.stored import embedded_tracking
+from study.stored import StoredStudy, embedded_tracking
 from study.tracking import Projection, SyncReport, TrackingError, resolve_uri, sync
 from study.uris import public_uri, scrub
 
@@ -52,13 +52,14 @@ class Study:
             "id": self.id,
             "created": "2023-11-14T22:13:20+00:00",
             "data_digest": "d1635",
-            "versions": {"torch": "2.15.0"},
-            "git_commit": "c0ffee",
+            "versions": {"torch": "2.15.0", "git_commit": "c0ffee"},
         }
 
     def records(self) -> dict[str, list[TrialRecord]]:
         labels = [variant.label for variant in self.spec.variants]
         return {label: [record for record in self.trials if record.label == label] for label in labels}
+
+    lacking = StoredStudy.lacking
 
     def files(self, record: TrialRecord) -> Path:
         return self.directory / "trials" / record.name / f"attempt-{record.attempt}"
@@ -256,7 +257,10 @@ def test_its_study_as_mlflow_has_it(storage: Path) -> None:
     assert parent.data.params["model"] == "mlp" and parent.data.params["optimizer.lr"] == "0.1"
     assert parent.data.params["objectives"] == "accuracy maximize, ece minimize"
     tags = parent.data.tags
-    assert tags["calstudy.methods"] == "focal, label_smoothing" and tags["calstudy.versions"] == "torch 2.15.0"
+    assert (
+        tags["calstudy.methods"] == "focal, label_smoothing"
+        and tags["calstudy.versions"] == "torch 2.15.0, git_commit c0ffee"
+    )
     assert tags["mlflow.source.git.commit"] == "c0ffee"
     artifact = storage / "artifacts" / "small" / parent.info.run_id / "artifacts" / "study.yaml"
     stored = yaml.safe_load(artifact.read_text())

@@ -1,0 +1,22 @@
+"""Where the attempts at a trial lie. No Ray, no torch: what reads a study needs this too."""
+
+import re
+from pathlib import Path
+
+
+def attempt_directory(trial_directory: Path, attempt: int) -> Path:
+    """Where one attempt at a trial writes; only the one the ledger names is the trial's."""
+    return trial_directory / f"attempt-{attempt}"
+
+
+def attempts_in(trial_directory: Path) -> list[Path]:
+    """The attempts on disk, newest first."""
+    found = [path for path in trial_directory.glob("attempt-*") if re.fullmatch(r"attempt-\d+", path.name)]
+    return sorted(found, key=lambda path: int(path.name.removeprefix("attempt-")), reverse=True)
+
+
+def clear_checkpoints(trial_directory: Path) -> None:
+    """Remove what only a running trial needs, from all its attempts."""
+    for attempt in attempts_in(trial_directory):
+        for left in attempt.glob("last.pt*"):
+            left.unlink(missing_ok=True)
