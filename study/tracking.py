@@ -432,7 +432,7 @@ class _Server:
         history = _history(self._study.files(record) / "history.json")
         points = _points(record, history)
         # The ledger has the moment it was asked; until a place was free it only waited.
-        begun = history[0]["time"] - history[0]["seconds"] if history else record.started
+        begun = history[0]["time"] - history[0].get("seconds", 0.0) if history else record.started
         started, ended = _milliseconds(begun), _milliseconds(record.ended)
         return _Child(record.name, tags, params, points, STATUS[record.state], started, ended)
 
