@@ -66,12 +66,14 @@ class Learner:
         self.epoch, self._updates_done, self._updates_of_epoch, self._update = 0, 0, 1, 0
         self.history: list[dict[str, float]] = []
         self.best: dict[str, Any] | None = None
+        self._last: Predictions | None = None  # of the epoch just trained
         prepared = data.prepared
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_of(config.seed, config.number, "weights"))
+            torch.default_generator.manual_seed(seed_of(config.seed, config.number, "weights"))
             network = config.model.build(prepared.input_shape, prepared.num_classes)
         self.network = network.to(device)
-        self.optimizer = config.optimizer.build(self.network.parameters())
+        self._parameters = list(self.network.parameters())
+        self.optimizer = config.optimizer.build(self._parameters)
         task = Task(prepared.num_classes, len(data.train), device, stream(config.seed, config.number, "method"))
         self.method_state = config.method.start(task)
 
@@ -87,7 +89,7 @@ class Learner:
 
     def update(self, loss: Tensor) -> None:
         """Backward and one step of the optimizer, at the learning rate of this moment."""
-        for parameter in self.network.parameters():  # what zero_grad does, without its profiler hooks
+        for parameter in self._parameters:  # what zero_grad does, without its profiler hooks
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         for group in self.optimizer.param_groups:
@@ -111,8 +113,7 @@ class Learner:
         self._updates_of_epoch, total = len(batches), torch.zeros((), device=self.device)
         self.network.train()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            # Modules that draw for themselves (dropout) draw from torch's global generator.
-            torch.manual_seed(seed_of(seed, number, "modules", self.epoch))
+            self._seed_modules(seed_of(seed, number, "modules", self.epoch))
             for self._update, indices in enumerate(batches):
                 batch = method.prepare(self.data.train.batch(indices, augmentation), preparation)
                 loss, logits = method.step(self, batch)
@@ -125,8 +126,17 @@ class Learner:
         self._keep_best(row)
         return row
 
+    def _seed_modules(self, seed: int) -> None:
+        """Modules that draw for themselves (dropout) draw from the device's global generator.
+
+        `torch.manual_seed` seeds those of all devices, and takes a millisecond for it.
+        """
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+
     def _row(self, train_loss: float, started: float) -> dict[str, float]:
-        predictions = self.predict()
+        predictions = self._last = self.predict()
         values = {name: float(metrics.find(name)(predictions.logits, predictions.labels)) for name in HISTORY_METRICS}
         now = time.time()
         for name, value in (("loss", train_loss), ("validation nll", values["nll"])):
@@ -156,12 +166,12 @@ class Learner:
             ]
         return Predictions(torch.cat(logits).float().cpu(), validation.labels.cpu())
 
-    def take_result(self) -> int:
-        """Put the weights that are the trial's result into the network; returns their epoch."""
+    def take_result(self) -> tuple[int, Predictions]:
+        """Put the weights that are the trial's result into the network; returns their epoch and predictions."""
         if self.best is None:
-            return self.epoch
+            return self.epoch, self._last or self.predict()
         self.network.load_state_dict(self.best["weights"])
-        return int(self.best["epoch"])
+        return int(self.best["epoch"]), self.predict()
 
     def classifier(self) -> Classifier:
         """What this trial leaves behind, on the CPU; temperature 1 until one is fitted."""

@@ -21,13 +21,13 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     logits, labels = logits[possible].double(), labels[possible]
     if not len(labels):
         return 1.0
-    true_logit = logits.gather(-1, labels[:, None]).squeeze(-1).mean()
+    true_logit = float(logits.gather(-1, labels[:, None]).mean())
+    finite = torch.where(logits > -torch.inf, logits, 0.0).flatten()  # of -inf, a stored 0, the expectation is 0
 
     def slope(log_t: float) -> float:
         """d NLL / d(1/T): expected logit under the scaled probabilities, less the true one's."""
         probs = (logits * math.exp(-log_t)).softmax(dim=-1)
-        expected = torch.where(probs > 0, probs * logits, 0.0)  # a logit of -inf: a stored probability of 0
-        return float(expected.sum(dim=-1).mean() - true_logit)
+        return float(probs.flatten().dot(finite)) / len(labels) - true_logit
 
     low, high = math.log(LOWEST), math.log(HIGHEST)
     if slope(low) <= 0:  # confident and right even at the lowest temperature

@@ -127,8 +127,7 @@ class CalibrationTrainable(Trainable):
 
     def _finish(self, learner: Learner) -> dict[str, Any]:
         """Write what the trial leaves; the outcome names it with its digests."""
-        epoch = learner.take_result()
-        predictions = learner.predict()
+        epoch, predictions = learner.take_result()
         learner.classifier().save(self._directory / "model.pt")
         digests = {
             "predictions.npz": predictions.save(self._directory / "predictions.npz"),
@@ -180,8 +179,8 @@ def trainable_for(method: str) -> type[Trainable]:
             row = self._learner.train_epoch()
             if not self._learner.finished:
                 return {**row, "done": False}
-            self._learner.take_result()
-            return {**row, **self._learner.predict().evaluate(), "done": True}
+            _, predictions = self._learner.take_result()
+            return {**row, **predictions.evaluate(), "done": True}
 
         def save_checkpoint(self, checkpoint_dir: str) -> None:
             self._learner.save(Path(checkpoint_dir) / "last.pt")
