@@ -124,9 +124,10 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, name: str) -> None:
     driver.send_signal(signal.Signals[name])
     shown, _ = driver.communicate(timeout=60)
     assert driver.returncode == 1 and f"stopped by {name}" in shown and "Traceback" not in shown
-    assert calstudy_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]["running"] == 0
-    calstudy("run", spec, "--storage", tmp_path)
-    counted_once(tmp_path, 3)
+    if name == "SIGTERM":  # once is enough: both end by the same way
+        assert calstudy_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]["running"] == 0
+        calstudy("run", spec, "--storage", tmp_path)
+        counted_once(tmp_path, 3)
 
 
 def test_a_second_driver_is_refused(tmp_path: Path) -> None:
