@@ -1,4 +1,4 @@
-"""What a study searches for, and who dominates whom."""
+"""What a study searches for, and which way is better."""
 
 import math
 from collections.abc import Sequence
@@ -42,12 +42,6 @@ def plain_name(metric: str) -> str:
 def costs(values: Sequence[float], objectives: Sequence[Objective]) -> tuple[float, ...]:
     """The values with their sign turned where needed, so that smaller is better in each."""
     return tuple(objective.sign * value for value, objective in zip(values, objectives, strict=True))
-
-
-def dominates(first: Sequence[float], second: Sequence[float], objectives: Sequence[Objective]) -> bool:
-    """Whether the first is nowhere worse than the second and somewhere better."""
-    ours, theirs = costs(first, objectives), costs(second, objectives)
-    return ours != theirs and all(our <= their for our, their in zip(ours, theirs, strict=True))
 
 
 def worst(metric: str, num_classes: int) -> float:

@@ -53,6 +53,15 @@ def test_imports_run_downward(file: Path) -> None:
     assert tops & WATCHED <= allowed, f"{file.name} may import {sorted(allowed)} of these"
 
 
+def test_no_imports_go_in_a_circle() -> None:
+    """Read from the files: imports inside functions and for type checking count too."""
+    modules = {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in FILES}
+    graph = {name: imported(file) & set(modules) - {name} for name, file in modules.items()}
+    while leaves := {name for name, below in graph.items() if not below & set(graph)}:
+        graph = {name: below for name, below in graph.items() if name not in leaves}
+    assert not graph, f"a circle among {sorted(graph)}"
+
+
 @pytest.mark.parametrize("name", READERS)
 def test_readers_know_no_running_study(name: str) -> None:
     assert not imported(ROOT / "study" / name) & RUNNING

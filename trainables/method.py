@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from abc import ABC
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from trainables.fields import FieldError, Settings
-
-if TYPE_CHECKING:
-    from trainables.learner import Learner
+from trainables.model import Network
 
 
 class Batch(NamedTuple):
@@ -34,6 +32,19 @@ class Task(NamedTuple):
     num_samples: int
     device: torch.device
     generator: torch.Generator
+
+
+class Trainer(Protocol):
+    """What a method's own `step` may use of the learner."""
+
+    network: Network
+
+    @property
+    def progress(self) -> float:
+        """Share of training done, in [0, 1)."""
+
+    def update(self, loss: Tensor) -> None:
+        """Backward and one step of the optimizer."""
 
 
 # Tensors, numbers, text and containers of them: it travels in `last.pt`, which is read without unpickling code.
@@ -60,7 +71,7 @@ class Method(Settings, ABC):
         """Mean over samples. logits: [N, K]. progress: share of training done, in [0, 1)."""
         raise TypeError(f"{type(self).__name__} must override loss (or step).")
 
-    def step(self, learner: Learner, batch: Batch) -> tuple[Tensor, Tensor]:
+    def step(self, learner: Trainer, batch: Batch) -> tuple[Tensor, Tensor]:
         """Forward, backward, update. Returns the loss and the logits [N, K], both detached."""
         logits = learner.network(batch.images)
         loss = self.loss(logits, batch.targets, learner.progress)

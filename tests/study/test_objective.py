@@ -5,7 +5,9 @@ import math
 import pytest
 import torch
 
-from study.objective import Objective, costs, dominates, worst
+from study.objective import Objective, costs, worst
+from study.pareto import front
+from study.records import TrialRecord
 from trainables import metrics
 from trainables.fields import FieldError
 
@@ -24,8 +26,13 @@ BOTH = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
         ((0.8, 0.2), (0.9, 0.1), False),
     ],
 )
-def test_dominates(first, second, expected):
-    assert dominates(first, second, BOTH) is expected
+def test_what_dominates_what(first, second, expected):
+    one, other = (
+        TrialRecord("focal", number, "complete", {}, metrics={"accuracy": values[0], "ece": values[1]})
+        for number, values in enumerate((first, second))
+    )
+    kept = front([one, other], BOTH)
+    assert (one in kept and other not in kept) is expected
 
 
 def test_costs_turn_what_is_maximized():
