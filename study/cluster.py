@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -38,6 +39,8 @@ def set_environment() -> None:
 @contextmanager
 def joined(address: str | None, resources: Resources) -> Iterator[int]:
     """Ray, joined; gives how many trials run at once. Leaves (and, if it is ours, ends) Ray at the end."""
+    if address is not None:
+        _check_reachable(address)
     set_environment()
     import ray
 
@@ -56,6 +59,19 @@ def joined(address: str | None, resources: Resources) -> Iterator[int]:
         yield slots(ray.cluster_resources(), resources)  # type: ignore[no-untyped-call]
     finally:
         ray.shutdown()
+
+
+def _check_reachable(address: str) -> None:
+    """Raise ClusterError where nothing listens at HOST:PORT: Ray itself would wait for minutes."""
+    host, separator, port = address.rpartition(":")
+    if address == "auto" or "://" in address or address == "local":
+        return
+    if not separator or not port.isdigit():
+        raise ClusterError(f"--address: '{address}' is no HOST:PORT of a Ray head, nor auto.")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterError(f"--address: no Ray head at {address} ({error}). Start one, or mend the address.") from None
 
 
 def slots(cluster: dict[str, float], resources: Resources) -> int:
