@@ -18,7 +18,7 @@ SPEC = spec_from_mapping(
 
 def record(label: str, number: int, state: str = "complete", reason: str | None = None) -> TrialRecord:
     metrics = {"accuracy": 0.9 + 0.01 * number, "ece": 0.1} if state == "complete" else {}
-    return TrialRecord(label, number, state, {"method.gamma": 1.0}, metrics=metrics, reason=reason)  # type: ignore[arg-type]
+    return TrialRecord(label, number, state, {"method.gamma": 1.0}, metrics=metrics, reason=reason)
 
 
 def rows(count: int, ago: float = 0.0) -> list[dict[str, float]]:

@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -87,6 +86,13 @@ def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) 
     assert (study.directory / "study.yaml").read_bytes() == before
 
 
+def all_are_well_under_way(trials: Path, attempt: int, epochs: int) -> bool:
+    """Whether both trials have trained so many epochs in that attempt, and left a checkpoint on the way."""
+    logs = list(trials.glob(f"*/*/attempt-{attempt}/log"))
+    saved = list(trials.glob(f"*/*/attempt-{attempt}/last.pt"))
+    return len(logs) == len(saved) == 2 and all(log.read_text().count("epoch=") >= epochs for log in logs)
+
+
 def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
     """kill -9 of the driver while trials train, twice; then all is counted once, little is trained twice."""
     spec = write_spec(
@@ -95,13 +101,13 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
         epochs=60,
         trials=1,
         search_space={},
-        checkpoint_seconds=1,
+        checkpoint_seconds=0.5,
     )
     directory = tmp_path / "small" / "trials"
     for kill in range(2):
         driver = start("run", spec, "--storage", tmp_path)
-        wait_until(lambda kill=kill: len(list(directory.glob(f"*/*/attempt-{kill + 1}/last.pt"))) >= 1)
-        time.sleep(5)  # several checkpoints on: to start anew would repeat more than the promise allows
+        # Well beyond a checkpoint, in epochs: to start anew would repeat more than the promise allows.
+        wait_until(lambda kill=kill: all_are_well_under_way(directory, kill + 1, 15))
         driver.kill()
         driver.wait()
     refused = calstudy("status", "small", "--storage", tmp_path).stdout
@@ -113,7 +119,7 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
     # At most a checkpoint interval (here: or an epoch, if longer) for each of two running trials and two kills.
     history = [json.loads((study.files(record) / "history.json").read_text()) for record in study.records()["focal"]]
     epoch_seconds = min(row["seconds"] for rows in history for row in rows[2:])
-    assert epochs_trained(study) - 2 * 60 <= 2 * 2 * (1 + 1 / epoch_seconds)
+    assert epochs_trained(study) - 2 * 60 <= 2 * 2 * (1 + 0.5 / epoch_seconds)
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])

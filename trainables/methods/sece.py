@@ -1,7 +1,6 @@
 """Smooth expected calibration error (SECE) as an auxiliary loss. Wang & Golebiowski 2024."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,7 +17,7 @@ def smooth_ece(
     logits: Tensor,
     labels: Tensor,
     bandwidth: float | Tensor,
-    hits: Literal["hard", "soft"] = "hard",
+    hits: str = "hard",
     self_weight: bool = True,
 ) -> Tensor:
     """Mean over samples i of |sum_j w_ij hit_j - c_i|, every sample the centre of its own bin.
@@ -61,5 +60,5 @@ class Sece(AuxiliaryMethod):
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         labels = require_labels(self, targets)
-        term = smooth_ece(logits, labels, self.bandwidth, self.hits, self.self_weight)  # type: ignore[arg-type]
+        term = smooth_ece(logits, labels, self.bandwidth, self.hits, self.self_weight)
         return self.base.loss(logits, targets, progress) + self.weight * term
