@@ -1,0 +1,23 @@
+"""The names a study can use."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from study.terminal import console, json_option
+
+
+@click.command()
+@click.argument("kind", type=click.Choice(["methods", "spaces", "datasets", "models", "metrics"]))
+@json_option
+def list(kind: str, as_json: bool) -> None:
+    """What a study can name, with settings, valid ranges and sources."""
+    from study.show import catalogue, print_catalogue
+
+    rows = catalogue(kind)
+    if as_json:
+        click.echo(json.dumps(rows))
+    else:
+        print_catalogue(console, kind, rows)

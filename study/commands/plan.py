@@ -1,0 +1,57 @@
+"""What a study will do, before anything is trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from study.terminal import console, json_option, storage_option
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option("--explain", "explained", is_flag=True, help="Every key with its default; every range with its source.")
+@click.option("--trials", type=int, metavar="N", help="Trials for each method, instead of the spec's.")
+@storage_option
+@json_option
+def plan(spec: Path, explained: bool, trials: int | None, storage: str | None, as_json: bool) -> None:
+    """Check a study file wholly, data included (decoded into the cache), and say what `run` will do. Trains nothing."""
+    from study.explain import explain
+    from study.run import prepare_data
+    from study.show import table
+    from study.spec import read_spec
+    from study.stored import storage_root
+    from study.uris import without_credentials
+
+    study = read_spec(spec, trials=trials)
+    prepared = prepare_data(study, spec.name)
+    root = storage_root(storage, study.storage)
+    if as_json:
+        shapes = {"classes": prepared.num_classes, "shape": list(prepared.input_shape), "sizes": dict(prepared.sizes)}
+        rows = [row._asdict() for row in explain(study)] if explained else []
+        public = without_credentials({"name": study.name, "spec": study.to_mapping(), "data": shapes, "explain": rows})
+        click.echo(json.dumps(public))
+        return
+    if explained:
+        made = table("key", "value", "default", "meaning, or where the range comes from")
+        for row in explain(study):
+            made.add_row(*(str(cell) for cell in row))
+        console.print(made, soft_wrap=False)
+        return
+    sizes = ", ".join(f"{size} {name}" for name, size in prepared.sizes.items())
+    shape = "x".join(str(side) for side in prepared.input_shape)
+    budget = f"{len(study.variants)} methods x {study.trials} trials of {study.epochs} epochs"
+    console.print(f"{study.name}: {budget}", style="bold")
+    data = f"{prepared.num_classes} classes of {shape} images; {sizes} (the test split stays sealed)"
+    console.print(f"data: {data}", soft_wrap=True)
+    wanted = ", ".join(f"{objective.direction} {objective.metric}" for objective in study.objectives)
+    console.print(f"objectives: {wanted}")
+    made = table("method", "searched", ">tried first")
+    for variant in study.variants:
+        searched = ", ".join(variant.space.distributions) or "nothing: fresh seeds, the noise floor"
+        made.add_row(variant.label, searched, str(len(variant.space.defaults)))
+    console.print(made)
+    console.print(f"it will be in {root / study.name}")
+    console.print("every key with its default, every range with its source: add --explain", style="dim")

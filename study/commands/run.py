@@ -1,0 +1,63 @@
+"""Train a study, or what it still lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from study.terminal import FAILED, console, storage_option, tracking_option
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path))
+@click.option("--trials", type=int, metavar="N", help="Trials for each method, instead of the spec's; more go on.")
+@click.option("--address", metavar="A", help="Ray cluster to run on; default: this machine alone.")
+@storage_option
+@tracking_option
+def run(spec: Path, trials: int | None, address: str | None, storage: str | None, tracking: str | None) -> None:
+    """Train what the study still lacks.
+
+    Kill it at any moment and run the same command again: it goes on, and every trial is counted once. More trials,
+    another method, other resources or another tracking server go on too; a change of what a trial means is refused.
+    """
+    from study.run import run_study
+    from study.spec import read_spec
+    from study.stored import storage_root
+    from study.tracking import resolve_uri
+
+    study = read_spec(spec, trials=trials)
+    root = storage_root(storage, study.storage)
+    uri = resolve_uri(tracking, study.tracking, root)
+    outcome = run_study(study, spec.name, root, uri, address, console)
+    _report_run(outcome, uri)
+    if outcome.interrupted or not any(
+        record.state == "complete" for found in outcome.records.values() for record in found
+    ):
+        raise SystemExit(FAILED)
+
+
+def _report_run(outcome: Any, uri: str) -> None:
+    from study.pareto import front
+    from study.progress import front_table
+    from study.uris import public_uri
+
+    study, records = outcome.study, [record for found in outcome.records.values() for record in found]
+    states = {state: sum(record.state == state for record in records) for state in ("complete", "pruned", "failed")}
+    told = ", ".join(f"{count} {state}" for state, count in states.items() if count or state == "complete")
+    planned = sum(max(study.spec.trials, len(found)) for found in outcome.records.values())
+    console.print(f"{study.spec.name}: {sum(states.values())}/{planned} trials; {told}", style="bold")
+    if outcome.interrupted:
+        console.print(f"stopped by {outcome.interrupted}; run the same command again and it goes on.")
+    found = front(records, study.spec.objectives)
+    if found:
+        console.print(front_table(found, study.spec))
+    console.print(f"study:    {study.directory}", soft_wrap=True)
+    console.print(f"tracking: {public_uri(uri)}", soft_wrap=True)
+    if outcome.untracked:
+        trouble = f" ({outcome.tracking_trouble})" if outcome.tracking_trouble else ""
+        mend = f"`calstudy sync {study.spec.name}` completes it."
+        console.print(f"{outcome.untracked} trials are not in MLflow yet{trouble}; {mend}", soft_wrap=True)
+    elif outcome.tracking_trouble:
+        console.print(f"tracking: {outcome.tracking_trouble}", soft_wrap=True)

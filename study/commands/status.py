@@ -1,0 +1,44 @@
+"""How far a study is."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from study.terminal import console, json_option, storage_option
+
+
+@click.command()
+@click.argument("study")
+@storage_option
+@json_option
+def status(study: str, storage: str | None, as_json: bool) -> None:
+    """How far a study is: per method planned, complete, pruned, failed, running.
+
+    STUDY is its directory, its spec, or its name under the storage; a driver may be running it elsewhere.
+    """
+    from study.ledger import driver_is_alive
+    from study.show import failures_table, status_counts, status_table
+    from study.stored import open_study
+
+    opened = open_study(study, storage)
+    records, alive = opened.records(), driver_is_alive(opened.directory)
+    counts = status_counts(opened, records, alive)
+    if as_json:
+        click.echo(json.dumps({"name": opened.spec.name, "methods": counts}))
+        return
+    console.print(f"{opened.spec.name} in {opened.directory}", soft_wrap=True)
+    console.print(status_table(counts))
+    failures = failures_table(records)
+    if failures is not None:
+        console.print(failures)
+    interrupted = sum(record.state == "running" for found in records.values() for record in found)
+    lacking = sum(row["planned"] for row in counts.values()) - sum(
+        record.state != "running" for found in records.values() for record in found
+    )
+    if alive:
+        console.print("a driver is running it.")
+    elif lacking:
+        cut = f", {interrupted} of them cut short" if interrupted else ""
+        console.print(f"{lacking} trials are still to be done{cut}; no driver: `calstudy run` goes on.")

@@ -1,0 +1,42 @@
+"""Whether a registered model is the one measured."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from study.terminal import FAILED, console, errors, json_option, storage_option, tracking_option
+
+
+@click.command()
+@click.argument("model_uri")
+@storage_option
+@tracking_option
+@json_option
+def verify(model_uri: str, storage: str | None, tracking: str | None, as_json: bool) -> None:
+    """Prove that a registered model is the one measured.
+
+    Loads models:/NAME/VERSION (or models:/NAME@ALIAS) in a fresh process that refuses pickle, predicts the validation
+    split from the data again, and compares probabilities (1e-5) and metrics (1e-6). Exit code 1 when they differ.
+    """
+    from study.registry import verify as verify_model
+    from study.show import table
+    from study.stored import storage_root
+    from study.tracking import resolve_uri
+
+    report = verify_model(model_uri, resolve_uri(tracking, None, storage_root(storage)))
+    if as_json:
+        click.echo(json.dumps(report.to_json()))
+    elif report.problem is not None:
+        errors.print(f"{model_uri}: NOT verified: {report.problem}")
+    else:
+        made = table("check", ">difference", ">limit", "")
+        for check in report.checks:
+            made.add_row(check.name, f"{check.found:g}", f"{check.limit:g}", "ok" if check.ok else "DIFFERS")
+        console.print(made)
+        verdict = "verified" if report.ok else "NOT verified"
+        ties = f"; {report.flipped} of them on a tie" if report.flipped else ""
+        console.print(f"{report.model}: {verdict} on {report.num_samples} validation samples{ties}", soft_wrap=True)
+    if not report.ok:
+        raise SystemExit(FAILED)
