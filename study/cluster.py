@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
+import sys
 import tempfile
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from study.spec import Resources
+from study.resources import Resources, slots
 from trainables.fields import UserError
 
 # Ray and Tune read these when they are imported.
@@ -26,6 +30,9 @@ _ENVIRONMENT = {
 }
 
 
+LOOK_SECONDS = 5.0
+
+
 class ClusterError(UserError):
     """There is no cluster to run on; the message says why and the mend."""
 
@@ -37,8 +44,11 @@ def set_environment() -> None:
 
 
 @contextmanager
-def joined(address: str | None, resources: Resources) -> Iterator[int]:
-    """Ray, joined; gives how many trials run at once. Leaves (and, if it is ours, ends) Ray at the end."""
+def joined(address: str | None, needs: Mapping[str, Resources]) -> Iterator[Callable[[], int]]:
+    """Ray, joined; gives how many trials run at once, whenever it is asked. Leaves (and, if it is ours, ends) Ray.
+
+    needs: what a trial of each method takes. Raises ClusterError where no node has it.
+    """
     if address is not None:
         _check_reachable(address)
     set_environment()
@@ -46,19 +56,54 @@ def joined(address: str | None, resources: Resources) -> Iterator[int]:
 
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
     try:
-        ray.init(
-            address=address or "local",
-            include_dashboard=None if address else False,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            configure_logging=True,
-        )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+        with _silence():  # Ray's own processes' warnings; what matters comes as an exception
+            ray.init(
+                address=address or "local",
+                include_dashboard=None if address else False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=True,
+            )
+    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ClusterError(f"no Ray cluster at '{address or 'local'}': {_first_line(error)}") from None
     try:
-        yield slots(ray.cluster_resources(), resources)  # type: ignore[no-untyped-call]
+        check_fits(_nodes(), needs)
+        yield _Slots(list(needs.values()))
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """What C++ writes to standard error goes nowhere."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _nodes() -> list[dict[str, Any]]:
+    import ray
+
+    return list(ray.nodes())  # type: ignore[no-untyped-call]
+
+
+class _Slots:
+    """How many trials run at once, looked up anew when the last look is some seconds old."""
+
+    def __init__(self, needs: list[Resources]) -> None:
+        self._needs, self._found, self._looked = needs, 0, -math.inf
+
+    def __call__(self) -> int:
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            nodes = _nodes()
+            self._found, self._looked = max(slots(nodes, resources) for resources in self._needs), time.monotonic()
+        return self._found
 
 
 def _check_reachable(address: str) -> None:
@@ -74,17 +119,20 @@ def _check_reachable(address: str) -> None:
         raise ClusterError(f"--address: no Ray head at {address} ({error}). Start one, or mend the address.") from None
 
 
-def slots(cluster: dict[str, float], resources: Resources) -> int:
-    """How many trials the cluster runs at once. Raises ClusterError where it is none."""
-    needs = {"CPU": resources.cpu, "GPU": resources.gpu}
-    fits = {kind: int(cluster.get(kind, 0.0) / need) for kind, need in needs.items() if need > 0}
-    for kind, count in fits.items():
-        if count < 1:
-            have = cluster.get(kind, 0.0)
+def check_fits(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources]) -> None:
+    """Raise ClusterError where a method's trials fit on no node: they would wait for ever."""
+    for label, resources in needs.items():
+        if slots(nodes, resources) == 0:
+            wanted = " and ".join(f"{need:g} {kind}" for kind, need in resources.to_ray().items())
+            have = [
+                "/".join(f"{node['Resources'].get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
+                for node in nodes
+                if node["Alive"]
+            ]
             raise ClusterError(
-                f"resources.{kind.lower()}: a trial needs {needs[kind]:g}, the cluster has {have:g}. Ask for less."
+                f"resources: a trial of {label} needs {wanted} on one node; there is {', '.join(sorted(set(have)))}."
+                " Ask for less, or start such a node first."
             )
-    return min(fits.values(), default=1)
 
 
 def _first_line(error: BaseException) -> str:

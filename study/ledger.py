@@ -7,6 +7,7 @@ time writes it, under a lock; anyone may read it.
 from __future__ import annotations
 
 import fcntl
+import json
 import math
 import os
 import socket
@@ -21,18 +22,21 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal._file import get_lock_file
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from study.objective import Objective
 from study.records import State, TrialRecord
 from study.uris import public_uri
+from trainables.disk import append, patiently
 from trainables.fields import UserError
 from trainables.seeding import seed_of
 
 VERSION = 1  # of what we write into Optuna's attributes
-# A trial whose process dies this often (not its driver: the trial itself) is FAIL.
-MAX_DEATHS = 3
+# How often a trial's attempts may end for a cause that is not the driver's; then the trial is FAIL. Nodes that are
+# taken away are nobody's fault; memory is tried once more, on a whole GPU.
+MAX_DEATHS = {"process": 3, "node": 20, "out_of_memory": 2}
 _STATES: dict[TrialState, State] = {
     TrialState.RUNNING: "running",
     TrialState.COMPLETE: "complete",
@@ -101,7 +105,20 @@ def open_storage(directory: Path, ledger: str | None) -> BaseStorage:
             return RDBStorage(ledger)
         except Exception as error:
             raise LedgerError(f"ledger: cannot open {public_uri(ledger)} ({type(error).__name__}).") from None
-    return JournalStorage(JournalFileBackend(str(journal_path(directory, ledger))))
+    return JournalStorage(_PatientJournal(str(journal_path(directory, ledger))))
+
+
+class _PatientJournal(JournalFileBackend):
+    """Optuna's journal on a disk that may be full: an append leaves all its lines, or none and waits for space."""
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+
+        def write() -> None:
+            with get_lock_file(self._lock):
+                append(Path(self._file_path), lines.encode(), durable=True)
+
+        patiently(write)  # the lock is a file too
 
 
 def journal_path(directory: Path, ledger: str | None) -> Path:
@@ -209,12 +226,13 @@ class Ledger:
         self._storage.set_trial_user_attr(trial_id, "attempt", attempt)
         return attempt
 
-    def died(self, label: str, number: int) -> bool:
-        """Note that an attempt's process died; whether the trial may be tried again."""
+    def died(self, label: str, number: int, cause: str) -> bool:
+        """Note what ended an attempt (a key of MAX_DEATHS); whether the trial may be tried again."""
         trial = self._trial(label, number)
-        deaths = int(trial.user_attrs.get("deaths", 0)) + 1
+        deaths = dict(trial.user_attrs.get("deaths", {}))
+        deaths[cause] = deaths.get(cause, 0) + 1
         self._storage.set_trial_user_attr(trial._trial_id, "deaths", deaths)
-        return deaths < MAX_DEATHS
+        return deaths[cause] < MAX_DEATHS[cause]
 
     # ---- telling ---------------------------------------------------------------------------------------------------
 
@@ -274,6 +292,7 @@ def _record(label: str, trial: FrozenTrial) -> TrialRecord:
         seconds=outcome.get("seconds"),
         reason=outcome.get("reason"),
         digests=outcome.get("digests", {}),
+        deaths=trial.user_attrs.get("deaths", {}),
         started=trial.datetime_start.timestamp() if trial.datetime_start else None,
         ended=trial.datetime_complete.timestamp() if trial.datetime_complete else None,
         device=outcome.get("device", "cpu"),
@@ -282,12 +301,15 @@ def _record(label: str, trial: FrozenTrial) -> TrialRecord:
 
 
 def _check_mark(mark: dict[str, Any] | None, study_name: str, study_id: str) -> None:
-    if mark is None:  # its driver was killed before the mark; nothing has been asked in it
-        return
-    if mark["version"] > VERSION:
-        raise LedgerError(f"ledger: '{study_name}' was written by a newer calstudy; upgrade to read it.")
-    if mark["id"] != study_id:
+    _check_version(mark, study_name)
+    if mark is not None and mark["id"] != study_id:
         raise LedgerError(f"ledger: it holds another study named '{study_name}'; take a new name or another ledger.")
+
+
+def _check_version(mark: dict[str, Any] | None, study_name: str) -> None:
+    # Without a mark its driver was killed before it; nothing has been asked in it.
+    if mark is not None and mark["version"] > VERSION:
+        raise LedgerError(f"ledger: '{study_name}' was written by a newer calstudy; upgrade to read it.")
 
 
 def read_records(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[TrialRecord]]:
@@ -300,6 +322,7 @@ def read_records(directory: Path, ledger: str | None, name: str, labels: list[st
     records: dict[str, list[TrialRecord]] = {}
     for label in labels:
         study = present.get(f"{name}/{label}")
+        _check_version(study.user_attrs.get("calstudy") if study is not None else None, f"{name}/{label}")
         trials = storage.get_all_trials(study._study_id, deepcopy=False) if study is not None else []
         records[label] = [_record(label, trial) for trial in trials if trial.state in _STATES]
     return records

@@ -23,6 +23,7 @@ class TrialRecord:
     seconds: float | None = None  # of training, over all its epochs
     reason: str | None = None  # of a pruned or failed trial
     digests: dict[str, str] = field(default_factory=dict)  # sha256 of the files of its attempt
+    deaths: dict[str, int] = field(default_factory=dict)  # attempts that came to nothing, by what ended them
     started: float | None = None  # seconds since 1970
     ended: float | None = None
     device: str = "cpu"

@@ -7,7 +7,8 @@ import os
 import signal
 import subprocess
 import uuid
-from contextlib import ExitStack, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -22,13 +23,15 @@ from study.pareto import front
 from study.progress import Progress
 from study.records import TrialRecord, trial_directory
 from study.spec import SpecError, StudySpec, check_objectives, refuse_changes
-from study.stored import StoredStudy, open_directory
-from study.uris import public_uri
+from study.stored import StoredStudy, check_home, home_of, open_directory
+from study.uris import public_uri, resolve_uri
 from trainables.attempt import clear_checkpoints
 from trainables.fields import FieldError
+from trainables.naming import keep_extensions
 from trainables.prepared import Prepared, prepare
 
 LIBRARIES = ("calstudy", "torch", "torchvision", "ray", "optuna", "mlflow", "numpy", "scikit-learn")
+EXTENSIONS = "extensions"  # in the study's folder: what its extensions were
 # How long the end of a run waits for a tracking server that does not answer.
 TRACKING_PATIENCE = 20.0
 
@@ -56,16 +59,20 @@ def prepare_data(spec: StudySpec, file_name: str) -> Prepared:
 
 
 def run_study(
-    spec: StudySpec, file_name: str, root: Path, tracking_uri: str, address: str | None, console: Console
+    spec: StudySpec, file_name: str, root: Path, tracking: str | None, address: str | None, console: Console
 ) -> Outcome:
-    """Train what the study still lacks. Raises SpecError, LedgerError, ClusterError before anything has started."""
+    """Train what the study still lacks. Raises SpecError, LedgerError, ClusterError before anything has started.
+
+    tracking: an MLflow URI instead of the spec's, remembered with the study.
+    """
+    tracking_uri = resolve_uri(tracking, spec.tracking, root)
     prepared = prepare_data(spec, file_name)
     directory = root / spec.name
     directory.mkdir(parents=True, exist_ok=True)
     if spec.ledger is not None and "://" not in spec.ledger:
         Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
     with driver_lock(directory, spec.ledger):
-        study = _record_spec(spec, file_name, directory, prepared)
+        study = _record_spec(spec, file_name, directory, prepared, tracking)
         if spec.ledger is None or "://" not in spec.ledger:
             for mended in repair_journal(journal_path(directory, spec.ledger)):
                 console.print(f"ledger: {mended}.")
@@ -74,11 +81,14 @@ def run_study(
         return _train(study, ledger, tracking_uri, address, console)
 
 
-def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared) -> StoredStudy:
-    """STUDY/study.yaml: the spec as checked, with what it was checked against. Refuses a change of meaning."""
+def _record_spec(
+    spec: StudySpec, file_name: str, directory: Path, prepared: Prepared, tracking: str | None
+) -> StoredStudy:
+    """STUDY/study.yaml: the spec as checked, with what it was checked against. Refuses a change of meaning, a copy."""
     recorded: dict[str, Any] = {"id": uuid.uuid4().hex, "created": datetime.now(UTC).isoformat(timespec="seconds")}
     stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
     if stored is not None and any(stored.records().values()):
+        check_home(stored)
         refuse_changes(stored.recorded["meaning"], spec, file_name, "exists already")
         if stored.recorded["data_digest"] != prepared.digest:
             problem = f"the source is not what '{spec.name}' was begun with. Put it back, or give the study a new name."
@@ -94,10 +104,17 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
         "sizes": dict(prepared.sizes),
         "versions": versions(),
         "meaning": spec.meaning(),
+        "home": home_of(directory),
+        "tracking": tracking,
     }
+    plain = spec.to_mapping()
+    if spec.extensions is not None:
+        # Whoever reads the study, wherever, needs the names; the folder it was run with may be a machine's own.
+        keep_extensions(Path(spec.extensions), directory / EXTENSIONS)
+        plain["extensions"] = EXTENSIONS
     partial = directory / "study.yaml.partial"
     partial.touch(mode=0o600)  # a tracking or ledger URI may hold a password
-    partial.write_text(strict_yaml.dump({**spec.to_mapping(), "recorded": recorded}))
+    partial.write_text(strict_yaml.dump({**plain, "recorded": recorded}))
     os.replace(partial, directory / "study.yaml")
     return StoredStudy(directory, spec, recorded)
 
@@ -155,31 +172,38 @@ def _train(study: StoredStudy, ledger: Ledger, tracking_uri: str, address: str |
 
 
 def _tune(study: StoredStudy, ledger: Ledger, listeners: list[Any], address: str | None, signals: _Signals) -> None:
-    """One Ray Tune run over all methods, until every budget is met or a stop is requested."""
-    with ExitStack() as stack:
-        slots = stack.enter_context(joined(address, study.spec.resources))
+    """Join Ray and train, until every budget is met or a stop is requested."""
+    needs = {variant.label: study.spec.resources_of(variant.label) for variant in study.spec.variants}
+    with joined(address, needs) as slots:
         signals.listen()
-        from ray import tune
-
-        from study.search import Interrupted, LedgerSearch, Watch
+        from study.search import LedgerSearch
         from trainables.trainable import CalibrationTrainable
 
-        search = LedgerSearch(study, ledger, listeners)
-        resources = {"cpu": study.spec.resources.cpu, "gpu": study.spec.resources.gpu}
+        search = LedgerSearch(study, ledger, listeners, slots)
+        tune_study(search, study.spec.name, CalibrationTrainable, lambda: signals.caught is not None)
+
+
+def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[[], bool]) -> None:
+    """One Ray Tune run over all methods, on the Ray there is."""
+    from ray import tune
+
+    from study.search import Interrupted, Watch
+
+    with scratch_directory() as scratch:
         tuner = tune.Tuner(
-            tune.with_resources(CalibrationTrainable, resources),
+            trainable,
             tune_config=tune.TuneConfig(
                 search_alg=search,
                 num_samples=-1,
-                # Twice the slots: a finished actor finds its next trial waiting.
-                max_concurrent_trials=min(2 * slots, max(1, search.outstanding)),
+                # No limit of Tune's: it would stay what it is while nodes come and go. The search has its own.
+                max_concurrent_trials=max(1, search.outstanding),
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
             ),
             run_config=tune.RunConfig(
-                name=study.spec.name,
-                storage_path=stack.enter_context(scratch_directory()),
-                callbacks=[Watch(search, lambda: signals.caught is not None)],
+                name=name,
+                storage_path=scratch,
+                callbacks=[Watch(search, stop_requested)],
                 failure_config=tune.FailureConfig(max_failures=0),  # the search decides what is tried again
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 verbose=0,

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import ray
 from ray.tune import Callback
 from ray.tune.search import Searcher
 
 from study.ledger import Ledger
 from study.records import TrialRecord, trial_directory
+from study.resources import Resources
 from study.stored import StoredStudy
 from trainables.attempt import clear_checkpoints
 from trainables.config import with_value
-from trainables.trainable import Assignment
+from trainables.trainable import Assignment, time_limit_reason
+
+# A trial ends itself at the first epoch after its limit; one that does not is taken to hang after this much more.
+OVERDUE_SECONDS, OVERDUE_SHARE = 10.0, 0.1
 
 
 class Listener(Protocol):
@@ -40,18 +47,26 @@ class Interrupted(Exception):
 class _Attempt:
     record: TrialRecord
     number: int
+    resources: Resources
+    heard: float | None = None  # when it was last heard of, monotonic seconds; None until it has a place
+    seconds: float = 0.0  # of training, over all attempts
+    epoch: int = 0
+    overdue: bool = False
 
 
 class LedgerSearch(Searcher):
-    """Hands out what the ledger lacks, method after method in turn, until every budget is met."""
+    """Hands out what the ledger lacks, method after method in turn, until every budget is met.
 
-    def __init__(self, study: StoredStudy, ledger: Ledger, listeners: list[Listener]) -> None:
+    `slots`: how many trials the cluster runs at once, now; nodes come and go.
+    """
+
+    def __init__(self, study: StoredStudy, ledger: Ledger, listeners: list[Listener], slots: Callable[[], int]) -> None:
         super().__init__()
         self._spec, self._directory, self._ledger, self._listeners = study.spec, study.directory, ledger, listeners
+        self._slots = slots
         self._digest, self._versions = study.recorded["data_digest"], study.recorded["versions"]
-        self._device = "cuda" if study.spec.resources.gpu > 0 else "cpu"
-        spec = study.spec
-        records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
+        self._limit = None if self._spec.trial_minutes is None else 60 * self._spec.trial_minutes
+        records = {variant.label: ledger.records(variant.label) for variant in self._spec.variants}
         self._asked = {label: len(found) for label, found in records.items()}
         # What a dead driver left RUNNING is taken up first, and whatever dies on us is put back here.
         self._again = deque(record for found in records.values() for record in found if record.state == "running")
@@ -64,13 +79,22 @@ class LedgerSearch(Searcher):
         return len(self._again) + sum(max(0, self._spec.trials - asked) for asked in self._asked.values())
 
     def suggest(self, trial_id: str) -> Any:
-        """One attempt for Ray; None while only running ones are left, FINISHED when there are none."""
+        """One attempt for Ray; None while no more can run or only running ones are left, FINISHED when there are none.
+
+        Twice the slots: a finished actor finds its next trial waiting. No more than that: what is asked later is asked
+        by a sampler that knows more.
+        """
+        if len(self._live) >= 2 * max(1, self._slots()):
+            return None
         record = self._again.popleft() if self._again else self._ask()
         if record is None:
             return None if self._live else Searcher.FINISHED
+        resources = self._spec.resources_of(record.label)
+        if record.deaths.get("out_of_memory"):
+            resources = resources.on_a_whole_gpu()
         attempt = self._ledger.begin_attempt(record.label, record.number)
-        self._live[trial_id] = _Attempt(record, attempt)
-        return {"assignment": self._assignment(record, attempt).to_json()}
+        self._live[trial_id] = _Attempt(record, attempt, resources)
+        return {"assignment": self._assignment(self._live[trial_id]).to_json()}
 
     def _ask(self) -> TrialRecord | None:
         """A new trial of the method that has the fewest, so that all advance together."""
@@ -81,23 +105,27 @@ class LedgerSearch(Searcher):
         space, sampler = self._spec.variant(label).space, self._spec.sampler
         return self._ledger.ask(label, space.distributions, sampler.name, sampler.seed)
 
-    def _assignment(self, record: TrialRecord, attempt: int) -> Assignment:
+    def _assignment(self, attempt: _Attempt) -> Assignment:
+        record = attempt.record
         config = self._spec.trial_mapping(record.label)
         for path, value in record.params.items():
             config = with_value(config, path, value)
         return Assignment(
             trial=record.name,
             directory=str(trial_directory(self._directory, record.label, record.number)),
-            attempt=attempt,
+            attempt=attempt.number,
             config={**config, "number": record.number},
             checkpoint_seconds=self._spec.checkpoint_seconds,
             data_digest=self._digest,
-            device=self._device,
-            threads=max(1, int(self._spec.resources.cpu)),
+            resources={"cpu": attempt.resources.cpu, "gpu": attempt.resources.gpu},
+            seconds_limit=self._limit,
         )
+
+    # ---- what Ray tells --------------------------------------------------------------------------------------------
 
     def attempt_started(self, trial_id: str) -> None:
         """Ray has a place for it; until then it only waited."""
+        self._live[trial_id].heard = time.monotonic()
         for listener in self._listeners:
             listener.started(self._live[trial_id].record)
 
@@ -109,33 +137,68 @@ class LedgerSearch(Searcher):
         """A trial ended by itself; one whose process died (`error`) is for `attempt_died`, which knows why."""
         if not error and result is not None:
             report = json.loads(result["report"])
-            self._guarded(lambda: self._finish(trial_id, report["rows"], report["outcome"]))
+            self._guarded(lambda: self._ended(trial_id, report["rows"], report["outcome"]))
 
-    def attempt_died(self, trial_id: str, reason: str) -> None:
+    def attempt_died(self, trial_id: str, error: Exception | None) -> None:
         """A process died under its trial: hand the trial out again, or FAIL it when that is no use."""
-        self._guarded(lambda: self._again_or_fail(trial_id, reason))
+        cause, reason = cause_of_death(error)
+        self._guarded(lambda: self._again_or_fail(trial_id, cause, reason))
+
+    def overdue(self) -> list[str]:
+        """Trials that have not been heard of for longer than they may train at all: they hang. Each is told once."""
+        if self._limit is None:
+            return []
+        now, found = time.monotonic(), []
+        patience = self._limit + max(OVERDUE_SECONDS, OVERDUE_SHARE * self._limit)
+        for trial_id, attempt in self._live.items():
+            left = patience - attempt.seconds
+            if attempt.heard is not None and not attempt.overdue and now - attempt.heard > left:
+                attempt.overdue = True
+                found.append(trial_id)
+        return found
+
+    # ---- what follows ----------------------------------------------------------------------------------------------
 
     def _trained(self, trial_id: str, rows: list[dict[str, float]]) -> None:
+        attempt = self._live[trial_id]
+        attempt.heard = time.monotonic()
+        attempt.seconds += sum(row["seconds"] for row in rows)
+        attempt.epoch = int(rows[-1]["epoch"]) if rows else attempt.epoch
         for listener in self._listeners:
-            listener.trained(self._live[trial_id].record, rows)
+            listener.trained(attempt.record, rows)
+
+    def _ended(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any]) -> None:
+        cause = {"out_of_memory": "out_of_memory", "interrupted": "process"}.get(outcome["state"])
+        if cause is None:
+            self._finish(trial_id, rows, outcome)
+        else:
+            self._again_or_fail(trial_id, cause, outcome["reason"])
+
+    def _again_or_fail(self, trial_id: str, cause: str, reason: str) -> None:
+        attempt = self._live[trial_id]
+        record = attempt.record
+        remains = {"epoch": attempt.epoch, "seconds": attempt.seconds} if attempt.epoch else {}
+        if attempt.overdue and self._limit is not None:
+            reason = time_limit_reason(self._limit, attempt.epoch) + ", where it hung"
+            self._finish(trial_id, [], {"state": "failed", "reason": reason, **remains})
+            return
+        may_be_tried = self._ledger.died(record.label, record.number, cause)
+        whole = attempt.resources.on_a_whole_gpu() == attempt.resources
+        if may_be_tried and not (cause == "out_of_memory" and whole):
+            del self._live[trial_id]
+            self._again.append(self._ledger.record(record.label, record.number))
+        else:
+            self._finish(trial_id, [], {"state": "failed", "reason": reason, **remains})
 
     def _finish(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any]) -> None:
         attempt = self._live.pop(trial_id)
         label, number = attempt.record.label, attempt.record.number
-        told = {**outcome, "attempt": attempt.number, "device": self._device, "versions": self._versions}
+        told = {**outcome, "attempt": attempt.number, "versions": self._versions}
         record = self._ledger.tell(label, number, told, self._spec.objectives)
         clear_checkpoints(trial_directory(self._directory, label, number))
         for listener in self._listeners:
             listener.trained(record, rows)
             listener.finished(record)
-
-    def _again_or_fail(self, trial_id: str, reason: str) -> None:
-        record = self._live[trial_id].record
-        if self._ledger.died(record.label, record.number):
-            del self._live[trial_id]
-            self._again.append(record)
-        else:
-            self._finish(trial_id, [], {"state": "failed", "reason": reason})
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """Ray turns an exception here into a failed *trial*; the ledger's trouble is the run's."""
@@ -155,24 +218,47 @@ class LedgerSearch(Searcher):
         return Searcher, ()
 
 
+def cause_of_death(error: Exception | None) -> tuple[str, str]:
+    """What ended an attempt's process, as the ledger counts it (process or node), and in words.
+
+    Ray says it in text alone; the first line of it is the same for all.
+    """
+    said = " ".join(str(error or "").split())
+    if "node has died" in said or "node has been drained" in said or getattr(error, "preempted", False):
+        return "node", "its node died"
+    if "memory usage threshold" in said or "low on memory" in said:
+        return "process", "out of memory: Ray's memory monitor ended its process"
+    because = re.search(r"because (its .*?)(?:\.(?:\s|$)|$)", said)
+    detail = re.search(r"Worker exit detail: (.*?)(?:\.(?:\s|$)|$)", said)
+    found = [match.group(1) for match in (because, detail) if match] or [said or "no reason given"]
+    return "process", f"its process died: {'; '.join(found)[:300]}"
+
+
 class Watch(Callback):
-    """Brings to the search what Ray tells callbacks only, and ends the run when asked to."""
+    """Brings to the search what Ray tells callbacks only, ends what hangs, and ends the run when asked to."""
 
     def __init__(self, search: LedgerSearch, stop_requested: Callable[[], bool]) -> None:
         self._search, self._stop_requested = search, stop_requested
+        self._running: dict[str, Any] = {}  # Tune's trials, by id
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial begins in its process."""
+        self._running[trial.trial_id] = trial
         self._search.attempt_started(trial.trial_id)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial's process is free."""
+        self._running.pop(trial.trial_id, None)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial's process is gone."""
-        error = trial.get_pickled_error()
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
-        self._search.attempt_died(trial.trial_id, f"its process died: {first_line[:300]}")
+        self._running.pop(trial.trial_id, None)
+        self._search.attempt_died(trial.trial_id, trial.get_pickled_error())
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Between two events of the loop: the place from which an exception ends the run."""
+        for trial_id in self._search.overdue():
+            ray.kill(self._running[trial_id].temporary_state.ray_actor)
         if self._search.fault is not None:
             raise self._search.fault
         if self._stop_requested():

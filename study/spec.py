@@ -6,13 +6,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from search_spaces import strict_yaml
 from search_spaces.space import Entry, SpaceError, parse_entry, to_plain
 from study.objective import Objective, plain_name
+from study.resources import Resources
 from study.variant import Variant, build_variant, check_path, fixed_paths, with_pins
 from trainables import data, methods, metrics, models
 from trainables.config import TrialConfig, build, nested_kind
@@ -48,21 +49,6 @@ class Sampler(Settings):
     seed: int = number(0, low=0, doc="of the proposals")
 
 
-@dataclass(frozen=True)
-class Resources(Settings):
-    """What Ray sets aside for a trial."""
-
-    cpu: float = number(1.0, low=0, doc="cores a trial takes")
-    gpu: float = number(0.0, low=0, doc="GPUs a trial takes; a part of one, or whole ones")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.gpu > 1 and not self.gpu.is_integer():
-            raise FieldError("gpu", f"must be a whole number above 1, got {self.gpu:g}.")
-        if self.cpu == self.gpu == 0:
-            raise FieldError("cpu", "must be > 0 where gpu is 0: a trial that takes nothing has no limit.")
-
-
 def _as_in_a_trial(name: str) -> Any:
     """A field of the study that every trial has too: same default, same range."""
     spec = TrialConfig.field_named(name)
@@ -91,7 +77,8 @@ class StudySpec(Settings):
     )
     sampler: Sampler = field(default_factory=Sampler)
     trials: int = number(24, low=1, doc="for each method")
-    resources: Resources = field(default_factory=Resources)
+    trial_minutes: float | None = number(None, above=0, doc="of training; a trial that takes longer fails; null: none")
+    resources: Resources = field(default_factory=Resources, metadata={"doc": "of a trial; a method may have its own"})
     checkpoint_seconds: float = number(30.0, low=0, doc="seconds between checkpoints; 0 is every epoch")
     keep_models: str = choice("all", "front", doc="whose model.pt is kept")
     storage: str | None = text(
@@ -119,6 +106,10 @@ class StudySpec(Settings):
         if label not in found:
             raise FieldError("methods", f"there is no label '{label}'.{nearest(label, list(found))}")
         return found[label]
+
+    def resources_of(self, label: str) -> Resources:
+        """What a trial of the label takes: its method's own, else the study's."""
+        return self.variant(label).resources or self.resources
 
     def trial(self, label: str) -> TrialConfig:
         """The trial the label starts from: the study's own values, with what is pinned."""
@@ -308,6 +299,7 @@ def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[
     shared = {name: taken[name] for name in _shared_with_a_trial() if name in taken}
     trials: dict[str, TrialConfig] = {}
     fixed: dict[str, tuple[str, ...]] = {}
+    own_resources: dict[str, Resources] = {}
     written = plain["methods"]
     if not isinstance(written, list) or not written:
         raise FieldError("methods", f"must be a list of one method or more, got {written!r}.")
@@ -319,6 +311,8 @@ def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[
             raise FieldError(where, problem)
         label = own.pop("label", own["name"])
         with _under(where):
+            if "resources" in own:
+                own_resources[label] = _read_resources(own.pop("resources"), taken)
             method: Method = build(Method, own)
         if not isinstance(label, str) or not re.fullmatch(r"[a-z0-9_]+", label):
             raise FieldError(f"{where}.label", f"may hold a-z, 0-9 and _ only, got {label!r}.")
@@ -330,7 +324,15 @@ def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[
     spaces = extension_folder("search_spaces")
     folders = [] if spaces is None else [spaces]
     variants = [build_variant(trial, label, fixed[label], space, folders) for label, trial in trials.items()]
-    return space, tuple(variants)
+    return space, tuple(replace(variant, resources=own_resources.get(variant.label)) for variant in variants)
+
+
+def _read_resources(plain: Any, taken: Mapping[str, Any]) -> Resources:
+    """A method's own; what it leaves out is the study's."""
+    shared = settings_to_plain(taken.get("resources", Resources()))
+    with _under("resources"):
+        own: Resources = build(Resources, {**shared, **plain} if isinstance(plain, Mapping) else plain)
+    return own
 
 
 def _read_search_space(

@@ -11,6 +11,7 @@ from search_spaces import strict_yaml
 from study.ledger import read_records
 from study.records import TrialRecord, trial_directory
 from study.spec import SpecError, StudySpec, spec_from_mapping
+from study.uris import resolve_uri
 from trainables.attempt import attempt_directory
 
 
@@ -37,20 +38,39 @@ class StoredStudy:
         running = sum(record.state == "running" for found in records.values() for record in found)
         return running + sum(max(0, self.spec.trials - len(found)) for found in records.values())
 
+    def tracking(self, option: str | None) -> str:
+        """The MLflow that has this study: --tracking, else what its last run was told, else the study's own."""
+        return resolve_uri(option or self.recorded.get("tracking"), self.spec.tracking, self.directory.parent)
+
     def files(self, record: TrialRecord) -> Path:
         """The directory of the attempt that counts: predictions.npz, history.json, model.pt, log."""
         return attempt_directory(trial_directory(self.directory, record.label, record.number), record.attempt)
+
+
+def home_of(directory: Path) -> dict[str, Any]:
+    """Where a study lives: its path, and what a copy of the directory does not have."""
+    return {"path": str(directory), "inode": directory.stat().st_ino}
+
+
+def check_home(study: StoredStudy) -> None:
+    """Raise SpecError for the copy of a study: two of one identity would count one trial twice.
+
+    One that was moved or is mounted elsewhere keeps its inode; one copied in place of the original, its path.
+    """
+    begun, here = study.recorded.get("home"), home_of(study.directory)
+    if begun is not None and begun["path"] != here["path"] and begun["inode"] != here["inode"]:
+        raise SpecError(
+            str(study.directory),
+            "recorded.home",
+            f"this is a copy of the study at {begun['path']}. Go on there; or, if that one is gone for good, remove"
+            " `home` from study.yaml.",
+        )
 
 
 def storage_root(option: str | None, spec: str | None = None) -> Path:
     """--storage DIR, else the spec's, else $CALSTUDY_STORAGE, else ./studies; absolute."""
     chosen = option or spec or os.environ.get("CALSTUDY_STORAGE") or "studies"
     return Path(chosen).expanduser().absolute()
-
-
-def embedded_tracking(root: Path) -> str:
-    """The URI of the embedded MLflow of all studies under a storage root."""
-    return f"sqlite:///{root / 'mlflow.db'}"
 
 
 def open_study(reference: str, storage: str | None) -> StoredStudy:
@@ -87,7 +107,11 @@ def open_directory(directory: Path, reference: str) -> StoredStudy:
     if not isinstance(recorded, dict):
         problem = "this is a study's file, not the record of one that was run. `calstudy run` it, in another folder."
         raise SpecError(str(file), "", problem)
-    return StoredStudy(directory, spec_from_mapping(mapping, str(file)), recorded)
+    study = StoredStudy(directory, spec_from_mapping(mapping, str(file), directory), recorded)
+    if directory.name != study.spec.name:
+        problem = f"it holds the study '{study.spec.name}', whose folder must be named so. Rename it back."
+        raise SpecError(str(directory), "", problem)
+    return study
 
 
 def _read_yaml(path: Path) -> Any:

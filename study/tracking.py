@@ -31,15 +31,13 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces import strict_yaml
 from study.records import TrialRecord
-from study.uris import public_uri, scrub, without_credentials
-from trainables.fields import UserError
+from study.uris import TrackingError, public_uri, scrub, without_credentials
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
 
     from study.stored import StoredStudy
 
-SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
 STATUS = {  # of a trial's run, by the trial's state; there are no others
     "complete": "FINISHED",
     "pruned": "KILLED",
@@ -64,34 +62,6 @@ ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
 LOGGERS = ("mlflow", "alembic", "sqlalchemy", "urllib3")
-
-
-class TrackingError(UserError):
-    """MLflow cannot be used as asked; one line, without credentials."""
-
-
-def resolve_uri(option: str | None, spec_tracking: str | None, storage_root: Path) -> str:
-    """The MLflow to write: --tracking, else the spec's, else the database embedded in the storage.
-
-    Raises TrackingError for what would end up wherever the process happens to stand.
-    """
-    from study.stored import embedded_tracking
-
-    uri = option or spec_tracking
-    if uri is None:
-        return embedded_tracking(storage_root)
-    where = "--tracking" if option else "tracking"
-    scheme, separator, rest = uri.partition("://")
-    if not separator or scheme.partition("+")[0] not in SCHEMES:
-        raise TrackingError(
-            f"{where}: '{public_uri(uri)}' is no tracking server. Write http://HOST:PORT or a database"
-            " (sqlite:////DIR/mlflow.db); MLflow has given up folders such as mlruns."
-        )
-    if scheme.startswith("sqlite") and not rest.startswith("//"):
-        path = rest.lstrip("/")
-        mend = f" Write {scheme}:///{Path(path).absolute()}." if path and path != ":memory:" else ""
-        raise TrackingError(f"{where}: '{uri}' is not an absolute path, which takes four slashes.{mend}")
-    return uri
 
 
 def _what_happened(error: BaseException, uri: str) -> str:

@@ -1,11 +1,16 @@
-"""URIs as they may be printed, logged and stored: without user, password and query."""
+"""URIs: which MLflow is meant; and how they may be printed, logged and stored: without user, password and query."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from trainables.fields import UserError
+
+SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
 
 
 def public_uri(uri: str) -> str:
@@ -38,3 +43,34 @@ def without_credentials(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_credentials(inner) for inner in value]
     return public_uri(value) if isinstance(value, str) else value
+
+
+def embedded_tracking(root: Path) -> str:
+    """The URI of the embedded MLflow of all studies under a storage root."""
+    return f"sqlite:///{root / 'mlflow.db'}"
+
+
+class TrackingError(UserError):
+    """MLflow cannot be used as asked; one line, without credentials."""
+
+
+def resolve_uri(option: str | None, spec_tracking: str | None, storage_root: Path) -> str:
+    """The MLflow to write: --tracking, else the spec's, else the database embedded in the storage.
+
+    Raises TrackingError for what would end up wherever the process happens to stand.
+    """
+    uri = option or spec_tracking
+    if uri is None:
+        return embedded_tracking(storage_root)
+    where = "--tracking" if option else "tracking"
+    scheme, separator, rest = uri.partition("://")
+    if not separator or scheme.partition("+")[0] not in SCHEMES:
+        raise TrackingError(
+            f"{where}: '{public_uri(uri)}' is no tracking server. Write http://HOST:PORT or a database"
+            " (sqlite:////DIR/mlflow.db); MLflow has given up folders such as mlruns."
+        )
+    if scheme.startswith("sqlite") and not rest.startswith("//"):
+        path = rest.lstrip("/")
+        mend = f" Write {scheme}:///{Path(path).absolute()}." if path and path != ":memory:" else ""
+        raise TrackingError(f"{where}: '{uri}' is not an absolute path, which takes four slashes.{mend}")
+    return uri

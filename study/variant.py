@@ -9,7 +9,9 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
 from search_spaces.space import Entry, Pin, SpaceError, Value, contains, find_space, to_plain
+from study.resources import Resources
 from trainables.config import TrialConfig, build, nested_kind, owner_of, value_at, with_value
+from trainables.config import to_plain as settings_to_plain
 from trainables.fields import FieldError, Settings, allowed_types, check_value, nearest
 from trainables.method import Method
 from trainables.naming import name_of
@@ -42,10 +44,12 @@ class Variant:
     method: Method
     space: Space
     fixed: tuple[str, ...] = ()
+    resources: Resources | None = None  # where its trials need others than the study's
 
     def to_mapping(self) -> dict[str, Any]:
         """Its entry under `methods:`: the values that are fixed, and no others."""
-        return {"label": self.label, **_fixed_mapping(self.method, "method", self.fixed)}
+        resources = {} if self.resources is None else {"resources": settings_to_plain(self.resources)}
+        return {"label": self.label, **_fixed_mapping(self.method, "method", self.fixed), **resources}
 
 
 def _fixed_mapping(method: Method, prefix: str, fixed: tuple[str, ...]) -> dict[str, Any]:

@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from trainables import trainable as module
 from trainables.attempt import attempts_in
 from trainables.config import TrialConfig
 from trainables.data.digits import Digits
+from trainables.learner import Learner
 from trainables.predictions import Predictions, file_digest
 from trainables.prepared import data_digest
-from trainables.trainable import Assignment, CalibrationTrainable, trainable_for
+from trainables.trainable import Assignment, CalibrationTrainable, device_for, trainable_for
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +24,8 @@ def assignment(directory: Path, attempt: int = 1, **settings: Any) -> Assignment
     digest = settings.pop("digest", data_digest(Digits(), 0))
     plain = {"data": "digits", "model": "mlp", "method": "focal", "epochs": 3, **settings}
     config = TrialConfig.from_mapping(plain).to_mapping()
-    return Assignment("focal/0000", str(directory), attempt, config, digest, 30.0, "cpu", 1)
+    limit = settings.pop("seconds_limit", None)
+    return Assignment("focal/0000", str(directory), attempt, config, digest, 30.0, {"cpu": 1.0, "gpu": 0.0}, limit)
 
 
 @pytest.fixture
@@ -99,6 +102,60 @@ def test_a_failure_is_an_outcome_with_its_reason(
     assert "epoch" not in outcome
     begin(actor, assignment(tmp_path / "next"))
     assert report(actor)["outcome"]["state"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), "out_of_memory"),
+        (RuntimeError("cuBLAS error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"), "out_of_memory"),
+        (OSError(5, "Input/output error"), "interrupted"),
+        (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "failed"),
+    ],
+)
+def test_what_the_machine_did_is_told_from_what_the_trial_did(
+    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, state: str
+) -> None:
+    def fails(learner: Learner) -> None:
+        raise error
+
+    begin(actor, assignment(tmp_path))
+    monkeypatch.setattr(Learner, "train_epoch", fails)
+    outcome = report(actor)["outcome"]
+    assert outcome["state"] == state and str(error).split(".")[0] in outcome["reason"]
+
+
+def test_a_trial_may_train_no_longer_than_its_limit(
+    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All attempts count together; what it trained is kept."""
+    monkeypatch.setattr(module, "STEP_SECONDS", 0.0)
+    given = replace(assignment(tmp_path, epochs=1000), checkpoint_seconds=0.0)
+    begin(actor, given)
+    trained = sum(report(actor)["rows"][0]["seconds"] for _ in range(2))
+    begin(actor, replace(given, attempt=2, seconds_limit=trained + 1e-9))
+    found = report(actor)
+    assert found["outcome"]["state"] == "failed" and found["outcome"]["epoch"] == 3 == len(found["rows"])
+    assert found["outcome"]["reason"].startswith("TimeLimit: trial_minutes: stopped after")
+    assert list(found["outcome"]["digests"]) == ["history.json"]
+
+
+def test_where_a_trial_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert device_for(0.0).type == "cpu"
+    with pytest.raises(OSError, match=r"Ray lends 0.5 GPU on .*, where torch sees none"):
+        device_for(0.5)
+    monkeypatch.setenv("CALSTUDY_DEVICE", "cpu")
+    assert device_for(0.5).type == "cpu"
+
+
+def test_a_part_of_a_gpu_is_a_part_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that is only pretended: what is asked of torch. Unverified on a real one."""
+    asked: list[float] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", asked.append)
+    assert [device_for(gpu).type for gpu in (0.25, 1.0, 2.0)] == ["cuda"] * 3
+    assert asked == [0.25, 1.0, 1.0]
 
 
 def test_a_trainable_of_one_method_for_ones_own_tuner() -> None:

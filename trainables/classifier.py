@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-import os
+import io
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
+from trainables.disk import write_whole
 from trainables.model import Network
 
 
@@ -38,11 +39,11 @@ class Classifier(nn.Module):
         """images: [N, C, H, W] in 0..255 -> probabilities [N, K]."""
         return (self.logits(images) / self.temperature).softmax(dim=-1)
 
-    def save(self, path: Path) -> None:
-        """Write the weights to `path`, whole or not at all."""
-        partial = path.with_name(path.name + ".partial")
-        torch.save(self.state_dict(), partial)
-        os.replace(partial, path)
+    def save(self, path: Path) -> str:
+        """Write the weights to `path`, whole or not at all; returns the file's sha256."""
+        file = io.BytesIO()
+        torch.save(self.state_dict(), file)
+        return write_whole(path, file.getbuffer())
 
     def load(self, path: Path) -> Classifier:
         """Take the weights `save` wrote."""

@@ -7,7 +7,6 @@ import hashlib
 import io
 import json
 import math
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from trainables.batches import DeviceSplit
 from trainables.classifier import Classifier
 from trainables.config import TrialConfig, build, to_plain
 from trainables.dataset import Dataset
+from trainables.disk import write_whole
 from trainables.method import Task
 from trainables.predictions import Predictions
 from trainables.prepared import Prepared, load_split, prepare
@@ -194,17 +194,12 @@ class Learner:
             "optimizer": self.optimizer.state_dict(),
             "method_state": self.method_state,
         }
-        inner = io.BytesIO()
+        inner, outer = io.BytesIO(), io.BytesIO()
         torch.save(state, inner)
         payload = torch.frombuffer(inner.getbuffer(), dtype=torch.uint8)
         # A zip's own checksums are not looked at when it is read: the digest tells a corrupted file from a whole one.
-        digest = hashlib.sha256(inner.getbuffer()).hexdigest()
-        partial = path.with_name(path.name + ".partial")
-        with partial.open("wb") as file:
-            torch.save({"sha256": digest, "state": payload}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        torch.save({"sha256": hashlib.sha256(inner.getbuffer()).hexdigest(), "state": payload}, outer)
+        write_whole(path, outer.getbuffer(), durable=True)
 
     def load(self, path: Path) -> bool:
         """Go on from what `save` wrote; False, and nothing changed, where it is not whole or not of this trial."""

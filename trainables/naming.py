@@ -5,6 +5,7 @@ A user's own folder laid out like ours (methods/, models/, data/) adds its names
 
 import importlib
 import importlib.util
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -28,6 +29,20 @@ def use_extensions(directory: str | Path | None) -> None:
         if path != _extensions:
             del sys.modules[module]
     _extensions = path
+
+
+def keep_extensions(source: Path, kept: Path) -> None:
+    """Have `kept` be a copy of an extensions folder: the folders we look into, and nothing else of it."""
+    if source.resolve() == kept.resolve():
+        return
+    partial = kept.with_name(kept.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    for folder in ("methods", "models", "data", "search_spaces"):
+        if (source / folder).is_dir():
+            shutil.copytree(source / folder, partial / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    partial.mkdir(exist_ok=True)
+    shutil.rmtree(kept, ignore_errors=True)
+    partial.rename(kept)
 
 
 def stems(directory: Path, suffix: str = ".py") -> list[str]:

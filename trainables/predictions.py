@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import io
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from trainables import metrics, post_hoc
+from trainables.disk import write_whole
 from trainables.fields import FieldError, nearest
 
 
@@ -34,11 +35,9 @@ class Predictions:
 
     def save(self, path: Path) -> str:
         """Write `path` (npz) whole or not at all; returns its sha256."""
-        partial = path.with_name(path.name + ".partial")
-        with partial.open("wb") as file:
-            np.savez(file, logits=self.logits.cpu().numpy(), labels=self.labels.cpu().numpy())
-        os.replace(partial, path)
-        return file_digest(path)
+        file = io.BytesIO()
+        np.savez(file, logits=self.logits.cpu().numpy(), labels=self.labels.cpu().numpy())
+        return write_whole(path, file.getbuffer())
 
     @classmethod
     def load(cls, path: Path) -> Predictions:

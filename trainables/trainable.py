@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 import traceback
 from dataclasses import asdict, dataclass
@@ -14,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ray.tune import Trainable
+from ray.tune import PlacementGroupFactory, Trainable
 
 from trainables import methods
 from trainables.attempt import attempt_directory, attempts_in
 from trainables.config import TrialConfig
+from trainables.disk import append, patiently, write_whole
 from trainables.learner import Learner, trial_data
-from trainables.predictions import file_digest
 
 # A Ray step is as many epochs as fit in this time, at least one: a report costs more than a short epoch.
 STEP_SECONDS = 2.0
@@ -36,8 +37,8 @@ class Assignment:
     config: dict[str, Any]  # TrialConfig.to_mapping()
     data_digest: str  # what the data must be
     checkpoint_seconds: float
-    device: str  # cpu or cuda
-    threads: int
+    resources: dict[str, float]  # cpu, gpu
+    seconds_limit: float | None = None  # of training, over all attempts
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -51,7 +52,16 @@ class CalibrationTrainable(Trainable):
     """Trains the assignment in `config["assignment"]`; each result carries a `report`, as JSON:
 
     {"rows": [history rows since the last report], "outcome": None, or what the driver tells the ledger}.
+
+    An outcome's state is `complete` or `failed`; or what is worth another attempt: `out_of_memory` (on a whole GPU) and
+    `interrupted` (by the machine: a disk, a missing device).
     """
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
+        """What this attempt takes."""
+        resources = json.loads(config["assignment"])["resources"]
+        return PlacementGroupFactory([{"CPU": resources["cpu"], "GPU": resources["gpu"]}])
 
     def setup(self, config: dict[str, Any]) -> None:
         self._begin(Assignment(**json.loads(config["assignment"])))
@@ -72,8 +82,7 @@ class CalibrationTrainable(Trainable):
         try:
             outcome = self._train(rows)
         except Exception as error:
-            self._log(traceback.format_exc())
-            outcome = {"state": "failed", "reason": reason_of(error), **self._remains()}
+            outcome = self._stopped_by(error)
         if outcome is not None:
             self._learner = None
         return {"report": json.dumps({"rows": rows, "outcome": outcome}), "done": outcome is not None}
@@ -88,35 +97,55 @@ class CalibrationTrainable(Trainable):
             row = learner.train_epoch()
             rows.append(row)
             self._log(" ".join(f"{name}={value:.6g}" for name, value in row.items()) + "\n")
-            if not learner.finished and time.monotonic() - self._saved >= self._assignment.checkpoint_seconds:
+            if learner.finished:
+                break
+            self._check_time(learner)
+            if time.monotonic() - self._saved >= self._assignment.checkpoint_seconds:
                 learner.save(self._directory / "last.pt")
                 self._saved = time.monotonic()
         return self._finish(learner) if learner.finished else None
 
+    def _check_time(self, learner: Learner) -> None:
+        """Raise TimeLimit where the trial has trained longer than it may."""
+        limit, seconds = self._assignment.seconds_limit, sum(row["seconds"] for row in learner.history)
+        if limit is not None and seconds > limit:
+            raise TimeLimit(time_limit_reason(limit, learner.epoch))
+
+    def _stopped_by(self, error: Exception) -> dict[str, Any]:
+        """The outcome of an attempt that an error ended."""
+        reason = reason_of(error)
+        try:
+            self._log(traceback.format_exc())
+            if ran_out_of_memory(error):
+                torch.cuda.empty_cache()
+                return {"state": "out_of_memory", "reason": reason}
+            if isinstance(error, OSError):
+                return {"state": "interrupted", "reason": reason}
+            return {"state": "failed", "reason": reason, **self._remains()}
+        except OSError as second:
+            return {"state": "interrupted", "reason": reason_of(second)}
+
     def _remains(self) -> dict[str, Any]:
         """Of a failed trial: the epochs it did train."""
-        history = self._learner.history if self._learner is not None else []
-        if not history:
+        if self._learner is None or not self._learner.history:
             return {}
+        history = self._learner.history
         return {
             "epoch": int(history[-1]["epoch"]),
             "seconds": sum(row["seconds"] for row in history),
+            "device": self._learner.device.type,
             "digests": {"history.json": self._write_history(history)},
         }
 
     def _write_history(self, history: list[dict[str, float]]) -> str:
         """history.json, whole or not at all; its sha256."""
-        path = self._directory / "history.json"
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps(history))
-        os.replace(partial, path)
-        return file_digest(path)
+        return write_whole(self._directory / "history.json", json.dumps(history).encode())
 
     def _start(self) -> Learner:
         assignment = self._assignment
-        self._directory.mkdir(parents=True, exist_ok=True)
-        torch.set_num_threads(assignment.threads)
-        device = torch.device(assignment.device)
+        patiently(lambda: self._directory.mkdir(parents=True, exist_ok=True))
+        torch.set_num_threads(max(1, int(assignment.resources["cpu"])))
+        device = device_for(assignment.resources["gpu"])
         config = TrialConfig.from_mapping(assignment.config)
         learner = Learner(config, trial_data(config, device, assignment.data_digest), device)
         for attempt in attempts_in(Path(assignment.directory)):
@@ -128,25 +157,57 @@ class CalibrationTrainable(Trainable):
     def _finish(self, learner: Learner) -> dict[str, Any]:
         """Write what the trial leaves; the outcome names it with its digests."""
         epoch, predictions = learner.take_result()
-        learner.classifier().save(self._directory / "model.pt")
         digests = {
             "predictions.npz": predictions.save(self._directory / "predictions.npz"),
             "history.json": self._write_history(learner.history),
-            "model.pt": file_digest(self._directory / "model.pt"),
+            "model.pt": learner.classifier().save(self._directory / "model.pt"),
         }
         return {
             "state": "complete",
             "metrics": predictions.evaluate(),
             "epoch": epoch,
             "seconds": sum(row["seconds"] for row in learner.history),
+            "device": learner.device.type,
             "digests": digests,
         }
 
     def _log(self, text: str) -> None:
         """The trial's own log: a line an epoch, so that epochs trained can be counted against epochs needed."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        with (self._directory / "log").open("a") as file:
-            file.write(text)
+        patiently(lambda: self._directory.mkdir(parents=True, exist_ok=True))
+        append(self._directory / "log", text.encode())
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Whether the device's memory was too small; CUDA's libraries say so in errors of their own."""
+    said = str(error)
+    return isinstance(error, torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and ("CUDA error: out of memory" in said or "_ALLOC_FAILED" in said)
+    )
+
+
+class TimeLimit(RuntimeError):
+    """A trial trained longer than it may."""
+
+
+def time_limit_reason(seconds: float, epoch: int) -> str:
+    """Why a trial was stopped, in the words of the study's file."""
+    return f"trial_minutes: stopped after {seconds / 60:g} minutes, at epoch {epoch}"
+
+
+def device_for(gpu: float) -> torch.device:
+    """Where a trial trains that Ray lends `gpu` GPUs: their part of one's memory is then its limit.
+
+    $CALSTUDY_DEVICE names another device, for clusters whose GPUs are only pretended. Raises OSError where Ray lends a
+    GPU and torch sees none: another node may have one.
+    """
+    if gpu == 0:
+        return torch.device("cpu")
+    device = torch.device(os.environ.get("CALSTUDY_DEVICE") or "cuda")
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise OSError(f"Ray lends {gpu:g} GPU on {socket.gethostname()}, where torch sees none; `calstudy doctor`.")
+        torch.cuda.set_per_process_memory_fraction(min(1.0, gpu))
+    return device
 
 
 def reason_of(error: BaseException) -> str:

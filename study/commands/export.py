@@ -31,14 +31,14 @@ def export(
     It is registered only if it gives the probabilities that were measured. Twice gives one version.
     """
     from study.registry import export as export_model
-    from study.stored import open_study
-    from study.tracking import resolve_uri
+    from study.stored import check_home, open_study
     from study.uris import public_uri
 
     if (trial is None) == (pick is None):
         raise click.UsageError("give one of --trial and --pick.")
     opened = open_study(study, storage)
-    uri = resolve_uri(tracking, opened.spec.tracking, opened.directory.parent)
+    check_home(opened)
+    uri = opened.tracking(tracking)
     exported = export_model(opened, _chosen(opened, trial, pick), name, alias, uri)
     made = "registered" if exported.created else "is registered already:"
     console.print(f"{made} {exported.uri} from {opened.spec.name}/{exported.trial}", soft_wrap=True)

@@ -25,13 +25,11 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     from study.run import run_study
     from study.spec import read_spec
     from study.stored import storage_root
-    from study.tracking import resolve_uri
 
     study = read_spec(spec, trials=trials)
     root = storage_root(storage, study.storage)
-    uri = resolve_uri(tracking, study.tracking, root)
-    outcome = run_study(study, spec.name, root, uri, address, console)
-    _report_run(outcome, uri)
+    outcome = run_study(study, spec.name, root, tracking, address, console)
+    _report_run(outcome, outcome.study.tracking(None))
     if outcome.interrupted or not any(
         record.state == "complete" for found in outcome.records.values() for record in found
     ):

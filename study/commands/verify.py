@@ -23,7 +23,7 @@ def verify(model_uri: str, storage: str | None, tracking: str | None, as_json: b
     from study.registry import verify as verify_model
     from study.show import table
     from study.stored import storage_root
-    from study.tracking import resolve_uri
+    from study.uris import resolve_uri
 
     report = verify_model(model_uri, resolve_uri(tracking, None, storage_root(storage)))
     if as_json:

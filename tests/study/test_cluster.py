@@ -1,12 +1,16 @@
-"""Joining Ray: what cannot be joined is one clear line, at once."""
+"""Joining Ray: what cannot be joined, or could never run a trial, is one clear line, at once."""
 
 import socket
 import time
+from typing import Any
 
 import pytest
 
-from study.cluster import ClusterError, joined, slots
-from study.spec import Resources
+from study.cluster import ClusterError, check_fits, joined
+from study.resources import Resources, slots
+from trainables.fields import FieldError
+
+NEEDS = {"focal": Resources()}
 
 
 def free_port() -> int:
@@ -17,33 +21,61 @@ def free_port() -> int:
 
 def test_an_address_where_nothing_listens_is_said_at_once() -> None:
     address, started = f"127.0.0.1:{free_port()}", time.monotonic()
-    with pytest.raises(ClusterError, match=f"no Ray head at {address}"), joined(address, Resources()):
+    with pytest.raises(ClusterError, match=f"no Ray head at {address}"), joined(address, NEEDS):
         pass
     assert time.monotonic() - started < 10  # Ray's own patience is minutes
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host:", "host:port", "127.0.0.1:99999"])
 def test_an_address_that_is_none(address: str) -> None:
-    with pytest.raises(ClusterError, match="--address"), joined(address, Resources()):
+    with pytest.raises(ClusterError, match="--address"), joined(address, NEEDS):
         pass
 
 
+def node(alive: bool = True, **resources: float) -> dict[str, Any]:
+    return {"Alive": alive, "Resources": resources}
+
+
 @pytest.mark.parametrize(
-    ("cluster", "resources", "expected"),
+    ("nodes", "resources", "expected"),
     [
-        ({"CPU": 8.0}, Resources(), 8),
-        ({"CPU": 8.0}, Resources(cpu=3), 2),
-        ({"CPU": 64.0, "GPU": 4.0}, Resources(cpu=2, gpu=1), 4),
-        ({"CPU": 64.0, "GPU": 4.0}, Resources(cpu=2, gpu=0.25), 16),
-        ({"CPU": 4.0, "GPU": 4.0}, Resources(cpu=2, gpu=1), 2),
+        ([node(CPU=8)], Resources(), 8),
+        ([node(CPU=8)], Resources(cpu=3), 2),
+        ([node(CPU=64, GPU=4)], Resources(cpu=2, gpu=1), 4),
+        ([node(CPU=64, GPU=4)], Resources(cpu=2, gpu=0.25), 16),
+        ([node(CPU=64, GPU=1)], Resources(cpu=0, gpu=0.1), 10),
+        ([node(CPU=4, GPU=4)], Resources(cpu=2, gpu=1), 2),
+        (
+            [node(CPU=3), node(CPU=3)],
+            Resources(cpu=2),
+            2,
+        ),  # a trial lies on one node: what is left over adds up to none
+        ([node(CPU=8), node(alive=False, CPU=8)], Resources(), 8),
+        ([node(CPU=8), node(CPU=8, GPU=2)], Resources(cpu=1, gpu=1), 2),
+        ([], Resources(), 0),
     ],
 )
-def test_as_many_trials_at_once_as_the_scarcer_resource_allows(
-    cluster: dict[str, float], resources: Resources, expected: int
+def test_as_many_trials_at_once_as_fit_on_the_nodes(
+    nodes: list[dict[str, Any]], resources: Resources, expected: int
 ) -> None:
-    assert slots(cluster, resources) == expected
+    assert slots(nodes, resources) == expected
 
 
-def test_a_trial_that_needs_more_than_there_is() -> None:
-    with pytest.raises(ClusterError, match=r"resources.gpu: a trial needs 1, the cluster has 0"):
-        slots({"CPU": 8.0}, Resources(gpu=1))
+def test_a_trial_that_fits_on_no_node() -> None:
+    nodes = [node(CPU=8), node(CPU=8)]
+    check_fits(nodes, {"focal": Resources(cpu=8)})
+    with pytest.raises(ClusterError, match=r"resources: a trial of mbls needs 1 CPU and 1 GPU on one node; there is 8"):
+        check_fits(nodes, {"focal": Resources(), "mbls": Resources(gpu=1)})
+    with pytest.raises(ClusterError, match="needs 9 CPU"):
+        check_fits(nodes, {"focal": Resources(cpu=9)})
+
+
+def test_a_whole_gpu_instead_of_a_part() -> None:
+    assert Resources(cpu=2, gpu=0.25).on_a_whole_gpu() == Resources(cpu=2, gpu=1)
+    assert Resources(gpu=2).on_a_whole_gpu() == Resources(gpu=2)
+
+
+@pytest.mark.parametrize("values", [{"gpu": 1.5}, {"cpu": 0, "gpu": 0}, {"cpu": -1}])
+def test_resources_that_are_none(values: dict[str, float]) -> None:
+    with pytest.raises(FieldError):
+        Resources(**values)

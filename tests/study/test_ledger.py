@@ -10,7 +10,6 @@ import pytest
 from optuna.distributions import FloatDistribution
 
 from study.ledger import (
-    MAX_DEATHS,
     Ledger,
     LedgerError,
     driver_is_alive,
@@ -206,7 +205,11 @@ def test_two_studies_on_one_journal_have_one_driver(tmp_path: Path) -> None:
 def test_a_trial_whose_process_keeps_dying_is_given_up(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
     ask(ledger)
-    assert [ledger.died("focal", 0) for _ in range(MAX_DEATHS)] == [True] * (MAX_DEATHS - 1) + [False]
+    assert [ledger.died("focal", 0, "process") for _ in range(3)] == [True, True, False]
+    # A node that is taken away is not the trial's fault, and memory is tried once more.
+    assert [ledger.died("focal", 0, "node") for _ in range(4)] == [True] * 4
+    assert [ledger.died("focal", 0, "out_of_memory") for _ in range(2)] == [True, False]
+    assert ledger.record("focal", 0).deaths == {"process": 3, "node": 4, "out_of_memory": 2}
 
 
 def test_one_driver_at_a_time(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import study
 from search_spaces import strict_yaml
 from study.explain import explain
 from study.objective import Objective
+from study.resources import Resources
 from study.spec import (
-    Resources,
     Sampler,
     SpecError,
     check_objectives,
@@ -218,8 +218,19 @@ def test_reads_back_as_it_was(keys):
 
 def test_every_key_is_written_back():
     first = ["name", "data", "model", "methods", "optimizer", "batch_size", "epochs", "seed", "result", "objectives"]
-    second = ["search_space", "sampler", "trials", "resources", "checkpoint_seconds", "keep_models"]
+    second = ["search_space", "sampler", "trials", "trial_minutes", "resources", "checkpoint_seconds", "keep_models"]
     assert list(small().to_mapping()) == [*first, *second, "storage", "tracking", "ledger", "extensions"]
+
+
+def test_a_method_may_take_other_resources_than_the_study():
+    methods = ["focal", {"label": "big", "name": "focal", "resources": {"gpu": 1}}]
+    spec = small(methods=methods, resources={"cpu": 2, "gpu": 0.25})
+    assert spec.resources_of("focal") == Resources(cpu=2, gpu=0.25)
+    assert spec.resources_of("big") == Resources(cpu=2, gpu=1)  # what it leaves out is the study's
+    again = spec_from_mapping(spec.to_mapping(), "study.yaml")
+    assert again == spec and spec.meaning() == small(methods=["focal", {"label": "big", "name": "focal"}]).meaning()
+    with pytest.raises(SpecError, match=r"methods\[0\].resources.gpus: Resources has no 'gpus'. Did you mean 'gpu'"):
+        small(methods=[{"name": "focal", "resources": {"gpus": 1}}])
 
 
 def test_overrides(tmp_path):

@@ -29,9 +29,9 @@ from study import tracking
 from study.ledger import LedgerError, driver_lock
 from study.records import TrialRecord
 from study.spec import StudySpec, spec_from_mapping
-from study.stored import StoredStudy, embedded_tracking
-from study.tracking import Projection, SyncReport, TrackingError, resolve_uri, sync
-from study.uris import public_uri, scrub
+from study.stored import StoredStudy
+from study.tracking import Projection, SyncReport, sync
+from study.uris import TrackingError, embedded_tracking, public_uri, resolve_uri, scrub
 
 BEGAN = 1_700_000_000.0
 PASSWORD = "hunter2-very-secret"

@@ -1,0 +1,69 @@
+"""Files written whole or not at all; a full disk is waited for, because somebody often makes room."""
+
+import errno
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+PATIENCE = 600.0  # seconds; then the error goes through
+PAUSE = 2.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+T = TypeVar("T")
+
+
+def patiently(write: Callable[[], T]) -> T:
+    """The result of `write`, tried again while it fails for want of space. It must be one that can be tried again."""
+    deadline, told = time.monotonic() + PATIENCE, False
+    while True:
+        try:
+            return write()
+        except OSError as error:
+            if error.errno not in _FULL or time.monotonic() > deadline:
+                raise
+            if not told:
+                where = f" at {error.filename}" if error.filename else ""
+                print(f"no space left{where}: waiting up to {PATIENCE / 60:.0f} minutes for some.", file=sys.stderr)
+                told = True
+        time.sleep(PAUSE)
+
+
+def write_whole(path: Path, data: bytes | memoryview, durable: bool = False) -> str:
+    """Write a file beside its place and move it there; returns its sha256.
+
+    `durable`: it is on the disk before it is moved, whatever the machine does next.
+    """
+
+    def write() -> None:
+        partial = path.with_name(path.name + ".partial")
+        with partial.open("wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(partial, path)
+
+    patiently(write)
+    return hashlib.sha256(data).hexdigest()
+
+
+def append(path: Path, data: bytes, durable: bool = False) -> None:
+    """Add to a file that nobody else writes now: all of it, or nothing."""
+
+    def write() -> None:
+        with path.open("ab", buffering=0) as file:
+            before = file.seek(0, os.SEEK_END)
+            try:
+                if file.write(data) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+                if durable:
+                    os.fsync(file.fileno())
+            except OSError:
+                file.truncate(before)
+                raise
+
+    patiently(write)
