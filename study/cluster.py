@@ -49,8 +49,6 @@ def joined(address: str | None, needs: Mapping[str, Resources]) -> Iterator[Call
 
     needs: what a trial of each method takes. Raises ClusterError where no node has it.
     """
-    if address is not None:
-        _check_reachable(address)
     set_environment()
     import ray
 
@@ -106,17 +104,35 @@ class _Slots:
         return self._found
 
 
-def _check_reachable(address: str) -> None:
-    """Raise ClusterError where nothing listens at HOST:PORT: Ray itself would wait for minutes."""
+def check_address(address: str) -> None:
+    """Raise ClusterError where nothing listens at HOST:PORT, or our token is not the cluster's: Ray waits for minutes.
+
+    `auto` and `local` are Ray's to find.
+    """
     host, separator, port = address.rpartition(":")
-    if address == "auto" or "://" in address or address == "local":
+    if address in ("auto", "local"):
         return
-    if not separator or not port.isdigit():
+    if "://" in address or not separator or not port.isdigit():
         raise ClusterError(f"--address: '{address}' is no HOST:PORT of a Ray head, nor auto.")
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
         raise ClusterError(f"--address: no Ray head at {address} ({error}). Start one, or mend the address.") from None
+    set_environment()
+    import ray
+    from ray._raylet import GcsClient  # type: ignore[attr-defined]
+
+    try:
+        with _silence():
+            GcsClient(address).get_all_node_info(timeout=5)
+    except ray.exceptions.AuthenticationError:
+        raise ClusterError(
+            f"--address: the cluster at {address} does not take our token. Copy its ~/.ray/auth_token here"
+            " and set RAY_AUTH_MODE=token."
+        ) from None
+    except Exception as error:  # whatever listens there
+        problem = f"what listens at {address} does not answer as a Ray head ({_first_line(error)[:200]})."
+        raise ClusterError(f"--address: {problem} Mend the address.") from None
 
 
 def check_fits(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources]) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 
 from search_spaces import strict_yaml
-from study.cluster import joined, scratch_directory
+from study.cluster import check_address, joined, scratch_directory
 from study.ledger import Ledger, driver_lock, journal_path, open_storage, repair_journal
 from study.pareto import front
 from study.progress import Progress
@@ -66,6 +66,8 @@ def run_study(
     tracking: an MLflow URI instead of the spec's, remembered with the study.
     """
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
+    if address is not None:
+        check_address(address)
     prepared = prepare_data(spec, file_name)
     directory = root / spec.name
     directory.mkdir(parents=True, exist_ok=True)
@@ -87,16 +89,18 @@ def _record_spec(
     """STUDY/study.yaml: the spec as checked, with what it was checked against. Refuses a change of meaning, a copy."""
     recorded: dict[str, Any] = {"id": uuid.uuid4().hex, "created": datetime.now(UTC).isoformat(timespec="seconds")}
     stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
-    if stored is not None and any(stored.records().values()):
+    if stored is not None:
         check_home(stored)
-        refuse_changes(stored.recorded["meaning"], spec, file_name, "exists already")
-        if stored.recorded["data_digest"] != prepared.digest:
+        # Kept even where nothing has been asked: the ledger and MLflow may know it already.
+        recorded = stored.recorded
+    if stored is not None and any(stored.records().values()):
+        refuse_changes(recorded["meaning"], spec, file_name, "exists already")
+        if recorded["data_digest"] != prepared.digest:
             problem = f"the source is not what '{spec.name}' was begun with. Put it back, or give the study a new name."
             raise SpecError(file_name, "data", problem)
         if stored.spec.ledger != spec.ledger:
             problem = f"'{spec.name}' has its ledger at {public_uri(stored.spec.ledger or 'ledger.log')}; write that."
             raise SpecError(file_name, "ledger", problem)
-        recorded = stored.recorded
     recorded = {
         **recorded,
         "data_digest": prepared.digest,

@@ -278,3 +278,15 @@ def test_the_digits_study_from_its_file_to_a_verified_model(tmp_path: Path) -> N
         calstudy("export", "digits", "--pick", "knee", "--name", "digits", "--alias", "champion", "--storage", tmp_path)
     found = calstudy_json("verify", "models:/digits@champion", "--storage", tmp_path)
     assert found["ok"] and found["model"] == "models:/digits/1" and found["num_samples"] == 287
+
+
+def test_what_was_begun_and_never_asked_goes_on(tmp_path: Path) -> None:
+    """Killed after the ledger was made and before the first trial: the study is still the same one."""
+    spec = write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=1, epochs=1)
+    driver = start("run", spec, "--storage", tmp_path)
+    wait_until(lambda: (tmp_path / "small" / "ledger.log").exists() and (tmp_path / "small" / "ledger.log").read_text())
+    driver.kill()
+    driver.wait()
+    assert not open_study("small", str(tmp_path)).records()["cross_entropy"]
+    calstudy("run", spec, "--storage", tmp_path)
+    counted_once(tmp_path, 1)
