@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: study test lint clean
+.PHONY: study test lint chaos clean
 
 study: .venv/installed  ## train the digits study, draw its front, register its knee and verify it
 	$(BIN)/calstudy run study/specs/digits.yaml --storage studies
@@ -17,6 +17,9 @@ lint: .venv/installed-for-tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+chaos: .venv/installed-for-tests  ## 150 faults at random moments; writes benchmarks/results/chaos.jsonl (an hour; root)
+	$(BIN)/python -m benchmarks.chaos
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
