@@ -1,74 +1,24 @@
-"""MLflow as a projection of the ledger: the driver alone writes it, and `sync` can make it again at any time.
-
-One experiment for a study; in it a parent run STUDY, and below it one run METHOD/0007 for each finished trial. A run
-is known by its tags, never by memory: `calstudy.id` says which study it is of, `calstudy.trial` which trial.
-
-Of a trial: its configuration and what was searched as params by dotted path; per epoch `train_loss`, `accuracy`, ...
-at the time they were measured; and `final/ece`, ... the metrics of the ledger, which are those of its result. Both
-would be one series under one name, and wrong where `result` is not the last epoch.
-
-MLflow's own default for a database is a path relative to wherever one stands, and its fluent functions open stray runs:
-here every call names its store and its run.
-"""
+"""MLflow as a projection of the ledger: the driver alone writes it, and `sync` can make it again at any time."""
 
 from __future__ import annotations
 
-import json
-import logging
-import math
-import os
-import re
-import tempfile
 import threading
 import time
-import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from search_spaces import strict_yaml
+from study.mlflow_store import STATUS, environment, what_happened
+from study.mlflow_writer import StudyRuns
 from study.records import TrialRecord
-from study.uris import TrackingError, public_uri, scrub, without_credentials
+from study.uris import TrackingError
 
 if TYPE_CHECKING:
-    from mlflow.entities import Metric, Run
-
     from study.stored import StoredStudy
 
-STATUS = {  # of a trial's run, by the trial's state; there are no others
-    "complete": "FINISHED",
-    "pruned": "KILLED",
-    "failed": "FAILED",
-}
 FINISHED = tuple(STATUS)
-# What all trials share and no later run of the study may change: the parent's params (MLflow refuses a changed one).
-SHARED = ("data", "model", "optimizer", "batch_size", "epochs", "seed", "result", "sampler")
-
-PAGE = 1000  # runs of one search; MLflow gives no more
-MOST_PARAMS = 100  # of one log_batch
-MOST_ENTITIES = 1000  # params and metrics together
-BATCH = 50  # trials of one transaction, where MLflow is a database of ours
-
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts at a server that is away
 FAULT_PATIENCE = 5.0  # seconds the tracking is waited for when the study itself ends in an error
-# Where the user has not said otherwise: an attempt ends soon, and is never repeated behind our back. A repeated
-# create_run whose first answer was lost makes a second run; ours looks for the first.
-ENVIRONMENT = {
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-}
-LOGGERS = ("mlflow", "alembic", "sqlalchemy", "urllib3")
-
-
-def _what_happened(error: BaseException, uri: str) -> str:
-    """An exception of MLflow on one line, the system's own words first."""
-    text = " ".join(scrub(str(error), uri).split()) or type(error).__name__
-    cause = re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text)
-    return f"MLflow at {public_uri(uri)}: {cause.group(1).strip() if cause else text[:300]}"
 
 
 @dataclass(frozen=True)
@@ -84,18 +34,18 @@ def sync(study: StoredStudy, uri: str) -> SyncReport:
     """Write what MLflow lacks of the finished trials. Raises TrackingError, or LedgerError while a driver runs."""
     from study.ledger import driver_lock
 
-    with driver_lock(study.directory), _environment():
+    with driver_lock(study.directory), environment():
         records = study.records()
         finished = _finished(records)
-        server = _Server(study, uri)
+        runs = StudyRuns(study, uri)
         try:
-            server.open()
-            at_once = server.at_once
-            written = sum(server.write(finished[at : at + at_once]) for at in range(0, len(finished), at_once))
-            server.end(not study.lacking(records))
+            runs.open()
+            at_once = runs.at_once
+            written = sum(runs.write(finished[at : at + at_once]) for at in range(0, len(finished), at_once))
+            runs.end(not study.lacking(records))
         except Exception as error:
-            raise TrackingError(_what_happened(error, uri)) from None
-    return SyncReport(written, len(finished) - written, server.removed)
+            raise TrackingError(what_happened(error, uri)) from None
+    return SyncReport(written, len(finished) - written, runs.removed)
 
 
 def _finished(records: Mapping[str, list[TrialRecord]]) -> list[TrialRecord]:
@@ -170,13 +120,13 @@ class Projection:
     # ---- the thread ------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        with _environment():
+        with environment():
             while not self._abandoned:
                 try:
                     self._project()
                     return
                 except Exception as error:
-                    self._trouble, self._stumbled = _what_happened(error, self._uri), True
+                    self._trouble, self._stumbled = what_happened(error, self._uri), True
                 if self._closing.is_set():
                     time.sleep(FIRST_PAUSE)
                 else:
@@ -189,21 +139,21 @@ class Projection:
         with self._changed:
             known = {record.name: record for record in _finished(read) if record.name not in self._tracked}
             self._pending = known | self._pending
-        server = _Server(self._study, self._uri)
-        server.open()
-        server.resume()
-        self._succeeded(server, [])
-        while records := self._next(server.at_once):
-            server.write(records)
-            self._succeeded(server, records)
+        runs = StudyRuns(self._study, self._uri)
+        runs.open()
+        runs.resume()
+        self._succeeded(runs, [])
+        while records := self._next(runs.at_once):
+            runs.write(records)
+            self._succeeded(runs, records)
         if self._abandoned:
             return
         if self._stumbled:
-            server.open()  # a run whose making seemed to fail may have come after all
-        server.end(self._complete)
+            runs.open()  # a run whose making seemed to fail may have come after all
+        runs.end(self._complete)
 
-    def _succeeded(self, server: _Server, records: list[TrialRecord]) -> None:
-        self._trouble, self._pause, self._advanced = server.note, FIRST_PAUSE, time.monotonic()
+    def _succeeded(self, runs: StudyRuns, records: list[TrialRecord]) -> None:
+        self._trouble, self._pause, self._advanced = runs.note, FIRST_PAUSE, time.monotonic()
         with self._changed:
             for record in records:
                 self._pending.pop(record.name, None)
@@ -214,370 +164,3 @@ class Projection:
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._closing.is_set())
             return [] if self._abandoned else list(self._pending.values())[:at_once]
-
-
-class _Server:
-    """The runs of one study on one MLflow. What MLflow raises goes through: then nothing is known but the tags."""
-
-    def __init__(self, study: StoredStudy, uri: str) -> None:
-        self._study, self._uri = study, uri
-        self._found: dict[str, Run] = {}  # what there was, by trial
-        self._done: set[str] = set()
-        self._configs: dict[str, dict[str, str]] = {}
-        self._status = ""  # of the study's run
-        self._ended = 0  # the latest end of a trial, in ms
-        self.removed = 0
-        self._tables = uri.startswith("sqlite")  # which no server stands before
-        self.at_once = BATCH if self._tables else 1  # trials that one `write` should take
-        self.note: str | None = None  # what could not be done and does not matter to the trials
-
-    def open(self) -> None:
-        """Find the study's runs, creating its experiment and parent; of two runs for one thing the younger goes."""
-        self._store = _open_store(self._uri, self._artifacts)
-        self._experiment = self._find_experiment()
-        runs: dict[str, list[Run]] = {}
-        for run in self._search():
-            runs.setdefault(run.data.tags.get("calstudy.trial", ""), []).append(run)
-        parents = runs.pop("", [])
-        self._parent = self._keep_one(parents) if parents else self._create_parent()
-        self._describe_parent()
-        self._found = {name: self._keep_one(same) for name, same in runs.items()}
-        parent = self._parent.info.run_id
-        for run in self._found.values():
-            if run.data.tags.get("mlflow.parentRunId") != parent:
-                self._store.set_tag(run.info.run_id, _tags({"mlflow.parentRunId": parent})[0])
-
-    def resume(self) -> None:
-        """The study's run goes on: a driver works."""
-        self._set_parent("RUNNING", None)
-
-    def end(self, complete: bool) -> None:
-        """The study's run ends: FINISHED where every planned trial is, KILLED where the next driver will go on."""
-        self._set_parent("FINISHED" if complete else "KILLED", self._ended or int(time.time() * 1000))
-
-    def _set_parent(self, status: str, ended: int | None) -> None:
-        from mlflow.entities import RunStatus
-
-        if self._status != status:
-            self._store.update_run_info(self._parent.info.run_id, RunStatus.from_string(status), ended, None)
-            self._status = status
-
-    def write(self, records: list[TrialRecord]) -> int:
-        """Have each of the trials there, whole and once; how many were not."""
-        new, written = [], 0
-        for record in records:
-            self._ended = max(self._ended, _milliseconds(record.ended))
-            if record.name in self._done:
-                continue
-            self._done.add(record.name)
-            run, tags = self._found.pop(record.name, None), self._trial_tags(record)
-            if run is not None and _has_ended(run) and _is_of(run, tags):
-                continue
-            written += 1
-            child = self._child(record, tags)
-            if run is not None and not (_is_of(run, tags) and run.data.params.items() <= child.params.items()):
-                self._delete(run)  # it tells of something else, and MLflow lets no param be changed
-                run = None
-            if run is None:
-                new.append(child)
-            else:
-                self._fill(run.info.run_id, child)
-        if self._tables:
-            self._insert(new)
-        else:
-            for child in new:
-                self._fill(self._create(child.name, child.tags, child.started).info.run_id, child)
-        return written
-
-    # ---- experiment, parent, search --------------------------------------------------------------------------------
-
-    @property
-    def _artifacts(self) -> Path:
-        """Where artifacts lie when no server says so."""
-        return self._study.directory.parent / "artifacts"
-
-    def _find_experiment(self) -> Any:
-        from mlflow.entities import ExperimentTag, LifecycleStage
-
-        name = self._study.spec.name
-        found = self._store.get_experiment_by_name(name)
-        if found is None:
-            own = not self._uri.startswith("http")
-            location = str(self._artifacts / name) if own else None
-            kind = ExperimentTag("mlflow.experimentKind", "custom_model_development")  # else the UI asks
-            return self._store.get_experiment(self._store.create_experiment(name, location, [kind]))
-        if found.lifecycle_stage == LifecycleStage.DELETED:
-            self._store.restore_experiment(found.experiment_id)
-        return found
-
-    def _search(self) -> Iterator[Run]:
-        from mlflow.entities import ViewType
-
-        wanted, token = f"tags.`calstudy.id` = '{self._study.id}'", None
-        while True:
-            page = self._store.search_runs(
-                [self._experiment.experiment_id], wanted, ViewType.ACTIVE_ONLY, PAGE, None, token
-            )
-            yield from page
-            token = page.token
-            if not token:
-                return
-
-    def _keep_one(self, runs: list[Run]) -> Run:
-        """The finished one, else the oldest; the others are deleted."""
-        kept, *twins = sorted(runs, key=lambda run: (not _has_ended(run), run.info.start_time, run.info.run_id))
-        for twin in twins:
-            self._delete(twin)
-        return kept
-
-    def _delete(self, run: Run) -> None:
-        self._store.delete_run(run.info.run_id)
-        self.removed += 1
-
-    def _create(self, name: str, tags: Mapping[str, str], started: int) -> Run:
-        run: Run = self._store.create_run(self._experiment.experiment_id, "", started, _tags(tags), name)
-        return run
-
-    def _create_parent(self) -> Run:
-        begun = datetime.fromisoformat(self._study.recorded["created"]).timestamp()
-        return self._create(self._study.spec.name, self._study_tags(), _milliseconds(begun))
-
-    def _describe_parent(self) -> None:
-        """The study as it is now. A later run may have other trials and methods: tags and study.yaml follow it."""
-        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-        spec, recorded, run = self._study.spec, self._study.recorded, self._parent
-        plain = spec.to_mapping()
-        objectives = ", ".join(f"{objective.metric} {objective.direction}" for objective in spec.objectives)
-        shared = {key: plain[key] for key in SHARED if key in plain} | {"objectives": objectives}
-        lacking = {path: value for path, value in _flat(shared).items() if path not in run.data.params}
-        tags = {
-            **self._study_tags(),
-            "calstudy.methods": ", ".join(variant.label for variant in spec.variants),
-            "calstudy.trials": str(plain.get("trials")),
-            "calstudy.versions": ", ".join(f"{name} {found}" for name, found in recorded["versions"].items()),
-            "mlflow.source.name": "calstudy",
-            **_commit_tag(recorded["versions"]),
-        }
-        self._log(run.info.run_id, lacking, [], tags)
-        self._status = run.info.status
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "study.yaml"
-                file.write_text(strict_yaml.dump(without_credentials({**plain, "recorded": recorded})))
-                repository: Any = get_artifact_repository(run.info.artifact_uri, tracking_uri=self._uri)
-                repository.log_artifact(str(file))
-        except Exception as error:  # a server may keep its artifacts where this machine cannot write
-            self.note = f"{_what_happened(error, self._uri)} (study.yaml is not among its artifacts)"
-
-    # ---- one trial -------------------------------------------------------------------------------------------------
-
-    def _study_tags(self) -> dict[str, str]:
-        from trainables.metrics import CONVENTION
-
-        recorded = self._study.recorded
-        return {
-            "calstudy.study": self._study.spec.name,
-            "calstudy.id": self._study.id,
-            "calstudy.metrics": CONVENTION,
-            "calstudy.data_digest": recorded["data_digest"],
-        }
-
-    def _trial_tags(self, record: TrialRecord) -> dict[str, str]:
-        return {
-            **self._study_tags(),
-            "mlflow.parentRunId": self._parent.info.run_id,
-            "calstudy.trial": record.name,
-            "calstudy.state": record.state,
-            "calstudy.attempt": str(record.attempt),
-            **_commit_tag(record.versions),
-            **({"calstudy.reason": record.reason} if record.reason else {}),
-        }
-
-    def _child(self, record: TrialRecord, tags: dict[str, str]) -> _Child:
-        if record.label not in self._configs:
-            self._configs[record.label] = _flat(self._study.spec.trial_mapping(record.label))
-        own = {"label": record.label, **record.params, "number": record.number}
-        params = self._configs[record.label] | {path: _text(value) for path, value in own.items()}
-        history = _history(self._study.files(record) / "history.json")
-        points = _points(record, history)
-        # The ledger has the moment it was asked; until a place was free it only waited.
-        begun = history[0]["time"] - history[0].get("seconds", 0.0) if history else record.started
-        started, ended = _milliseconds(begun), _milliseconds(record.ended)
-        return _Child(record.name, tags, params, points, STATUS[record.state], started, ended)
-
-    def _fill(self, run_id: str, child: _Child) -> None:
-        """Params, metrics, and last the status: a run that has ended is whole."""
-        from mlflow.entities import RunStatus
-
-        self._log(run_id, child.params, child.points, {})
-        self._store.update_run_info(run_id, RunStatus.from_string(child.status), child.ended, None)
-
-    def _log(self, run_id: str, params: Mapping[str, str], points: list[Metric], tags: Mapping[str, str]) -> None:
-        from mlflow.entities import Param
-
-        left, logged = [Param(path, value) for path, value in params.items()], _tags(tags)
-        while left or points or logged:
-            room = MOST_ENTITIES - len(left[:MOST_PARAMS]) - len(logged)
-            self._store.log_batch(run_id, points[:room], left[:MOST_PARAMS], logged)
-            left, points, logged = left[MOST_PARAMS:], points[room:], []
-
-    def _insert(self, children: list[_Child]) -> None:
-        """Whole runs at once, through MLflow's own tables, in one transaction.
-
-        Its calls take six transactions and 40 ms of CPU for a run of ten epochs, this takes 4 to 8: with trials of
-        0.1 s the difference is a third of a core. That the tables are as the installed MLflow has them is what it
-        checks when the store is opened.
-        """
-        from mlflow.store.tracking.dbmodels import models
-
-        root = self._experiment.artifact_location.rstrip("/")
-        tables = (models.SqlRun, models.SqlTag, models.SqlParam, models.SqlMetric, models.SqlLatestMetric)
-        rows: dict[Any, list[dict[str, Any]]] = {table: [] for table in tables}
-        for child in children:
-            run_id = uuid.uuid4().hex
-            rows[models.SqlRun].append(
-                {
-                    "run_uuid": run_id,
-                    "name": child.name,
-                    "experiment_id": int(self._experiment.experiment_id),
-                    "artifact_uri": f"{root}/{run_id}/artifacts",
-                    "status": child.status,
-                    "start_time": child.started,
-                    "end_time": child.ended,
-                    "lifecycle_stage": "active",
-                    "source_type": "UNKNOWN",
-                    "source_name": "",
-                    "entry_point_name": "",
-                    "source_version": "",
-                    "user_id": "",
-                }
-            )
-            tags = {**child.tags, "mlflow.runName": child.name}
-            for table, pairs in ((models.SqlTag, tags), (models.SqlParam, child.params)):
-                rows[table] += [{"run_uuid": run_id, "key": key, "value": value} for key, value in pairs.items()]
-            points = [
-                {
-                    "run_uuid": run_id,
-                    "key": point.key,
-                    "value": point.value,
-                    "timestamp": point.timestamp,
-                    "step": point.step,
-                    "is_nan": False,
-                }
-                for point in child.points
-            ]
-            rows[models.SqlMetric] += points
-            rows[models.SqlLatestMetric] += {point["key"]: point for point in points}.values()
-        with self._store.ManagedSessionMaker(read_only=False) as session:
-            for table, of_table in rows.items():
-                if of_table:
-                    session.connection().execute(table.__table__.insert(), of_table)
-
-
-@dataclass(frozen=True)
-class _Child:
-    """All that MLflow is to hold of one trial; times in ms since 1970."""
-
-    name: str
-    tags: dict[str, str]
-    params: dict[str, str]
-    points: list[Metric]
-    status: str
-    started: int
-    ended: int
-
-
-def _commit_tag(versions: Mapping[str, str]) -> dict[str, str]:
-    """The commit a trial was trained from, as MLflow's UI knows it."""
-    return {"mlflow.source.git.commit": versions["git_commit"]} if "git_commit" in versions else {}
-
-
-def _is_of(run: Run, tags: Mapping[str, str]) -> bool:
-    """Whether the run tells of the same outcome."""
-    return all(run.data.tags.get(key) == tags[key] for key in ("calstudy.state", "calstudy.attempt"))
-
-
-def _has_ended(run: Run) -> bool:
-    return run.info.status in STATUS.values()
-
-
-def _history(file: Path) -> list[dict[str, Any]]:
-    """The rows of a trial's epochs; none where it left none."""
-    try:
-        rows: list[dict[str, Any]] = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return []
-    return rows
-
-
-def _points(record: TrialRecord, history: list[dict[str, Any]]) -> list[Metric]:
-    """Metrics in the order of their steps. Their times are the ledger's and the history's, never now: logged again
-    they are the same points."""
-    from mlflow.entities import Metric
-
-    points = [
-        Metric(name, float(value), _milliseconds(row["time"]), int(row["epoch"]))
-        for row in history
-        for name, value in row.items()
-        if name not in ("epoch", "time") and math.isfinite(value)
-    ]
-    final = dict(record.metrics)
-    if record.seconds is not None:
-        final["seconds"] = record.seconds
-    ended, step = _milliseconds(record.ended), record.epoch or 0
-    return points + [
-        Metric(f"final/{name}", float(value), ended, step) for name, value in final.items() if math.isfinite(value)
-    ]
-
-
-def _tags(pairs: Mapping[str, str]) -> list[Any]:
-    from mlflow.entities import RunTag
-
-    return [RunTag(key, value) for key, value in pairs.items()]
-
-
-def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """{dotted path: text}; a named part stands under its own path: `method`, `method.gamma`."""
-    flat: dict[str, str] = {}
-    for key, value in plain.items():
-        path = prefix if key == "name" and prefix else f"{prefix}.{key}" if prefix else key
-        if isinstance(value, Mapping):
-            flat |= _flat(value, path)
-        else:
-            flat[path] = _text(value)
-    return flat
-
-
-def _text(value: Any) -> str:
-    """A value as a study writes it."""
-    return str(without_credentials(value)) if isinstance(value, str) else json.dumps(value)
-
-
-def _milliseconds(seconds: float | None) -> int:
-    return int((seconds or 0.0) * 1000)
-
-
-def _open_store(uri: str, artifacts: Path) -> Any:
-    """MLflow's store at the URI; the first import takes seconds, a new database too.
-
-    The store and not the client above it: ending a run, the client prints the server's URL, password and all.
-    """
-    import mlflow  # noqa: F401 - it sets up its loggers
-    from mlflow.tracking._tracking_service.utils import _get_store
-
-    for name in LOGGERS:
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    return _get_store(uri, str(artifacts))  # type: ignore[no-untyped-call]
-
-
-@contextmanager
-def _environment() -> Iterator[None]:
-    """MLflow reads its settings from the environment at each request."""
-    lacking = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ}
-    os.environ.update(lacking)
-    try:
-        yield
-    finally:
-        for name in lacking:
-            os.environ.pop(name, None)

@@ -25,7 +25,7 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 
-from study import tracking
+from study import mlflow_store, mlflow_writer
 from study.ledger import LedgerError, driver_lock
 from study.records import TrialRecord
 from study.spec import StudySpec, spec_from_mapping
@@ -290,13 +290,13 @@ def test_a_run_written_at_once_is_what_mlflows_own_calls_make(storage: Path, mon
         return sorted(text.split("("))
 
     at_once = described(make_study(storage))
-    fill = tracking._Server._fill
+    fill = mlflow_writer.StudyRuns._fill
 
     def by_calls(server: Any, new: list[Any]) -> None:
         for child in new:
             fill(server, server._create(child.name, child.tags, child.started).info.run_id, child)
 
-    monkeypatch.setattr(tracking._Server, "_insert", by_calls)
+    monkeypatch.setattr(mlflow_writer.StudyRuns, "_insert", by_calls)
     assert described(make_study(storage)) == at_once
 
 
@@ -405,7 +405,7 @@ def test_a_study_of_the_same_name_is_another(storage: Path) -> None:
 
 
 def test_more_runs_than_a_page_are_found(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "PAGE", 2)
+    monkeypatch.setattr(mlflow_writer, "PAGE", 2)
     study = make_study(storage)
     sync(study, embedded_tracking(storage))
     assert sync(study, embedded_tracking(storage)) == SyncReport(written=0, present=4, removed=0)
@@ -440,7 +440,7 @@ def wait_for(true: Any, seconds: float = 30.0) -> None:
 
 
 def test_it_follows_a_study(storage: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in tracking.ENVIRONMENT:
+    for name in mlflow_store.ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
     study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
     told = [study.trials.pop(), study.trials.pop()]
