@@ -1,0 +1,37 @@
+"""Real hosts for the tests that need them, and one visible line where there can be none."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.hosts import Host, network, refusal, start_head, start_worker
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Ray cluster of three hosts."""
+
+    head: Host
+    workers: tuple[Host, Host]
+    shared: Path  # a folder all of them see
+
+
+@pytest.fixture(scope="session")
+def hosts_allowed() -> None:
+    """Skip where this machine lets no hosts be raised: all these tests together are one line of pytest's summary."""
+    if why := refusal():
+        pytest.skip(f"no multi-node tests: {why}")
+
+
+@pytest.fixture(scope="session")
+def cluster(hosts_allowed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Head and two workers with two CPUs each, shared by the tests of a session: leave it whole."""
+    shared = tmp_path_factory.mktemp("shared")
+    with network(3, shared) as (head, *workers):
+        start_head(head, cpus=2)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda worker: start_worker(worker, head, cpus=2), workers))
+        yield Cluster(head, (workers[0], workers[1]), shared)
