@@ -1,0 +1,1 @@
+"""Where studies run under fire: a file each, with its faults."""

@@ -1,0 +1,105 @@
+"""This machine with an MLflow server that is away, in trouble, or does what it is asked and does not say so."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import ClassVar
+
+from benchmarks.chaos.mlflow_server import MlflowServer, Proxy
+from benchmarks.chaos.processes import wait_for
+from benchmarks.chaos.stage import Ground, Stage, Strike, by_kind
+
+ONE_IN = 100  # requests: 1%
+LOSING = ("runs/create", "runs/log-batch", "runs/update")
+# A study that lasts sends such requests all the time.
+REQUEST_SECONDS = 90.0
+
+
+def mlflow_killed(stage: Stage) -> Strike:
+    """The server is gone, and still is when the driver is asked to end; `sync` and `run` fill in what it missed."""
+    ground = _ground(stage)
+    ground.proxy.close()
+    pid = ground.server.kill()
+    time.sleep(stage.random.uniform(2.0, 5.0))
+    wrong: list[str] = []
+    said = stage.printed("not in MLflow yet")
+    stage.signal_driver(signal.SIGTERM)
+    if stage.printed("not in MLflow yet") == said:
+        wrong.append("the driver did not say that MLflow lacks trials")
+    ground.server.start()
+    ground.proxy.open()
+    words = ["sync", stage.name, "--storage", str(ground.storage), *ground.words]
+    done = subprocess.run(
+        [sys.executable, "-m", "study.cli", *words], capture_output=True, text=True, timeout=120, check=False
+    )
+    if done.returncode:
+        wrong.append(f"sync: exit {done.returncode}, {done.stderr.strip()[-200:]}")
+    stage.start()
+    return Strike(pid, taken_up=2, check=lambda: wrong)
+
+
+def mlflow_restarted(stage: Stage) -> Strike:
+    """The server is gone and soon there again, while the study goes on."""
+    ground = _ground(stage)
+    ground.proxy.close()
+    pid = ground.server.kill()
+    time.sleep(stage.random.uniform(0.0, 6.0))
+    ground.server.start()
+    ground.proxy.open()
+    return Strike(pid)
+
+
+def mlflow_errors(stage: Stage) -> Strike:
+    """One of a hundred requests is answered with an error of the server, done or not: until one was."""
+    ground, happened = _ground(stage), threading.Event()
+    ground.proxy.fail(ONE_IN, lambda path: happened.set())
+    try:
+        return _when_it_has_happened(stage, happened)
+    finally:
+        ground.proxy.stop_failing()
+
+
+def mlflow_lost_answer(stage: Stage) -> Strike:
+    """The server does what it is asked, and the connection ends before it has said so."""
+    path = stage.random.choice(LOSING)
+    return _when_it_has_happened(stage, _ground(stage).proxy.lose_answer(path))
+
+
+def _when_it_has_happened(stage: Stage, happened: threading.Event) -> Strike:
+    ground = _ground(stage)
+    assert ground.server.process is not None
+    wait_for(lambda: happened.is_set() or not stage.alive, REQUEST_SECONDS)
+    if not happened.is_set():
+        raise ProcessLookupError
+    return Strike(ground.server.process.pid)
+
+
+def _ground(stage: Stage) -> Tracking:
+    assert isinstance(stage.ground, Tracking)
+    return stage.ground
+
+
+class Tracking(Ground):
+    """Many short trials: MLflow has much to do."""
+
+    faults = by_kind(mlflow_killed, mlflow_restarted, mlflow_errors, mlflow_lost_answer)
+    study: ClassVar = {"model": {"name": "mlp", "width": 128}, "epochs": 6, "trials": 60}
+
+    def __enter__(self) -> Ground:
+        super().__enter__()
+        self.server = MlflowServer(self.directory, self.environment())
+        self.server.start()
+        self.proxy = Proxy(self.server, self.random)
+        self.proxy.open()
+        self.words, self.tracking = ("--tracking", self.proxy.url), self.server.url
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self.proxy.close()
+
+    def stays(self, pid: int) -> bool:
+        return self.server.owns(pid)

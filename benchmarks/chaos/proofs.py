@@ -1,0 +1,103 @@
+"""What must be true of a study under fire: the audit, and what the audit does not look at."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.chaos.attempts import Attempt, Loss
+from benchmarks.chaos.processes import command_line, wait_for
+from study.stored import StoredStudy
+
+# How long the processes of a study may take to end once their driver has.
+ENDING_SECONDS = 30.0
+
+
+def audited(study: StoredStudy, tracking: str | None, seconds: float) -> dict[str, Any]:
+    """The audit, once it is clean; as it is after so many seconds.
+
+    MLflow follows the ledger: while a driver works, or its server has just been away, it may lack what was just told.
+    """
+    from study.audit import audit
+
+    deadline = time.monotonic() + seconds
+    while True:
+        report = audit(study, study.tracking(tracking))
+        if report.clean or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    told = report.to_json()
+    return {
+        **{key: told[key] for key in ("clean", "planned", "lost", "duplicated", "epochs")},
+        "off": {check["name"]: check["offenders"] for check in told["checks"] if check["offenders"]},
+    }
+
+
+def left_alive(processes: Callable[[], list[int]]) -> list[str]:
+    """Every process that is still there although its driver has ended."""
+    wait_for(lambda: not processes(), ENDING_SECONDS)
+    return [f"left alive: {pid} {command_line(pid)[:100]}" for pid in processes()]
+
+
+def promises_kept(losses: list[Loss]) -> list[str]:
+    """Every attempt of which more was lost than one checkpoint interval."""
+    return [
+        f"{loss.lost.trial} attempt {loss.lost.number}: {loss.epochs} epochs lost, promised {loss.promised}"
+        for loss in losses
+        if not loss.kept
+    ]
+
+
+def proposed_as_undisturbed(study: StoredStudy) -> list[str]:
+    """Trials whose parameters are not those that one driver, never disturbed, would have proposed.
+
+    True of the random sampler alone: others look at what is finished, and that is a matter of time.
+    """
+    from study.ledger import Ledger, open_storage
+
+    spec, wrong = study.spec, []
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = Ledger(open_storage(Path(folder), None), spec.name, "undisturbed")
+        for label, records in study.records().items():
+            space = spec.variant(label).space
+            ledger.open(label, spec.objectives)
+            ledger.enqueue(label, space.defaults[: spec.trials])
+            for record in records:
+                expected = ledger.ask(label, space.distributions, spec.sampler.name, spec.sampler.seed).params
+                if record.params != expected:
+                    wrong.append(f"{record.name}: its parameters are {record.params}, undisturbed {expected}")
+    return wrong
+
+
+def trained_as_undisturbed(study: StoredStudy, attempts: dict[str, list[Attempt]], rng: random.Random) -> list[str]:
+    """One of the trials that went on from a checkpoint, trained again without a break: equal logits, bit for bit."""
+    import torch
+
+    from trainables.config import TrialConfig
+    from trainables.learner import Learner, trial_data
+    from trainables.predictions import Predictions
+
+    resumed = [
+        record
+        for found in study.records().values()
+        for record in found
+        if record.state == "complete" and any(attempt.resumed_after for attempt in attempts[record.name])
+    ]
+    if not resumed:
+        return []
+    record = rng.choice(resumed)
+    values = {**record.params, "number": record.number}
+    config = TrialConfig.from_mapping(study.spec.trial_mapping(record.label), values)
+    torch.set_num_threads(max(1, int(study.spec.resources.cpu)))
+    device = torch.device("cpu")
+    learner = Learner(config, trial_data(config, device), device)
+    while not learner.finished:
+        learner.train_epoch()
+    undisturbed, told = learner.take_result()[1], Predictions.load(study.files(record) / "predictions.npz")
+    if torch.equal(undisturbed.logits, told.logits) and undisturbed.evaluate() == record.metrics:
+        return []
+    return [f"{record.name}: trained without a break it gives other predictions"]

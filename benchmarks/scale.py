@@ -1,0 +1,329 @@
+"""What a trial costs the control plane, from 100 to 10,000 trials and from 1 to 32 nodes.
+
+    python benchmarks/scale.py                                    # an hour or less; prints tables for RESULTS.md
+    python benchmarks/scale.py --trials 1000 --nodes 1 4 --node-trials 200 --asks 100 1000
+
+The whole of `calstudy run` is at work: ledger (a journal), MLflow (embedded), Tune, the live view (on a pipe). Only the
+trainable is another: `sleeping.Sleeping` sleeps 10 ms and reports a whole trial, so that what the driver does is
+control plane. The sampler is not part of it: the ledger's `ask` is timed by itself (random in the runs; a table of its
+own has TPE). Nodes are raylets of their own on this machine: their number is real, their network is not.
+
+CPU seconds are what to read: on a shared machine wall seconds are anyone's. Even they are longer where others work
+beside us, so the same piece of Python is timed every 100 trials: `pace` is its milliseconds, and ratios are of costs
+divided by it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+SPEC = {
+    "name": "scale",
+    "data": "digits",
+    "model": "mlp",
+    "methods": ["focal"],  # one label: what grows with its trials grows fastest
+    "search_space": {"optimizer.lr": {"low": 0.01, "high": 0.5, "log": True}},
+    "epochs": 5,
+    "sampler": {"name": "random"},
+}
+WINDOW = 100  # trials between two marks; of a span of windows the median is told
+SPANS = ((100, 1000), (1000, 3000), (3000, 6000), (6000, 9000), (9000, 10_000))
+COMMANDS = (["status", "scale"], ["pareto", "scale"], ["run", "scale.yaml"])
+TICK, PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+
+
+class Meter:
+    """Marks what has been used each time WINDOW more trials are told; the ledger's `ask` is set apart."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.marks: list[dict[str, float]] = []
+        self._told = 0
+        self._ask_cpu = self._ask_wall = self._own_cpu = self._own_wall = 0.0
+
+    def metered(self, ledger: type) -> type:
+        """The ledger's class, with its `ask` timed and its `tell` counted."""
+        meter = self
+
+        class Metered(ledger):  # type: ignore[misc, valid-type]
+            def ask(self, *arguments: Any) -> Any:
+                cpu, wall = time.thread_time(), time.perf_counter()
+                try:
+                    return super().ask(*arguments)
+                finally:
+                    meter._ask_cpu += time.thread_time() - cpu
+                    meter._ask_wall += time.perf_counter() - wall
+
+            def tell(self, *arguments: Any) -> Any:
+                record = super().tell(*arguments)
+                meter._told += 1
+                if meter._told == 1 or meter._told % WINDOW == 0:
+                    meter.mark()
+                return record
+
+        return Metered
+
+    def mark(self) -> None:
+        """What has been used until now: seconds, bytes. What marking takes is taken out."""
+        cpu, wall = time.thread_time(), time.perf_counter()
+        servers = list(_children("gcs_server"))
+        self.marks.append(
+            {
+                "trials": self._told,
+                "wall": wall - self._own_wall - self._ask_wall,
+                "cpu": time.process_time() - self._own_cpu - self._ask_cpu,
+                "ask": self._ask_cpu,
+                "rss": _rss(os.getpid()),
+                "gcs_rss": sum(map(_rss, servers)),
+                "gcs_cpu": sum(map(_cpu, servers)),
+                "raylet_cpu": sum(map(_cpu, _children("raylet"))),
+                "ledger": (self.directory / "scale" / "ledger.log").stat().st_size,
+                "mlflow": sum(file.stat().st_size for file in self.directory.glob("mlflow.db*")),
+                "pace": _pace(),
+            }
+        )
+        self._own_cpu += time.thread_time() - cpu
+        self._own_wall += time.perf_counter() - wall
+
+
+def _pace() -> float:
+    """CPU seconds of some Python as a control plane runs it: JSON in and out, small objects."""
+    began = time.thread_time()
+    for _ in range(100):
+        json.loads(json.dumps([{"name": str(number), "value": number} for number in range(100)]))
+    return time.thread_time() - began
+
+
+def _children(name: str) -> Iterator[int]:
+    """The processes of that name that this one has started."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            head, _, rest = stat.read_text().rpartition(")")
+        except OSError:
+            continue
+        if head.partition("(")[2] == name and int(rest.split()[1]) == os.getpid():
+            yield int(stat.parent.name)
+
+
+def _rss(pid: int) -> int:
+    """Bytes of memory a process holds."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+
+
+def _cpu(pid: int) -> float:
+    """CPU seconds a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+@contextmanager
+def cluster(nodes: int, slots: int) -> Iterator[str]:
+    """The address of a head and workers, each with its own raylet and its own slots."""
+    # A folder of its own: else this cluster would become what `address="auto"` means on the machine.
+    os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="scale-")
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": slots, "include_dashboard": False})
+    try:
+        for _ in range(nodes - 1):
+            made.add_node(wait=False, num_cpus=slots)
+        made.wait_for_nodes()
+        yield made.address
+    finally:
+        made.shutdown()
+        shutil.rmtree(os.environ["RAY_TMPDIR"], ignore_errors=True)
+
+
+# ---- the parts, each in a process of its own; each returns what goes into result.json -------------------------------
+
+
+def run(trials: int, nodes: int, slots: int, directory: Path) -> dict[str, Any]:
+    """One study of sleeping trials; the marks of its driver."""
+    from study.cluster import set_environment
+
+    set_environment()
+    import mlflow  # noqa: F401 - what is imported once is not a trial's
+    from rich.console import Console
+    from sleeping import Sleeping
+
+    from study import run as engine
+    from study.mlflow_store import open_store
+    from study.spec import spec_from_mapping
+    from study.uris import embedded_tracking
+    from trainables import trainable
+
+    uri, console = embedded_tracking(directory), Console(file=io.StringIO())
+    open_store(uri, directory / "artifacts")
+    meter = Meter(directory)
+    engine.Ledger = meter.metered(engine.Ledger)
+    trainable.CalibrationTrainable = Sleeping
+    spec = spec_from_mapping({**SPEC, "trials": trials}, "scale.yaml")
+    with cluster(nodes, slots) as address:
+        outcome = engine.run_study(spec, "scale.yaml", directory, uri, address, console)
+        ended = time.perf_counter()
+    assert outcome.untracked == 0 and len(outcome.records["focal"]) == trials, outcome.tracking_trouble
+    assert all(record.state == "complete" for record in outcome.records["focal"])
+    return {"marks": meter.marks, "after": ended - meter._own_wall - meter._ask_wall - meter.marks[-1]["wall"]}
+
+
+def ask(counts: list[int], directory: Path) -> dict[str, Any]:
+    """CPU milliseconds of one `ask` of a label with so many complete trials: {sampler: {trials: ms}}."""
+    import optuna
+    from optuna.distributions import FloatDistribution
+
+    from study.ledger import Ledger, open_storage
+    from study.objective import Objective
+
+    objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
+    space = {f"value.{number}": FloatDistribution(0, 1) for number in range(5)}
+    ledger = Ledger(open_storage(directory, None), "scale", "scale")
+    ledger.open("focal", objectives)
+    found: dict[str, dict[str, float]] = {"random": {}, "tpe": {}}
+    for count in counts:
+        study, draw = ledger._studies["focal"], optuna.samplers.RandomSampler(seed=count)._rng.rng.random
+        for _ in range(count - len(study.get_trials(deepcopy=False))):
+            params = {path: float(draw()) for path in space}
+            values = [float(draw()), float(draw())]
+            study.add_trial(optuna.trial.create_trial(params=params, distributions=dict(space), values=values))
+        for sampler, cost in found.items():
+            seconds = []
+            for _ in range(5):
+                began = time.thread_time()
+                record = ledger.ask("focal", space, sampler, 0)
+                seconds.append(time.thread_time() - began)
+                ledger.tell("focal", record.number, {"state": "failed", "reason": "only asked"}, objectives)
+            cost[str(count)] = 1000 * statistics.median(seconds)
+    return found
+
+
+def commands(directory: Path) -> dict[str, float]:
+    """Seconds of a whole command on a study that is there, the quickest of five: {command: seconds}."""
+    import yaml
+
+    trials = sum(1 for _ in (directory / "scale" / "trials" / "focal").iterdir())
+    (directory / "scale.yaml").write_text(yaml.safe_dump({**SPEC, "trials": trials}))
+    found = {}
+    for command in COMMANDS:
+        seconds = []
+        for _ in range(5):
+            began = time.perf_counter()
+            whole = [sys.executable, "-m", "study.cli", *command, "--storage", str(directory)]
+            subprocess.run(whole, check=True, stdout=subprocess.DEVNULL, cwd=directory)
+            seconds.append(time.perf_counter() - began)
+        found[command[0]] = min(seconds)
+    return found
+
+
+def apart(directory: Path, *arguments: str) -> dict[str, Any]:
+    """A part in a fresh process."""
+    command = [sys.executable, __file__, *arguments, "--directory", str(directory)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+    found: dict[str, Any] = json.loads((directory / "result.json").read_text())
+    return found
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def span(marks: list[dict[str, float]], first: int, last: int) -> dict[str, float]:
+    """Per trial, of the windows between two counts of trials: CPU and wall ms, bytes; and the memory at its end."""
+    there = [mark for mark in marks if first <= mark["trials"] <= last]
+    windows = list(pairwise(there))
+
+    def each(name: str, scale: float = 1.0) -> float:
+        return scale * statistics.median((b[name] - a[name]) / (b["trials"] - a["trials"]) for a, b in windows)
+
+    return {
+        **{name: each(name, 1000) for name in ("cpu", "ask", "wall", "gcs_cpu", "raylet_cpu")},
+        **{name: each(name) for name in ("ledger", "mlflow")},
+        **{name: there[-1][name] / 2**20 for name in ("rss", "gcs_rss")},
+        # Of memory not the median: an allocator takes it in steps.
+        "grown": (there[-1]["rss"] - there[0]["rss"]) / (there[-1]["trials"] - there[0]["trials"]),
+        "pace": 1000 * statistics.median(mark["pace"] for mark in there),
+    }
+
+
+HEADER = (
+    "| {} | driver CPU ms | pace ms | ratio | ask (random) CPU ms | GCS CPU ms | raylets CPU ms | wall ms | driver MiB"
+    " | KB a trial | GCS MiB | ledger B | mlflow.db B |"
+)
+
+
+def table(first_column: str, rows: dict[str, dict[str, float]]) -> str:
+    """A row a span or a number of nodes; `ratio` is of driver CPU over pace, to the first row."""
+    lines = [HEADER.format(first_column), "|" + "---|" * 13]
+    base = next(iter(rows.values()))
+    for name, row in rows.items():
+        ratio = row["cpu"] / row["pace"] / (base["cpu"] / base["pace"])
+        lines.append(
+            f"| {name} | {row['cpu']:.1f} | {row['pace']:.1f} | {ratio:.2f} | {row['ask']:.1f} | {row['gcs_cpu']:.1f}"
+            f" | {row['raylet_cpu']:.1f} | {row['wall']:.0f} | {row['rss']:.0f} | {row['grown'] / 1000:.0f}"
+            f" | {row['gcs_rss']:.0f} | {row['ledger']:.0f} | {row['mlflow']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def report(options: argparse.Namespace, directory: Path) -> None:
+    """Every part in turn, and its table."""
+    growth = directory / "growth"
+    growth.mkdir()
+    found = apart(growth, "--part", "run", "--trials", str(options.trials), "--slots", str(options.slots))
+    last = int(found["marks"][-1]["trials"])
+    spans = {f"{a:,}-{b:,}": span(found["marks"], a, b) for a, b in SPANS if b <= last}
+    print(table("trials", spans), f"\nfrom the last trial told to the end: {found['after']:.1f} s\n", flush=True)
+    took = apart(growth, "--part", "commands")
+    print("\n".join(f"calstudy {name} of {last:,} trials: {seconds:.2f} s" for name, seconds in took.items()), "\n")
+    rows = {}
+    for nodes in options.nodes:
+        there = directory / f"nodes-{nodes}"
+        there.mkdir()
+        arguments = ("--trials", str(options.node_trials), "--slots", str(options.slots), "--nodes", str(nodes))
+        rows[str(nodes)] = span(apart(there, "--part", "run", *arguments)["marks"], WINDOW, options.node_trials)
+    print(table("nodes", rows), "\n", flush=True)
+    there = directory / "ask"
+    there.mkdir()
+    costs = apart(there, "--part", "ask", "--asks", *map(str, options.asks))
+    print("| trials |" + "".join(f" {count:,} |" for count in options.asks))
+    print("|" + "---|" * (len(options.asks) + 1))
+    for sampler, cost in costs.items():
+        print(f"| {sampler}: ask, CPU ms |" + "".join(f" {cost[str(count)]:.1f} |" for count in options.asks))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What a trial costs the control plane.")
+    parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 4, 16, 32])
+    parser.add_argument("--node-trials", type=int, default=1000, help="trials of each run on several nodes")
+    parser.add_argument("--slots", type=int, default=1, help="of each node")
+    parser.add_argument("--asks", type=int, nargs="+", default=[100, 300, 1000, 3000, 10_000])
+    parser.add_argument("--part", choices=("run", "ask", "commands"), help=argparse.SUPPRESS)
+    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.part is None:
+        with tempfile.TemporaryDirectory(prefix="scale-", ignore_cleanup_errors=True) as directory:
+            report(options, Path(directory))
+        return
+    parts = {
+        "run": lambda: run(options.trials, options.nodes[0], options.slots, options.directory),
+        "ask": lambda: ask(options.asks, options.directory),
+        "commands": lambda: commands(options.directory),
+    }
+    (options.directory / "result.json").write_text(json.dumps(parts[options.part]()))
+
+
+if __name__ == "__main__":
+    main()

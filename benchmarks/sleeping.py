@@ -1,0 +1,62 @@
+"""A trial that only sleeps, for `scale.py`: to the driver it is a CalibrationTrainable; its process has no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+from ray.tune import PlacementGroupFactory, Trainable
+
+SECONDS = 0.01
+EPOCHS = 5
+METRICS = ("accuracy", "error", "top5_accuracy", "nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece")
+
+
+class Sleeping(Trainable):
+    """Sleeps, then reports a whole trial at once: EPOCHS rows of history and every metric of a classifier.
+
+    The metrics are random, so that the front changes as a real one does.
+    """
+
+    @classmethod
+    def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
+        return PlacementGroupFactory([{"CPU": 1}])
+
+    def setup(self, config: dict[str, Any]) -> None:
+        self._assignment = json.loads(config["assignment"])
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        self.setup(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        began = time.time()
+        time.sleep(SECONDS)
+        draw = random.Random(self._assignment["trial"])
+        rows = [_row(epoch, began, draw) for epoch in range(1, EPOCHS + 1)]
+        outcome = {
+            "state": "complete",
+            "metrics": {prefix + name: draw.random() for prefix in ("", "ts_") for name in METRICS},
+            "epoch": EPOCHS,
+            "seconds": SECONDS,
+            "device": "cpu",
+            "digests": {"history.json": self._write_history(rows)},
+        }
+        return {"report": json.dumps({"rows": rows, "outcome": outcome}), "done": True}
+
+    def _write_history(self, rows: list[dict[str, float]]) -> str:
+        """The one file of the trial, which the tracking reads; its sha256."""
+        directory = Path(self._assignment["directory"]) / f"attempt-{self._assignment['attempt']}"
+        directory.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(rows)
+        (directory / "history.json").write_text(text)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _row(epoch: int, began: float, draw: random.Random) -> dict[str, float]:
+    measured = {name: draw.random() for name in ("train_loss", "accuracy", "nll", "brier", "ece")}
+    return {"epoch": epoch, "time": began + SECONDS * epoch / EPOCHS, "seconds": SECONDS / EPOCHS, **measured}
