@@ -7,18 +7,19 @@ import os
 import signal
 import subprocess
 import uuid
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from search_spaces import strict_yaml
-from study.cluster import check_address, joined, scratch_directory
+from study import facts
+from study.cluster import check_address, joined, scratch_directory, set_environment
 from study.ledger import Ledger, driver_lock, journal_path, open_storage, repair_journal
+from study.nodes import check_nodes
 from study.pareto import front
 from study.progress import Progress
 from study.records import TrialRecord, trial_directory
@@ -30,7 +31,8 @@ from trainables.fields import FieldError
 from trainables.naming import keep_extensions
 from trainables.prepared import Prepared, prepare
 
-LIBRARIES = ("calstudy", "torch", "torchvision", "ray", "optuna", "mlflow", "numpy", "scikit-learn")
+# Ray, joined on entry; it gives how many trials run at once, whenever it is asked.
+Join = AbstractContextManager[Callable[[], int]]
 EXTENSIONS = "extensions"  # in the study's folder: what its extensions were
 # How long the end of a run waits for a tracking server that does not answer.
 TRACKING_PATIENCE = 20.0
@@ -65,6 +67,7 @@ def run_study(
 
     tracking: an MLflow URI instead of the spec's, remembered with the study.
     """
+    set_environment()  # while there is one thread: C code of others reads the environment without a lock
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
     if address is not None:
         check_address(address)
@@ -73,14 +76,26 @@ def run_study(
     directory.mkdir(parents=True, exist_ok=True)
     if spec.ledger is not None and "://" not in spec.ledger:
         Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
-    with driver_lock(directory, spec.ledger):
+    with driver_lock(directory, spec.ledger), _ray(spec, root, prepared, address) as join:
         study = _record_spec(spec, file_name, directory, prepared, tracking)
         if spec.ledger is None or "://" not in spec.ledger:
             for mended in repair_journal(journal_path(directory, spec.ledger)):
                 console.print(f"ledger: {mended}.")
         ledger = _open_ledger(study)
         _remove_leftovers(study)
-        return _train(study, ledger, tracking_uri, address, console)
+        return _train(study, ledger, tracking_uri, join, console)
+
+
+@contextmanager
+def _ray(spec: StudySpec, root: Path, prepared: Prepared, address: str | None) -> Iterator[Join]:
+    """How to join Ray. A cluster is joined now: its nodes are asked before anything of the study is written."""
+    needs = {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
+    if address is None:
+        yield joined(None, needs)
+        return
+    with joined(address, needs) as slots:
+        check_nodes(spec, root, prepared.digest)
+        yield nullcontext(slots)
 
 
 def _record_spec(
@@ -126,7 +141,7 @@ def _record_spec(
 def versions() -> dict[str, str]:
     """What trials are trained with now; recorded with each of them."""
     commit = git_commit()
-    return {**{name: version(name) for name in LIBRARIES}, **({"git_commit": commit} if commit else {})}
+    return {**facts.versions(("calstudy", *facts.LIBRARIES)), **({"git_commit": commit} if commit else {})}
 
 
 def git_commit() -> str | None:
@@ -159,7 +174,7 @@ def _remove_leftovers(study: StoredStudy) -> None:
                 clear_checkpoints(trial_directory(study.directory, record.label, record.number))
 
 
-def _train(study: StoredStudy, ledger: Ledger, tracking_uri: str, address: str | None, console: Console) -> Outcome:
+def _train(study: StoredStudy, ledger: Ledger, tracking_uri: str, join: Join, console: Console) -> Outcome:
     from study.tracking import Projection
 
     spec = study.spec
@@ -168,17 +183,16 @@ def _train(study: StoredStudy, ledger: Ledger, tracking_uri: str, address: str |
         if study.lacking(records):
             keeper = _ModelKeeper(study, records)
             with Progress(spec, records, console) as progress:
-                _tune(study, ledger, [keeper, progress, projection], address, signals)
+                _tune(study, ledger, [keeper, progress, projection], join, signals)
         records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
         complete = not study.lacking(records)
         untracked = projection.close(complete, TRACKING_PATIENCE)
     return Outcome(study, records, signals.caught, untracked, projection.trouble)
 
 
-def _tune(study: StoredStudy, ledger: Ledger, listeners: list[Any], address: str | None, signals: _Signals) -> None:
+def _tune(study: StoredStudy, ledger: Ledger, listeners: list[Any], join: Join, signals: _Signals) -> None:
     """Join Ray and train, until every budget is met or a stop is requested."""
-    needs = {variant.label: study.spec.resources_of(variant.label) for variant in study.spec.variants}
-    with joined(address, needs) as slots:
+    with join as slots:
         signals.listen()
         from study.search import LedgerSearch
         from trainables.trainable import CalibrationTrainable
@@ -191,7 +205,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
     """One Ray Tune run over all methods, on the Ray there is."""
     from ray import tune
 
-    from study.search import Interrupted, Watch
+    from study.search import Interrupted, Watch, losses_are_deaths
 
     with scratch_directory() as scratch:
         tuner = tune.Tuner(
@@ -213,7 +227,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
                 verbose=0,
             ),
         )
-        with suppress(Interrupted):
+        with suppress(Interrupted), losses_are_deaths():
             tuner.fit()
         if search.fault is not None:
             raise search.fault

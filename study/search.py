@@ -6,11 +6,15 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import ray
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.tune import Callback
 from ray.tune.search import Searcher
 
@@ -139,9 +143,9 @@ class LedgerSearch(Searcher):
             report = json.loads(result["report"])
             self._guarded(lambda: self._ended(trial_id, report["rows"], report["outcome"]))
 
-    def attempt_died(self, trial_id: str, error: Exception | None) -> None:
-        """A process died under its trial: hand the trial out again, or FAIL it when that is no use."""
-        cause, reason = cause_of_death(error)
+    def attempt_died(self, trial_id: str, said: str) -> None:
+        """A process died under its trial, as Ray has it: hand the trial out again, or FAIL it when that is no use."""
+        cause, reason = cause_of_death(said)
         self._guarded(lambda: self._again_or_fail(trial_id, cause, reason))
 
     def overdue(self) -> list[str]:
@@ -218,13 +222,36 @@ class LedgerSearch(Searcher):
         return Searcher, ()
 
 
-def cause_of_death(error: Exception | None) -> tuple[str, str]:
+@contextmanager
+def losses_are_deaths() -> Iterator[None]:
+    """Have Tune take every way in which Ray loses an actor's answer as that actor's death.
+
+    It knows RayActorError and RayTaskError and ends the whole run at any other, all trials with it
+    (ray/air/execution/_internal/actor_manager.py:290): at the OutOfMemoryError of Ray's memory monitor, at what is lost
+    with a node.
+    """
+    managers: Any = RayActorManager
+    known = managers._actor_task_failed
+
+    def failed(manager: Any, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, RayError) and not isinstance(exception, RayActorError | RayTaskError):
+            exception = RayActorError(error_msg=str(exception))
+        known(manager, tracked_actor_task, exception)
+
+    managers._actor_task_failed = failed
+    try:
+        yield
+    finally:
+        managers._actor_task_failed = known
+
+
+def cause_of_death(said: str) -> tuple[str, str]:
     """What ended an attempt's process, as the ledger counts it (process or node), and in words.
 
-    Ray says it in text alone; the first line of it is the same for all.
+    said: the text of Ray's exception; it has no other way to tell.
     """
-    said = " ".join(str(error or "").split())
-    if "node has died" in said or "node has been drained" in said or getattr(error, "preempted", False):
+    said = " ".join(said.split())
+    if "node has died" in said or "node has been drained" in said:
         return "node", "its node died"
     if "memory usage threshold" in said or "low on memory" in said:
         return "process", "out of memory: Ray's memory monitor ended its process"
@@ -253,7 +280,9 @@ class Watch(Callback):
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """A trial's process is gone."""
         self._running.pop(trial.trial_id, None)
-        self._search.attempt_died(trial.trial_id, trial.get_pickled_error())
+        # Not `get_pickled_error`: it looks where a snapshot of Tune's would have been copied to, and we make none.
+        said = Path(trial.error_file).read_text(errors="replace") if trial.error_file else ""
+        self._search.attempt_died(trial.trial_id, said)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Between two events of the loop: the place from which an exception ends the run."""

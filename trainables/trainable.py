@@ -18,7 +18,7 @@ import torch
 from ray.tune import PlacementGroupFactory, Trainable
 
 from trainables import methods
-from trainables.attempt import attempt_directory, attempts_in
+from trainables.attempt import attempt_directory, attempts_in, epochs_reached
 from trainables.config import TrialConfig
 from trainables.disk import append, patiently, write_whole
 from trainables.learner import Learner, trial_data
@@ -148,10 +148,15 @@ class CalibrationTrainable(Trainable):
         device = device_for(assignment.resources["gpu"])
         config = TrialConfig.from_mapping(assignment.config)
         learner = Learner(config, trial_data(config, device, assignment.data_digest), device)
-        for attempt in attempts_in(Path(assignment.directory)):
-            if (attempt / "last.pt").exists() and learner.load(attempt / "last.pt"):
-                self._log(f"resumed from {attempt.name} after epoch {learner.epoch}\n")
+        attempts = attempts_in(Path(assignment.directory))
+        reached = epochs_reached(attempts)
+        for attempt in attempts:
+            if not (attempt / "last.pt").exists():
+                continue
+            if learner.load(attempt / "last.pt"):
+                self._log(f"resumed from {attempt.name} after epoch {learner.epoch}, of {reached} trained\n")
                 break
+            self._log(f"{attempt.name}/last.pt: not a whole checkpoint of this trial\n")
         return learner
 
     def _finish(self, learner: Learner) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path: Path) ->
         "diverges": "failed",
     }
     assert found["raises"].reason == "RuntimeError: no such luck"
-    assert "its process died" in str(found["kills"].reason) and found["kills"].attempt == 3
+    assert "its process died: its worker process has died" in str(found["kills"].reason) and found["kills"].attempt == 3
     assert found["hangs"].reason == "trial_minutes: stopped after 0.1 minutes, at epoch 0, where it hung"
     assert found["kills"].deaths == {"process": 3} and found["hangs"].attempt == 1
     assert "at epoch 1" in str(found["diverges"].reason) and "optimizer.lr" in str(found["diverges"].reason)
