@@ -1,0 +1,48 @@
+"""Whether all is well on every node."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from study.terminal import FAILED, console, errors, json_option, storage_option, tracking_option
+
+
+@click.command()
+@click.argument("spec", type=click.Path(path_type=Path), required=False)
+@click.option(
+    "--address",
+    metavar="A",
+    help="Ray cluster (HOST:PORT, auto) or its job server (http://...); default: this machine.",
+)
+@storage_option
+@tracking_option
+@json_option
+def doctor(spec: Path | None, address: str | None, storage: str | None, tracking: str | None, as_json: bool) -> None:
+    """Ask every node whether all is well: code, versions, storage, GPUs, room, clock, token; with SPEC its data too.
+
+    Writes nothing but the cache of prepared data. A failure is one line with its mend, and the exit code is 1.
+    """
+    from study.doctor import diagnose, show
+    from study.spec import read_spec
+    from study.stored import storage_root
+
+    if address is not None and address.startswith(("http://", "https://")):
+        from study.submit import diagnose_as_job, errand
+
+        asked = errand(spec, storage, tracking)
+        with errors.status("asking every node"):
+            report = diagnose_as_job(asked, address)
+    else:
+        study = read_spec(spec) if spec is not None else None
+        root = storage_root(storage, study.storage if study is not None else None)
+        with errors.status("asking every node"):
+            report = diagnose(study, root, tracking, address)
+    if as_json:
+        click.echo(json.dumps(report.to_json()))
+    else:
+        show(report, console)
+    if not report.ok:
+        raise SystemExit(FAILED)
