@@ -1,0 +1,237 @@
+"""cluster.yaml and its sibling for AWS against Ray's own schema; and cluster.yaml raised, used and torn down."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.hosts import CHECKOUT, Host, Process, network, wait_until
+
+LOCAL, AWS = CHECKOUT / "cluster.yaml", CHECKOUT / "study/clusters/aws.yaml"
+
+
+# ---- what Ray says of the files -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[LOCAL, AWS], ids=["local", "aws"])
+def config(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """As `ray up` fills it out; Ray's schema refuses a key it does not know and a value of another kind."""
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    filled: dict[str, Any] = prepare_config(yaml.safe_load(request.param.read_text()))
+    validate_config(filled)
+    return filled
+
+
+def test_ray_takes_it_and_it_carries_the_whole_package(config: dict[str, Any]) -> None:
+    local = {path for path in config["file_mounts"].values() if not path.startswith("~")}
+    assert {"pyproject.toml", "study", "trainables", "search_spaces"} <= local
+    assert all((CHECKOUT / path).exists() for path in local)
+
+
+def test_what_has_no_password_listens_on_loopback_alone(config: dict[str, Any]) -> None:
+    started = " ".join(config["head_start_ray_commands"])
+    assert "--dashboard-host=127.0.0.1" in started and "mlflow server --host 127.0.0.1" in started
+    assert "--allowed-hosts 127.0.0.1:5000,localhost:5000" in started and "0.0.0.0" not in started
+
+
+def test_the_fleet_is_spot_its_head_is_not_and_one_worker_is_always_there() -> None:
+    assert "Untried against the real cloud" in AWS.read_text().splitlines()[0]
+    kinds = yaml.safe_load(AWS.read_text())["available_node_types"]
+    assert "InstanceMarketOptions" not in kinds["head"]["node_config"] and kinds["head"]["resources"] == {"CPU": 0}
+    assert kinds["gpu"]["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
+    # Where no node fits a trial a study refuses to start, so none would ever be asked for.
+    assert kinds["gpu"]["resources"]["GPU"] >= 1 and 1 <= kinds["gpu"]["min_workers"] < kinds["gpu"]["max_workers"]
+
+
+# ---- the story of a user ------------------------------------------------------------------------------------------
+
+USER, UID, HOME = "ada", 61000, "/tmp/ada"
+TOOLS = ("sshd", "ssh", "ssh-keygen", "rsync", "setpriv", "pgrep")
+STUDY = """
+name: mine
+data: {name: digits}
+model: mlp
+methods: [cross_entropy]
+objectives: [{metric: accuracy, direction: maximize}, {metric: ece, direction: minimize}]
+search_space: {optimizer.lr: {low: 0.01, high: 0.5, log: true}}
+trials: 2
+epochs: 20
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A laptop and three machines that it reaches by ssh, with a user of no rights on each, and their storage."""
+
+    laptop: Host
+    head: Host
+    workers: list[Host]
+    disk: Path  # the laptop's home, which outlives its power; /tmp does not
+    storage: Path
+
+
+@pytest.fixture
+def site(hosts_allowed: None, tmp_path: Path) -> Iterator[Site]:
+    path = f"{os.environ['PATH']}:/usr/local/sbin:/usr/sbin"
+    if missing := [tool for tool in TOOLS if shutil.which(tool, path=path) is None]:
+        pytest.skip(
+            f"no cluster raised by `ray up`: '{missing[0]}' is not installed (Debian: openssh-server, rsync, procps)"
+        )
+    if os.geteuid() != 0:
+        pytest.skip("no cluster raised by `ray up`: sshd needs root to become another user")
+    tmp_path.chmod(0o755)
+    disk, storage = tmp_path / "laptop", tmp_path / "storage"
+    for folder in (disk, storage):
+        folder.mkdir()
+        os.chown(folder, UID, UID)
+    with network(4, tmp_path) as (laptop, *machines):
+        switched_on(laptop, disk)
+        as_user(laptop, "mkdir -m 700 ~/.ssh; ssh-keygen -q -t ed25519 -N '' -f ~/.ssh/calstudy")
+        for machine in machines:
+            switched_on(machine)
+            serve_ssh(machine, (disk / ".ssh/calstudy.pub").read_text())
+        yield Site(laptop, machines[0], machines[1:], disk, storage)
+
+
+def switched_on(host: Host, disk: Path | None = None) -> None:
+    """Give a host that has just booted its user, and a /run and /var/log of its own for sshd."""
+    script = f"""
+    echo '{USER}:*:{UID}:{UID}::{HOME}:/bin/bash' >>/etc/passwd
+    install -d -m 700 -o {UID} -g {UID} {HOME}
+    for folder in /run /var/log; do mount -t tmpfs -o mode=755 own $folder; done
+    """
+    host.run(["sh", "-euc", script])
+    if disk is not None:
+        host.run(["mount", "--bind", disk, HOME])
+    # The user must reach Python and our code; a folder above them may be closed to all but root.
+    needed: dict[Path, list[Path]] = {}
+    for path in (CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)):
+        shut = next((folder for folder in reversed(path.parents) if not folder.stat().st_mode & 0o001), None)
+        if shut is not None and not path.is_relative_to("/tmp"):
+            needed.setdefault(shut, []).append(path)
+    script = """
+    shut=$1; shift
+    for path; do mkdir -p "/tmp/kept$path"; mount --rbind "$path" "/tmp/kept$path"; done
+    mount -t tmpfs -o mode=755 open "$shut"
+    for path; do mkdir -p "$path"; mount --rbind "/tmp/kept$path" "$path"; done
+    """
+    for shut, paths in needed.items():
+        host.run(["sh", "-euc", script, "open", shut, *paths])
+
+
+def serve_ssh(host: Host, public_key: str) -> None:
+    """sshd, for the user's key; and what the one command that downloads would have made."""
+    script = f"""
+    mkdir -m 700 .ssh && echo '{public_key.strip()}' >.ssh/authorized_keys
+    mkdir calstudy && ln -s {sys.prefix} calstudy/env && touch calstudy/installed
+    """
+    as_user(host, script)
+    host.run(["sh", "-euc", "mkdir -m 755 /run/sshd; ssh-keygen -q -t ed25519 -N '' -f /run/sshd/key"])
+    options = ("PidFile=none", "UsePAM=no", "PasswordAuthentication=no", "KbdInteractiveAuthentication=no")
+    words = [word for option in options for word in ("-o", option)]
+    host.popen(["/usr/sbin/sshd", "-D", "-f", "/dev/null", "-h", "/run/sshd/key", *words], stderr=subprocess.DEVNULL)
+
+
+def user_words(command: str) -> tuple[list[str], dict[str, str]]:
+    words = ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", "bash", "-c", f"cd {HOME}; {command}"]
+    return words, {"HOME": HOME, "USER": USER, "LOGNAME": USER, "RAY_TMPDIR": f"{HOME}/.ray"}
+
+
+def as_user(host: Host, command: str, *, timeout: float = 120, check: bool = True) -> str:
+    words, environment = user_words(command)
+    return host.run(words, env=environment, timeout=timeout, check=check).stdout
+
+
+@contextlib.contextmanager
+def in_background(host: Host, command: str) -> Iterator[Process]:
+    words, environment = user_words(command)
+    with host.popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        yield process
+        process.kill()
+
+
+def write_cluster_file(site: Site) -> None:
+    """cluster.yaml with the marked lines changed and no other."""
+    changes = {
+        "head_ip: 192.0.2.10": f"head_ip: {site.head.address}",
+        "[192.0.2.11, 192.0.2.12]": f"[{', '.join(worker.address for worker in site.workers)}]",
+        "ssh_user: ubuntu": f"ssh_user: {USER}",
+        "/srv/calstudy": str(site.storage),
+    }
+    lines = LOCAL.read_text().splitlines()
+    for number, line in enumerate(lines):
+        if "# <-" in line:
+            for old, new in changes.items():
+                lines[number] = lines[number].replace(old, new)
+    (site.disk / "cluster.yaml").write_text("\n".join(lines))
+    (site.disk / "mine.yaml").write_text(STUDY)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_raised_used_and_torn_down(site: Site) -> None:
+    """ray up, submit (which asks doctor), the laptop's power fails, status, pareto, laptop on, export, ray down.
+
+    All of it is really run but one command: the hosts have no way out, so that `pip install` finds its work done.
+    """
+    laptop, head, workers = site.laptop, site.head, site.workers
+    write_cluster_file(site)
+    laptop.hide(site.storage)
+    as_user(laptop, f"umask 077; ray get-auth-token --generate; cd {CHECKOUT} && ray up -y ~/cluster.yaml")
+    wait_until(lambda: all(worker.pids("raylet/raylet") for worker in workers), 90, "Ray on the workers")
+    wait_until(lambda: "3 local.cluster.node" in as_user(laptop, "ray exec cluster.yaml 'ray status'"), 60, "3 nodes")
+    for host in (laptop, head, *workers):
+        assert as_user(host, "stat -c %a ~/.ray/auth_token").strip() == "600"
+    check_tracking(head)
+
+    where = f"--address http://127.0.0.1:8265 --storage {site.storage} --tracking http://127.0.0.1:5000"
+    with in_background(laptop, "ray dashboard cluster.yaml"):
+        reached = ["bash", "-c", "</dev/tcp/127.0.0.1/8265"]
+        wait_until(lambda: laptop.run(reached, check=False).returncode == 0, 60, "the job server through ssh")
+        told = as_user(laptop, f"calstudy submit mine.yaml {where}")
+        assert "all is well." in told and "submitted: calstudy-mine" in told
+        laptop.kill()
+    wait_until(lambda: bool(head.pids("study.cli run")), 60, "the driver on the head")
+    wait_until(lambda: not head.pids("study.cli run"), 180, "the study's end")
+    status = as_user(workers[0], f"calstudy status mine --storage {site.storage} --json")
+    assert {row["complete"] for row in json.loads(status)["methods"].values()} == {2}
+    assert "knee: " in as_user(workers[1], f"calstudy pareto mine --storage {site.storage}")
+
+    laptop.boot()
+    switched_on(laptop, site.disk)
+    laptop.hide(site.storage)
+    export = "calstudy export mine --pick knee --name mine --alias champion"
+    assert "registered models:/mine/1" in as_user(laptop, f"ray exec cluster.yaml '{export}'")
+    assert head.pids("mlflow server") and head.pids("gcs_server")
+    as_user(laptop, "ray down -y cluster.yaml")
+    wait_until(lambda: not head.pids("mlflow") and not head.pids("ray/"), 30, "the end of the head's processes")
+
+
+def check_tracking(head: Host) -> None:
+    """MLflow and the dashboard are on the head's loopback; MLflow refuses who names another host."""
+
+    def places() -> list[str]:
+        lines = head.run(["ss", "-Hltn"]).stdout.splitlines()
+        return sorted(place for place in (line.split()[3] for line in lines) if place.endswith((":5000", ":8265")))
+
+    wait_until(lambda: len(places()) >= 2, 60, "MLflow and the dashboard on the head")
+    assert places() == ["127.0.0.1:5000", "127.0.0.1:8265"]
+    ask = (
+        "import http.client, sys; asked = http.client.HTTPConnection('127.0.0.1', 5000)\n"
+        "asked.request('GET', '/api/2.0/mlflow/experiments/search?max_results=1', headers={'Host': sys.argv[1]})\n"
+        "print(asked.getresponse().status)"
+    )
+    answers = [head.run(["python", "-c", ask, name]).stdout.strip() for name in ("127.0.0.1:5000", "evil.example")]
+    assert answers == ["200", "403"]
