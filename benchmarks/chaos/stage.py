@@ -43,11 +43,20 @@ STUDY: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
+class Seen:
+    """A study at one moment: the trials that trained, and all attempts."""
+
+    training: dict[str, Attempt]
+    attempts: dict[str, list[Attempt]]
+
+
+@dataclass(frozen=True)
 class Strike:
     """What a fault did, and what then must happen."""
 
     pid: int | None
     taken_up: int = 0  # how many running trials must at least be handed out again
+    seen: Seen | None = None  # what was to be taken up again, where that came some time after the fault's beginning
     trial: str | None = None  # the only one it was about; what others lose is not its doing
     floors: dict[tuple[str, int], int] = field(default_factory=dict)  # see Loss.floor; by trial and attempt
     recovered: Callable[[], Any] | None = None  # instead of the rule for all
@@ -233,10 +242,10 @@ class Stage:
 
     def play(self, kind: str) -> dict[str, Any]:
         """One fault, its recovery and the audit; the line to record."""
-        strike, training, before, moment = self._struck(self.ground.faults[kind])
+        strike, seen, moment = self._struck(self.ground.faults[kind])
         self.floors |= strike.floors
         begun = time.monotonic()
-        recovered = strike.recovered or (lambda: self._goes_on(strike.taken_up, training, before))
+        recovered = strike.recovered or (lambda: self._goes_on(strike.taken_up, strike.seen or seen))
         if not (wait_for(recovered, RECOVERY_SECONDS, 0.3) and strike.and_then()):
             self.problems.append(f"it had not recovered after {RECOVERY_SECONDS:g} s")
         seconds = time.monotonic() - begun
@@ -247,29 +256,34 @@ class Stage:
         problems, self.problems = [*self.problems, *strike.check()], []
         return {**line, **told, "audit": audit, "problems": problems}
 
-    def _struck(self, fault: Fault) -> tuple[Strike, dict[str, Attempt], dict[str, list[Attempt]], float]:
-        """The fault, at a moment when trials train; what trained just before it, all attempts, the time."""
+    def seen(self) -> Seen:
+        """The study as it is now."""
+        attempts = attempts_of(self.directory)
+        return Seen(self.training(), attempts)
+
+    def _struck(self, fault: Fault) -> tuple[Strike, Seen, float]:
+        """The fault, at a moment when trials train; the study just before it, and the time."""
         while True:
             if not self.ground.strikes_by_itself:
                 self.until_training()
                 time.sleep(self.random.uniform(0.0, LATEST_MOMENT))
-            before, training, moment = attempts_of(self.directory), self.training(), time.time()
+            seen, moment = self.seen(), time.time()
             try:
-                return fault(self), training, before, moment
+                return fault(self), seen, moment
             except ProcessLookupError:  # what was to be struck has just ended by itself
                 continue
 
-    def _goes_on(self, taken_up: int, training: dict[str, Attempt], before: dict[str, list[Attempt]]) -> bool:
+    def _goes_on(self, taken_up: int, seen: Seen) -> bool:
         """Whether epochs are trained again, and what was lost has been made up for."""
         if not self.alive:
             if self.complete():
                 return True
             self.start()
-        records, after = self.records(), attempts_of(self.directory)
+        records, after, training = self.records(), attempts_of(self.directory), seen.training
         finished = {name for name in training if records[name].state != "running"}
         again = {name for name, was in training.items() if after[name][-1].number > was.number}
         caught_up = all(name in finished or after[name][-1].epoch >= was.epoch for name, was in training.items())
-        return rows(after) > rows(before) and len(finished | again) >= min(taken_up, len(training)) and caught_up
+        return rows(after) > rows(seen.attempts) and len(finished | again) >= min(taken_up, len(training)) and caught_up
 
     def _losses(self) -> dict[tuple[str, int], Loss]:
         return losses(attempts_of(self.directory), self.checkpoint_seconds, self.floors)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.chaos import clock
 from benchmarks.chaos.attempts import Attempt, attempts_of
 from benchmarks.chaos.stage import Ground, Stage, Strike, by_kind
 from study.ledger import journal_path
 from trainables.attempt import attempt_directory, attempts_in
-
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
-SKEWS = ("+300s", "-3600s")
 
 
 def driver_sigkill(stage: Stage) -> Strike:
@@ -33,7 +33,11 @@ def driver_sigterm(stage: Stage) -> Strike:
 
 def actor_sigkill(stage: Stage) -> Strike:
     """A process that trains is gone."""
-    pid = _kill_actors(stage, 1)
+    actors = stage.actors()
+    if not actors:
+        raise ProcessLookupError
+    pid = stage.random.choice(actors)
+    os.kill(pid, signal.SIGKILL)
     return Strike(pid, taken_up=1)
 
 
@@ -87,19 +91,22 @@ def half_written_checkpoint(stage: Stage) -> Strike:
     return _damaged(stage, halve)
 
 
-def _damaged(stage: Stage, damage: object) -> Strike:
-    """Kill the driver or what trains, damage the newest checkpoint of a running trial, go on."""
-    assert callable(damage)
+def _damaged(stage: Stage, damage: Callable[[Path], None]) -> Strike:
+    """Stop what trains, damage the newest checkpoint of a running trial, kill the driver or what trains, go on."""
     stage.until_training(lambda: _with_checkpoint(stage))
     by_driver = stage.random.random() < 0.5
-    pid = stage.signal_driver(signal.SIGKILL) if by_driver else _kill_actors(stage, 2)
+    actors = stage.actors()
+    _signal(actors, signal.SIGSTOP)  # else one could write a whole checkpoint over the damaged one
     found = _with_checkpoint(stage)
     if not found:  # its trial has just ended
+        _signal(actors, signal.SIGCONT)
         raise ProcessLookupError
     lost = stage.random.choice(found)
     trial = stage.directory / "trials" / lost.trial
     damage(attempt_directory(trial, lost.number) / "last.pt")
     floor = _newest_whole(stage, trial, lost)
+    pid = stage.signal_driver(signal.SIGKILL) if by_driver else actors[0]
+    _signal(actors, signal.SIGKILL)
     if by_driver:
         stage.start()
 
@@ -140,28 +147,18 @@ def _newest_whole(stage: Stage, trial: Path, lost: Attempt) -> int:
     return 0
 
 
-def _kill_actors(stage: Stage, most: int) -> int:
-    """SIGKILL to so many of those that train; the pid of the first. ProcessLookupError where there is none."""
-    actors = stage.actors()
-    stage.random.shuffle(actors)
-    for pid in actors[:most]:
-        os.kill(pid, signal.SIGKILL)
-    if not actors:
-        raise ProcessLookupError
-    return actors[0]
+def _signal(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def clock_skew(stage: Stage) -> Strike:
     """The driver is gone, and the next one runs where the clock is minutes ahead or an hour behind."""
     pid = stage.signal_driver(stage.random.choice([signal.SIGKILL, signal.SIGTERM]))
-    stage.next_environment = skewed(stage.random.choice(SKEWS))
+    stage.next_environment = clock.skewed(stage.ground.directory, stage.random)
     stage.start()
     return Strike(pid, taken_up=2)
-
-
-def skewed(by: str) -> dict[str, str]:
-    """The environment in which a program and what it starts see another time of day."""
-    return {"LD_PRELOAD": str(FAKETIME), "FAKETIME": by, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
 
 
 class Local(Ground):
@@ -180,4 +177,4 @@ class Local(Ground):
 
     @classmethod
     def refusal(cls) -> str | None:
-        return None if FAKETIME.exists() else "libfaketime is not installed"
+        return clock.refusal()

@@ -10,7 +10,7 @@ import time
 from contextlib import ExitStack, suppress
 from typing import Any, ClassVar
 
-from benchmarks.chaos.grounds.local import FAKETIME, SKEWS, skewed
+from benchmarks.chaos import clock
 from benchmarks.chaos.processes import ACTOR, command_line, wait_for
 from benchmarks.chaos.stage import CHECKOUT, Ground, Stage, Strike, by_kind
 from tests.hosts import Host, network, nodes, refusal, start_head, start_worker
@@ -33,7 +33,13 @@ def raylet_sigkill(stage: Stage) -> Strike:
     worker = _a_worker(stage)
     pid = _raylet(worker)
     os.kill(pid, signal.SIGKILL)
-    return Strike(pid, taken_up=1, and_then=_ground(stage).whole)
+
+    def check() -> list[str]:
+        if any(record.deaths.get("node") for record in stage.records().values()):
+            return []
+        return ["no trial's death was put down to its node"]
+
+    return Strike(pid, taken_up=1, and_then=_ground(stage).whole, check=check)
 
 
 def head_sigkill(stage: Stage) -> Strike:
@@ -80,7 +86,7 @@ def node_clock_skew(stage: Stage) -> Strike:
     """A node's power fails, and the machine that takes its place has another time of day."""
     worker, ground = _a_worker(stage), _ground(stage)
     pid = _raylet(worker)
-    ground.replace(worker, skewed(stage.random.choice(SKEWS)))
+    ground.replace(worker, clock.skewed(ground.directory, stage.random))
     return Strike(pid, taken_up=1, and_then=ground.whole)
 
 
@@ -112,7 +118,7 @@ class Nodes(Ground):
 
     @classmethod
     def refusal(cls) -> str | None:
-        return refusal() if FAKETIME.exists() else "libfaketime is not installed"
+        return refusal() or clock.refusal()
 
     def __enter__(self) -> Ground:
         super().__enter__()

@@ -26,7 +26,7 @@ def mlflow_killed(stage: Stage) -> Strike:
     pid = ground.server.kill()
     time.sleep(stage.random.uniform(2.0, 5.0))
     wrong: list[str] = []
-    said = stage.printed("not in MLflow yet")
+    said, seen = stage.printed("not in MLflow yet"), stage.seen()
     stage.signal_driver(signal.SIGTERM)
     if stage.printed("not in MLflow yet") == said:
         wrong.append("the driver did not say that MLflow lacks trials")
@@ -39,7 +39,7 @@ def mlflow_killed(stage: Stage) -> Strike:
     if done.returncode:
         wrong.append(f"sync: exit {done.returncode}, {done.stderr.strip()[-200:]}")
     stage.start()
-    return Strike(pid, taken_up=2, check=lambda: wrong)
+    return Strike(pid, taken_up=2, seen=seen, check=lambda: wrong)
 
 
 def mlflow_restarted(stage: Stage) -> Strike:

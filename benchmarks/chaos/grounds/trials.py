@@ -17,10 +17,10 @@ STRIKE_SECONDS = 300.0
 COMES_TO = {
     "nan": ("failed", "nan"),
     "raises": ("failed", "no such luck"),
-    "kills_itself": ("failed", "process died"),
+    "kills_itself": ("failed", "its worker process has died"),
     "kills_itself_once": ("complete", ""),
-    "hangs": ("failed", "limit"),
-    "leaks": ("failed", "memory"),
+    "hangs": ("failed", "stopped after"),
+    "leaks": ("failed", "Ray's memory monitor"),
 }
 
 

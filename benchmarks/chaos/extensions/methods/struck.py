@@ -11,7 +11,7 @@ from torch import Tensor
 from trainables.fields import choice, number
 from trainables.methods.cross_entropy import CrossEntropy
 
-LEAK_BYTES, LEAK_AT_ONCE = 1_500_000_000, 50_000_000
+LEAK_BYTES, LEAK_AT_ONCE = 4_000_000_000, 40_000_000
 
 
 @dataclass(frozen=True)
