@@ -18,6 +18,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.tune import Callback
 from ray.tune.search import Searcher
 
+from study.cluster import ClusterError
 from study.ledger import Ledger
 from study.records import TrialRecord, trial_directory
 from study.resources import Resources
@@ -123,6 +124,7 @@ class LedgerSearch(Searcher):
             data_digest=self._digest,
             resources={"cpu": attempt.resources.cpu, "gpu": attempt.resources.gpu},
             seconds_limit=self._limit,
+            study_file=str(self._directory / "study.yaml"),
         )
 
     # ---- what Ray tells --------------------------------------------------------------------------------------------
@@ -172,6 +174,9 @@ class LedgerSearch(Searcher):
             listener.trained(attempt.record, rows)
 
     def _ended(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any]) -> None:
+        if outcome["state"] == "storage_unseen":  # it joined after all nodes were asked, or has lost its mount
+            mend = "Mount the storage there, or take the node out, and run again."
+            raise ClusterError(f"{outcome['reason']}. {mend}")
         cause = {"out_of_memory": "out_of_memory", "interrupted": "process"}.get(outcome["state"])
         if cause is None:
             self._finish(trial_id, rows, outcome)

@@ -87,6 +87,16 @@ def test_an_attempt_goes_on_from_the_newest_whole_checkpoint(
     assert [path.name for path in attempts_in(tmp_path)] == ["attempt-3", "attempt-2", "attempt-1"]
 
 
+def test_a_node_that_does_not_see_the_study_writes_nothing(actor: CalibrationTrainable, tmp_path: Path) -> None:
+    begin(actor, replace(assignment(tmp_path / "trials"), study_file=str(tmp_path / "study.yaml")))
+    outcome = report(actor)["outcome"]
+    assert outcome["state"] == "storage_unseen" and f"does not see {tmp_path}/study.yaml" in outcome["reason"]
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "study.yaml").touch()
+    begin(actor, replace(assignment(tmp_path / "trials"), study_file=str(tmp_path / "study.yaml")))
+    assert report(actor)["outcome"]["state"] == "complete"
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

@@ -39,6 +39,7 @@ class Assignment:
     checkpoint_seconds: float
     resources: dict[str, float]  # cpu, gpu
     seconds_limit: float | None = None  # of training, over all attempts
+    study_file: str | None = None  # what every node sees that sees the study; None: nobody asks
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -54,7 +55,8 @@ class CalibrationTrainable(Trainable):
     {"rows": [history rows since the last report], "outcome": None, or what the driver tells the ledger}.
 
     An outcome's state is `complete` or `failed`; or what is worth another attempt: `out_of_memory` (on a whole GPU) and
-    `interrupted` (by the machine: a disk, a missing device).
+    `interrupted` (by the machine: a disk, a missing device); or `storage_unseen`: this node would write where nobody
+    reads, and so would all it is given.
     """
 
     @classmethod
@@ -81,6 +83,8 @@ class CalibrationTrainable(Trainable):
         rows: list[dict[str, float]] = []
         try:
             outcome = self._train(rows)
+        except StorageUnseen as error:
+            outcome = {"state": "storage_unseen", "reason": str(error)}
         except Exception as error:
             outcome = self._stopped_by(error)
         if outcome is not None:
@@ -143,6 +147,8 @@ class CalibrationTrainable(Trainable):
 
     def _start(self) -> Learner:
         assignment = self._assignment
+        if assignment.study_file is not None and not os.path.exists(assignment.study_file):
+            raise StorageUnseen(f"node {socket.gethostname()} does not see {assignment.study_file}")
         patiently(lambda: self._directory.mkdir(parents=True, exist_ok=True))
         torch.set_num_threads(max(1, int(assignment.resources["cpu"])))
         device = device_for(assignment.resources["gpu"])
@@ -188,6 +194,10 @@ def ran_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and ("CUDA error: out of memory" in said or "_ALLOC_FAILED" in said)
     )
+
+
+class StorageUnseen(RuntimeError):
+    """The study's storage is not mounted on this node."""
 
 
 class TimeLimit(RuntimeError):

@@ -1,11 +1,14 @@
 """What Ray says of a death, as it really says it, and what the search makes of it."""
 
+import json
+
 import pytest
 from ray.air.execution._internal import RayActorManager
 from ray.air.execution.resources import FixedResourceManager, ResourceRequest
 from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError
 
-from study.search import cause_of_death, losses_are_deaths
+from study.cluster import ClusterError
+from study.search import LedgerSearch, cause_of_death, losses_are_deaths
 
 KILLED = (
     "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 192.0.2.2) was 3.24GB used"
@@ -40,3 +43,13 @@ def test_an_answer_that_is_lost_is_the_death_of_its_actor(loss: str) -> None:
     (told,) = heard
     assert isinstance(told, RayActorError) and str(told) == str(error)
     assert expected in (None, cause_of_death(str(told)))
+
+
+def test_a_node_that_does_not_see_the_storage_ends_the_run_in_one_line() -> None:
+    """Each trial it were given would be lost there; as it is, the next run takes this one up again."""
+    search = LedgerSearch.__new__(LedgerSearch)
+    search.fault = None
+    outcome = {"state": "storage_unseen", "reason": "node gpu-7 does not see /srv/digits/study.yaml"}
+    search.on_trial_complete("0", {"report": json.dumps({"rows": [], "outcome": outcome})})
+    assert isinstance(search.fault, ClusterError)
+    assert str(search.fault).startswith("node gpu-7 does not see /srv/digits/study.yaml. Mount the storage there")
