@@ -452,10 +452,13 @@ def _upload(client: MlflowClient, run: Run, candidate: _Candidate, directory: Pa
     return logged
 
 
+_WAITS_ALOUD = "mlflow.store.model_registry.abstract_store"  # it has a level of its own
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the libraries' notes off the terminal; errors come as exceptions."""
-    loggers = [logging.getLogger(name) for name in ("mlflow", "alembic", "torch")]
+    loggers = [logging.getLogger(name) for name in ("mlflow", _WAITS_ALOUD, "alembic", "torch")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
