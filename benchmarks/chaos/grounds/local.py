@@ -156,7 +156,7 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
 def clock_skew(stage: Stage) -> Strike:
     """The driver is gone, and the next one runs where the clock is minutes ahead or an hour behind."""
     pid = stage.signal_driver(stage.random.choice([signal.SIGKILL, signal.SIGTERM]))
-    stage.next_environment = clock.skewed(stage.ground.directory, stage.random)
+    stage.next_environment = clock.skewed(stage.ground.directory, stage.random.choice(clock.SKEWS))
     stage.start()
     return Strike(pid, taken_up=2)
 

@@ -65,11 +65,11 @@ def head_sigkill(stage: Stage) -> Strike:
 
 
 def partition(stage: Stage) -> Strike:
-    """A node is cut from the network for some seconds: it may, or may not, have been given up meanwhile."""
+    """A node is cut from the network for some seconds, in which it may have been given up, or for two minutes."""
     worker = _a_worker(stage)
     pid = _raylet(worker)
     worker.cut()
-    time.sleep(stage.random.uniform(2.0, 25.0))
+    time.sleep(stage.random.choice([stage.random.uniform(2.0, 25.0), 120.0]))
     worker.mend()
     return Strike(pid, and_then=_ground(stage).whole)
 
@@ -86,7 +86,7 @@ def node_clock_skew(stage: Stage) -> Strike:
     """A node's power fails, and the machine that takes its place has another time of day."""
     worker, ground = _a_worker(stage), _ground(stage)
     pid = _raylet(worker)
-    ground.replace(worker, clock.skewed(ground.directory, stage.random))
+    ground.replace(worker, clock.skewed(ground.directory, stage.random.choice(clock.SKEWS)))
     return Strike(pid, taken_up=1, and_then=ground.whole)
 
 
