@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.chaos import clock
 from benchmarks.chaos.attempts import Attempt, attempts_of
+from benchmarks.chaos.processes import stopped, wait_for
 from benchmarks.chaos.stage import Ground, Stage, Strike, by_kind
 from study.ledger import journal_path
 from trainables.attempt import attempt_directory, attempts_in
@@ -97,6 +98,7 @@ def _damaged(stage: Stage, damage: Callable[[Path], None]) -> Strike:
     by_driver = stage.random.random() < 0.5
     actors = stage.actors()
     _signal(actors, signal.SIGSTOP)  # else one could write a whole checkpoint over the damaged one
+    wait_for(lambda: all(map(stopped, actors)), 10.0, 0.01)  # nor may one be in the midst of a rename
     found = _with_checkpoint(stage)
     if not found:  # its trial has just ended
         _signal(actors, signal.SIGCONT)
