@@ -38,9 +38,7 @@ def command_line(pid: int) -> str:
 def stopped(pid: int) -> bool:
     """Whether every thread of a process stands still after SIGSTOP, or it has ended."""
     try:
-        states = [
-            (task / "stat").read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").iterdir()
-        ]
+        threads = [(thread / "stat").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
         return True
     return all(thread.rpartition(")")[2].split()[0] in "TZX" for thread in threads)
