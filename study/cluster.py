@@ -65,7 +65,7 @@ def joined(address: str | None, needs: Mapping[str, Resources]) -> Iterator[Call
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ClusterError(f"no Ray cluster at '{address or 'local'}': {_first_line(error)}") from None
     try:
-        check_fits(_nodes(), needs)
+        check_fits(ray_nodes(), needs)
         yield _Slots(list(needs.values()))
     finally:
         ray.shutdown()
@@ -85,7 +85,8 @@ def _silence() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _nodes() -> list[dict[str, Any]]:
+def ray_nodes() -> list[dict[str, Any]]:
+    """What Ray says of its nodes, the dead ones too."""
     import ray
 
     return list(ray.nodes())  # type: ignore[no-untyped-call]
@@ -99,7 +100,7 @@ class _Slots:
 
     def __call__(self) -> int:
         if time.monotonic() - self._looked > LOOK_SECONDS:
-            nodes = _nodes()
+            nodes = ray_nodes()
             self._found, self._looked = max(slots(nodes, resources) for resources in self._needs), time.monotonic()
         return self._found
 

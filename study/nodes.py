@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from study import facts
-from study.cluster import ClusterError
+from study.cluster import ClusterError, ray_nodes
 from study.resources import slots
 from study.spec import StudySpec
 
@@ -175,10 +175,7 @@ def _clocks(nodes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def alive_nodes() -> list[dict[str, Any]]:
     """Ray's nodes that are not known to be dead, by address."""
-    import ray
-
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    return sorted((node for node in nodes if node["Alive"]), key=lambda node: node["NodeManagerAddress"])
+    return sorted((node for node in ray_nodes() if node["Alive"]), key=lambda node: node["NodeManagerAddress"])
 
 
 def _ask(

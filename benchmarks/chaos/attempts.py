@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainables.attempt import attempts_in
 
-_ROW = re.compile(r"^epoch=(\d+) .*?\bseconds=(\S+)", re.MULTILINE)
+_ROW = re.compile(r"^epoch=(\d+) .*?\bseconds=(\S+)\s", re.MULTILINE)
 _RESUMED = re.compile(r"^resumed from (attempt-\d+) after epoch (\d+)(?:, of (\d+) trained)?", re.MULTILINE)
 
 

@@ -17,7 +17,7 @@ KILLED = (
 LOSSES = {
     "memory": (OutOfMemoryError(KILLED), ("process", "out of memory: Ray's memory monitor ended its process")),
     "node": (NodeDiedError("the actor's node has died"), ("node", "its node died")),
-    "object": (ObjectLostError("00ff", "10.0.0.2", ""), None),
+    "object": (ObjectLostError("00ff", "10.0.0.2", ""), ("process", "its process died: ")),
 }
 
 
@@ -42,7 +42,8 @@ def test_an_answer_that_is_lost_is_the_death_of_its_actor(loss: str) -> None:
         manager._actor_task_failed(tracked_actor_task=task, exception=error)
     (told,) = heard
     assert isinstance(told, RayActorError) and str(told) == str(error)
-    assert expected in (None, cause_of_death(str(told)))
+    cause, reason = cause_of_death(str(told))
+    assert cause == expected[0] and reason.startswith(expected[1])
 
 
 def test_a_node_that_does_not_see_the_storage_ends_the_run_in_one_line() -> None:
