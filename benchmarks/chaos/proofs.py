@@ -13,8 +13,9 @@ from benchmarks.chaos.attempts import Attempt, Loss
 from benchmarks.chaos.processes import command_line, wait_for
 from study.stored import StoredStudy
 
-# How long the processes of a study may take to end once their driver has.
-ENDING_SECONDS = 30.0
+# How long the processes of a study may take to end once their driver has. Where it was killed, two agents of Ray
+# first try for a minute to tell the control store, which is gone too, that their raylet is (process_watcher.py:109).
+ENDING_SECONDS = 90.0
 
 
 def audited(study: StoredStudy, tracking: str | None, seconds: float) -> dict[str, Any]:
