@@ -1,17 +1,41 @@
 """What holds for every network, and the sizes of each, counted by hand."""
 
+from functools import cache
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from trainables.fields import FieldError
+from trainables.model import Model, Network
 from trainables.models import find, names
 from trainables.models.cnn import Cnn
+from trainables.models.densenet121 import Densenet121
 from trainables.models.mlp import Mlp
 from trainables.models.resnet18 import Resnet18
+from trainables.models.resnet34 import Resnet34
+from trainables.models.resnet50 import Resnet50
+from trainables.models.resnet101 import Resnet101
+from trainables.models.resnet110 import Resnet110
+from trainables.models.wide_resnet_26_10 import WideResnet2610
 
 MLP_PARAMETERS = ("features.1.weight", "head.weight", "features.1.bias", "head.bias")
-SHAPES = [(1, 8, 8), (3, 32, 32), (1, 28, 28), (3, 64, 64)]
+# Odd sides and larger images for the small networks; the large ones differ from them in size alone.
+SHAPES = [(1, 8, 8), (3, 32, 32)]
+CASES = [(name, shape) for name in names() for shape in SHAPES]
+CASES += [(name, shape) for name in ("mlp", "cnn", "resnet18", "resnet110") for shape in [(1, 28, 28), (3, 64, 64)]]
+# Those that take seconds to build or to export; of the two whose code another has too, one is exported.
+LARGE = {"resnet34", "resnet50", "resnet101", "wide_resnet_26_10"}
+TWINS = {"resnet34", "resnet101"}
+every_network = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in names()]
+)
+
+
+@cache
+def built(model: Model, shape: tuple[int, int, int] = (3, 32, 32), num_classes: int = 10) -> Network:
+    """In evaluation mode, built once: for tests that only look."""
+    return model.build(shape, num_classes).eval()
 
 
 def parameters(network: torch.nn.Module) -> int:
@@ -22,19 +46,18 @@ def test_the_folder_is_the_list():
     assert {"mlp", "cnn", "resnet18"} <= set(names())
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(("name", "shape"), CASES)
 def test_features_then_head_is_the_network(name, shape):
-    network = find(name)().build(shape, 7).eval()
+    network = built(find(name)(), shape)
     images = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         features = network.features(images)
         assert features.shape == (2, network.head.in_features)
-        assert network(images).shape == (2, 7)
+        assert network(images).shape == (2, 10)
         assert_close(network(images), network.head(features))
 
 
-@pytest.mark.parametrize("name", names())
+@every_network
 def test_weights_come_from_the_global_generator(name):
     built = []
     for seed in (0, 0, 1):
@@ -45,7 +68,7 @@ def test_weights_come_from_the_global_generator(name):
     assert not torch.equal(built[0], built[2])
 
 
-@pytest.mark.parametrize("name", names())
+@every_network
 def test_every_parameter_learns(name):
     network = find(name)().build((1, 8, 8), 4)
     network(torch.randn(6, 1, 8, 8)).square().sum().backward()
@@ -55,10 +78,10 @@ def test_every_parameter_learns(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32)])
-@pytest.mark.parametrize("name", names())
-def test_exports_for_batches_of_any_size(name, shape):
-    network = find(name)().build(shape, 5).eval()
+@pytest.mark.parametrize("name", sorted(set(names()) - TWINS))
+def test_exports_for_batches_of_any_size(name):
+    shape = (1, 8, 8)
+    network = built(find(name)(), shape)
     batch = torch.export.Dim("batch", min=1)
     program = torch.export.export(network, (torch.randn(4, *shape),), dynamic_shapes=({0: batch},))
     exported = program.module()
@@ -90,23 +113,116 @@ def test_cnn_has_the_parameters_counted_by_hand():
     assert parameters(Cnn(width=8).build((3, 32, 32), 10)) == convolutions + norms + 32 * 10 + 10
 
 
-def test_resnet18_has_the_published_number_of_parameters():
-    # Of the usual ResNet-18 for CIFAR-10; the published implementation counts the same.
-    assert parameters(Resnet18().build((3, 32, 32), 10)) == 11_173_962
+@pytest.mark.parametrize(
+    ("model", "published"),
+    [
+        # As the usual implementations for CIFAR-10 count them.
+        (Resnet18(), 11_173_962),
+        (Resnet34(), 21_282_122),
+        (Resnet50(), 23_520_842),
+        (Resnet101(), 42_512_970),
+        (Densenet121(), 6_956_298),
+        (Resnet110(), 1_727_962),  # He et al. 2016, Table 6: 1.7 million
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, int) else None,
+)
+def test_has_the_published_number_of_parameters(model, published):
+    assert parameters(built(model)) == published
 
 
-def test_resnet18_keeps_the_resolution_in_its_stem():
-    features = Resnet18().build((3, 32, 32), 10).features.eval()
-    shapes = {}
-    for name in ("conv1", "layer1", "layer4"):
-        layer = features.get_submodule(name)
-        layer.register_forward_hook(lambda _, __, output, name=name: shapes.update({name: tuple(output.shape)}))
+def test_resnet110_of_the_focal_loss_code_has_the_parameters_counted_by_hand():
+    def bottleneck(before: int, width: int) -> int:  # 1x1, 3x3, 1x1, each normalised; a projection where it widens
+        after = 4 * width
+        weights = before * width + 9 * width**2 + width * after + 2 * (width + width + after)
+        return weights + (before * after + 2 * after if before != after else 0)
+
+    count, before = 9 * 3 * 64 + 2 * 64, 64
+    for width, blocks in zip((64, 128, 256, 512), (3, 4, 26, 3), strict=True):
+        for _ in range(blocks):
+            count, before = count + bottleneck(before, width), 4 * width
+    assert parameters(Resnet110(blocks="bottleneck").build((3, 32, 32), 10)) == count + 2048 * 10 + 10
+
+
+def test_wide_resnet_has_the_parameters_counted_by_hand():
+    count, before = 9 * 3 * 16 + 2 * 16, 16
+    for width in (160, 320, 640):
+        for _ in range(4):
+            count += 9 * (before * width + width**2) + 4 * width
+            count += before * width + 2 * width if before != width else 0
+            before = width
+    assert parameters(built(WideResnet2610())) == count + 640 * 10 + 10
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (Resnet18(), {"conv1": (64, 32), "layer1": (64, 32), "layer2": (128, 16), "layer4": (512, 4)}),
+        (Resnet50(), {"conv1": (64, 32), "layer1": (256, 32), "layer2": (512, 16), "layer4": (2048, 4)}),
+        # He et al. 2016, the table in Section 4.2: 32x32 with 16 filters, 16x16 with 32, 8x8 with 64.
+        (Resnet110(), {"conv1": (16, 32), "layer1": (16, 32), "layer2": (32, 16), "layer3": (64, 8)}),
+        # Zagoruyko & Komodakis 2016, Table 1, at k = 10.
+        (WideResnet2610(), {"conv1": (16, 32), "layer1": (160, 32), "layer2": (320, 16), "layer3": (640, 8)}),
+        # Huang et al. 2017: 64 + 6 * 32 maps, halved in number and size by each transition, ending in 1024.
+        (Densenet121(), {"conv0": (64, 32), "denseblock1": (256, 32), "transition1": (128, 16), "norm5": (1024, 4)}),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "",
+)
+def test_maps_have_the_published_sizes(model, expected):
+    features, shapes = built(model).features, {}
+    hooks = [
+        features.get_submodule(name).register_forward_hook(
+            lambda _, __, output, name=name: shapes.update({name: tuple(output.shape)})
+        )
+        for name in expected
+    ]
     with torch.no_grad():
-        assert features(torch.zeros(1, 3, 32, 32)).shape == (1, 512)
-    assert shapes == {"conv1": (1, 64, 32, 32), "layer1": (1, 64, 32, 32), "layer4": (1, 512, 4, 4)}
+        features(torch.zeros(1, 3, 32, 32))
+    for hook in hooks:
+        hook.remove()
+    assert shapes == {name: (1, channels, side, side) for name, (channels, side) in expected.items()}
 
 
-@pytest.mark.parametrize(("cls", "options"), [(Mlp, {"width": 0}), (Mlp, {"depth": -1}), (Cnn, {"width": 0})])
+@pytest.mark.parametrize(
+    ("model", "depth"),
+    [
+        (Resnet18(), 18),
+        (Resnet34(), 34),
+        (Resnet50(), 50),
+        (Resnet101(), 101),
+        (Resnet110(), 110),
+        (WideResnet2610(), 26),
+        (Densenet121(), 121),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, int) else None,
+)
+def test_the_name_counts_the_layers_with_weights_but_the_shortcuts(model, depth):
+    layers = [name for name, m in built(model).named_modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)]
+    assert len([name for name in layers if not name.endswith("downsample.0")]) == depth
+
+
+def test_shortcuts_of_resnet110_have_no_weights():
+    network = built(Resnet110())
+    shortcut = network.features.get_submodule("layer2.0.downsample")
+    images = torch.arange(2 * 16 * 4 * 4, dtype=torch.float32).reshape(2, 16, 4, 4)
+    output = shortcut(images)
+    assert output.shape == (2, 32, 2, 2)
+    assert torch.equal(output[:, 8:24], images[:, :, ::2, ::2])
+    assert output[:, :8].abs().sum() == 0 and output[:, 24:].abs().sum() == 0
+
+
+def test_pool_two_gives_the_head_four_averages():
+    images = torch.randn(2, 3, 32, 32)
+    network = Resnet18(pool=2).build((3, 32, 32), 10).eval()
+    assert network.head.in_features == 4 * 512
+    with torch.no_grad():
+        maps = network.features[:-2](images)  # [2, 512, 4, 4]
+        expected = torch.nn.functional.avg_pool2d(maps, 2).flatten(1)
+        assert_close(network.features(images), expected)
+
+
+@pytest.mark.parametrize(
+    ("cls", "options"), [(Mlp, {"width": 0}), (Mlp, {"depth": -1}), (Cnn, {"width": 0}), (Resnet18, {"pool": 0})]
+)
 def test_sizes_are_checked(cls, options):
     with pytest.raises(FieldError, match="must be >="):
         cls(**options)

@@ -1,0 +1,57 @@
+"""A published file brought to this machine once, whole and verified, or the reasons why not in one line."""
+
+import hashlib
+import shutil
+import urllib.request
+from collections.abc import Sequence
+from http.client import HTTPException
+from pathlib import Path
+
+from filelock import FileLock
+
+# Without one, a network that swallows packets is waited for without end.
+SILENCE_SECONDS = 30.0
+
+
+class DownloadError(Exception):
+    """What was tried, and what came of each."""
+
+
+def download(urls: Sequence[str], target: Path, algorithm: str, digest: str) -> None:
+    """Have `target` be the file whose digest begins so, from the first of the URLs that gives it.
+
+    Processes that ask at once wait for the one that downloads. Raises DownloadError.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.with_name(f"{target.name}.lock")):
+        if target.is_file() and file_digest(target, algorithm).startswith(digest):
+            return
+        failures = []
+        for url in urls:
+            try:
+                _take(url, target, algorithm, digest)
+                return
+            except (OSError, HTTPException, ValueError) as error:  # no network, a broken answer, another file
+                failures.append(f"{url}: {' '.join(str(error).split()) or type(error).__name__}")
+        raise DownloadError("; ".join(failures))
+
+
+def _take(url: str, target: Path, algorithm: str, digest: str) -> None:
+    partial = target.with_name(f"{target.name}.partial")
+    try:
+        # Some servers turn away Python's own name.
+        request = urllib.request.Request(url, headers={"User-Agent": "calstudy"})
+        with urllib.request.urlopen(request, timeout=SILENCE_SECONDS) as answer, partial.open("wb") as file:
+            shutil.copyfileobj(answer, file, 2**20)
+        found = file_digest(partial, algorithm)
+        if not found.startswith(digest):
+            raise ValueError(f"gives another file, {algorithm} {found[: len(digest)]}, not {digest}")
+        partial.rename(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def file_digest(path: Path, algorithm: str) -> str:
+    """Hex digest of a file's bytes. The digests are published ones: md5 is no lock here, it tells files apart."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()

@@ -1,0 +1,14 @@
+"""ResNet-101 for small images. He et al. 2016."""
+
+from dataclasses import dataclass
+
+from torchvision.models.resnet import Bottleneck
+
+from trainables.resnet import SmallImageResnet
+
+
+@dataclass(frozen=True)
+class Resnet101(SmallImageResnet):
+    """torchvision's, with another stem."""
+
+    block, layers = Bottleneck, (3, 4, 23, 3)

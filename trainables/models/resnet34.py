@@ -1,0 +1,14 @@
+"""ResNet-34 for small images. He et al. 2016."""
+
+from dataclasses import dataclass
+
+from torchvision.models.resnet import BasicBlock
+
+from trainables.resnet import SmallImageResnet
+
+
+@dataclass(frozen=True)
+class Resnet34(SmallImageResnet):
+    """torchvision's, with another stem."""
+
+    block, layers = BasicBlock, (3, 4, 6, 3)

@@ -1,0 +1,14 @@
+"""ResNet-50 for small images. He et al. 2016."""
+
+from dataclasses import dataclass
+
+from torchvision.models.resnet import Bottleneck
+
+from trainables.resnet import SmallImageResnet
+
+
+@dataclass(frozen=True)
+class Resnet50(SmallImageResnet):
+    """torchvision's, with another stem."""
+
+    block, layers = Bottleneck, (3, 4, 6, 3)

@@ -1,0 +1,101 @@
+"""What the residual networks for small images share: stems without a max-pool, stages of blocks, the average."""
+
+from abc import ABC
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchvision.models.resnet import BasicBlock, ResNet
+
+from trainables.fields import number
+from trainables.model import Model, Network
+
+
+@dataclass(frozen=True)
+class SmallImageResnet(Model, ABC):
+    """torchvision's four-stage ResNet with a 3x3 stride-1 stem and no max-pool, as is usual for 32x32."""
+
+    block: ClassVar[type[nn.Module]]
+    layers: ClassVar[tuple[int, int, int, int]]  # blocks of each stage
+
+    pool: int = number(1, low=1, doc="side of the last map as the head sees it: 1 is its average, 2 four averages")
+
+    def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
+        return four_stage_resnet(self.block, self.layers, input_shape, num_classes, self.pool)
+
+
+def four_stage_resnet(
+    block: Any, layers: Sequence[int], input_shape: tuple[int, int, int], num_classes: int, pool: int = 1
+) -> Network:
+    """torchvision's ResNet of these blocks and layers, with the stem for small images."""
+    modules = OrderedDict(ResNet(block, list(layers), num_classes).named_children())
+    modules["conv1"] = _convolution(input_shape[0], 64)
+    del modules["maxpool"]
+    head = modules.pop("fc")
+    if pool > 1:
+        modules["avgpool"] = nn.AdaptiveAvgPool2d(pool)
+        head = nn.Linear(pool**2 * head.in_features, num_classes)
+    modules["flatten"] = nn.Flatten()
+    return Network(nn.Sequential(modules), head)
+
+
+def three_stage_resnet(
+    blocks: int, width: int, input_shape: tuple[int, int, int], num_classes: int, stem: int, projections: bool
+) -> Network:
+    """Three stages of that many basic blocks, width, 2 width and 4 width wide, on maps of full, half, quarter size.
+
+    He et al. 2016, Section 4.2. projections: where the width changes the shortcut is a 1x1 convolution (their option
+    B), else the image subsampled, with zeros for the new channels (option A, which they use).
+    """
+    modules: OrderedDict[str, nn.Module] = OrderedDict(
+        conv1=_convolution(input_shape[0], stem), bn1=nn.BatchNorm2d(stem), relu=nn.ReLU(inplace=True)
+    )
+    before = stem
+    for stage in range(3):
+        after, made = width * 2**stage, []
+        for index in range(blocks):
+            stride = 2 if stage > 0 and index == 0 else 1
+            shortcut = _shortcut(before, after, stride, projections) if before != after else None
+            made.append(BasicBlock(before, after, stride, shortcut))
+            before = after
+        modules[f"layer{stage + 1}"] = nn.Sequential(*made)
+    modules |= {"avgpool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten()}
+    features = nn.Sequential(modules)
+    for module in features.modules():
+        if isinstance(module, nn.Conv2d):
+            _draw(module)
+    return Network(features, nn.Linear(before, num_classes))
+
+
+class PaddedShortcut(nn.Module):
+    """Every `stride`-th pixel, with zeros for the new channels; no weights."""
+
+    def __init__(self, new_channels: int, stride: int) -> None:
+        super().__init__()
+        self.new_channels, self.stride = new_channels, stride
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[N, C, H, W] -> [N, C + new_channels, H / stride, W / stride]."""
+        first = self.new_channels // 2
+        kept = images[:, :, :: self.stride, :: self.stride]
+        return F.pad(kept, (0, 0, 0, 0, first, self.new_channels - first))
+
+
+def _shortcut(before: int, after: int, stride: int, projection: bool) -> nn.Module:
+    if not projection:
+        return PaddedShortcut(after - before, stride)
+    return nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
+
+
+def _convolution(before: int, after: int) -> nn.Conv2d:
+    convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)
+    _draw(convolution)
+    return convolution
+
+
+def _draw(convolution: nn.Conv2d) -> None:
+    """Draw its weights as torchvision draws those of all its residual networks."""
+    nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
