@@ -5,7 +5,6 @@ A file with a column of split names, or a folder with a file for each split (`tr
 """
 
 import hashlib
-import io
 import json
 import os
 import re
@@ -20,15 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from PIL import Image
 
 from trainables.dataset import Dataset, RawData, RawSplit
 from trainables.fields import FieldError, nearest, number, text
-from trainables.prepared import SPLITS, ranks_in_class
-from trainables.seeding import stream
+from trainables.images import decode
+from trainables.splits import check_splits, limited, split_names
 
-# What files call our splits, where `splits` does not say.
-KNOWN_NAMES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 SPLIT_COLUMN = "split"
 SLICE = 256  # images a thread decodes at a time
 SMALL_BYTES = 4096  # of an encoded image; a JPEG of about 200x200, where more threads begin to pay
@@ -69,15 +65,7 @@ class Parquet(Dataset):
         super().__post_init__()
         # Absolute: a worker's working directory is another.
         object.__setattr__(self, "path", os.path.abspath(os.path.expanduser(self.path)))
-        for ours, theirs in (self.splits or {}).items():
-            if ours not in SPLITS:
-                raise FieldError("splits", f"there is no split '{ours}'.{nearest(ours, list(SPLITS))}")
-            if not isinstance(theirs, str):
-                raise FieldError("splits", f"'{ours}' must be a split's name in the file, got {theirs!r}.")
-        if self.splits is not None and "train" not in self.splits:
-            raise FieldError("splits", "must say which split is train, as {train: NAME}.")
-        if self.splits is not None and len(set(self.splits.values())) < len(self.splits):
-            raise FieldError("splits", f"takes one split of the file twice: {self.splits}.")
+        check_splits(self.splits)
 
     def source_digest(self) -> str:
         options = [self.image, self.label, self.split_column, self.splits, self.limit]
@@ -91,12 +79,15 @@ class Parquet(Dataset):
 
     def read(self) -> RawData:
         table = self._table()
-        rows = {ours: np.flatnonzero(table.splits == theirs) for ours, theirs in self._split_names(table).items()}
+        names = split_names(self.splits, table.split_names, self.path)
+        rows = {ours: np.flatnonzero(table.splits == theirs) for ours, theirs in names.items()}
         num_classes = self._check_labels(table, rows)
-        rows = {name: self._limited(table, name, taken, num_classes) for name, taken in rows.items()}
+        rows = {
+            name: taken[limited(table.labels[taken], self.limit, name, num_classes)] for name, taken in rows.items()
+        }
         images = self._images(table, rows)
-        names = (table.class_names or [])[:num_classes]
-        classes = names if len(names) == num_classes else [str(label) for label in range(num_classes)]
+        told = (table.class_names or [])[:num_classes]
+        classes = told if len(told) == num_classes else [str(label) for label in range(num_classes)]
         splits = {name: RawSplit(images[name], table.labels[taken]) for name, taken in rows.items()}
         return RawData(tuple(classes), **splits)
 
@@ -176,32 +167,6 @@ class Parquet(Dataset):
             raise FieldError("split_column", f"{file}, row {_first_null(column)}: there is no split. Name one.")
         return np.array(column.to_pylist(), dtype=str)
 
-    def _split_names(self, table: _Table) -> dict[str, str]:
-        """Our names -> the source's, of the splits to take."""
-        there = table.split_names
-        if self.splits is not None:
-            for theirs in self.splits.values():
-                if theirs not in there:
-                    raise FieldError("splits", f"{self.path} has no split '{theirs}'.{nearest(theirs, there)}")
-            return self.splits
-        found = {}
-        for ours, words in KNOWN_NAMES.items():
-            matches = [name for name in there if name.lower() in words]
-            if len(matches) > 1:
-                problem = f"{' and '.join(matches)} in {self.path} could all be {ours}; say which."
-                raise FieldError("splits", problem)
-            if matches:
-                found[ours] = matches[0]
-        if "train" not in found:
-            raise FieldError(
-                "splits",
-                f"no split of {self.path} is called train, there is {', '.join(there)}. "
-                f"Say which is which, as `splits: {{train: {there[0]}}}`.",
-            )
-        if "test" not in found and "validation" in found:
-            found["test"] = found.pop("validation")
-        return found
-
     def _check_labels(self, table: _Table, rows: dict[str, np.ndarray]) -> int:
         """K, of labels that are 0 to K - 1, each in train, and nothing else anywhere. Raises FieldError."""
         for name, taken in rows.items():
@@ -227,18 +192,6 @@ class Parquet(Dataset):
                 problem = f"the label is {label} in {name}, but train has 0 to {num_classes - 1}."
                 raise FieldError("label", f"{table.place(beyond[0])}: {problem} Leave out classes that train lacks.")
         return num_classes
-
-    def _limited(self, table: _Table, name: str, rows: np.ndarray, num_classes: int) -> np.ndarray:
-        """At most `limit` of the rows, in order, each class in its share and at least once."""
-        if self.limit is None or self.limit >= len(rows):
-            return rows
-        if self.limit < num_classes:
-            raise FieldError("limit", f"{self.limit} is too few for {num_classes} classes.")
-        labels = table.labels[rows]
-        # Taken by depth into one's class, as a share of the class: any prefix is stratified.
-        depth = ranks_in_class(labels, stream(0, "limit", name)) / np.bincount(labels)[labels]
-        taken: np.ndarray = rows[np.sort(np.argsort(depth, kind="stable")[: self.limit])]
-        return taken
 
     def _images(self, table: _Table, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """For each split uint8 [N, C, H, W], in the order of its rows. Raises FieldError."""
@@ -278,7 +231,7 @@ class Parquet(Dataset):
         images = []
         for row, value in zip(rows, encoded.to_pylist(), strict=True):
             try:
-                images.append(_decode(value))
+                images.append(decode(value))
             # Decoders raise what they like on bad bytes.
             except Exception as error:
                 problem = "there is no image" if value is None else f"the image cannot be decoded ({error})"
@@ -340,14 +293,3 @@ def _split_of(file: Path) -> str:
 
 def _first_null(column: Any) -> int:
     return int(pc.index(column.is_null(), True).as_py())
-
-
-def _decode(encoded: bytes) -> np.ndarray:
-    """[H, W, 1] of a grey image, [H, W, 3] of any other, uint8. Transparency is dropped."""
-    image = Image.open(io.BytesIO(encoded))
-    if image.mode in ("I", "F") or image.mode.startswith("I;"):
-        raise ValueError(f"it has more than 8 bits, mode {image.mode}")
-    image.load()
-    mode = "L" if image.mode in ("1", "L", "LA", "La") else "RGB"
-    pixels = np.asarray(image if image.mode == mode else image.convert(mode))
-    return pixels.reshape(*pixels.shape[:2], -1)

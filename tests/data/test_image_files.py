@@ -1,0 +1,267 @@
+"""Folders of images, Tiny-ImageNet and CUB-200-2011, written here in miniature, and what is said of bad ones."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from trainables.data.cub200 import Cub200
+from trainables.data.image_folder import ImageFolder
+from trainables.data.tiny_imagenet import TinyImagenet
+from trainables.dataset import Dataset
+from trainables.fields import FieldError
+from trainables.images import SLICE
+from trainables.prepared import prepare
+
+
+def image(path: Path, value: int, size: tuple[int, int] = (4, 4), mode: str = "RGB") -> Path:
+    """An image of one colour."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, (value, value + 1, value + 2) if mode == "RGB" else value).save(path)
+    return path
+
+
+def folder(root: Path, **splits: dict[str, list[int]]) -> Path:
+    """SPLIT/CLASS/0.png, 1.png, ... of these colours."""
+    for split, classes in splits.items():
+        for name, values in classes.items():
+            (root / split / name).mkdir(parents=True, exist_ok=True)
+            for index, value in enumerate(values):
+                image(root / split / name / f"{index}.png", value)
+    return root
+
+
+def good(root: Path) -> Path:
+    return folder(root, train={"cat": [1, 2, 3], "ant": [4, 5]}, test={"ant": [6], "cat": [7]})
+
+
+def first(split: object) -> list[int]:
+    return split.images[:, 0, 0, 0].tolist()
+
+
+def error_of(dataset: Dataset) -> FieldError:
+    with pytest.raises(FieldError) as caught:
+        dataset.read()
+    assert "\n" not in caught.value.problem
+    return caught.value
+
+
+# ---- folders -------------------------------------------------------------------------------------------------------
+
+
+def test_reads_the_classes_of_each_split_in_the_order_of_their_names(tmp_path: Path) -> None:
+    data = ImageFolder(path=str(good(tmp_path))).read()
+    assert data.classes == ("ant", "cat") and data.validation is None
+    assert data.train.images.shape == (5, 3, 4, 4) and data.train.images.dtype == np.uint8
+    assert first(data.train) == [4, 5, 1, 2, 3] and data.train.labels.tolist() == [0, 0, 1, 1, 1]
+    assert data.train.images[0, :, 0, 0].tolist() == [4, 5, 6]
+    assert first(data.test) == [6, 7] and data.test.labels.tolist() == [0, 1]
+
+
+def test_with_train_and_val_alone_val_is_sealed(tmp_path: Path) -> None:
+    data = ImageFolder(path=str(folder(tmp_path, train={"a": [1], "b": [2]}, val={"a": [3], "b": [4]}))).read()
+    assert data.validation is None and first(data.test) == [3, 4]
+
+
+def test_splits_name_the_folders_to_take(tmp_path: Path) -> None:
+    folder(tmp_path, fit={"a": [1], "b": [2]}, val={"a": [3], "b": [4]}, held={"a": [5], "b": [6]}, other={"c": [7]})
+    data = ImageFolder(path=str(tmp_path), splits={"train": "fit", "validation": "val", "test": "held"}).read()
+    assert (first(data.train), first(data.validation), first(data.test)) == ([1, 2], [3, 4], [5, 6])
+
+
+def test_class_folders_without_splits_are_train_where_asked(tmp_path: Path) -> None:
+    good(tmp_path)
+    data = ImageFolder(path=str(tmp_path / "train"), splits={"train": "."}).read()
+    assert first(data.train) == [4, 5, 1, 2, 3] and data.test is None
+    assert "no split of" in error_of(ImageFolder(path=str(tmp_path / "train"))).problem
+
+
+def test_size_resizes_the_shorter_side_and_cuts_out_the_middle(tmp_path: Path) -> None:
+    good(tmp_path)
+    wide = Image.new("RGB", (16, 8))  # columns 0-3 black, 4-11 their own number, 12-15 black
+    wide.paste((200, 100, 50), (4, 0, 12, 8))
+    wide.save(tmp_path / "train" / "ant" / "0.png")
+    data = ImageFolder(path=str(tmp_path), size=8).read()
+    assert data.train.images.shape == (5, 3, 8, 8)
+    # 8 is its height already: the middle 8x8 as it is, nothing of the black.
+    assert np.array_equal(data.train.images[0], np.broadcast_to(np.array([200, 100, 50])[:, None, None], (3, 8, 8)))
+    half = ImageFolder(path=str(tmp_path), size=4).read()
+    assert half.train.images.shape == (5, 3, 4, 4) and half.train.images[0, 0, 1:3, 1:3].tolist() == [[200] * 2] * 2
+
+
+def test_grey_stays_one_channel_and_among_colours_becomes_rgb(tmp_path: Path) -> None:
+    for name, value in (("train/a", 1), ("train/b", 2), ("test/a", 3), ("test/b", 4)):
+        image(tmp_path / name / "0.png", value, mode="L")
+    assert ImageFolder(path=str(tmp_path)).read().train.images.shape == (2, 1, 4, 4)
+    image(tmp_path / "train" / "a" / "1.png", 9)
+    data = ImageFolder(path=str(tmp_path)).read()
+    assert data.train.images[:, :, 0, 0].tolist() == [[1, 1, 1], [9, 10, 11], [2, 2, 2]]
+
+
+def test_more_images_than_one_slice_stay_in_order(tmp_path: Path) -> None:
+    values = [index % 250 for index in range(SLICE + 44)]
+    folder(tmp_path, train={"a": [0], "b": [1]})
+    pixels = [image(tmp_path / "train" / "a" / f"{index:04}.png", value, (1, 1)) for index, value in enumerate(values)]
+    image(tmp_path / "train" / "a" / "0.png", 7, (1, 1))
+    image(tmp_path / "train" / "b" / "0.png", 8, (1, 1))
+    assert len(pixels) == len(values)
+    assert first(ImageFolder(path=str(tmp_path)).read().train) == [7, *values, 8]
+
+
+def test_limit_is_stratified_and_decodes_no_more(tmp_path: Path) -> None:
+    folder(tmp_path, train={"a": list(range(8)), "b": list(range(8))})
+    data = ImageFolder(path=str(tmp_path), limit=6).read()
+    assert np.bincount(data.train.labels).tolist() == [3, 3]
+
+
+def test_digest_is_of_the_images_their_places_and_the_options(tmp_path: Path) -> None:
+    good(tmp_path / "one")
+    good(tmp_path / "other")
+    digest = ImageFolder(path=str(tmp_path / "one")).source_digest()
+    assert ImageFolder(path=str(tmp_path / "other"), augment="flip").source_digest() == digest
+    assert ImageFolder(path=str(tmp_path / "one"), size=2).source_digest() != digest
+    assert ImageFolder(path=str(tmp_path / "one"), limit=2).source_digest() != digest
+    image(tmp_path / "other" / "train" / "ant" / "0.png", 99)
+    assert ImageFolder(path=str(tmp_path / "other")).source_digest() != digest
+    (tmp_path / "one" / "train" / "ant" / "0.png").rename(tmp_path / "one" / "train" / "cat" / "9.png")
+    assert ImageFolder(path=str(tmp_path / "one")).source_digest() != digest
+
+
+def test_digest_decodes_nothing(tmp_path: Path) -> None:
+    good(tmp_path)
+    (tmp_path / "train" / "ant" / "0.png").write_bytes(b"no image")
+    assert ImageFolder(path=str(tmp_path)).source_digest()
+
+
+def test_a_truncated_image_is_named(tmp_path: Path) -> None:
+    file = image(good(tmp_path) / "train" / "ant" / "9.jpg", 50, (64, 64))
+    file.write_bytes(file.read_bytes()[:-100])
+    error = error_of(ImageFolder(path=str(tmp_path), size=4))
+    assert error.path == "path" and f"{file}: the image cannot be decoded (" in error.problem
+    assert "truncated" in error.problem
+
+
+def test_sizes_that_differ_want_a_size(tmp_path: Path) -> None:
+    file = image(good(tmp_path) / "train" / "ant" / "9.png", 5, (6, 3))
+    error = error_of(ImageFolder(path=str(tmp_path)))
+    assert error.path == "size" and f"{file} is 6x3 pixels" in error.problem and "`size: 4`" in error.problem
+
+
+def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
+    good(tmp_path)
+
+    def said(**options: object) -> str:
+        return str(error_of(ImageFolder(**{"path": str(tmp_path), **options})))
+
+    assert "nowhere is not there" in said(path=str(tmp_path / "nowhere"))
+    assert "0.png is no folder" in said(path=str(tmp_path / "train" / "ant" / "0.png"))
+    assert "ant holds no folders" in said(path=str(tmp_path / "train" / "ant"))
+    assert "has no split 'trian'. Did you mean 'train'?" in said(splits={"train": "trian"})
+    (tmp_path / "test" / "bat").mkdir()
+    assert "test has the class 'bat', which train lacks. Did you mean 'cat'?" in said()
+    (tmp_path / "train" / "bat").mkdir()
+    assert "class 'bat' has no train image" in said()
+    (tmp_path / "empty").mkdir()
+    assert "empty holds no folders, one for each class" in said(splits={"train": "empty"})
+    folder(tmp_path, alone={"ant": [1]})
+    assert "there is the one class 'ant'" in said(splits={"train": "alone"})
+    with pytest.raises(FieldError, match=r"must say which split is train"):
+        ImageFolder(path=str(tmp_path), splits={"test": "test"})
+
+
+def test_a_class_with_too_few_images_to_split_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
+    folder(tmp_path / "set", train={"ant": [1], "cat": [2, 3, 4]}, test={"ant": [5], "cat": [6]})
+    with pytest.raises(FieldError, match="class 'ant' has too few samples to split: train has 1"):
+        prepare(ImageFolder(path=str(tmp_path / "set")), seed=0)
+
+
+# ---- Tiny-ImageNet -------------------------------------------------------------------------------------------------
+
+
+def tiny(root: Path) -> Path:
+    """Two classes, listed out of order, with three train and two validation images each."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "wnids.txt").write_text("n02\nn01\n")
+    (root / "words.txt").write_text("n00\tentity\nn01\tgoldfish, Carassius auratus\nn02\tbullfrog\n")
+    for label, wnid in enumerate(("n01", "n02")):
+        for index in range(3):
+            image(root / "train" / wnid / "images" / f"{wnid}_{index}.JPEG", 100 * label + 10 * index)
+    rows = []
+    for index, wnid in enumerate(("n02", "n01", "n01", "n02")):
+        image(root / "val" / "images" / f"val_{index}.JPEG", 40 * index)
+        rows.append(f"val_{index}.JPEG\t{wnid}\t0\t32\t44\t62\n")
+    (root / "val" / "val_annotations.txt").write_text("".join(rows))
+    image(root / "test" / "images" / "test_0.JPEG", 0)  # without a label, not read
+    return root
+
+
+def test_tiny_imagenet_seals_its_annotated_validation_images(tmp_path: Path) -> None:
+    data = TinyImagenet(path=str(tiny(tmp_path))).read()
+    assert data.classes == ("goldfish, Carassius auratus", "bullfrog") and data.validation is None
+    assert data.train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert np.allclose(first(data.train), [0, 10, 20, 100, 110, 120], atol=2)  # JPEG
+    assert data.test.labels.tolist() == [1, 0, 0, 1]
+    assert np.allclose(first(data.test), [0, 40, 80, 120], atol=2)
+
+
+def test_tiny_imagenet_that_cannot_be_used(tmp_path: Path) -> None:
+    def said() -> str:
+        return str(error_of(TinyImagenet(path=str(tmp_path / "set"))))
+
+    tiny(tmp_path / "set" / "tiny-imagenet-200")
+    assert f"there is no wnids.txt in {tmp_path / 'set'}. Did you mean {tmp_path / 'set'}/tiny-imagenet-200?" in said()
+    tiny(tmp_path / "set")
+    annotations = tmp_path / "set" / "val" / "val_annotations.txt"
+    rows = annotations.read_text()
+    annotations.write_text(rows + "val_9.JPEG\tn01\t0\t0\t0\t0\n")
+    assert "val_annotations.txt, line 5: there is no" in said() and "val_9.JPEG" in said()
+    annotations.write_text(rows.replace("val_1.JPEG\tn01", "val_1.JPEG\tn03"))
+    assert "val_annotations.txt, line 2: wnids.txt has no class 'n03'." in said()
+    annotations.unlink()
+    assert "there is no val/val_annotations.txt" in said()
+
+
+# ---- CUB-200-2011 --------------------------------------------------------------------------------------------------
+
+
+def cub(root: Path) -> Path:
+    """Two species, five images of many sizes; numbers count from 1."""
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "classes.txt").write_text("1 001.Black_footed_Albatross\n2 002.Laysan_Albatross\n")
+    names = [f"001.Black_footed_Albatross/a_{i}.jpg" for i in (1, 2)]
+    names += [f"002.Laysan_Albatross/b_{i}.jpg" for i in (1, 2, 3)]
+    for number, name in enumerate(names, start=1):
+        image(root / "images" / name, 40 * number, (20 + number, 30))
+    (root / "images.txt").write_text("".join(f"{number} {name}\n" for number, name in enumerate(names, start=1)))
+    (root / "image_class_labels.txt").write_text("1 1\n2 1\n3 2\n4 2\n5 2\n")
+    (root / "train_test_split.txt").write_text("1 0\n2 1\n3 1\n4 0\n5 1\n")
+    return root
+
+
+def test_cub_splits_as_its_list_does(tmp_path: Path) -> None:
+    data = Cub200(path=str(cub(tmp_path)), size=8).read()
+    assert data.classes == ("Black_footed_Albatross", "Laysan_Albatross")
+    assert data.train.images.shape == (3, 3, 8, 8) and data.test.images.shape == (2, 3, 8, 8)
+    assert data.train.labels.tolist() == [0, 1, 1] and data.test.labels.tolist() == [0, 1]
+    assert np.allclose(first(data.train), [80, 120, 200], atol=2)
+    assert np.allclose(first(data.test), [40, 160], atol=2)
+    assert Cub200(path="/nowhere").size == 224
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        ("image_class_labels.txt", "3 2\n", "", "image_class_labels.txt says nothing of image 3"),
+        ("image_class_labels.txt", "3 2\n", "3 7\n", "image_class_labels.txt says '7' of image 3"),
+        ("train_test_split.txt", "4 0\n", "4 2\n", "train_test_split.txt says '2' of image 4"),
+        ("train_test_split.txt", "2 1\n", "2 0\n", "class 'Black_footed_Albatross' has no train image"),
+        ("images.txt", "b_3.jpg", "b_9.jpg", "image 5 of images.txt, "),
+    ],
+)
+def test_cub_with_lists_that_disagree(tmp_path: Path, name: str, old: str, new: str, said: str) -> None:
+    file = cub(tmp_path) / name
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    assert said in str(error_of(Cub200(path=str(tmp_path))))

@@ -1,0 +1,14 @@
+"""CIFAR-10: 60,000 colour images of 32x32, ten classes. Krizhevsky 2009."""
+
+from dataclasses import dataclass
+
+from torchvision import datasets
+
+from trainables.torchvision_data import CifarData
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cifar10(CifarData):
+    """[50000 + 10000, 3, 32, 32]."""
+
+    theirs = datasets.CIFAR10

@@ -1,0 +1,14 @@
+"""CIFAR-100: 60,000 colour images of 32x32, a hundred classes. Krizhevsky 2009."""
+
+from dataclasses import dataclass
+
+from torchvision import datasets
+
+from trainables.torchvision_data import CifarData
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cifar100(CifarData):
+    """[50000 + 10000, 3, 32, 32]; the fine labels."""
+
+    theirs = datasets.CIFAR100

@@ -1,0 +1,14 @@
+"""Fashion-MNIST: 70,000 pieces of clothing, 28x28, grey, ten classes. Xiao et al. 2017."""
+
+from dataclasses import dataclass
+
+from torchvision import datasets
+
+from trainables.torchvision_data import MnistData
+
+
+@dataclass(frozen=True, kw_only=True)
+class FashionMnist(MnistData):
+    """[60000 + 10000, 1, 28, 28]."""
+
+    theirs = datasets.FashionMNIST

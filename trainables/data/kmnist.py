@@ -1,0 +1,14 @@
+"""Kuzushiji-MNIST: 70,000 cursive Japanese characters, 28x28, grey, ten classes. Clanuwat et al. 2018."""
+
+from dataclasses import dataclass
+
+from torchvision import datasets
+
+from trainables.torchvision_data import MnistData
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kmnist(MnistData):
+    """[60000 + 10000, 1, 28, 28]."""
+
+    theirs = datasets.KMNIST

@@ -1,0 +1,14 @@
+"""MNIST: 70,000 handwritten digits, 28x28, grey. LeCun et al. 1998."""
+
+from dataclasses import dataclass
+
+from torchvision import datasets
+
+from trainables.torchvision_data import MnistData
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mnist(MnistData):
+    """[60000 + 10000, 1, 28, 28]."""
+
+    theirs = datasets.MNIST

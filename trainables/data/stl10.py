@@ -1,0 +1,40 @@
+"""STL-10: 13,000 labelled colour images of 96x96, ten classes. Coates et al. 2011."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torchvision import datasets
+
+from trainables.dataset import RawData, RawSplit
+from trainables.torchvision_data import Published, TorchvisionData
+
+# As its class_names.txt has them, which has no published md5.
+CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
+
+
+class _Labelled(datasets.STL10):
+    """torchvision asks for the 100,000 unlabelled images too, whichever split is read."""
+
+    train_list = datasets.STL10.train_list[:2]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stl10(TorchvisionData):
+    """[5000 + 8000, 3, 96, 96], the labelled part."""
+
+    theirs = _Labelled
+
+    def files(self) -> list[Published]:
+        listed = [*self.theirs.train_list, *self.theirs.test_list]
+        return [Published(f"{self.theirs.base_folder}/{name}", md5) for name, md5 in listed]
+
+    def archive(self) -> Published | None:
+        return Published(self.theirs.filename, self.theirs.tgz_md5, (self.theirs.url,))
+
+    def load(self, root: str) -> RawData:
+        train, test = (self._split(self.theirs(root, split=split)) for split in ("train", "test"))
+        return RawData(CLASSES, train, test=test)
+
+    def _split(self, data: Any) -> RawSplit:
+        return RawSplit(np.ascontiguousarray(data.data), data.labels.astype(np.int64))

@@ -1,0 +1,28 @@
+"""SVHN: digits of house numbers, 32x32, colour, ten classes. Netzer et al. 2011."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torchvision import datasets
+
+from trainables.dataset import RawData, RawSplit
+from trainables.torchvision_data import Published, TorchvisionData
+
+
+@dataclass(frozen=True, kw_only=True)
+class Svhn(TorchvisionData):
+    """[73257 + 26032, 3, 32, 32], without the 531,131 easier images of `extra`."""
+
+    theirs = datasets.SVHN
+
+    def files(self) -> list[Published]:
+        listed = (self.theirs.split_list[split] for split in ("train", "test"))
+        return [Published(name, md5, (url,)) for url, name, md5 in listed]
+
+    def load(self, root: str) -> RawData:
+        train, test = (self._split(self.theirs(root, split=split)) for split in ("train", "test"))
+        return RawData(tuple("0123456789"), train, test=test)
+
+    def _split(self, data: Any) -> RawSplit:
+        return RawSplit(np.ascontiguousarray(data.data), data.labels.astype(np.int64))

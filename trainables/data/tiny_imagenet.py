@@ -1,0 +1,56 @@
+"""Tiny-ImageNet: 200 classes of 64x64 photographs, 500 train and 50 validation images each (Stanford CS231n)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from trainables.fields import FieldError, nearest
+from trainables.images import ImageFiles, ImageList, check_lists, required
+
+ANNOTATIONS = "val/val_annotations.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyImagenet(ImageFiles):
+    """`path` is the unpacked archive, with wnids.txt, train and val. Its test images have no labels: as in the papers
+    its validation images are the test split, sealed, and validation is carved from train.
+    """
+
+    def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
+        wnids = sorted(required(self.path, "wnids.txt").read_text().split())
+        labels = {wnid: label for label, wnid in enumerate(wnids)}
+        lists = {"train": self._train(labels), "test": self._validation(labels)}
+        check_lists(self.path, wnids, lists)
+        return self._class_names(wnids), lists
+
+    def _train(self, labels: dict[str, int]) -> ImageList:
+        files, numbers = [], []
+        for wnid, label in labels.items():
+            found = sorted(required(self.path, f"train/{wnid}/images").glob("*.JPEG"))
+            files += found
+            numbers += [label] * len(found)
+        return ImageList(files, np.array(numbers, dtype=np.int64))
+
+    def _validation(self, labels: dict[str, int]) -> ImageList:
+        annotations = required(self.path, ANNOTATIONS)
+        files, numbers = [], []
+        for line, row in enumerate(annotations.read_text().splitlines(), start=1):
+            # The image, its class, and a box around the object.
+            name, _, rest = row.partition("\t")
+            wnid, file = rest.partition("\t")[0], annotations.parent / "images" / name
+            if wnid not in labels:
+                problem = f"wnids.txt has no class '{wnid}'.{nearest(wnid, list(labels)[:1000])}"
+                raise FieldError("path", f"{annotations}, line {line}: {problem}")
+            if not file.is_file():
+                raise FieldError("path", f"{annotations}, line {line}: there is no {file}. Unpack the archive again.")
+            files.append(file)
+            numbers.append(labels[wnid])
+        return ImageList(files, np.array(numbers, dtype=np.int64))
+
+    def _class_names(self, wnids: list[str]) -> tuple[str, ...]:
+        """As words.txt has them: `goldfish, Carassius auratus`; without it their numbers in WordNet."""
+        words = Path(self.path) / "words.txt"
+        rows = words.read_text().splitlines() if words.is_file() else []
+        named = {wnid: name for wnid, _, name in (row.partition("\t") for row in rows)}
+        return tuple(named.get(wnid, wnid) for wnid in wnids)
