@@ -5,11 +5,11 @@ import io
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -19,6 +19,9 @@ from trainables.fields import FieldError, number, text
 from trainables.splits import limited
 
 SLICE = 256  # files a thread reads at a time
+SMALL_BYTES = 4096  # of an encoded image; a JPEG of about 200x200, where more threads begin to pay
+
+T = TypeVar("T")
 
 
 def decode(encoded: bytes, size: int | None = None) -> np.ndarray:
@@ -70,7 +73,7 @@ class ImageFiles(Dataset, ABC):
         classes, lists = self._taken()
         digest = hashlib.sha256(json.dumps([self.size, classes]).encode())
         for name, (files, labels) in lists.items():
-            for file, label, content in zip(files, labels, _digests(files), strict=True):
+            for file, label, content in zip(files, labels, _of_each(files, _digest), strict=True):
                 digest.update(f"{name} {label} {os.path.relpath(file, self.path)} {content}\n".encode())
         return digest.hexdigest()
 
@@ -116,11 +119,7 @@ def required(path: str, name: str) -> Path:
 
 def read_images(files: Sequence[Path], size: int | None) -> np.ndarray:
     """uint8 [N, C, H, W], in order. Raises FieldError: a file that is no image, or without `size` of another size."""
-    slices = [files[start : start + SLICE] for start in range(0, len(files), SLICE)]
-    with ThreadPoolExecutor() as pool:
-        chunks = list(pool.map(lambda part: [_decoded(file, size) for file in part], slices))
-    decoded = [image for chunk in chunks for image in chunk]
-    del chunks
+    decoded = _of_each(files, lambda file: _decoded(file, size))
     first, channels = decoded[0], max(image.shape[2] for image in decoded)
     images = np.empty((len(files), channels, *first.shape[:2]), dtype=np.uint8)
     while decoded:
@@ -144,15 +143,18 @@ def _decoded(file: Path, size: int | None) -> np.ndarray:
         raise FieldError("path", problem) from None
 
 
-def _digests(files: Sequence[Path]) -> list[str]:
-    """sha256 of each file's bytes."""
+def _of_each(files: Sequence[Path], function: Callable[[Path], T]) -> list[T]:
+    """What the function makes of each file, in order."""
     slices = [files[start : start + SLICE] for start in range(0, len(files), SLICE)]
-    with ThreadPoolExecutor() as pool:
-        parts = pool.map(lambda part: [_digest(file) for file in part], slices)
-        return [digest for part in parts for digest in part]
+    # A small image costs more in Python than in its decoder: threads would only wait for one another.
+    small = sum(file.stat().st_size for file in slices[0]) < SMALL_BYTES * len(slices[0])
+    with ThreadPoolExecutor(1 if small else None) as pool:
+        parts = pool.map(lambda part: [function(file) for file in part], slices)
+        return [value for part in parts for value in part]
 
 
 def _digest(file: Path) -> str:
+    """sha256 of the file's bytes."""
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:

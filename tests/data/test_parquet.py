@@ -13,8 +13,9 @@ import pytest
 from PIL import Image
 
 from trainables.data import find
-from trainables.data.parquet import SMALL_BYTES, Parquet
+from trainables.data.parquet import Parquet
 from trainables.fields import FieldError
+from trainables.images import SMALL_BYTES
 from trainables.prepared import prepare
 
 

@@ -22,12 +22,11 @@ import pyarrow.parquet as pq
 
 from trainables.dataset import Dataset, RawData, RawSplit
 from trainables.fields import FieldError, nearest, number, text
-from trainables.images import decode
+from trainables.images import SMALL_BYTES, decode
 from trainables.splits import check_splits, limited, split_names
 
 SPLIT_COLUMN = "split"
 SLICE = 256  # images a thread decodes at a time
-SMALL_BYTES = 4096  # of an encoded image; a JPEG of about 200x200, where more threads begin to pay
 
 
 class _Table(NamedTuple):
