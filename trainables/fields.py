@@ -66,6 +66,19 @@ def number(
     return field(default=default, metadata={"range": Range(low, high, above, below), "doc": doc})
 
 
+def numbers(
+    default: tuple[float, ...],
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    doc: str = "",
+) -> Any:
+    """A field of one number or more, `tuple[float, ...]`, written as a list; each has the valid range."""
+    return field(default=default, metadata={"each": Range(low, high, above, below), "doc": doc})
+
+
 def choice(default: str, *others: str, doc: str = "") -> Any:
     """A field that holds one of a few words; the default is the first of them."""
     return field(default=default, metadata={"choices": (default, *others), "doc": doc})
@@ -105,6 +118,8 @@ def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
     wanted = allowed_types(cls, spec.name)
     if value is None and type(None) in wanted:
         return None
+    if "each" in spec.metadata:
+        return _check_numbers(spec, value)
     if float in wanted and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if (isinstance(value, bool) and bool not in wanted) or not isinstance(value, wanted):
@@ -120,6 +135,18 @@ def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
     if choices is not None and value is not None and value not in choices:
         raise FieldError(spec.name, f"there is no '{value}'.{nearest(str(value), list(choices))}")
     return value
+
+
+def _check_numbers(spec: Field[Any], value: Any) -> tuple[float, ...]:
+    if not isinstance(value, list | tuple) or not value:
+        raise FieldError(spec.name, f"must be a list of numbers, as [0.5, 0.75], got {value!r}.")
+    bounds = spec.metadata["each"]
+    for item in value:
+        if isinstance(item, bool) or not isinstance(item, int | float) or not math.isfinite(item):
+            raise FieldError(spec.name, f"must be a list of finite numbers, got {item!r} in it.")
+        if item not in bounds:
+            raise FieldError(spec.name, f"each must be {bounds}, got {item:g}.")
+    return tuple(float(item) for item in value)
 
 
 @dataclass(frozen=True)

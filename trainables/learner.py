@@ -92,6 +92,8 @@ class Learner:
         for parameter in self._parameters:  # what zero_grad does, without its profiler hooks
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
+        if self.config.optimizer.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self._parameters, self.config.optimizer.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = self.config.optimizer.learning_rate(self.progress)
         self.optimizer.step()

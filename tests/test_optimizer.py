@@ -1,0 +1,139 @@
+"""Schedules against PyTorch's own and against closed forms; clipping against its definition."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from search_spaces import strict_yaml
+from study.spec import SpecError, spec_from_mapping
+from trainables.config import TrialConfig
+from trainables.fields import FieldError
+from trainables.learner import Learner, trial_data
+from trainables.optimizer import Optimizer
+
+UPDATES = 1000
+
+
+def rates_of(optimizer: Optimizer) -> list[float]:
+    return [optimizer.learning_rate(update / UPDATES) for update in range(UPDATES)]
+
+
+def rates_of_torch(scheduler: Callable[[torch.optim.Optimizer], Any], lr: float) -> list[float]:
+    """The rate of each update as PyTorch's scheduler has it, stepped once an update."""
+    sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=lr)
+    made, rates = scheduler(sgd), []
+    for _ in range(UPDATES):
+        rates.append(sgd.param_groups[0]["lr"])
+        sgd.step()
+        made.step()
+    return rates
+
+
+def test_cosine_is_pytorchs() -> None:
+    theirs = rates_of_torch(lambda sgd: torch.optim.lr_scheduler.CosineAnnealingLR(sgd, UPDATES), 0.2)
+    assert rates_of(Optimizer(lr=0.2)) == pytest.approx(theirs, abs=1e-9)
+
+
+def test_steps_are_pytorchs_milestones() -> None:
+    theirs = rates_of_torch(lambda sgd: torch.optim.lr_scheduler.MultiStepLR(sgd, [400, 600], gamma=0.1), 0.1)
+    ours = rates_of(Optimizer(lr=0.1, schedule="steps", steps=(0.4, 0.6), factor=0.1))
+    assert ours == pytest.approx(theirs, rel=1e-9)
+
+
+def test_steps_of_the_papers_fall_between_the_right_epochs() -> None:
+    """Mukhoti et al. 2020: 0.1 until epoch 150 of 350, 0.01 until 250, then 0.001, whatever the updates of an epoch."""
+    optimizer = Optimizer(lr=0.1, schedule="steps", steps=(0.428571, 0.714285))
+    for updates in (1, 352, 704):
+        for epoch, before, after in ((150, 0.1, 0.01), (250, 0.01, 0.001)):
+            assert optimizer.learning_rate((epoch - 1 / updates) / 350) == pytest.approx(before)
+            assert optimizer.learning_rate(epoch / 350) == pytest.approx(after)
+
+
+def test_one_cycle_is_pytorchs() -> None:
+    def theirs(sgd: torch.optim.Optimizer) -> Any:
+        return torch.optim.lr_scheduler.OneCycleLR(sgd, 0.4, total_steps=UPDATES + 1, cycle_momentum=False)
+
+    # PyTorch's peak is update 0.3 * total - 1, ours at a share of 0.3: one update apart.
+    assert rates_of(Optimizer(lr=0.4, schedule="one_cycle")) == pytest.approx(rates_of_torch(theirs, 0.4), abs=2e-3)
+    points = [Optimizer(lr=0.4, schedule="one_cycle").learning_rate(progress) for progress in (0.0, 0.3, 1.0)]
+    assert points == pytest.approx([0.4 / 25, 0.4, 0.4 / 25e4])
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "steps", "one_cycle"])
+def test_warmup_is_a_line_to_where_the_schedule_is_by_then(schedule: str) -> None:
+    plain, warmed = Optimizer(lr=0.1, schedule=schedule), Optimizer(lr=0.1, schedule=schedule, warmup=0.2)
+    there = plain.learning_rate(0.2)
+    assert [warmed.learning_rate(0.2 * share) for share in (0.0, 0.25, 0.5)] == pytest.approx([0, there / 4, there / 2])
+    for progress in (0.2, 0.5, 0.75, 0.9):
+        assert warmed.learning_rate(progress) == plain.learning_rate(progress)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"steps": []}, "steps: must be a list of numbers, as [0.5, 0.75], got []."),
+        ({"steps": 0.5}, "steps: must be a list of numbers, as [0.5, 0.75], got 0.5."),
+        ({"steps": [0.5, "x"]}, "steps: must be a list of finite numbers, got 'x' in it."),
+        ({"steps": [True]}, "steps: must be a list of finite numbers, got True in it."),
+        ({"steps": [150, 250]}, "steps: each must be > 0 and < 1, got 150."),
+        ({"schedule": "step"}, "schedule: there is no 'step'. Did you mean 'steps'?"),
+        ({"factor": 1}, "factor: must be > 0 and < 1, got 1."),
+        ({"warmup": 1}, "warmup: must be >= 0 and < 1, got 1."),
+        ({"clip": 0}, "clip: must be > 0, got 0."),
+    ],
+)
+def test_values_that_cannot_be_taken(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(FieldError) as error:
+        Optimizer(**values)
+    assert str(error.value) == said
+
+
+STUDY = {"name": "s", "data": "digits", "model": "mlp", "methods": ["focal"]}
+
+
+def test_a_list_survives_the_files_of_a_study(tmp_path: Path) -> None:
+    written = "{schedule: steps, steps: [0.25, 1e-1, 0.75], clip: 2}"
+    spec = spec_from_mapping({**STUDY, "optimizer": strict_yaml.parse(written)}, "s.yaml")
+    assert spec.optimizer.steps == (0.25, 0.1, 0.75)
+    (tmp_path / "study.yaml").write_text(strict_yaml.dump({"spec": spec.to_mapping(), "meaning": spec.meaning()}))
+    stored = strict_yaml.read(tmp_path / "study.yaml")
+    again = spec_from_mapping(stored["spec"], "study.yaml")
+    assert again == spec and strict_yaml.one_line(again.meaning()) == strict_yaml.one_line(stored["meaning"])
+    trial = TrialConfig.from_mapping(spec.trial_mapping("focal"))
+    assert TrialConfig.from_mapping(trial.to_mapping()) == trial and trial.optimizer == spec.optimizer
+
+
+def test_search_space_paths_of_the_optimizer() -> None:
+    space = {"optimizer.warmup": {"low": 0.0, "high": 0.2}, "optimizer.clip": {"low": 0.5, "high": 5.0, "log": True}}
+    space["optimizer.schedule"] = {"choices": ["cosine", "one_cycle"]}
+    spec = spec_from_mapping({**STUDY, "search_space": space}, "s.yaml")
+    assert set(space) <= set(spec.variants[0].space.distributions)
+    with pytest.raises(SpecError, match=r"search_space.optimizer.warmup: `high` must be >= 0 and < 1"):
+        spec_from_mapping({**STUDY, "search_space": {"optimizer.warmup": {"low": 0.0, "high": 2.0}}}, "s.yaml")
+
+
+def one_update(**optimizer: Any) -> tuple[Learner, list[torch.Tensor]]:
+    """A learner after one update of plain SGD with rate 1, and how each of its weights moved."""
+    plain = {"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", **optimizer}
+    mapping = {"data": "digits", "model": "mlp", "method": "cross_entropy", "batch_size": 5000, "epochs": 1}
+    config = TrialConfig.from_mapping({**mapping, "optimizer": plain})
+    made = Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu"))
+    before = [parameter.detach().clone() for parameter in made.network.parameters()]
+    made.train_epoch()
+    return made, [(new - old).detach() for new, old in zip(made.network.parameters(), before, strict=True)]
+
+
+def test_clip_shortens_the_gradient_of_all_weights_together() -> None:
+    _, free = one_update()
+    norm = torch.cat([move.flatten() for move in free]).norm()
+    _, clipped = one_update(clip=norm.item() / 4)
+    for ours, theirs in zip(clipped, free, strict=True):
+        assert_close(ours, theirs / 4, rtol=1e-4, atol=1e-7)
+    _, above = one_update(clip=norm.item() * 4)
+    for ours, theirs in zip(above, free, strict=True):
+        assert_close(ours, theirs, rtol=0, atol=0)
