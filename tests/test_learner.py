@@ -12,10 +12,11 @@ from trainables import metrics
 from trainables.classifier import Classifier
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
-from trainables.learner import Diverged, Learner, trial_data
+from trainables.learner import Diverged, Learner
 from trainables.optimizer import Optimizer
 from trainables.predictions import Predictions, file_digest
 from trainables.prepared import load_split, prepare
+from trainables.trial_data import trial_data
 
 CPU = torch.device("cpu")
 

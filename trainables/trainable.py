@@ -21,7 +21,8 @@ from trainables import methods
 from trainables.attempt import attempt_directory, attempts_in, epochs_reached
 from trainables.config import TrialConfig
 from trainables.disk import append, patiently, write_whole
-from trainables.learner import Learner, trial_data
+from trainables.learner import Learner
+from trainables.trial_data import trial_data
 
 # A Ray step is as many epochs as fit in this time, at least one: a report costs more than a short epoch.
 STEP_SECONDS = 2.0
