@@ -1,7 +1,25 @@
 """Slow definitions in plain NumPy float64, written from the formulas and never from the code they check."""
 
-from tests.references.gradients import central_differences
-from tests.references.losses import cross_entropy, focal, label_smoothing, mbls, smooth_ece
+from tests.references.calibration_terms import (
+    dece,
+    dece_loss,
+    mmce_loss,
+    mmce_squared,
+    smooth_ece,
+    weighted_mmce_squared,
+)
+from tests.references.gammas import band_gammas, gamma_at, gamma_star, gradient_ratio, lambert_gammas
+from tests.references.gradients import central_differences, richardson_differences
+from tests.references.losses import (
+    brier_loss,
+    confidence_penalty,
+    cross_entropy,
+    focal,
+    label_smoothing,
+    mbls,
+    mixed_inputs,
+    mixup,
+)
 from tests.references.metrics import (
     accuracy,
     adaptive_ece,
@@ -19,19 +37,34 @@ from tests.references.metrics import (
 __all__ = [
     "accuracy",
     "adaptive_ece",
+    "band_gammas",
     "binned_gaps",
     "brier",
+    "brier_loss",
     "central_differences",
     "classwise_ece",
+    "confidence_penalty",
     "cross_entropy",
+    "dece",
+    "dece_loss",
     "ece",
     "error",
     "fit_temperature",
     "focal",
+    "gamma_at",
+    "gamma_star",
+    "gradient_ratio",
     "label_smoothing",
+    "lambert_gammas",
     "mbls",
     "mce",
+    "mixed_inputs",
+    "mixup",
+    "mmce_loss",
+    "mmce_squared",
     "nll",
+    "richardson_differences",
     "smooth_ece",
     "top5_accuracy",
+    "weighted_mmce_squared",
 ]
