@@ -33,6 +33,15 @@ from tests.references.metrics import (
     nll,
     top5_accuracy,
 )
+from tests.references.prioritization import (
+    entropies,
+    least_confidences,
+    margins,
+    normalized_entropies,
+    random_choice,
+    selections,
+    top,
+)
 
 __all__ = [
     "accuracy",
@@ -48,6 +57,7 @@ __all__ = [
     "dece",
     "dece_loss",
     "ece",
+    "entropies",
     "error",
     "fit_temperature",
     "focal",
@@ -56,6 +66,8 @@ __all__ = [
     "gradient_ratio",
     "label_smoothing",
     "lambert_gammas",
+    "least_confidences",
+    "margins",
     "mbls",
     "mce",
     "mixed_inputs",
@@ -63,8 +75,12 @@ __all__ = [
     "mmce_loss",
     "mmce_squared",
     "nll",
+    "normalized_entropies",
+    "random_choice",
     "richardson_differences",
+    "selections",
     "smooth_ece",
+    "top",
     "top5_accuracy",
     "weighted_mmce_squared",
 ]
