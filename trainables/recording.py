@@ -42,14 +42,18 @@ class TrainEntropy:
             raise FieldError(str(path), "holds no recorded entropies; give a trial of `record: train_entropy`.")
         return cls(torch.from_numpy(arrays["entropy"]), str(arrays["data_digest"]))
 
+    def check(self, data_digest: str) -> None:
+        """Raise FieldError where it was recorded on other data, or on another seed's split."""
+        if data_digest != self.data_digest:
+            found = f"was recorded on data {self.data_digest[:12]}, these are {data_digest[:12]}"
+            raise FieldError("target", f"{found}: take a trial of the same data and seed.")
+
     def of(self, data_digest: str, rows: Tensor) -> Tensor:
         """[epochs, len(rows)] of those rows of train. A gap takes the value before it; before the first it is inf.
 
-        Raises FieldError where it was recorded on other data, or on another seed's split.
+        Raises FieldError as `check` does.
         """
-        if data_digest != self.data_digest:
-            found = f"was recorded on data {self.data_digest[:12]}, these are {data_digest[:12]}"
-            raise FieldError("method.target", f"{found}: take a trial of the same data and seed.")
+        self.check(data_digest)
         filled = self.entropy[:, rows].clone()
         filled[0].nan_to_num_(nan=torch.inf)
         for before, epoch in itertools.pairwise(filled):

@@ -20,7 +20,7 @@ from trainables.trial_data import trial_data
 CPU = torch.device("cpu")
 
 
-# The others take training steps of their own: tests/test_lookahead.py.
+# The others take training steps of their own: test_gamma_net.py, test_meta_l2.py.
 WITH_LOSS = [name for name in methods.names() if methods.find(name)().overrides("loss")]
 FAR, NEAR, TIED = [80.0, 0.0, -80.0], [1.0, -0.5, 0.3], [0.0, 0.0, 0.0]
 BATCHES = {  # float32 logits, at most of which softmax is exactly 0 or 1; labels
@@ -120,7 +120,8 @@ class Hooked(CrossEntropy):
 def learner(method: Method | str, **settings: Any) -> Learner:
     small = {"name": "cnn", "width": 4}  # batch norm's statistics are state too
     plain = {"data": {"name": "digits", "augment": "crop_flip"}, "model": small, "epochs": 3, "batch_size": 128}
-    base = TrialConfig.from_mapping({**plain, "method": "cross_entropy", **settings})
+    told = {"record": "train_entropy", "diagnostics": True}
+    base = TrialConfig.from_mapping({**plain, **told, "method": "cross_entropy", **settings})
     config = replace(base, method=methods.find(method)() if isinstance(method, str) else method)
     return Learner(config, trial_data(config, CPU), CPU)
 
@@ -147,6 +148,7 @@ def test_resume_equals_no_interruption_bit_for_bit(name: str, tmp_path: Path) ->
     assert_equal_state(resumed.network.state_dict(), whole.network.state_dict())
     assert_equal_state(resumed.predict().logits, whole.predict().logits)
     assert_equal_state(resumed.method_state, whole.method_state)
+    assert_close(resumed._recorded, whole._recorded, rtol=0, atol=0, equal_nan=True)
     untimed = [{key: value for key, value in row.items() if key not in ("time", "seconds")} for row in whole.history]
     again = [{key: value for key, value in row.items() if key not in ("time", "seconds")} for row in resumed.history]
     assert again == untimed

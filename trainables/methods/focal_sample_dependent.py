@@ -27,7 +27,7 @@ def gamma_of_p0(p0: Tensor, highest: float) -> Tensor:
     log_rest, slope = torch.log1p(-p0), -p0 * p0.log()
 
     def excess(gamma: Tensor) -> Tensor:
-        return (gamma - 1) * log_rest + torch.log(1 - p0 + gamma * slope)
+        return (gamma - 1) * log_rest + torch.log1p(gamma * slope - p0)
 
     gamma = torch.full_like(p0, highest)
     beyond = excess(gamma) >= 0  # the root lies higher still
