@@ -13,8 +13,9 @@ from search_spaces import strict_yaml
 from study.spec import SpecError, spec_from_mapping
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
-from trainables.learner import Learner, trial_data
+from trainables.learner import Learner
 from trainables.optimizer import Optimizer
+from trainables.trial_data import trial_data
 
 UPDATES = 1000
 

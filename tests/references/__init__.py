@@ -1,7 +1,25 @@
 """Slow definitions in plain NumPy float64, written from the formulas and never from the code they check."""
 
-from tests.references.gradients import central_differences
-from tests.references.losses import cross_entropy, focal, label_smoothing, mbls, smooth_ece
+from tests.references.calibration_terms import (
+    dece,
+    dece_loss,
+    mmce_loss,
+    mmce_squared,
+    smooth_ece,
+    weighted_mmce_squared,
+)
+from tests.references.gammas import band_gammas, gamma_at, gamma_star, gradient_ratio, lambert_gammas
+from tests.references.gradients import central_differences, richardson_differences
+from tests.references.losses import (
+    brier_loss,
+    confidence_penalty,
+    cross_entropy,
+    focal,
+    label_smoothing,
+    mbls,
+    mixed_inputs,
+    mixup,
+)
 from tests.references.metrics import (
     accuracy,
     adaptive_ece,
@@ -15,23 +33,54 @@ from tests.references.metrics import (
     nll,
     top5_accuracy,
 )
+from tests.references.prioritization import (
+    entropies,
+    least_confidences,
+    margins,
+    normalized_entropies,
+    random_choice,
+    selections,
+    top,
+)
 
 __all__ = [
     "accuracy",
     "adaptive_ece",
+    "band_gammas",
     "binned_gaps",
     "brier",
+    "brier_loss",
     "central_differences",
     "classwise_ece",
+    "confidence_penalty",
     "cross_entropy",
+    "dece",
+    "dece_loss",
     "ece",
+    "entropies",
     "error",
     "fit_temperature",
     "focal",
+    "gamma_at",
+    "gamma_star",
+    "gradient_ratio",
     "label_smoothing",
+    "lambert_gammas",
+    "least_confidences",
+    "margins",
     "mbls",
     "mce",
+    "mixed_inputs",
+    "mixup",
+    "mmce_loss",
+    "mmce_squared",
     "nll",
+    "normalized_entropies",
+    "random_choice",
+    "richardson_differences",
+    "selections",
     "smooth_ece",
+    "top",
     "top5_accuracy",
+    "weighted_mmce_squared",
 ]

@@ -217,7 +217,8 @@ def test_reads_back_as_it_was(keys):
 
 
 def test_every_key_is_written_back():
-    first = ["name", "data", "model", "methods", "optimizer", "batch_size", "epochs", "seed", "result", "objectives"]
+    first = ["name", "data", "model", "methods", "optimizer", "batch_size", "epochs", "seed", "result"]
+    first += ["equal_train", "diagnostics", "record", "objectives"]
     second = ["search_space", "sampler", "trials", "trial_minutes", "resources", "checkpoint_seconds", "keep_models"]
     assert list(small().to_mapping()) == [*first, *second, "storage", "tracking", "ledger", "extensions"]
 
@@ -638,7 +639,7 @@ def test_explain_shows_every_key_and_every_searched_path():
     assert rows["epochs"][1:3] == ("20", "20")
     assert rows["name"][1:3] == ("small", "required")
     assert rows["data.augment"][1:3] == ("none", "none")
-    assert rows["optimizer.lr"][1:] == ("0.1", "0.1", "learning rate at the start")
+    assert rows["optimizer.lr"][1:] == ("0.1", "0.1", "learning rate, the largest of its schedule")
     assert rows["objectives"].value == "maximize accuracy, minimize ece"
     gamma = rows["methods.focal: method.gamma"]
     assert gamma[1:3] == ("{low: 0.0, high: 5.0}", "3.0")
