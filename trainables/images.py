@@ -109,6 +109,8 @@ def check_lists(path: str, classes: Sequence[str], lists: dict[str, ImageList]) 
 
 def required(path: str, name: str) -> Path:
     """The file or folder of that name under `path`. Raises FieldError, naming a folder below that has it."""
+    if not Path(path).is_dir():
+        raise FieldError("path", f"there is no folder {path}; name the one the archive was unpacked to.")
     found = Path(path) / name
     if not found.exists():
         below = sorted(Path(path).glob(f"*/{name}"))

@@ -248,6 +248,7 @@ def test_cub_splits_as_its_list_does(tmp_path: Path) -> None:
     assert np.allclose(first(data.train), [80, 120, 200], atol=2)
     assert np.allclose(first(data.test), [40, 160], atol=2)
     assert Cub200(path="/nowhere").size == 224
+    assert "there is no folder /nowhere; name the one" in str(error_of(Cub200(path="/nowhere")))
 
 
 @pytest.mark.parametrize(
