@@ -24,7 +24,7 @@ from study.mlflow_reader import TrackedRun
 from study.mlflow_store import STATUS
 from study.pareto import front
 from study.records import TrialRecord, trial_directory, trial_name
-from study.spec import SpecError, refuse_changes
+from study.spec import SpecError, completed_meaning, refuse_changes
 from study.stored import StoredStudy, check_home
 from trainables import metrics, post_hoc
 from trainables.attempt import attempt_directory
@@ -76,7 +76,8 @@ def _identity(facts: Evidence) -> Check:
     check = Check("identity", "one study, one meaning", len(facts.told))
     study, spec = facts.study, facts.study.spec
     try:
-        refuse_changes(study.recorded["meaning"], spec, "study.yaml", "has trials")
+        meaning = completed_meaning(study.recorded["meaning"], spec.meaning())
+        refuse_changes(meaning, spec, "study.yaml", "has trials")
     except SpecError as error:
         for difference in error.differences:
             check.off("study.yaml", difference, "put back what the trials were trained with")

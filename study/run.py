@@ -23,7 +23,7 @@ from study.nodes import check_nodes
 from study.pareto import front
 from study.progress import Progress
 from study.records import TrialRecord, trial_directory
-from study.spec import SpecError, StudySpec, check_objectives, refuse_changes
+from study.spec import SpecError, StudySpec, check_objectives, completed_meaning, refuse_changes
 from study.stored import StoredStudy, check_home, home_of, open_directory
 from study.targets import check_targets
 from study.uris import public_uri, resolve_uri
@@ -111,7 +111,8 @@ def _record_spec(
         # Kept even where nothing has been asked: the ledger and MLflow may know it already.
         recorded = stored.recorded
     if stored is not None and any(stored.records().values()):
-        refuse_changes(recorded["meaning"], spec, file_name, "exists already")
+        meaning = completed_meaning(recorded["meaning"], stored.spec.meaning())
+        refuse_changes(meaning, spec, file_name, "exists already")
         if recorded["data_digest"] != prepared.digest:
             problem = f"the source is not what '{spec.name}' was begun with. Put it back, or give the study a new name."
             raise SpecError(file_name, "data", problem)

@@ -359,6 +359,19 @@ def check_objectives(spec: StudySpec, num_classes: int, file_name: str = "study.
             raise SpecError(file_name, f"objectives[{index}].metric", problem)
 
 
+def completed_meaning(recorded: Mapping[str, Any], today: Mapping[str, Any]) -> dict[str, Any]:
+    """A meaning an older version recorded, with the keys it did not know; `today` is how its spec is read now.
+
+    What is searched is not completed: a range that came later is a change.
+    """
+    whole = dict(today)
+    for key, value in recorded.items():
+        known = today.get(key)
+        nested = isinstance(value, Mapping) and isinstance(known, Mapping) and key != "space"
+        whole[key] = completed_meaning(value, known) if nested else value
+    return {key: value for key, value in whole.items() if key != "space" or key in recorded}
+
+
 def refuse_changes(old_meaning: Mapping[str, Any], new: StudySpec, file_name: str, done_note: str) -> None:
     """Raise SpecError naming every line in which trials of the new spec would mean something else.
 

@@ -331,7 +331,7 @@ class Stage:
         return {**line, **told, "audit": self.audit(), "problems": problems}
 
     def _done(self) -> bool:
-        """Whether a driver has ended well with all trials finished, and in MLflow; what it lacks the next one writes."""
+        """Whether a driver ended well with all trials finished, and in MLflow: what that lacks the next one writes."""
         well = self.driver is not None and self.driver.poll() == 0
         return well and self.complete() and self.printed(LACKS) == self._lacked
 

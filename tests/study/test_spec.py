@@ -18,6 +18,7 @@ from study.spec import (
     Sampler,
     SpecError,
     check_objectives,
+    completed_meaning,
     read_spec,
     refuse_changes,
     spec_from_mapping,
@@ -526,6 +527,19 @@ def test_a_change_of_meaning_is_refused(keys, lines):
     assert first.startswith("study.yaml: name: 'small' has 3 trials")
     assert "give the study a new name" in first
     assert rest == [f"  {line}" for line in lines]
+
+
+def test_keys_that_came_later_stand_for_their_defaults():
+    """A study of an older version goes on; but a value that is new and no default, or searched anew, is a change."""
+    old = json.loads(json.dumps(small().meaning()))
+    del old["data"]["meta"], old["equal_train"], old["methods"]["mbls"]["fixed"]
+    whole = completed_meaning(old, small().meaning())
+    refuse_changes(whole, small(), "study.yaml", "has 3 trials")
+    with pytest.raises(SpecError, match="equal_train: was false, is true"):
+        refuse_changes(whole, small(equal_train=True), "study.yaml", "has 3 trials")
+    del old["methods"]["mbls"]["space"]["method.margin"]
+    with pytest.raises(SpecError, match=r"methods\.mbls: method\.margin: was not there"):
+        refuse_changes(completed_meaning(old, small().meaning()), small(), "study.yaml", "has 3 trials")
 
 
 # The user's own folder
