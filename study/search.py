@@ -259,6 +259,8 @@ def cause_of_death(said: str) -> tuple[str, str]:
     said = " ".join(said.split())
     if "node has died" in said or "node has been drained" in said:
         return "node", "its node died"
+    if "temporarily unavailable" in said:  # nobody says that its process ended: its node's raylet is gone, or the way
+        return "node", "its node could not be reached"
     if "memory usage threshold" in said or "low on memory" in said:
         return "process", "out of memory: Ray's memory monitor ended its process"
     because = re.search(r"because (its .*?)(?:\.(?:\s|$)|$)", said)

@@ -367,8 +367,9 @@ def completed_meaning(recorded: Mapping[str, Any], today: Mapping[str, Any]) -> 
     whole = dict(today)
     for key, value in recorded.items():
         known = today.get(key)
-        nested = isinstance(value, Mapping) and isinstance(known, Mapping) and key != "space"
-        whole[key] = completed_meaning(value, known) if nested else value
+        if isinstance(value, Mapping) and isinstance(known, Mapping) and key != "space":
+            value = completed_meaning(value, known)
+        whole[key] = value
     return {key: value for key, value in whole.items() if key != "space" or key in recorded}
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from ray.air.execution._internal import RayActorManager
 from ray.air.execution.resources import FixedResourceManager, ResourceRequest
-from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError
+from ray.exceptions import ActorUnavailableError, NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError
 
 from study.cluster import ClusterError
 from study.search import LedgerSearch, cause_of_death, losses_are_deaths
@@ -44,6 +44,12 @@ def test_an_answer_that_is_lost_is_the_death_of_its_actor(loss: str) -> None:
     assert isinstance(told, RayActorError) and str(told) == str(error)
     cause, reason = cause_of_death(str(told))
     assert cause == expected[0] and reason.startswith(expected[1])
+
+
+def test_an_actor_whose_raylet_is_gone_died_with_its_node() -> None:
+    """Ray says this first, and only once the node has missed its heartbeats that it is dead."""
+    said = "The actor is temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14"
+    assert cause_of_death(str(ActorUnavailableError(said, None))) == ("node", "its node could not be reached")
 
 
 def test_a_node_that_does_not_see_the_storage_ends_the_run_in_one_line() -> None:
