@@ -314,15 +314,18 @@ def _start(host: Host, words: Sequence[str], env: Mapping[str, str] | None) -> N
 
 
 def nodes(head: Host, asked_from: Host | None = None) -> dict[str, bool]:
-    """Address -> is it alive, as the head's control store has it: what was last said of each address."""
+    """Address -> has it a living node, as the head's control store has it."""
     script = (
         "import json; from ray._raylet import GcsClient; "
         f"client = GcsClient('{head.address}:6379'); "
-        "print(json.dumps([[n.start_time_ms, n.node_manager_address, n.state == 0] "
+        "print(json.dumps([[n.node_manager_address, n.state == 0] "
         "for n in client.get_all_node_info().values()]))"
     )
     done = (asked_from or head).run(["python", "-c", script])
-    return {address: alive for _, address, alive in sorted(json.loads(done.stdout.splitlines()[-1]))}
+    found: dict[str, bool] = {}
+    for address, alive in json.loads(done.stdout.splitlines()[-1]):  # one for each time it joined
+        found[address] = alive or found.get(address, False)
+    return found
 
 
 def wait_until(happened: Callable[[], bool], seconds: float, what: str) -> float:
