@@ -151,8 +151,9 @@ def cluster(nodes: int, slots: int) -> Iterator[str]:
 # ---- the parts, each in a process of its own; each returns what goes into result.json -------------------------------
 
 
-def run(trials: int, nodes: int, slots: int, directory: Path) -> dict[str, Any]:
+def run(trials: int, nodes: int, slots: int, reports: int, directory: Path) -> dict[str, Any]:
     """One study of sleeping trials; the marks of its driver."""
+    os.environ["SCALE_REPORTS"] = str(reports)
     from study.cluster import set_environment
 
     set_environment()
@@ -294,6 +295,13 @@ def report(options: argparse.Namespace, directory: Path) -> None:
         arguments = ("--trials", str(options.node_trials), "--slots", str(options.slots), "--nodes", str(nodes))
         rows[str(nodes)] = span(apart(there, "--part", "run", *arguments)["marks"], WINDOW, options.node_trials)
     print(table("nodes", rows), "\n", flush=True)
+    there = directory / "reports"
+    there.mkdir()
+    arguments = ("--trials", str(options.node_trials), "--slots", str(options.slots), "--reports", "5")
+    five = span(apart(there, "--part", "run", *arguments)["marks"], WINDOW, options.node_trials)
+    one = rows[str(options.nodes[0])]
+    each = (five["cpu"] - one["cpu"] * five["pace"] / one["pace"]) / 4
+    print(f"a report more: {each:.2f} ms of the driver's CPU (trials in 5 reports against trials in 1)\n", flush=True)
     there = directory / "ask"
     there.mkdir()
     costs = apart(there, "--part", "ask", "--asks", *map(str, options.asks))
@@ -309,6 +317,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 4, 16, 32])
     parser.add_argument("--node-trials", type=int, default=1000, help="trials of each run on several nodes")
     parser.add_argument("--slots", type=int, default=1, help="of each node")
+    parser.add_argument("--reports", type=int, choices=(1, 5), default=1, help=argparse.SUPPRESS)
     parser.add_argument("--asks", type=int, nargs="+", default=[100, 300, 1000, 3000, 10_000])
     parser.add_argument("--part", choices=("run", "ask", "commands"), help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
@@ -318,7 +327,7 @@ def main() -> None:
             report(options, Path(directory))
         return
     parts = {
-        "run": lambda: run(options.trials, options.nodes[0], options.slots, options.directory),
+        "run": lambda: run(options.trials, options.nodes[0], options.slots, options.reports, options.directory),
         "ask": lambda: ask(options.asks, options.directory),
         "commands": lambda: commands(options.directory),
     }

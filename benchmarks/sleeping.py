@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import time
 from pathlib import Path
@@ -14,10 +15,12 @@ from ray.tune import PlacementGroupFactory, Trainable
 SECONDS = 0.01
 EPOCHS = 5
 METRICS = ("accuracy", "error", "top5_accuracy", "nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece")
+# In how many reports a trial tells of its epochs: 1, or EPOCHS.
+REPORTS = int(os.environ.get("SCALE_REPORTS", "1"))
 
 
 class Sleeping(Trainable):
-    """Sleeps, then reports a whole trial at once: EPOCHS rows of history and every metric of a classifier.
+    """Sleeps, then reports: EPOCHS rows of history, in REPORTS parts, and every metric of a classifier.
 
     The metrics are random, so that the front changes as a real one does.
     """
@@ -27,24 +30,28 @@ class Sleeping(Trainable):
         return PlacementGroupFactory([{"CPU": 1}])
 
     def setup(self, config: dict[str, Any]) -> None:
-        self._assignment = json.loads(config["assignment"])
+        self._assignment, self._rows = json.loads(config["assignment"]), []
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         self.setup(new_config)
         return True
 
     def step(self) -> dict[str, Any]:
-        began = time.time()
-        time.sleep(SECONDS)
-        draw = random.Random(self._assignment["trial"])
-        rows = [_row(epoch, began, draw) for epoch in range(1, EPOCHS + 1)]
+        began, done = time.time(), len(self._rows)
+        time.sleep(SECONDS / REPORTS)
+        draw = random.Random(f"{self._assignment['trial']} {done}")
+        rows = [_row(epoch, began, draw) for epoch in range(done + 1, done + EPOCHS // REPORTS + 1)]
+        self._rows += rows
+        if len(self._rows) < EPOCHS:
+            return {"report": json.dumps({"rows": rows, "outcome": None}), "done": False}
         outcome = {
             "state": "complete",
             "metrics": {prefix + name: draw.random() for prefix in ("", "ts_") for name in METRICS},
             "epoch": EPOCHS,
             "seconds": SECONDS,
+            "samples": 50_000 * EPOCHS,
             "device": "cpu",
-            "digests": {"history.json": self._write_history(rows)},
+            "digests": {"history.json": self._write_history(self._rows)},
         }
         return {"report": json.dumps({"rows": rows, "outcome": outcome}), "done": True}
 
@@ -59,4 +66,10 @@ class Sleeping(Trainable):
 
 def _row(epoch: int, began: float, draw: random.Random) -> dict[str, float]:
     measured = {name: draw.random() for name in ("train_loss", "accuracy", "nll", "brier", "ece")}
-    return {"epoch": epoch, "time": began + SECONDS * epoch / EPOCHS, "seconds": SECONDS / EPOCHS, **measured}
+    return {
+        "epoch": epoch,
+        "time": began + SECONDS * epoch / EPOCHS,
+        "seconds": SECONDS / EPOCHS,
+        "samples": 50_000 * epoch,
+        **measured,
+    }

@@ -28,6 +28,9 @@ from trainables.attempt import clear_checkpoints
 from trainables.config import with_value
 from trainables.trainable import Assignment, time_limit_reason
 
+# A report is of as many epochs as fit in this time, at least one: it costs more than a short epoch. Many trials at once
+# report less often, so that one driver can hear them all.
+STEP_SECONDS, REPORTS_A_SECOND = 2.0, 50
 # A trial ends itself at the first epoch after its limit; one that does not is taken to hang after this much more.
 OVERDUE_SECONDS, OVERDUE_SHARE = 10.0, 0.1
 
@@ -124,6 +127,7 @@ class LedgerSearch(Searcher):
             checkpoint_seconds=self._spec.checkpoint_seconds,
             data_digest=self._digest,
             resources={"cpu": attempt.resources.cpu, "gpu": attempt.resources.gpu},
+            step_seconds=max(STEP_SECONDS, self._slots() / REPORTS_A_SECOND),
             seconds_limit=self._limit,
             study_file=str(self._directory / "study.yaml"),
         )

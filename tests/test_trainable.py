@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from trainables import trainable as module
 from trainables.attempt import attempts_in
 from trainables.config import TrialConfig
 from trainables.data.digits import Digits
@@ -24,8 +23,7 @@ def assignment(directory: Path, attempt: int = 1, **settings: Any) -> Assignment
     digest = settings.pop("digest", data_digest(Digits(), 0))
     plain = {"data": "digits", "model": "mlp", "method": "focal", "epochs": 3, **settings}
     config = TrialConfig.from_mapping(plain).to_mapping()
-    limit = settings.pop("seconds_limit", None)
-    return Assignment("focal/0000", str(directory), attempt, config, digest, 30.0, {"cpu": 1.0, "gpu": 0.0}, limit)
+    return Assignment("focal/0000", str(directory), attempt, config, digest, 30.0, {"cpu": 1.0, "gpu": 0.0})
 
 
 @pytest.fixture
@@ -67,11 +65,8 @@ def test_one_actor_serves_trial_after_trial(actor: CalibrationTrainable, tmp_pat
     assert outcomes[0]["metrics"] == outcomes[2]["metrics"] != outcomes[1]["metrics"]
 
 
-def test_an_attempt_goes_on_from_the_newest_whole_checkpoint(
-    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "STEP_SECONDS", 0.0)  # an epoch a report
-    given = replace(assignment(tmp_path), checkpoint_seconds=0.0)
+def test_an_attempt_goes_on_from_the_newest_whole_checkpoint(actor: CalibrationTrainable, tmp_path: Path) -> None:
+    given = replace(assignment(tmp_path), checkpoint_seconds=0.0, step_seconds=0.0)  # an epoch a report
     begin(actor, given)
     assert [report(actor)["rows"][0]["epoch"] for _ in range(2)] == [1, 2]
     # The second attempt tore its file; the third takes the first one's.
@@ -137,12 +132,9 @@ def test_what_the_machine_did_is_told_from_what_the_trial_did(
     assert outcome["state"] == state and str(error).split(".")[0] in outcome["reason"]
 
 
-def test_a_trial_may_train_no_longer_than_its_limit(
-    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_may_train_no_longer_than_its_limit(actor: CalibrationTrainable, tmp_path: Path) -> None:
     """All attempts count together; what it trained is kept."""
-    monkeypatch.setattr(module, "STEP_SECONDS", 0.0)
-    given = replace(assignment(tmp_path, epochs=1000), checkpoint_seconds=0.0)
+    given = replace(assignment(tmp_path, epochs=1000), checkpoint_seconds=0.0, step_seconds=0.0)
     begin(actor, given)
     trained = sum(report(actor)["rows"][0]["seconds"] for _ in range(2))
     begin(actor, replace(given, attempt=2, seconds_limit=trained + 1e-9))

@@ -24,9 +24,6 @@ from trainables.disk import append, patiently, write_whole
 from trainables.learner import Learner
 from trainables.trial_data import trial_data
 
-# A Ray step is as many epochs as fit in this time, at least one: a report costs more than a short epoch.
-STEP_SECONDS = 2.0
-
 
 @dataclass(frozen=True)
 class Assignment:
@@ -39,6 +36,7 @@ class Assignment:
     data_digest: str  # what the data must be
     checkpoint_seconds: float
     resources: dict[str, float]  # cpu, gpu
+    step_seconds: float = 2.0  # between two reports, at least one epoch
     seconds_limit: float | None = None  # of training, over all attempts
     study_file: str | None = None  # what every node sees that sees the study; None: nobody asks
 
@@ -97,8 +95,9 @@ class CalibrationTrainable(Trainable):
         if self._learner is None:
             self._learner = self._start()
             rows += self._learner.history
-        learner, started, before = self._learner, time.monotonic(), self._learner.epoch
-        while not learner.finished and (learner.epoch == before or time.monotonic() - started < STEP_SECONDS):
+        learner, before = self._learner, self._learner.epoch
+        until = time.monotonic() + self._assignment.step_seconds
+        while not learner.finished and (learner.epoch == before or time.monotonic() < until):
             row = learner.train_epoch()
             rows.append(row)
             self._log(" ".join(f"{name}={value:.6g}" for name, value in row.items()) + "\n")
