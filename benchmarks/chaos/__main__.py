@@ -46,7 +46,8 @@ TIMES: dict[type[Ground], dict[str, int]] = {
     Nodes: {
         "raylet_sigkill": 5,
         "head_sigkill": 4,
-        "partition": 5,
+        "partition": 3,
+        "partition_two_minutes": 2,
         "partition_for_good": 4,
         "node_clock_skew": 4,
     },

@@ -66,11 +66,20 @@ def head_sigkill(stage: Stage) -> Strike:
 
 
 def partition(stage: Stage) -> Strike:
-    """A node is cut from the network for some seconds, in which it may have been given up, or for two minutes."""
+    """A node is cut from the network for some seconds, in which it may have been given up."""
+    return _cut(stage, stage.random.uniform(2.0, 25.0))
+
+
+def partition_two_minutes(stage: Stage) -> Strike:
+    """A node is cut from the network and given up; it trains on, in vain, and comes back."""
+    return _cut(stage, 120.0)
+
+
+def _cut(stage: Stage, seconds: float) -> Strike:
     worker = _a_worker(stage)
     pid = _raylet(worker)
     worker.cut()
-    time.sleep(stage.random.choice([stage.random.uniform(2.0, 25.0), 120.0]))
+    time.sleep(seconds)
     worker.mend()
     return Strike(pid, and_then=_ground(stage).whole)
 
@@ -119,7 +128,9 @@ def _raylet(host: Host) -> int:
 class Nodes(Ground):
     """A Ray cluster with token authentication on namespaced hosts; the studies lie where all of them see them."""
 
-    faults = by_kind(raylet_sigkill, head_sigkill, partition, partition_for_good, node_clock_skew)
+    faults = by_kind(
+        raylet_sigkill, head_sigkill, partition, partition_two_minutes, partition_for_good, node_clock_skew
+    )
     study: ClassVar = {"trials": 4}
 
     @classmethod
