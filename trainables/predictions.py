@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,13 +25,19 @@ class Predictions:
     logits: Tensor
     labels: Tensor
 
-    def evaluate(self, bins: int = 15) -> dict[str, float]:
-        """Every metric, and with `ts_` in front the same after cross-fitted temperature scaling."""
+    def evaluate(self, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
+        """What every trial stores, and with `ts_` in front the same after cross-fitted temperature scaling.
+
+        also: metrics computed on request, by name (`skce`, `ts_skce`); of `metrics.names()`, what is stored anyway is
+        no matter.
+        """
+        prefix = metrics.AFTER_TEMPERATURE
         calibrated = post_hoc.cross_fitted(self.logits, self.labels)
-        after = metrics.evaluate(calibrated, self.labels, bins)
+        also_after = [name.removeprefix(prefix) for name in also if name.startswith(prefix)]
+        after = metrics.evaluate(calibrated, self.labels, bins, also_after)
         return {
-            **metrics.evaluate(self.logits, self.labels, bins),
-            **{metrics.AFTER_TEMPERATURE + name: value for name, value in after.items()},
+            **metrics.evaluate(self.logits, self.labels, bins, also),
+            **{prefix + name: value for name, value in after.items()},
         }
 
     def save(self, path: Path) -> str:
