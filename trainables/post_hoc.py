@@ -42,7 +42,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
 
 
 def fit_temperature_by_ece(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
-    """The T of .1, .2, ..., 10 of least ECE, the lowest of equals. Mukhoti et al. 2020, Section 5 and released code.
+    """The T of .1, .2, ..., 10 of least ECE, the lowest of equals. Mukhoti et al. 2020, as their released code has it.
 
     Theirs adds .1 up (so its 2.1 reads 2.1000000000000005) and computes in float32; ours is k / 10, in float64. ECE is
     no proper score: this T can be far from the truth, where NLL's is not.

@@ -54,16 +54,15 @@ class Predictions:
         NLL is infinite, and said so). Raises FieldError with the file, what was found and the mend.
         """
         arrays = _read_arrays(path)
-        known = sorted(arrays)
         if "labels" not in arrays:
-            raise FieldError(str(path), f"holds no array 'labels'.{nearest('labels', known)}")
-        if "logits" not in arrays and "probs" not in arrays:
-            raise FieldError(str(path), f"holds neither 'logits' nor 'probs'.{nearest('logits', known)}")
-        name = "logits" if "logits" in arrays else "probs"
-        scores, labels = _checked(path, name, arrays[name], arrays["labels"])
-        with np.errstate(divide="ignore"):
-            logits = np.log(scores.astype(np.float64)) if name == "probs" else scores
-        return cls(torch.from_numpy(np.ascontiguousarray(logits)), torch.from_numpy(labels.astype(np.int64)))
+            raise FieldError(str(path), f"holds no array 'labels'.{nearest('labels', sorted(arrays))}")
+        logits = _logits(path, arrays)
+        return cls(logits, _labels(path, arrays["labels"], *logits.shape))
+
+
+def load_logits(path: Path) -> Tensor:
+    """The logits [N, K] of an npz with `logits` or `probs`; labels, which may be of other classes, are not read."""
+    return _logits(path, _read_arrays(path))
 
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -78,17 +77,32 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
         raise FieldError(str(path), f"cannot be read as npz ({str(error).splitlines()[0]}).") from None
 
 
-def _checked(path: Path, name: str, scores: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _logits(path: Path, arrays: dict[str, np.ndarray]) -> Tensor:
+    if "logits" not in arrays and "probs" not in arrays:
+        raise FieldError(str(path), f"holds neither 'logits' nor 'probs'.{nearest('logits', sorted(arrays))}")
+    name = "logits" if "logits" in arrays else "probs"
+    scores = _checked(path, name, arrays[name])
+    with np.errstate(divide="ignore"):
+        logits = np.log(scores.astype(np.float64)) if name == "probs" else scores
+    return torch.from_numpy(np.ascontiguousarray(logits))
+
+
+def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) -> Tensor:
+    where = str(path)
+    if labels.shape != (num_samples,) or not np.issubdtype(labels.dtype, np.integer):
+        found = f"{labels.dtype} {list(labels.shape)}"
+        raise FieldError(where, f"'labels' must be whole numbers [{num_samples}], got {found}.")
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise FieldError(where, f"'labels' must lie in 0..{num_classes - 1}, got {labels.min()}..{labels.max()}.")
+    return torch.from_numpy(labels.astype(np.int64))
+
+
+def _checked(path: Path, name: str, scores: np.ndarray) -> np.ndarray:
     where = str(path)
     if scores.ndim != 2 or scores.shape[1] < 2 or not np.issubdtype(scores.dtype, np.floating):
         raise FieldError(where, f"'{name}' must be float [N, K] with K >= 2, got {scores.dtype} {list(scores.shape)}.")
     if len(scores) == 0:
         raise FieldError(where, f"'{name}' is empty.")
-    if labels.shape != scores.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
-        found = f"{labels.dtype} {list(labels.shape)}"
-        raise FieldError(where, f"'labels' must be whole numbers [{len(scores)}], got {found}.")
-    if labels.min() < 0 or labels.max() >= scores.shape[1]:
-        raise FieldError(where, f"'labels' must lie in 0..{scores.shape[1] - 1}, got {labels.min()}..{labels.max()}.")
     if scores.dtype == np.float16:
         scores = scores.astype(np.float32)
     if not np.isfinite(scores).all():
@@ -98,7 +112,7 @@ def _checked(path: Path, name: str, scores: np.ndarray, labels: np.ndarray) -> t
         if scores.min() < 0 or off.max() > 1e-3:
             found = f"row {off.argmax()} does not. If they are logits, name them so."
             raise FieldError(where, f"'probs' must be >= 0 and sum to 1 in each row; {found}")
-    return scores, labels
+    return scores
 
 
 def file_digest(path: Path) -> str:

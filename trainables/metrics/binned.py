@@ -125,7 +125,7 @@ def l2_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tens
 
 
 def debiased_l2_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """L2 error over equal-mass bins less its bias, 0 where that is negative. Kumar et al. 2019, Section 4.2.
+    """L2 error over equal-mass bins less its bias, 0 where that is negative. Kumar et al. 2019.
 
     Bins of one sample have no variance to subtract and are left out; NaN where no bin has two.
     """

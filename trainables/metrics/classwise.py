@@ -53,12 +53,12 @@ def classwise_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15, 
 
 
 def thresholded_classwise_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Classwise ECE over the probabilities above 1%: what is hardly ever given says little. After Nixon et al. 2019."""
+    """Classwise ECE over the probabilities above 1%. After Nixon et al. 2019, whose bins (TACE) are of equal mass."""
     return classwise_calibration_error(logits, labels, bins, THRESHOLD)
 
 
 def debiased_l2_marginal_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Root of the mean over classes of the debiased squared L2 error of p_k. Kumar et al. 2019, Definition 2.4.
+    """Root of the mean over classes of the debiased squared L2 error of p_k. Kumar et al. 2019.
 
     Bins of equal mass for each class; a class below 0 counts as 0. NaN where no bin has two samples.
     """
@@ -73,10 +73,10 @@ def debiased_l2_marginal_error(logits: Tensor, labels: Tensor, bins: int = 15) -
 
 
 def brier_calibration(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Part of the Brier score that recalibrating each class would remove. DeGroot & Fienberg 1983, on binned p_k.
+    """Part of the Brier score that recalibrating each class would remove. DeGroot & Fienberg 1983.
 
-    Sum over classes and equal-width bins of share * (mean p_k - frequency of k)^2. What is left, brier_refinement, is
-    the variance of p_k - [y = k] within the bins; the two add up to the Brier score exactly.
+    On binned p_k: the sum over classes and equal-width bins of share * (mean p_k - frequency of k)^2. What is left,
+    brier_refinement, is the variance of p_k - [y = k] within the bins; the two add up to the Brier score exactly.
     """
     total = torch.zeros((), dtype=torch.float64, device=logits.device)
     for block in _blocks(logits, labels, bins, equal_width_index):
@@ -86,7 +86,7 @@ def brier_calibration(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
 
 
 def brier_refinement(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Part of the Brier score that no recalibration removes: brier less brier_calibration."""
+    """Part of the Brier score that recalibrating each class would leave: brier less brier_calibration."""
     total = torch.zeros((), dtype=torch.float64, device=logits.device)
     for block in _blocks(logits, labels, bins, equal_width_index):
         residual = block.probs - block.hits

@@ -15,7 +15,10 @@ DROPPED = -1
 
 
 class Convention(NamedTuple):
-    """A public rule. `used_by` are released codes; `loses` says what is in no bin, empty where nothing is lost."""
+    """A public rule. `used_by` are released codes; `loses` says what is in no bin, empty where nothing is lost.
+
+    Where the share of a bin is taken of the samples that have one, the lost ones are missing from the whole as well.
+    """
 
     measures: str  # which of our metrics it stands beside
     used_by: str
@@ -155,28 +158,28 @@ CONVENTIONS = {
         "ece", "netcal", "[lo, hi), the last closed", "",
         _top_label(_left_closed_last_too)),
     "torchmetrics": Convention(
-        "ece", "torchmetrics, torch-uncertainty, probmetrics", "[lo, hi) in float32, 1.0 in a bin of its own", "",
+        "ece", "torchmetrics, torch-uncertainty, probmetrics", "[lo, hi) in float32, 1.0 apart", "",
         _top_label(_left_closed_float32)),
     "google": Convention(
-        "ece", "uncertainty-metrics, robustness_metrics, relplot", "[lo, hi), 1.0 in a bin of its own", "",
+        "ece", "uncertainty-metrics, robustness_metrics, relplot", "[lo, hi), 1.0 apart", "",
         _top_label(_left_closed_float64)),
     "sample_prioritization": Convention(
-        "ece", "Calib-Sample-Prioritization", "[lo, hi) in float32", "confidences of 1.0, from the share too",
+        "ece", "Calib-Sample-Prioritization", "[lo, hi) in float32", "confidences of 1.0",
         _top_label(_left_closed_without_one, of_kept=True)),
     "torrvision_adaptive": Convention(
-        "adaptive_ece", "torrvision, MbLS", "edges interpolated at k N / bins, (lo, hi]", "the least confident sample",
+        "adaptive_ece", "torrvision, MbLS", "(lo, hi], edges between samples", "the least sure sample",
         _top_label(_interpolated_edges)),
     "torch_uncertainty_adaptive": Convention(
-        "adaptive_ece", "torch-uncertainty", "array_split of the sorted; ties as the rows come", "",
+        "adaptive_ece", "torch-uncertainty", "array_split, ties as the rows come", "",
         _top_label(_split_by_position)),
     "google_adaptive": Convention(
-        "adaptive_ece", "uncertainty-metrics, robustness_metrics", "[lo, hi) from the sample a bin starts with", "",
+        "adaptive_ece", "uncertainty-metrics, robustness_metrics", "[lo, hi), edges at samples", "",
         _top_label(_edges_at_samples)),
     "netcal_adaptive": Convention(
         "adaptive_ece", "netcal (no answer where edges tie)", "[lo, hi) between quantiles", "",
         _top_label(_quantile_edges, of_kept=True)),
     "torrvision_classwise": Convention(
-        "classwise_ece", "torrvision, MbLS", "classes up to the largest label", "later classes; p = 0",
+        "classwise_ece", "torrvision, MbLS", "classes up to the largest label", "later classes, p = 0",
         _seen_classes),
     "google_tace": Convention(
         "thresholded_classwise_ece", "uncertainty-metrics, robustness_metrics", "p > 1%, bins of equal mass", "",

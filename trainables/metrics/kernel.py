@@ -32,7 +32,7 @@ def kernel_calibration_error_unbiased(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def kernel_calibration_error_linear(logits: Tensor, labels: Tensor) -> Tensor:
-    """SKCE of whole predictions over the pairs (0, 1), (2, 3), ...: unbiased and noisy. Widmann et al. 2019; O(N K)."""
+    """SKCE of whole predictions over the pairs (0, 1), (2, 3), ...: unbiased, noisy. Widmann et al. 2019; O(N K)."""
     probs, residual = _whole(logits, labels)
     end = len(labels) // 2 * 2
     distance = (probs[0:end:2] - probs[1:end:2]).square().sum(dim=-1).sqrt()
@@ -53,7 +53,7 @@ def top_label_kernel_error_unbiased(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def top_label_kernel_error_linear(logits: Tensor, labels: Tensor) -> Tensor:
-    """SKCE of the top label over the pairs (0, 1), (2, 3), ...: unbiased and noisy. Widmann et al. 2019."""
+    """SKCE of the top label over the pairs (0, 1), (2, 3), ...: unbiased, noisy. Widmann et al. 2019."""
     confidence, residual = _top_label(logits, labels)
     end = len(labels) // 2 * 2
     distance = (confidence[0:end:2] - confidence[1:end:2]).abs()
@@ -61,7 +61,7 @@ def top_label_kernel_error_linear(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def maximum_mean_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
-    """MMCE: the root of the top label's biased SKCE, Laplacian kernel of scale 0.4. Kumar et al. 2018, Section 3."""
+    """MMCE: the root of the top label's biased SKCE, Laplacian kernel of scale 0.4. Kumar et al. 2018."""
     return top_label_kernel_error(logits, labels).clamp(min=0).sqrt()
 
 

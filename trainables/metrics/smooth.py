@@ -1,5 +1,5 @@
 """Smooth ECE: no bins, a Gaussian reflected at 0 and 1. Blasiok & Nakkiran 2024, Smooth ECE: Principled Reliability
-Diagrams via Kernel Smoothing, Section 3.
+Diagrams via Kernel Smoothing.
 
 The residuals hit - confidence, spread by the reflected Gaussian of width sigma, are a cosine series: mode k is damped
 by exp(-(pi k sigma)^2 / 2). So the smoothed residual and its integral are exact at every point; nothing is put into

@@ -10,12 +10,12 @@ from trainables.metrics.scores import top_label
 
 
 def sweep_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
-    """ECE over the most equal-mass bins before accuracy stops rising with confidence. Roelofs et al. 2022, Alg. 1."""
+    """ECE over the most equal-mass bins before accuracy stops rising with confidence. Roelofs et al. 2022."""
     return equal_mass_sweep(logits, labels)[0]
 
 
 def sweep_calibration_error_equal_width(logits: Tensor, labels: Tensor) -> Tensor:
-    """ECE over the most equal-width bins before accuracy stops rising with confidence. Roelofs et al. 2022, Alg. 1."""
+    """ECE over the most equal-width bins before accuracy stops rising with confidence. Roelofs et al. 2022."""
     return equal_width_sweep(logits, labels)[0]
 
 
