@@ -346,8 +346,7 @@ def _differences(facts: Evidence, record: TrialRecord, run: TrackedRun) -> Itera
     for key, value in {"status": STATUS[record.state], **expected}.items():
         if found[key] != value:
             yield f"its {key} is {found[key]} in MLflow, {value} by the ledger"
-    final = {**record.metrics, **({} if record.seconds is None else {"seconds": record.seconds})}
-    final = {key: value for key, value in final.items() if math.isfinite(value)}
+    final = {key: value for key, value in record.final.items() if math.isfinite(value)}
     other = [
         f"{key} ({run.final.get(key)}, by the ledger {final.get(key)})"
         for key in sorted(final.keys() | run.final.keys())

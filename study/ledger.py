@@ -290,6 +290,7 @@ def _record(label: str, trial: FrozenTrial) -> TrialRecord:
         attempt=outcome.get("attempt", trial.user_attrs.get("attempt", 0)),
         epoch=outcome.get("epoch"),
         seconds=outcome.get("seconds"),
+        samples=outcome.get("samples"),
         reason=outcome.get("reason"),
         digests=outcome.get("digests", {}),
         deaths=trial.user_attrs.get("deaths", {}),

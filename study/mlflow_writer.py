@@ -344,12 +344,11 @@ def _points(record: TrialRecord, history: list[dict[str, Any]]) -> list[Metric]:
         for name, value in row.items()
         if name not in ("epoch", "time") and math.isfinite(value)
     ]
-    final = dict(record.metrics)
-    if record.seconds is not None:
-        final["seconds"] = record.seconds
     ended, step = _milliseconds(record.ended), record.epoch or 0
     return points + [
-        Metric(f"final/{name}", float(value), ended, step) for name, value in final.items() if math.isfinite(value)
+        Metric(f"final/{name}", float(value), ended, step)
+        for name, value in record.final.items()
+        if math.isfinite(value)
     ]
 
 

@@ -228,7 +228,8 @@ def _measured(records: Sequence[TrialRecord]) -> list[str]:
 
 
 def front_rows(records: Sequence[TrialRecord]) -> list[dict[str, object]]:
-    """Rows of a table, all with the same columns: method, number, each searched path, each validation metric.
+    """Rows of a table, all with the same columns: method, number, each searched path, each validation metric,
+    and the samples it was trained on.
 
     None where a trial has no such value.
     """
@@ -238,6 +239,7 @@ def front_rows(records: Sequence[TrialRecord]) -> list[dict[str, object]]:
         {"method": record.label, "number": record.number}
         | {path: record.params.get(path) for path in paths}
         | {name: record.metrics.get(name) for name in measured}
+        | {"samples": record.samples}
         for record in records
     ]
 

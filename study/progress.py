@@ -139,11 +139,20 @@ def front_table(records: list[TrialRecord], spec: StudySpec, rows: int | None = 
     table.add_column("trial", min_width=20)
     for objective in spec.objectives:
         table.add_column(objective.metric, justify="right")
+    table.add_column("samples", justify="right")
     table.add_column("values")
     for record in records[:rows]:
         values = [f"{record.metrics[objective.metric]:.4f}" for objective in spec.objectives]
-        table.add_row(record.name, *values, short_params(record.params))
+        samples = "" if record.samples is None else human_count(record.samples)
+        table.add_row(record.name, *values, samples, short_params(record.params))
     return table
+
+
+def human_count(count: int) -> str:
+    """`950`, `23.0k`, `15.8M`: samples trained on, passes over them counted."""
+    if count < 1000:
+        return str(count)
+    return f"{count / 1000:.1f}k" if count < 999_950 else f"{count / 1e6:.1f}M"
 
 
 def short_params(params: dict[str, Any]) -> str:

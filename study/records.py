@@ -21,6 +21,7 @@ class TrialRecord:
     attempt: int = 0  # of a finished trial: the one that counts; else the newest started, 0 where none was
     epoch: int | None = None  # whose weights are the result
     seconds: float | None = None  # of training, over all its epochs
+    samples: int | None = None  # images the network was shown while it trained
     reason: str | None = None  # of a pruned or failed trial
     digests: dict[str, str] = field(default_factory=dict)  # sha256 of the files of its attempt
     deaths: dict[str, int] = field(default_factory=dict)  # attempts that came to nothing, by what ended them
@@ -28,6 +29,12 @@ class TrialRecord:
     ended: float | None = None
     device: str = "cpu"
     versions: dict[str, str] = field(default_factory=dict)  # of the libraries it was trained with, and the git commit
+
+    @property
+    def final(self) -> dict[str, float]:
+        """What is tracked of its result: the metrics, and what it cost."""
+        cost = {"seconds": self.seconds, "samples": self.samples}
+        return {**self.metrics, **{name: value for name, value in cost.items() if value is not None}}
 
     @property
     def name(self) -> str:

@@ -25,6 +25,7 @@ from study.progress import Progress
 from study.records import TrialRecord, trial_directory
 from study.spec import SpecError, StudySpec, check_objectives, refuse_changes
 from study.stored import StoredStudy, check_home, home_of, open_directory
+from study.targets import check_targets
 from study.uris import public_uri, resolve_uri
 from trainables.attempt import clear_checkpoints
 from trainables.fields import FieldError
@@ -72,6 +73,7 @@ def run_study(
     if address is not None:
         check_address(address)
     prepared = prepare_data(spec, file_name)
+    check_targets(spec, root, prepared.digest, file_name)
     directory = root / spec.name
     directory.mkdir(parents=True, exist_ok=True)
     if spec.ledger is not None and "://" not in spec.ledger:

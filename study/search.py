@@ -23,6 +23,7 @@ from study.ledger import Ledger
 from study.records import TrialRecord, trial_directory
 from study.resources import Resources
 from study.stored import StoredStudy
+from study.targets import with_target_files
 from trainables.attempt import clear_checkpoints
 from trainables.config import with_value
 from trainables.trainable import Assignment, time_limit_reason
@@ -119,7 +120,7 @@ class LedgerSearch(Searcher):
             trial=record.name,
             directory=str(trial_directory(self._directory, record.label, record.number)),
             attempt=attempt.number,
-            config={**config, "number": record.number},
+            config={**with_target_files(config, self._directory.parent), "number": record.number},
             checkpoint_seconds=self._spec.checkpoint_seconds,
             data_digest=self._digest,
             resources={"cpu": attempt.resources.cpu, "gpu": attempt.resources.gpu},

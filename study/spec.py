@@ -68,6 +68,9 @@ class StudySpec(Settings):
     epochs: int = _as_in_a_trial("epochs")
     seed: int = _as_in_a_trial("seed")
     result: str = _as_in_a_trial("result")
+    equal_train: bool = _as_in_a_trial("equal_train")
+    diagnostics: bool = _as_in_a_trial("diagnostics")
+    record: str | None = _as_in_a_trial("record")
     objectives: tuple[Objective, ...] = field(
         default=(Objective("accuracy", "maximize"), Objective("ece", "minimize")),
         metadata={"doc": "what is searched for, on the validation split"},

@@ -9,6 +9,10 @@ import pytest
 
 from tests.hosts import Host, network, refusal, start_head, start_worker
 
+# The files that take longest, longest first.
+LONGEST = ("test_run", "test_chaos", "test_cluster_files", "test_audit", "test_submit", "test_cluster")
+FIRST = {f"{name}.py": place for place, name in enumerate(LONGEST)}
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -17,6 +21,11 @@ class Cluster:
     head: Host
     workers: tuple[Host, Host]
     shared: Path  # a folder all of them see
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of long tests first: where files run side by side, none of them is left over at the end."""
+    items.sort(key=lambda item: (FIRST.get(item.path.name, len(FIRST)), "slow" not in item.keywords))
 
 
 @pytest.fixture(scope="session")

@@ -119,6 +119,8 @@ class Host:
             os.kill(self._pid, signal.SIGKILL)
         self._init.communicate()
         self._init = None
+        with contextlib.suppress(OSError):  # the kernel takes the other end away too, but in its own time
+            self._network.switch(f"ip link delete port-{self._number}")
 
     def popen(self, command: Sequence[str | os.PathLike[str]], **options: Any) -> Process:
         """Start a program in the host. `env` is laid over `environment()`; text mode; the rest as subprocess.Popen."""

@@ -1,9 +1,11 @@
 """Training: equal configs train equally, a checkpoint is whole or not taken, what is left is what was measured."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -12,10 +14,12 @@ from trainables import metrics
 from trainables.classifier import Classifier
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
-from trainables.learner import Diverged, Learner, trial_data
+from trainables.learner import Diverged, Learner, diagnostics
+from trainables.model import Network
 from trainables.optimizer import Optimizer
 from trainables.predictions import Predictions, file_digest
 from trainables.prepared import load_split, prepare
+from trainables.trial_data import trial_data
 
 CPU = torch.device("cpu")
 
@@ -165,3 +169,78 @@ def test_a_classifier_gives_what_was_measured(model: str, tmp_path: Path) -> Non
         assert_close(classifier(images), made.predict().logits.softmax(-1), rtol=1e-5, atol=1e-5)
         classifier.temperature.fill_(2.0)
         assert_close(classifier(images), (made.predict().logits / 2).softmax(-1), rtol=1e-5, atol=1e-5)
+
+
+# The meta split, diagnostics, costs
+
+
+def test_the_meta_split_is_carved_from_train_of_each_class_its_share() -> None:
+    whole = learner(method="gamma_net")
+    train, meta = whole.train, whole._meta
+    assert meta is not None
+    assert sorted([*train.rows.tolist(), *meta.rows.tolist()]) == list(range(len(whole.data.train)))
+    counts = torch.bincount(whole.data.train.labels)
+    assert torch.bincount(meta.labels).tolist() == (0.1 * counts).round().int().tolist()
+    images = whole.data.train.images(0, len(whole.data.train))
+    for part in (train, meta):
+        assert torch.equal(part.images(3, 9), images[part.rows[3:9]])
+        batch = part.batch(torch.tensor([5, 2]), torch.Generator())
+        assert torch.equal(batch.images, images[part.rows[[5, 2]]]) and batch.indices.tolist() == [5, 2]
+    assert whole.data.with_meta(0.1, 1)[1].rows.tolist() != meta.rows.tolist()
+
+
+def test_equal_train_gives_every_method_the_same_samples() -> None:
+    meta_learned, equal, usual = learner(method="gamma_net"), learner(equal_train=True), learner()
+    assert torch.equal(meta_learned.train.rows, equal.train.rows)
+    assert len(usual.train) == len(usual.data.train) > len(equal.train)
+
+
+def test_meta_batches_go_round_without_a_sample_twice() -> None:
+    made = learner(method="gamma_net", batch_size=32)
+    made.train_epoch()
+    made._meta_order = made._meta_order[:0]
+    size = len(made._meta or ())
+    drawn = torch.cat([made.meta_batch().indices for _ in range(size // 32)])
+    assert len(set(drawn.tolist())) == len(drawn) == 32 * (size // 32)
+
+
+def test_what_training_cost_is_counted_in_samples() -> None:
+    usual, meta_learned = trained(batch_size=64), trained(method="gamma_net", batch_size=64)
+    n = len(usual.train)
+    assert [row["samples"] for row in usual.history] == [n, 2 * n]
+    updates = -(-len(meta_learned.train) // 64)
+    assert meta_learned.history[0]["samples"] == len(meta_learned.train) + 64 * updates
+
+
+def test_diagnostics_by_hand() -> None:
+    """Two right, one wrong; uniform over three classes is entropy log 3."""
+    logits = torch.tensor([[0.0, 0.0, 0.0], [1000.0, 0.0, 0.0], [0.0, 1000.0, 0.0]])
+    head = torch.nn.Linear(2, 1)
+    torch.nn.init.constant_(head.weight, 3.0), torch.nn.init.constant_(head.bias, 4.0)
+    found = diagnostics(Predictions(logits, torch.tensor([0, 0, 0])), Network(torch.nn.Identity(), head))
+    assert found == pytest.approx(
+        {
+            "nll_right": math.log(3) / 2,
+            "nll_wrong": 1000.0,
+            "entropy_right": math.log(3) / 2,
+            "entropy_wrong": 0.0,
+            "head_norm": math.sqrt(9 + 9 + 16),
+        },
+        abs=1e-9,
+    )
+    only_right = diagnostics(Predictions(logits[:2], torch.tensor([0, 0])), Network(torch.nn.Identity(), head))
+    assert "nll_wrong" not in only_right
+    assert "head_norm" in trained(diagnostics=True).history[0] and "head_norm" not in trained().history[0]
+
+
+def test_recorded_entropies_are_of_the_training_passes() -> None:
+    """With one batch an epoch, the pass of the first epoch is of the weights it began with."""
+    made = learner(record="train_entropy", batch_size=5000)
+    split = made.data.train
+    with torch.no_grad():
+        probs = made.network(split.images(0, len(split))).double().softmax(dim=-1).numpy()
+    made.train_epoch()
+    recorded = made.recorded()
+    assert recorded is not None
+    assert recorded.entropy[0].tolist() == pytest.approx(-(probs * np.log(probs)).sum(1), abs=1e-4)
+    assert recorded.entropy[1].isnan().all()

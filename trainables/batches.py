@@ -1,5 +1,6 @@
 """One split on a device: batches by index, augmented there, normalised."""
 
+import copy
 from collections.abc import Sequence
 
 import torch
@@ -26,6 +27,7 @@ class DeviceSplit:
     ) -> None:
         self.device = torch.device(device)
         self.labels = split.labels.to(self.device)
+        self._part: Tensor | None = None  # of a subset, where each sample stands in the split
         self._augment = augment
         self._mean, self._std = (
             torch.tensor(values, dtype=torch.float32, device=self.device)[:, None, None] for values in (mean, std)
@@ -36,20 +38,32 @@ class DeviceSplit:
         if self._is_normalised:
             self._images = self._normalise(self._images)
 
+    def subset(self, rows: Tensor, augment: str) -> "DeviceSplit":
+        """Some of its samples, by index [M]; the images are shared, not copied."""
+        part = copy.copy(self)
+        part._part = self.rows[rows.to(self.device)]
+        part.labels, part._augment = self.labels[rows.to(self.device)], augment
+        return part
+
+    @property
+    def rows(self) -> Tensor:
+        """[N]: where each sample stands in the split."""
+        return torch.arange(len(self.labels), device=self.device) if self._part is None else self._part
+
     def __len__(self) -> int:
         return len(self.labels)
 
     def batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
         """Samples at indices [B] (on any device), augmented if the split is, with their labels."""
         indices = indices.to(self.device)
-        images = self._images.index_select(0, indices)
+        images = self._images.index_select(0, indices if self._part is None else self._part[indices])
         if not self._is_normalised:
             images = self._normalise(augment_images(images, self._augment, generator))
         return Batch(images, self.labels.index_select(0, indices), indices)
 
     def images(self, start: int, stop: int) -> Tensor:
         """Samples start to stop, in order, never augmented: [stop - start, C, H, W] float32, normalised."""
-        images = self._images[start:stop]
+        images = self._images[start:stop] if self._part is None else self._images[self._part[start:stop]]
         return images if self._is_normalised else self._normalise(images)
 
     def _normalise(self, images: Tensor) -> Tensor:

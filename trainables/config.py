@@ -30,6 +30,11 @@ class TrialConfig(Settings):
     epochs: int = number(20, low=1, doc="passes over the train split")
     seed: int = number(0, low=0, doc="splits, and with the trial's number every random stream")
     number: int = number(0, low=0, doc="trial k of every method trains from stream(seed, k)")
+    equal_train: bool = text(False, doc="every method trains on the same samples: the meta split is kept from all")
+    diagnostics: bool = text(
+        False, doc="of each epoch, how sure it is where right and where wrong, and the head's norm"
+    )
+    record: str | None = choice(None, "train_entropy", doc="what a trial keeps of each train sample and epoch")
     result: str = choice("last", "best_accuracy", "best_nll", doc="the epoch whose model is the trial's result")
     extensions: str | None = text(None, doc="a folder laid out like ours whose names are found too")
 

@@ -33,6 +33,7 @@ class Dataset(Settings, ABC):
     """Options every data set has; its own come as fields of the subclass."""
 
     validation: float = number(0.2, above=0, below=1, doc="share of train, where the source has none")
+    meta: float = number(0.1, above=0, below=1, doc="share of what train then is, for methods that learn on it")
     augment: str = choice("none", "flip", "crop", "crop_flip", doc="of train batches, at random")
 
     @abstractmethod

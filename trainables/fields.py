@@ -66,9 +66,10 @@ def number(
     return field(default=default, metadata={"range": Range(low, high, above, below), "doc": doc})
 
 
-def choice(default: str, *others: str, doc: str = "") -> Any:
-    """A field that holds one of a few words; the default is the first of them."""
-    return field(default=default, metadata={"choices": (default, *others), "doc": doc})
+def choice(default: str | None, *others: str, doc: str = "") -> Any:
+    """A field that holds one of a few words; the default is the first of them (None: no word need be given)."""
+    words = others if default is None else (default, *others)
+    return field(default=default, metadata={"choices": words, "doc": doc})
 
 
 def text(default: Any = MISSING, *, doc: str = "") -> Any:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
-import json
 import math
 import time
 from pathlib import Path
@@ -17,13 +15,15 @@ from torch import Tensor
 from trainables import metrics
 from trainables.batches import DeviceSplit
 from trainables.classifier import Classifier
-from trainables.config import TrialConfig, build, to_plain
-from trainables.dataset import Dataset
+from trainables.config import TrialConfig
 from trainables.disk import write_whole
-from trainables.method import Task
+from trainables.method import Batch, Task
+from trainables.methods.confidence_penalty import entropy
+from trainables.model import Network
 from trainables.predictions import Predictions
-from trainables.prepared import Prepared, load_split, prepare
+from trainables.recording import TrainEntropy
 from trainables.seeding import seed_of, stream
+from trainables.trial_data import TrialData
 
 # Validation metrics of every epoch; all the others are measured once, on the trial's result.
 HISTORY_METRICS = ("accuracy", "nll", "brier", "ece")
@@ -35,29 +35,6 @@ class Diverged(RuntimeError):
     """The loss is no number any more; the message says where."""
 
 
-class TrialData:
-    """What a trial is handed: train and validation on its device. No test split."""
-
-    def __init__(self, prepared: Prepared, device: torch.device, augment: str) -> None:
-        self.prepared = prepared
-        self.train = DeviceSplit(load_split(prepared, "train"), prepared.mean, prepared.std, device, augment)
-        self.validation = DeviceSplit(load_split(prepared, "validation"), prepared.mean, prepared.std, device)
-
-
-@functools.lru_cache(maxsize=2)
-def _trial_data(dataset: str, seed: int, device: torch.device, digest: str | None) -> TrialData:
-    config = build(Dataset, json.loads(dataset))
-    return TrialData(prepare(config, seed, digest=digest), device, config.augment)
-
-
-def trial_data(config: TrialConfig, device: torch.device, digest: str | None = None) -> TrialData:
-    """The data of a trial, prepared once per node and held once per process.
-
-    Raises FieldError where the source is not the one with the `digest`, if that is given.
-    """
-    return _trial_data(json.dumps(to_plain(config.data), sort_keys=True), config.seed, device, digest)
-
-
 class Learner:
     """Trains `config` on `data`. Equal configs give equal weights, whether resumed or not (bit for bit on a CPU)."""
 
@@ -67,15 +44,26 @@ class Learner:
         self.history: list[dict[str, float]] = []
         self.best: dict[str, Any] | None = None
         self._last: Predictions | None = None  # of the epoch just trained
+        # Images the network has been shown while it trained: of train, of meta, and to score them.
+        self.samples = 0
         prepared = data.prepared
+        self.train, self._meta = data.train, None
+        if config.method.needs_meta or config.equal_train:
+            self.train, self._meta = data.with_meta(config.data.meta, config.seed)
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed_of(config.seed, config.number, "weights"))
             network = config.model.build(prepared.input_shape, prepared.num_classes)
         self.network = network.to(device)
         self._parameters = list(self.network.parameters())
         self.optimizer = config.optimizer.build(self._parameters)
-        task = Task(prepared.num_classes, len(data.train), device, stream(config.seed, config.number, "method"))
+        generator = stream(config.seed, config.number, "method")
+        task = Task(prepared.num_classes, self.train.rows, device, generator, self.network, prepared.digest)
         self.method_state = config.method.start(task)
+        self._meta_stream = generator
+        self._meta_order = torch.empty(0, dtype=torch.int64, device=device)
+        self._recorded: Tensor | None = None
+        if config.record == "train_entropy":
+            self._recorded = torch.full((config.epochs, len(data.train)), torch.nan, device=device)
 
     @property
     def progress(self) -> float:
@@ -87,13 +75,41 @@ class Learner:
         """Whether all epochs are trained."""
         return self.epoch >= self.config.epochs
 
+    @property
+    def learning_rate(self) -> float:
+        """Of this moment."""
+        return self.config.optimizer.learning_rate(self.progress)
+
+    @property
+    def num_samples(self) -> int:
+        """Of train, without what is kept for meta batches."""
+        return len(self.train)
+
+    def meta_batch(self) -> Batch:
+        """The next batch of the meta split, shuffled each epoch and begun again where it ends."""
+        assert self._meta is not None, "a method that asks for meta batches says so: needs_meta"
+        size = min(self.config.batch_size, len(self._meta))
+        if len(self._meta_order) < size:
+            again = torch.randperm(len(self._meta), generator=self._meta_stream).to(self.device)
+            self._meta_order = torch.cat([self._meta_order, again])
+        indices, self._meta_order = self._meta_order[:size], self._meta_order[size:]
+        self.samples += size
+        return self._meta.batch(indices, self._meta_stream)
+
+    def train_logits(self) -> Tensor:
+        """[num_samples, K]: the network as it is now, in evaluation mode, on train, not augmented."""
+        self.samples += len(self.train)
+        logits = self._logits(self.train)
+        self.network.train()
+        return logits
+
     def update(self, loss: Tensor) -> None:
         """Backward and one step of the optimizer, at the learning rate of this moment."""
         for parameter in self._parameters:  # what zero_grad does, without its profiler hooks
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.optimizer.learning_rate(self.progress)
+            group["lr"] = self.learning_rate
         self.optimizer.step()
 
     def train_epoch(self) -> dict[str, float]:
@@ -105,8 +121,10 @@ class Learner:
         seed, number, method = self.config.seed, self.config.number, self.config.method
         generator = stream(seed, number, "order", self.epoch)
         augmentation = stream(seed, number, "augmentation", self.epoch, device=self.device)
-        preparation = stream(seed, number, "preparation", self.epoch, device=self.device)
-        order = method.order(self.method_state, len(self.data.train), generator).to(self.device)
+        preparation = stream(seed, number, "preparation", self.epoch)
+        self._meta_stream = stream(seed, number, "meta", self.epoch)
+        self._meta_order = torch.empty(0, dtype=torch.int64, device=self.device)
+        order = method.order(self, self.method_state, generator).to(self.device)
         # Batch norm cannot train on the one sample that may be left over at the end.
         least = min(2, self.config.batch_size, len(order))
         batches = [batch for batch in torch.split(order, self.config.batch_size) if len(batch) >= least]
@@ -115,9 +133,11 @@ class Learner:
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             self._seed_modules(seed_of(seed, number, "modules", self.epoch))
             for self._update, indices in enumerate(batches):
-                batch = method.prepare(self.data.train.batch(indices, augmentation), preparation)
-                loss, logits = method.step(self, batch)
-                self.method_state = method.observe(self.method_state, batch, logits)
+                batch = method.prepare(self.train.batch(indices, augmentation), preparation)
+                loss, logits, state = method.step(self, self.method_state, batch)
+                self.method_state = method.observe(state, batch, logits)
+                self._record(batch, logits)
+                self.samples += len(indices)
                 total += loss
         self._update = 0
         self.epoch += 1
@@ -143,7 +163,15 @@ class Learner:
             if not math.isfinite(value):
                 where = f"at epoch {self.epoch} (optimizer.lr={self.config.optimizer.lr:g})"
                 raise Diverged(f"{name} is {value:g} {where}")
-        return {"epoch": self.epoch, "time": now, "seconds": now - started, "train_loss": train_loss, **values}
+        row = {"epoch": self.epoch, "time": now, "seconds": now - started, "samples": self.samples}
+        more = self.config.method.measured(self.method_state)
+        if self.config.diagnostics:
+            more |= diagnostics(predictions, self.network)
+        return {**row, "train_loss": train_loss, **values, **more}
+
+    def _record(self, batch: Batch, logits: Tensor) -> None:
+        if self._recorded is not None:
+            self._recorded[self.epoch, self.train.rows[batch.indices]] = entropy(logits.float())
 
     def _keep_best(self, row: dict[str, float]) -> None:
         """With `result: best_*`, remember the weights of the best epoch so far (the first of equals)."""
@@ -158,13 +186,15 @@ class Learner:
     def predict(self) -> Predictions:
         """Validation predictions of the network as it is now, in evaluation mode, on the CPU."""
         validation = self.data.validation
+        return Predictions(self._logits(validation).cpu(), validation.labels.cpu())
+
+    def _logits(self, split: DeviceSplit) -> Tensor:
+        """[N, K] float32 of a split, in evaluation mode, on the device."""
         self.network.eval()
         with torch.inference_mode():
-            logits = [
-                self.network(validation.images(start, start + PREDICTION_BATCH))
-                for start in range(0, len(validation), PREDICTION_BATCH)
-            ]
-        return Predictions(torch.cat(logits).float().cpu(), validation.labels.cpu())
+            starts = range(0, len(split), PREDICTION_BATCH)
+            logits = [self.network(split.images(start, start + PREDICTION_BATCH)) for start in starts]
+        return torch.cat(logits).float()
 
     def take_result(self) -> tuple[int, Predictions]:
         """Put the weights that are the trial's result into the network; returns their epoch and predictions."""
@@ -172,6 +202,10 @@ class Learner:
             return self.epoch, self._last or self.predict()
         self.network.load_state_dict(self.best["weights"])
         return int(self.best["epoch"]), self.predict()
+
+    def recorded(self) -> TrainEntropy | None:
+        """What `record:` asks for, of all epochs."""
+        return None if self._recorded is None else TrainEntropy(self._recorded, self.data.prepared.digest)
 
     def classifier(self) -> Classifier:
         """What this trial leaves behind, on the CPU; temperature 1 until one is fitted."""
@@ -193,6 +227,8 @@ class Learner:
             "network": self.network.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "method_state": self.method_state,
+            "samples": self.samples,
+            "recorded": self._recorded,
         }
         inner, outer = io.BytesIO(), io.BytesIO()
         torch.save(state, inner)
@@ -216,5 +252,23 @@ class Learner:
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.epoch, self.history, self.best = state["epoch"], state["history"], state["best"]
-        self.method_state = state["method_state"]
+        self.method_state, self.samples, self._recorded = state["method_state"], state["samples"], state["recorded"]
         return True
+
+
+def diagnostics(predictions: Predictions, network: Network) -> dict[str, float]:
+    """Mean NLL and entropy, in nats, of the samples it has right and of those it has wrong, and the last layer's norm.
+
+    Mukhoti et al. 2020, Figure 2: where over-confidence comes from. A group without a sample is left out.
+    """
+    logits, labels = predictions.logits.double(), predictions.labels
+    right = logits.argmax(dim=-1) == labels
+    each = {"nll": torch.nn.functional.cross_entropy(logits, labels, reduction="none"), "entropy": entropy(logits)}
+    found = {
+        f"{name}_{word}": float(values[chosen].mean())
+        for name, values in each.items()
+        for word, chosen in (("right", right), ("wrong", ~right))
+        if chosen.any()
+    }
+    weights = [weight.detach().double().square().sum() for weight in network.head.parameters()]
+    return {**found, "head_norm": float(torch.stack(weights).sum().sqrt())}

@@ -53,7 +53,7 @@ class Predictions:
         Probabilities become logits by their logarithm (a probability of 0 is -inf; where it is the label's, the
         NLL is infinite, and said so). Raises FieldError with the file, what was found and the mend.
         """
-        arrays = _read_arrays(path)
+        arrays = read_arrays(path, "an npz with `logits` or `probs`, and `labels`")
         if "labels" not in arrays:
             raise FieldError(str(path), f"holds no array 'labels'.{nearest('labels', sorted(arrays))}")
         logits = _logits(path, arrays)
@@ -62,12 +62,13 @@ class Predictions:
 
 def load_logits(path: Path) -> Tensor:
     """The logits [N, K] of an npz with `logits` or `probs`; labels, which may be of other classes, are not read."""
-    return _logits(path, _read_arrays(path))
+    return _logits(path, read_arrays(path, "an npz with `logits` or `probs`"))
 
 
-def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(path: Path, wanted: str) -> dict[str, np.ndarray]:
+    """The arrays of an npz. Raises FieldError with what is `wanted` where there is no such file."""
     if not path.is_file():
-        raise FieldError(str(path), "no such file; give an npz with `logits` or `probs`, and `labels`.")
+        raise FieldError(str(path), f"no such file; give {wanted}.")
     try:
         with np.load(path, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):

@@ -17,11 +17,12 @@ from typing import Any
 import torch
 from ray.tune import PlacementGroupFactory, Trainable
 
-from trainables import methods
+from trainables import methods, recording
 from trainables.attempt import attempt_directory, attempts_in, epochs_reached
 from trainables.config import TrialConfig
 from trainables.disk import append, patiently, write_whole
-from trainables.learner import Learner, trial_data
+from trainables.learner import Learner
+from trainables.trial_data import trial_data
 
 # A Ray step is as many epochs as fit in this time, at least one: a report costs more than a short epoch.
 STEP_SECONDS = 2.0
@@ -137,6 +138,7 @@ class CalibrationTrainable(Trainable):
         return {
             "epoch": int(history[-1]["epoch"]),
             "seconds": sum(row["seconds"] for row in history),
+            "samples": self._learner.samples,
             "device": self._learner.device.type,
             "digests": {"history.json": self._write_history(history)},
         }
@@ -173,11 +175,15 @@ class CalibrationTrainable(Trainable):
             "history.json": self._write_history(learner.history),
             "model.pt": learner.classifier().save(self._directory / "model.pt"),
         }
+        recorded = learner.recorded()
+        if recorded is not None:
+            digests[recording.FILE] = recorded.save(self._directory / recording.FILE)
         return {
             "state": "complete",
             "metrics": predictions.evaluate(),
             "epoch": epoch,
             "seconds": sum(row["seconds"] for row in learner.history),
+            "samples": learner.samples,
             "device": learner.device.type,
             "digests": digests,
         }

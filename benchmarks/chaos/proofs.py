@@ -79,8 +79,9 @@ def trained_as_undisturbed(study: StoredStudy, attempts: dict[str, list[Attempt]
     import torch
 
     from trainables.config import TrialConfig
-    from trainables.learner import Learner, trial_data
+    from trainables.learner import Learner
     from trainables.predictions import Predictions
+    from trainables.trial_data import trial_data
 
     resumed = [
         record

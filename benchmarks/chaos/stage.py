@@ -27,6 +27,7 @@ RECOVERY_SECONDS = 240.0
 FINISH_SECONDS = 600.0
 # MLflow is tried again after a minute at the latest.
 AUDIT_SECONDS = 90.0
+LACKS = "not in MLflow yet"  # what a driver says that ended while the tracking server was away
 # The moment of a fault: so many seconds after trials are seen to train.
 LATEST_MOMENT = 3.0
 # A study that is finished before its faults are played is given so many times its trials.
@@ -134,6 +135,7 @@ class Stage:
         self.driver: subprocess.Popen[Any] | None = None
         self.next_environment: dict[str, str] = {}  # of the next driver alone
         self.problems: list[str] = []
+        self._lacked = 0  # how often a driver before this one left MLflow incomplete
         self._may_end = True  # whether the end of the driver is somebody's wish
         self._accounted: set[tuple[str, int]] = set()
         self.floors: dict[tuple[str, int], int] = {}
@@ -154,6 +156,7 @@ class Stage:
         command = [sys.executable, "-m", "study.cli", *words, *self.ground.words]
         environment = {**self.ground.environment(), **self.next_environment}
         self._may_end, self.next_environment = False, {}
+        self._lacked = self.printed(LACKS)
         with self.output.open("a") as output:
             self.driver = self.ground.popen(command, environment, stdout=output, stderr=subprocess.STDOUT)
 
@@ -307,7 +310,7 @@ class Stage:
     def finish(self) -> dict[str, Any]:
         """Let the study be finished; the line that closes it, with every proof there is."""
         deadline = time.monotonic() + FINISH_SECONDS
-        while self.alive or not self.complete() or self.driver is None or self.driver.returncode != 0:
+        while not self._done():
             if time.monotonic() > deadline:
                 self.problems.append(f"it was not finished after {FINISH_SECONDS:g} s")
                 break
@@ -326,6 +329,11 @@ class Stage:
         line = {"time": round(time.time(), 3), "kind": "end", "pid": None, "study": self.name}
         told = {"recovered_seconds": 0.0, "repeated": repeated, "promised": promised}
         return {**line, **told, "audit": self.audit(), "problems": problems}
+
+    def _done(self) -> bool:
+        """Whether a driver ended well with all trials finished, and in MLflow: what that lacks the next one writes."""
+        well = self.driver is not None and self.driver.poll() == 0
+        return well and self.complete() and self.printed(LACKS) == self._lacked
 
     def processes(self) -> list[int]:
         """What must have ended once the driver has."""

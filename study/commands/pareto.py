@@ -68,4 +68,5 @@ def _front_row(record: Any) -> dict[str, Any]:
         "number": record.number,
         "params": record.params,
         "validation": record.metrics,
+        "samples": record.samples,
     }

@@ -41,6 +41,9 @@ def plan(spec: Path, explained: bool, trials: int | None, storage: str | None, a
         console.print(made, soft_wrap=False)
         return
     sizes = ", ".join(f"{size} {name}" for name, size in prepared.sizes.items())
+    if study.equal_train or any(variant.method.needs_meta for variant in study.variants):
+        whose = "kept from all methods" if study.equal_train else "kept from those that learn on it"
+        sizes += f"; {study.data.meta:g} of train is the meta split, {whose}"
     shape = "x".join(str(side) for side in prepared.input_shape)
     budget = f"{len(study.variants)} methods x {study.trials} trials of {study.epochs} epochs"
     console.print(f"{study.name}: {budget}", style="bold")

@@ -12,17 +12,27 @@ from torch.testing import assert_close
 from search_spaces import space
 from trainables import methods
 from trainables.config import TrialConfig, to_plain
-from trainables.learner import Learner, trial_data
-from trainables.method import Batch, Method, Task
+from trainables.learner import Learner
+from trainables.method import Batch, Method, Task, Trainer
 from trainables.methods.cross_entropy import CrossEntropy
+from trainables.trial_data import trial_data
 
 CPU = torch.device("cpu")
 
 
-def saturated() -> tuple[Tensor, Tensor]:
-    """float32 logits at which softmax is exactly 0 or 1: right by far, wrong by far, tied, and a usual row."""
-    rows = [[80.0, 0.0, 0.0], [80.0, 0.0, -80.0], [0.0, 17.5, 0.0], [0.0, 0.0, 0.0], [1.0, -0.5, 0.3]]
-    return torch.tensor(rows, requires_grad=True), torch.tensor([0, 2, 1, 1, 2])
+# The others take training steps of their own: test_gamma_net.py, test_meta_l2.py.
+WITH_LOSS = [name for name in methods.names() if methods.find(name)().overrides("loss")]
+FAR, NEAR, TIED = [80.0, 0.0, -80.0], [1.0, -0.5, 0.3], [0.0, 0.0, 0.0]
+BATCHES = {  # float32 logits, at most of which softmax is exactly 0 or 1; labels
+    "saturated and usual": ([FAR, FAR, [0.0, 17.5, 0.0], TIED, NEAR], [0, 2, 1, 1, 2]),
+    "one sample, right": ([FAR], [0]),
+    "one sample, wrong": ([FAR], [1]),
+    "one sample, tied": ([TIED], [2]),
+    "two, all right": ([NEAR, FAR], [0, 0]),
+    "two, all wrong": ([NEAR, FAR], [1, 2]),
+    "two alike, right and wrong": ([NEAR, NEAR], [0, 1]),
+    "all tied": ([TIED] * 4, [0, 1, 2, 0]),
+}
 
 
 def batch(n: int = 24, k: int = 5) -> tuple[Tensor, Tensor]:
@@ -30,27 +40,30 @@ def batch(n: int = 24, k: int = 5) -> tuple[Tensor, Tensor]:
     return torch.randn(n, k, generator=generator).double() * 3, torch.randint(0, k, (n,), generator=generator)
 
 
-def ends_of_the_space(name: str) -> list[dict[str, float]]:
-    """The method's defaults, and each end of each range that is searched."""
-    found: list[dict[str, float]] = [{}]
+def ends_of_the_space(name: str) -> list[dict[str, Any]]:
+    """The method's defaults, and each end (or choice) of each range that is searched."""
+    found: list[dict[str, Any]] = [{}]
     for path, entry in space.find_space(name, []).space.items():
         plain = space.to_plain(entry)
-        found += [{path.removeprefix("method."): plain[end]} for end in ("low", "high") if isinstance(plain, dict)]
+        ends = plain.get("choices") or [plain["low"], plain["high"]]
+        found += [{path.removeprefix("method."): end} for end in ends]
     return found
 
 
+@pytest.mark.parametrize("case", BATCHES)
 @pytest.mark.parametrize(
-    ("name", "values"), [(name, values) for name in methods.names() for values in ends_of_the_space(name)], ids=str
+    ("name", "values"), [(name, values) for name in WITH_LOSS for values in ends_of_the_space(name)], ids=str
 )
-def test_first_and_second_gradients_are_finite_at_saturated_logits(name: str, values: dict[str, float]) -> None:
-    logits, labels = saturated()
+def test_first_and_second_gradients_are_finite(name: str, values: dict[str, Any], case: str) -> None:
+    rows, classes = BATCHES[case]
+    logits, labels = torch.tensor(rows, requires_grad=True), torch.tensor(classes)
     loss = methods.find(name)(**values).loss(logits, labels, 0.5)
     (first,) = torch.autograd.grad(loss, logits, create_graph=True)
     (second,) = torch.autograd.grad(first.square().sum(), logits)
     assert torch.isfinite(loss) and torch.isfinite(first).all() and torch.isfinite(second).all()
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", WITH_LOSS)
 def test_the_order_of_the_batch_does_not_matter(name: str) -> None:
     logits, labels = batch()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(1))
@@ -58,7 +71,7 @@ def test_the_order_of_the_batch_does_not_matter(name: str) -> None:
     assert_close(method.loss(logits[order], labels[order], 0.5), method.loss(logits, labels, 0.5))
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", WITH_LOSS)
 def test_the_loss_is_a_mean_over_samples(name: str) -> None:
     """Every sample twice is the same loss: a learning rate means the same at any batch size."""
     logits, labels = batch()
@@ -67,7 +80,7 @@ def test_the_loss_is_a_mean_over_samples(name: str) -> None:
     assert_close(doubled, method.loss(logits, labels, 0.5))
 
 
-@pytest.mark.parametrize("name", methods.names())
+@pytest.mark.parametrize("name", WITH_LOSS)
 def test_hyperparameters_may_be_tensors(name: str) -> None:
     logits, labels = batch()
     method: Method = methods.find(name)()
@@ -92,9 +105,9 @@ class Hooked(CrossEntropy):
     def start(self, task: Task) -> Any:
         return {"seen": torch.zeros(task.num_samples), "noise": torch.rand(1, generator=task.generator)}
 
-    def order(self, state: Any, n: int, generator: torch.Generator) -> Tensor:
-        tired = state["seen"] + 0.1 * torch.rand(n, generator=generator)
-        return tired.argsort()[: n // 2]
+    def order(self, learner: Trainer, state: Any, generator: torch.Generator) -> Tensor:
+        tired = state["seen"] + 0.1 * torch.rand(learner.num_samples, generator=generator)
+        return tired.argsort()[: learner.num_samples // 2]
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
         return batch._replace(images=batch.images + 0.1 * torch.randn(batch.images.shape, generator=generator))
@@ -107,7 +120,8 @@ class Hooked(CrossEntropy):
 def learner(method: Method | str, **settings: Any) -> Learner:
     small = {"name": "cnn", "width": 4}  # batch norm's statistics are state too
     plain = {"data": {"name": "digits", "augment": "crop_flip"}, "model": small, "epochs": 3, "batch_size": 128}
-    base = TrialConfig.from_mapping({**plain, "method": "cross_entropy", **settings})
+    told = {"record": "train_entropy", "diagnostics": True}
+    base = TrialConfig.from_mapping({**plain, **told, "method": "cross_entropy", **settings})
     config = replace(base, method=methods.find(method)() if isinstance(method, str) else method)
     return Learner(config, trial_data(config, CPU), CPU)
 
@@ -134,6 +148,7 @@ def test_resume_equals_no_interruption_bit_for_bit(name: str, tmp_path: Path) ->
     assert_equal_state(resumed.network.state_dict(), whole.network.state_dict())
     assert_equal_state(resumed.predict().logits, whole.predict().logits)
     assert_equal_state(resumed.method_state, whole.method_state)
+    assert_close(resumed._recorded, whole._recorded, rtol=0, atol=0, equal_nan=True)
     untimed = [{key: value for key, value in row.items() if key not in ("time", "seconds")} for row in whole.history]
     again = [{key: value for key, value in row.items() if key not in ("time", "seconds")} for row in resumed.history]
     assert again == untimed

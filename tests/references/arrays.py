@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64] | torch.Tensor
 Labels = NDArray[np.int64] | torch.Tensor
+Targets = Labels | Array  # labels [N], or rows [N, K] of class probabilities
 
 
 def rows(logits: Array) -> list[list[float]]:
@@ -18,6 +19,13 @@ def rows(logits: Array) -> list[list[float]]:
 def classes(labels: Labels) -> list[int]:
     """labels [N] as plain numbers."""
     return [int(y) for y in np.asarray(labels)]
+
+
+def target_rows(targets: Targets, num_classes: int) -> list[list[float]]:
+    """targets [N, K] as float64; labels [N] become one-hot rows."""
+    if np.asarray(targets).ndim == 2:
+        return rows(targets)
+    return [[float(k == y) for k in range(num_classes)] for y in classes(targets)]
 
 
 def log_sum_exp(row: list[float]) -> float:
@@ -36,6 +44,11 @@ def top_class(row: list[float]) -> int:
     return max(range(len(row)), key=lambda k: (row[k], -k))
 
 
+def minus_log_p(row: list[float], k: int) -> float:
+    """-log softmax(row)_k, exact where p_k is 1 to the last digit."""
+    return softplus(log_sum_exp(others(row, k)) - row[k])
+
+
 def others(row: list[float], label: int) -> list[float]:
     return [z for k, z in enumerate(row) if k != label]
 
@@ -47,3 +60,7 @@ def softplus(x: float) -> float:
 
 def sigmoid(x: float) -> float:
     return math.exp(-softplus(-x))
+
+
+def mean(values: list[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,26 +1,50 @@
-"""Training losses, one sample at a time. Every loss is a mean over samples, in nats."""
+"""Training losses, one sample at a time. Every loss is a mean over samples; of logarithms, in nats.
+
+Where `targets` stands, labels [N] or rows [N, K] of class probabilities will do; where `labels` stands, the paper
+defines the loss for labels alone.
+"""
 
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tests.references.arrays import (
     Array,
     Labels,
+    Targets,
     classes,
     log_sum_exp,
+    mean,
+    minus_log_p,
     others,
     probabilities,
     rows,
-    sigmoid,
     softplus,
-    top_class,
+    target_rows,
 )
 
 
-def cross_entropy(logits: Array, labels: Labels) -> float:
-    """mean -log p_y."""
-    return _mean([_minus_log_p(row, y) for row, y in zip(rows(logits), classes(labels), strict=True)])
+def cross_entropy(logits: Array, targets: Targets) -> float:
+    """mean -sum_k t_k log p_k: -log p_y for labels."""
+    samples = rows(logits)
+    losses = []
+    for row, target in zip(samples, target_rows(targets, len(samples[0])), strict=True):
+        losses.append(sum(t * minus_log_p(row, k) for k, t in enumerate(target)))
+    return mean(losses)
+
+
+def brier_loss(logits: Array, targets: Targets) -> float:
+    """mean over samples, sum over classes, of (p_k - t_k)^2: in [0, 2]; Brier 1950."""
+    samples = rows(logits)
+    losses = []
+    for row, target in zip(samples, target_rows(targets, len(samples[0])), strict=True):
+        p = probabilities(row)
+        # p_k - t_k = p_k (1 - t_k) - (1 - p_k) t_k, with 1 - p_k a sum: exact where p_k rounds to 1.
+        gaps = [p[k] * (1 - t) - sum(others(p, k)) * t for k, t in enumerate(target)]
+        losses.append(sum(gap**2 for gap in gaps))
+    return mean(losses)
 
 
 def focal(logits: Array, labels: Labels, gamma: float | Sequence[float]) -> float:
@@ -30,60 +54,45 @@ def focal(logits: Array, labels: Labels, gamma: float | Sequence[float]) -> floa
     losses = []
     for (row, y), g in zip(samples, gammas, strict=True):
         log_1m = -softplus(row[y] - log_sum_exp(others(row, y)))
-        losses.append(math.exp(g * log_1m) * _minus_log_p(row, y))
-    return _mean(losses)
+        losses.append(math.exp(g * log_1m) * minus_log_p(row, y))
+    return mean(losses)
 
 
-def label_smoothing(logits: Array, labels: Labels, epsilon: float) -> float:
-    """mean -sum_k t_k log p_k with t = (1 - epsilon) onehot + epsilon / K; Szegedy et al. 2016, section 7."""
+def label_smoothing(logits: Array, targets: Targets, epsilon: float) -> float:
+    """Cross-entropy with t = (1 - epsilon) target + epsilon / K; Szegedy et al. 2016, section 7."""
+    samples = rows(logits)
     losses = []
-    for row, y in zip(rows(logits), classes(labels), strict=True):
-        target = [epsilon / len(row) + (1 - epsilon) * (k == y) for k in range(len(row))]
-        losses.append(sum(t * _minus_log_p(row, k) for k, t in enumerate(target)))
-    return _mean(losses)
+    for row, target in zip(samples, target_rows(targets, len(samples[0])), strict=True):
+        smooth = [(1 - epsilon) * t + epsilon / len(row) for t in target]
+        losses.append(sum(t * minus_log_p(row, k) for k, t in enumerate(smooth)))
+    return mean(losses)
 
 
-def mbls(logits: Array, labels: Labels, margin: float, weight: float) -> float:
+def confidence_penalty(logits: Array, targets: Targets, weight: float) -> float:
+    """Cross-entropy - weight * mean of H(p), H summed over classes; Pereyra et al. 2017."""
+    entropies = []
+    for row in rows(logits):
+        entropies.append(sum(p * minus_log_p(row, k) for k, p in enumerate(probabilities(row))))
+    return cross_entropy(logits, targets) - weight * mean(entropies)
+
+
+def mbls(logits: Array, targets: Targets, margin: float, weight: float) -> float:
     """Cross-entropy + weight * mean over samples and classes of max(0, max_j z_j - z_k - margin).
 
     Liu et al. 2022, Eq. 4, averaged over classes as in their released code.
     """
     violations = [max(0.0, max(row) - z - margin) for row in rows(logits) for z in row]
-    return cross_entropy(logits, labels) + weight * _mean(violations)
+    return cross_entropy(logits, targets) + weight * mean(violations)
 
 
-def smooth_ece(
-    logits: Array,
-    labels: Labels,
-    bandwidth: float,
-    hits: Literal["hard", "soft"] = "hard",
-    self_weight: bool = True,
-    tau_a: float = 100.0,
+def mixup(
+    base: Callable[[Array, Labels], float], logits: Array, labels: Labels, lam: float, permutation: Sequence[int]
 ) -> float:
-    """mean_i |sum_j w_ij a_j - c_i|, w_ij the Gaussian kernel of c_i - c_j, normalised over j.
-
-    Wang & Golebiowski 2024 with Nadaraya-Watson weights. Soft hits: Bohdal et al. 2023, rank of the true class
-    by sigmoids of steepness tau_a, hit = max(0, 2 - rank). self_weight=False leaves j = i out.
-    """
-    confidences, accuracies = [], []
-    for row, y in zip(rows(logits), classes(labels), strict=True):
-        p = probabilities(row)
-        confidences.append(max(p))
-        rank = 1 + sum(sigmoid(tau_a * (p_k - p[y])) for p_k in others(p, y))
-        accuracies.append(float(top_class(row) == y) if hits == "hard" else max(0.0, 2 - rank))
-    gaps = []
-    for i, c_i in enumerate(confidences):
-        neighbours = [j for j in range(len(confidences)) if self_weight or j != i]
-        exponents = [-((c_i - confidences[j]) ** 2) / (2 * bandwidth**2) for j in neighbours]
-        weights = [math.exp(e - max(exponents)) for e in exponents]  # shifted: the nearest neighbour weighs 1
-        smooth = sum(w * accuracies[j] for w, j in zip(weights, neighbours, strict=True)) / sum(weights)
-        gaps.append(abs(smooth - c_i))
-    return _mean(gaps)
+    """lam base(z, y) + (1 - lam) base(z, y[permutation]), z the logits of the mixed inputs; Zhang et al. 2018."""
+    return lam * base(logits, labels) + (1 - lam) * base(logits, labels[list(permutation)])
 
 
-def _minus_log_p(row: list[float], k: int) -> float:
-    return softplus(log_sum_exp(others(row, k)) - row[k])
-
-
-def _mean(values: list[float]) -> float:
-    return math.fsum(values) / len(values)
+def mixed_inputs(inputs: Array, lam: float, permutation: Sequence[int]) -> NDArray[np.float64]:
+    """lam x_i + (1 - lam) x_permutation[i] of inputs [N, ...]."""
+    x = np.asarray(inputs, dtype=np.float64)
+    return np.stack([lam * x[i] + (1 - lam) * x[j] for i, j in enumerate(permutation)])

@@ -397,18 +397,18 @@ def test_pick_without_a_complete_trial():
 
 
 def two_methods():
-    one = replace(trial(0, (0.9, 0.1)), params={"optimizer.lr": 0.1, "method.gamma": 3.0})
+    one = replace(trial(0, (0.9, 0.1)), params={"optimizer.lr": 0.1, "method.gamma": 3.0}, samples=900)
     return [one, replace(trial(12, (0.8, 0.05), label="mbls"), params={"optimizer.lr": 0.2, "method.margin": 10.0})]
 
 
 def test_front_rows_have_one_column_for_each_path_and_metric():
     assert front_rows(two_methods()) == [
-        dict(zip(COLUMNS, ["focal", 0, 3.0, None, 0.1, 0.9, 0.1], strict=True)),
-        dict(zip(COLUMNS, ["mbls", 12, None, 10.0, 0.2, 0.8, 0.05], strict=True)),
+        dict(zip(COLUMNS, ["focal", 0, 3.0, None, 0.1, 0.9, 0.1, 900], strict=True)),
+        dict(zip(COLUMNS, ["mbls", 12, None, 10.0, 0.2, 0.8, 0.05, None], strict=True)),
     ]
 
 
-COLUMNS = ["method", "number", "method.gamma", "method.margin", "optimizer.lr", "accuracy", "ece"]
+COLUMNS = ["method", "number", "method.gamma", "method.margin", "optimizer.lr", "accuracy", "ece", "samples"]
 
 
 def test_write_front_csv(tmp_path):
@@ -417,6 +417,10 @@ def test_write_front_csv(tmp_path):
     with file.open(newline="") as lines:
         header, *rows = csv.reader(lines)
     assert header == COLUMNS
-    assert rows == [["focal", "0", "3.0", "", "0.1", "0.9", "0.1"], ["mbls", "12", "", "10.0", "0.2", "0.8", "0.05"]]
+    first, second = (
+        ["focal", "0", "3.0", "", "0.1", "0.9", "0.1", "900"],
+        ["mbls", "12", "", "10.0", "0.2", "0.8", "0.05", ""],
+    )
+    assert rows == [first, second]
     write_front_csv([], file)
     assert file.read_text().split() == ["method,number"]

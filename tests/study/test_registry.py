@@ -23,9 +23,10 @@ from study.stored import StoredStudy
 from study.verify import NotVerified, examine
 from tests import references
 from trainables.config import TrialConfig
-from trainables.learner import Learner, trial_data
+from trainables.learner import Learner
 from trainables.predictions import Predictions, file_digest
 from trainables.prepared import load_split
+from trainables.trial_data import trial_data
 
 pytestmark = pytest.mark.slow
 

@@ -217,7 +217,8 @@ def test_reads_back_as_it_was(keys):
 
 
 def test_every_key_is_written_back():
-    first = ["name", "data", "model", "methods", "optimizer", "batch_size", "epochs", "seed", "result", "objectives"]
+    first = ["name", "data", "model", "methods", "optimizer", "batch_size", "epochs", "seed", "result"]
+    first += ["equal_train", "diagnostics", "record", "objectives"]
     second = ["search_space", "sampler", "trials", "trial_minutes", "resources", "checkpoint_seconds", "keep_models"]
     assert list(small().to_mapping()) == [*first, *second, "storage", "tracking", "ledger", "extensions"]
 

@@ -77,7 +77,7 @@ def make_study(storage: Path, **changes: Any) -> Study:
     study = Study(directory, make_spec(**changes), [])
     for label, path in (("focal", "method.gamma"), ("label_smoothing", "method.epsilon")):
         study.trials += [complete(study, label, number, {path: 0.25 * (number + 1)}) for number in range(2)]
-    failed = TrialRecord("focal", 1, "failed", {"method.gamma": 0.5}, {}, 2, None, None, "loss is nan at epoch 3")
+    failed = TrialRecord("focal", 1, "failed", {"method.gamma": 0.5}, attempt=2, reason="loss is nan at epoch 3")
     study.trials[1] = replace(failed, started=BEGAN + 10, ended=BEGAN + 12)
     return study
 

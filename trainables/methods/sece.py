@@ -8,9 +8,7 @@ from torch import Tensor
 from trainables.fields import choice, number
 from trainables.method import AuxiliaryMethod, Method, require_labels
 from trainables.methods.cross_entropy import CrossEntropy
-
-# Sharpness of the soft rank, tau_a of DECE (Bohdal et al. 2023, released code).
-SOFT_RANK_SHARPNESS = 100.0
+from trainables.methods.dece import soft_hits
 
 
 def smooth_ece(
@@ -38,14 +36,6 @@ def smooth_ece(
         log_weights = log_weights.masked_fill(itself, -torch.inf)
     accuracy = log_weights.softmax(dim=-1) @ hit
     return (accuracy - confidence).abs().mean()
-
-
-def soft_hits(probs: Tensor, labels: Tensor) -> Tensor:
-    """relu(2 - soft rank of the true class) in [0, 1], [N]: 1 where it is far ahead. Bohdal et al. 2023, Eq. 5."""
-    p_y = probs.gather(-1, labels[:, None])
-    # The true class itself adds sigmoid(0) = 1/2 to the sum; without it the rank starts at 1.
-    rank = 0.5 + torch.sigmoid(SOFT_RANK_SHARPNESS * (probs - p_y)).sum(dim=-1)
-    return torch.relu(2 - rank)
 
 
 @dataclass(frozen=True)

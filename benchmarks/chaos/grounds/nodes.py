@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack, suppress
 from typing import Any, ClassVar
 
@@ -31,13 +32,12 @@ NODES_SECONDS = 180.0
 def raylet_sigkill(stage: Stage) -> Strike:
     """The process by which a node belongs to the cluster is gone, and what it trains with it."""
     worker = _a_worker(stage)
-    pid = _raylet(worker)
+    pid, before = _raylet(worker), _deaths(stage)
     os.kill(pid, signal.SIGKILL)
 
     def check() -> list[str]:
-        if any(record.deaths.get("node") for record in stage.records().values()):
-            return []
-        return ["no trial's death was put down to its node"]
+        died = _deaths(stage) - before  # none where its trial had just ended
+        return [] if not died or died["node"] else [f"the trial's death was put down to {', '.join(died)}"]
 
     return Strike(pid, taken_up=1, and_then=_ground(stage).whole, check=check)
 
@@ -59,9 +59,10 @@ def head_sigkill(stage: Stage) -> Strike:
         stage.driver.wait()
     ground.head.boot()
     ground.raise_head()
+    back = [] if ground.whole() else ["the workers did not join the new head"]
     stage.driver_may_end()
     stage.start()
-    return Strike(pid, taken_up=2, and_then=ground.whole, check=lambda: gone)
+    return Strike(pid, taken_up=2, check=lambda: gone + back)
 
 
 def partition(stage: Stage) -> Strike:
@@ -95,10 +96,15 @@ def _ground(stage: Stage) -> Nodes:
     return stage.ground
 
 
+def _deaths(stage: Stage) -> Counter[str]:
+    """Of all trials so far, by cause."""
+    return sum((Counter(record.deaths) for record in stage.records().values()), Counter())
+
+
 def _a_worker(stage: Stage) -> Host:
-    """One of those that train. ProcessLookupError where none does."""
+    """One of those that train. ProcessLookupError where an actor may be idle, kept for the next trial."""
     training = [worker for worker in _ground(stage).workers if worker.pids(ACTOR)]
-    if not training:
+    if not training or len(stage.training()) < len(training):
         raise ProcessLookupError
     return stage.random.choice(training)
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from benchmarks.chaos.mlflow_server import MlflowServer, Proxy
 from benchmarks.chaos.processes import wait_for
-from benchmarks.chaos.stage import Ground, Stage, Strike, by_kind
+from benchmarks.chaos.stage import LACKS, Ground, Stage, Strike, by_kind
 
 ONE_IN = 100  # requests: 1%
 LOSING = ("runs/create", "runs/log-batch", "runs/update")
@@ -26,9 +26,9 @@ def mlflow_killed(stage: Stage) -> Strike:
     pid = ground.server.kill()
     time.sleep(stage.random.uniform(2.0, 5.0))
     wrong: list[str] = []
-    said, seen = stage.printed("not in MLflow yet"), stage.seen()
+    said, seen = stage.printed(LACKS), stage.seen()
     stage.signal_driver(signal.SIGTERM)
-    if stage.printed("not in MLflow yet") == said:
+    if stage.printed(LACKS) == said:
         wrong.append("the driver did not say that MLflow lacks trials")
     ground.server.start()
     ground.proxy.open()

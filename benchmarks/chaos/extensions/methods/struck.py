@@ -23,10 +23,11 @@ class Struck(CrossEntropy):
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         loss = super().loss(logits, targets, progress)
-        if progress < self.moment:
+        strikes = os.environ.get("CALSTUDY_CHAOS_STRIKES")
+        if strikes is None or progress < self.moment:  # without that folder nobody looks on, and nothing is done
             return loss
-        # What it did and in which process, for those who look on: $CALSTUDY_CHAOS_STRIKES/DEED@MOMENT holds the pid.
-        note = Path(os.environ["CALSTUDY_CHAOS_STRIKES"]) / f"{self.deed}@{self.moment!r}"
+        # What it did and in which process: $CALSTUDY_CHAOS_STRIKES/DEED@MOMENT holds the pid.
+        note = Path(strikes) / f"{self.deed}@{self.moment!r}"
         first = not note.exists()
         if first:
             note.write_text(str(os.getpid()))

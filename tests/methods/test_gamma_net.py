@@ -1,0 +1,170 @@
+"""gamma-net: its gammas, its look-ahead and the hypergradient, against golden.json and central differences."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from pytest import approx
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from tests import references
+from tests.golden import GOLDEN
+from tests.methods.fakes import FakeLearner, linear
+from tests.references import meta
+from trainables.config import TrialConfig
+from trainables.fields import FieldError
+from trainables.learner import Learner
+from trainables.lookahead import adam_step
+from trainables.method import Batch, Step, Task
+from trainables.methods.focal import focal_loss
+from trainables.methods.gamma_net import GammaNet, learned_gamma
+from trainables.model import Network
+from trainables.trial_data import trial_data
+
+ROWS = GOLDEN["gamma_net"]
+LOOKS = pytest.mark.parametrize("lookahead", ["head", "all"])
+
+
+def grid(rows: int, columns: int) -> tuple[Tensor, Tensor]:
+    return torch.arange(1.0, rows + 1).double()[:, None], torch.arange(1.0, columns + 1).double()[None, :]
+
+
+def by_formula() -> tuple[Batch, Batch, Tensor, dict[str, Tensor]]:
+    """The train and the meta batch, the head [6, 3] and phi of the golden rows (methods.md A.14)."""
+    (i, j), (v, _), (m, n), (r, c) = grid(8, 6), grid(12, 6), grid(6, 4), grid(6, 3)
+    train = Batch(torch.sin(0.3 * i * j), torch.arange(8) % 3, torch.arange(8))
+    validation = Batch(torch.cos(0.21 * v * j), 2 * torch.arange(12) % 3, torch.arange(12))
+    index = torch.arange(1.0, 7.0).double()
+    phi = {"A": torch.cos(0.2 * m * n), "W": (0.1 * (-1.0) ** index * index)[:, None]}
+    return train, validation, 0.5 * torch.sin(1.1 * r + 0.7 * c), phi
+
+
+def stepped(method: GammaNet, network: Network | None = None) -> tuple[Step, FakeLearner]:
+    train, validation, head, phi = by_formula()
+    learner = FakeLearner(network=network or linear(head), meta=validation)
+    state = {"phi": phi, "adam": moments(phi), "gamma": torch.full((8,), torch.nan).double()}
+    return method.step(learner, state, train), learner
+
+
+def moments(phi: dict[str, Tensor]) -> dict[str, Any]:
+    zeros = {name: torch.zeros_like(value) for name, value in phi.items()}
+    return {"count": 0, "first": zeros, "second": zeros}
+
+
+def hypergradient(step: Step) -> dict[str, Tensor]:
+    """What Adam was given: its first moment after one step is a tenth of that."""
+    return {name: 10 * value for name, value in step.state["adam"]["first"].items()}
+
+
+@pytest.mark.parametrize(("row", "tau"), [("gamma_net b=8 d=6 k=4 tau=1", 1.0), ("tau=0.1", 0.1)])
+def test_golden_gammas(row: str, tau: float) -> None:
+    train, _, _, phi = by_formula()
+    assert learned_gamma(train.images, phi["A"], phi["W"], tau).tolist() == approx(ROWS[row], rel=1e-10)
+
+
+@LOOKS
+def test_golden_hypergradient(lookahead: str) -> None:
+    """The features are the images themselves: a look-ahead of all weights is one of the head's."""
+    step, _ = stepped(GammaNet(tau=1.0, bandwidth=0.1, lookahead=lookahead))
+    found = hypergradient(step)
+    assert found["W"].squeeze(1).tolist() == approx(ROWS["hypergrad_W"], abs=1e-12)
+    assert found["A"].norm().item() == approx(ROWS["hypergrad_A_l2"], rel=1e-9)
+    assert step.loss.item() == approx(ROWS["inner_focal"], rel=1e-10)
+
+
+@pytest.mark.parametrize("outer", ["sece", "dece"])
+def test_hypergradient_is_that_of_central_differences(outer: str) -> None:
+    train, validation, head, phi = by_formula()
+    definition = (
+        partial(references.smooth_ece, bandwidth=0.05) if outer == "sece" else partial(references.dece, bins=15)
+    )
+    batches = [meta.Batch(batch.images.numpy(), batch.targets) for batch in (train, validation)]
+    weights = phi["A"].numpy(), phi["W"].squeeze(1).numpy()
+    of_a, of_w = meta.gamma_net_hypergradient(definition, *batches, meta.Head(head.numpy()), *weights, 1.0, 0.5)
+    found = hypergradient(stepped(GammaNet(tau=1.0, bandwidth=0.05, outer=outer))[0])
+    assert found["A"].numpy() == approx(of_a, abs=2e-8) and found["W"].squeeze(1).numpy() == approx(of_w, abs=2e-8)
+
+
+@LOOKS
+def test_phi_moves_as_torchs_adam_moves_it(lookahead: str) -> None:
+    step, _ = stepped(GammaNet(tau=1.0, lookahead=lookahead, meta_lr=0.01))
+    phi = {name: value.clone().requires_grad_() for name, value in by_formula()[3].items()}
+    optimizer = torch.optim.Adam(phi.values(), lr=0.01)
+    found, state = hypergradient(step), (by_formula()[3], moments(phi))
+    for _ in range(3):
+        for name, value in phi.items():
+            value.grad = found[name]
+        optimizer.step()
+        state = adam_step(state[0], found, state[1], 0.01)
+    for name, value in phi.items():
+        assert not torch.equal(step.state["phi"][name], by_formula()[3][name])
+        assert_close(state[0][name], value.detach(), rtol=1e-9, atol=1e-12)
+
+
+def normed() -> Network:
+    """Batch norm before the head: its statistics are what a meta batch could move."""
+    return linear(by_formula()[2], nn.BatchNorm1d(6).double())
+
+
+@LOOKS
+def test_theta_sees_nothing_of_the_meta_batch(lookahead: str) -> None:
+    """Its gradient is that of the focal loss at the old gammas, and batch norm's statistics moved once."""
+    train, _, _, phi = by_formula()
+    _, learner = stepped(GammaNet(tau=1.0, lookahead=lookahead), normed())
+    other = normed()
+    features = other.features(train.images)
+    gamma = learned_gamma(features.detach(), phi["A"], phi["W"], 1.0)
+    focal_loss(other.head(features), train.targets, gamma).backward()
+    for name, value in other.named_parameters():
+        assert_close(learner.gradients[0][name], value.grad, rtol=1e-9, atol=1e-12)
+    for name, value in other.named_buffers():
+        assert torch.equal(dict(learner.network.named_buffers())[name], value)
+
+
+def test_the_base_codes_leak_and_batch_norm_by_name() -> None:
+    plain, leaking = (stepped(GammaNet(tau=1.0, leak=leak), normed())[1] for leak in (False, True))
+    name = "features.weight"
+    assert not torch.allclose(plain.gradients[0][name], leaking.gradients[0][name])
+    moved = stepped(GammaNet(tau=1.0, meta_batch_norm="train"), normed())[1]
+    assert plain.network.features.num_batches_tracked == 1 and moved.network.features.num_batches_tracked == 2
+
+
+def test_phi_first_trains_at_the_new_gammas() -> None:
+    train, _, head, _ = by_formula()
+    step, _ = stepped(GammaNet(tau=1.0, moves_first="phi", meta_lr=0.1))
+    phi = step.state["phi"]
+    gamma = learned_gamma(train.images, phi["A"], phi["W"], 1.0)
+    assert step.loss.item() == approx(focal_loss(train.images @ head, train.targets, gamma).item(), rel=1e-10)
+    assert step.state["gamma"].tolist() == approx(gamma.tolist(), rel=1e-10)
+
+
+def test_the_sum_looks_as_many_times_further_ahead() -> None:
+    """The sum of 8 losses at rate .5 steps as their mean at rate 4; Adam's rate aside nothing else changes."""
+    whole, _ = stepped(GammaNet(tau=1.0, reduction="sum"))
+    train, validation, head, phi = by_formula()
+    learner = FakeLearner(network=linear(head), meta=validation)
+    learner.learning_rate = 4.0
+    far = GammaNet(tau=1.0).step(learner, {"phi": phi, "adam": moments(phi), "gamma": torch.zeros(8).double()}, train)
+    for name, value in hypergradient(whole).items():
+        assert_close(value, hypergradient(far)[name])
+
+
+def test_a_head_that_is_not_linear_is_refused() -> None:
+    network = Network(nn.Flatten(), nn.Softplus())
+    task = Task(3, torch.arange(5), torch.device("cpu"), torch.Generator(), network, "")
+    with pytest.raises(FieldError, match="its head must be linear"):
+        GammaNet().start(task)
+
+
+@pytest.mark.slow
+def test_while_training_phi_moves_and_its_gammas_are_told() -> None:
+    plain = {"data": "digits", "model": "mlp", "method": {"name": "gamma_net", "meta_lr": 0.01}, "epochs": 2}
+    config = TrialConfig.from_mapping(plain)
+    learner = Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu"))
+    before = {name: value.clone() for name, value in learner.method_state["phi"].items()}
+    row = learner.train_epoch()
+    assert all(not torch.equal(value, before[name]) for name, value in learner.method_state["phi"].items())
+    assert 0 <= row["gamma_q05"] <= row["gamma_q50"] <= row["gamma_q95"] <= 20
+    assert len(learner.train) + len(learner._meta or ()) == len(learner.data.train)

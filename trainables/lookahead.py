@@ -1,0 +1,130 @@
+"""Methods that learn parameters of their own loss: a look-ahead step, differentiated through. No Ray here.
+
+Bohdal et al. 2023, Algorithm 1, and Wang & Golebiowski 2024, Algorithm 1. phi are the learned parameters, theta the
+network's weights. Each batch: theta' = theta - eta grad_theta L(theta, phi) keeps its graph; the outer loss of theta'
+on a batch of the meta split is differentiated by phi; Adam moves phi; then the optimizer moves theta by a gradient of
+its own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from trainables.fields import choice, number, text
+from trainables.method import Batch, Method, State, Step, Task, Trainer, require_labels
+from trainables.methods.dece import BINS, TAU_A, TAU_B, differentiable_ece
+from trainables.methods.sece import smooth_ece
+from trainables.model import Network
+
+Parameters = dict[str, Tensor]
+
+
+class Forward(NamedTuple):
+    """What a network made of a batch: features [N, D], and the logits [N, K] of its head."""
+
+    features: Tensor
+    logits: Tensor
+
+
+def adam_step(phi: Parameters, gradients: Parameters, moments: State, lr: float) -> tuple[Parameters, State]:
+    """phi one step on, and the moments. Kingma & Ba 2015, Algorithm 1, with its published betas and epsilon."""
+    count = moments["count"] + 1
+    moved, first, second = {}, {}, {}
+    for name, gradient in gradients.items():
+        first[name] = 0.9 * moments["first"][name] + 0.1 * gradient
+        second[name] = 0.999 * moments["second"][name] + 0.001 * gradient.square()
+        unbiased = first[name] / (1 - 0.9**count), second[name] / (1 - 0.999**count)
+        moved[name] = phi[name] - lr * unbiased[0] / (unbiased[1].sqrt() + 1e-8)
+    return moved, {"count": count, "first": first, "second": second}
+
+
+@dataclass(frozen=True)
+class LookaheadMethod(Method, ABC):
+    """What such methods share. State: {phi: {name: tensor}, adam: its moments, and what the method itself keeps}.
+
+    By default nothing of the meta batch reaches the network but through phi: its gradient stays out of theta's
+    (`leak`), and batch norm is frozen on it (`meta_batch_norm`). The released base code (meta-calibration) does
+    otherwise on both, takes the sum over the batch in the look-ahead (`reduction`), and moves phi first: `leak: true,
+    meta_batch_norm: train, reduction: sum, moves_first: phi, outer: dece, outer_cross_entropy: 2` is that code.
+    """
+
+    outer: str = choice("sece", "dece", doc="the outer loss: which calibration error of the meta batch")
+    bandwidth: float = number(0.1, above=0, doc="of the outer SECE")
+    bins: int = number(BINS, low=1, doc="of the outer DECE")
+    outer_cross_entropy: float = number(0.0, low=0, doc="weight of cross-entropy in the outer loss")
+    meta_lr: float = number(1e-3, above=0, doc="learning rate of Adam on what is learned")
+    lookahead: str = choice("head", "all", doc="the weights that look ahead: the last layer's, or all")
+    moves_first: str = choice("theta", "phi", doc="phi: the weights then move by its new value")
+    reduction: str = choice("mean", "sum", doc="of the loss in the look-ahead, over the batch")
+    leak: bool = text(False, doc="let the meta batch's gradient into the weights, as the base code does")
+    meta_batch_norm: str = choice("frozen", "train", doc="batch norm on the meta batch")
+
+    @property
+    def needs_meta(self) -> bool:
+        return True
+
+    @abstractmethod
+    def initial(self, task: Task) -> Parameters:
+        """phi before the first step."""
+
+    @abstractmethod
+    def training_loss(self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters) -> Tensor:
+        """L(theta, phi), a mean over samples."""
+
+    def noted(self, state: State, batch: Batch, features: Tensor) -> State:
+        """The state with what the method wants to tell of this batch; called with the new phi in it."""
+        return state
+
+    def start(self, task: Task) -> State:
+        phi = self.initial(task)
+        first, second = ({name: torch.zeros_like(value) for name, value in phi.items()} for _ in range(2))
+        return {"phi": phi, "adam": {"count": 0, "first": first, "second": second}}
+
+    def step(self, learner: Trainer, state: State, batch: Batch) -> Step:
+        assert isinstance(batch.targets, Tensor)
+        network, labels = learner.network, require_labels(self, batch.targets)
+        phi = {name: value.detach().requires_grad_() for name, value in state["phi"].items()}
+        features = network.features(batch.images)
+        forward = Forward(features, network.head(features))
+        inner = self.training_loss(network.head, forward, labels, phi)
+        if self.reduction == "sum":
+            inner = inner * len(labels)
+        outer = self._outer_loss(learner, self._looked_ahead(network, inner, learner.learning_rate))
+        found = torch.autograd.grad(outer, list(phi.values()), retain_graph=True)
+        moved, adam = adam_step(state["phi"], dict(zip(phi, found, strict=True)), state["adam"], self.meta_lr)
+        acting = moved if self.moves_first == "phi" else state["phi"]
+        loss = self.training_loss(network.head, forward, labels, acting)
+        learner.update(loss + outer if self.leak else loss)
+        state = {**state, "phi": moved, "adam": adam}
+        return Step(loss.detach(), forward.logits.detach(), self.noted(state, batch, features.detach()))
+
+    def _looked_ahead(self, network: Network, inner: Tensor, eta: float) -> Parameters:
+        """The weights after a plain step of gradient descent on the inner loss, as functions of phi."""
+        weights = dict((network.head if self.lookahead == "head" else network).named_parameters())
+        slopes = torch.autograd.grad(inner, list(weights.values()), create_graph=True)
+        return {name: weight - eta * slope for (name, weight), slope in zip(weights.items(), slopes, strict=True)}
+
+    def _outer_loss(self, learner: Trainer, weights: Parameters) -> Tensor:
+        """The calibration error of the meta batch under the weights that looked ahead."""
+        network, meta = learner.network, learner.meta_batch()
+        assert isinstance(meta.targets, Tensor)
+        network.train(self.meta_batch_norm == "train")
+        if self.lookahead == "head":
+            with torch.set_grad_enabled(self.leak):  # the features are no function of phi
+                features = network.features(meta.images)
+            logits = functional_call(network.head, weights, (features,))
+        else:
+            logits = functional_call(network, weights, (meta.images,))
+        network.train()
+        if self.outer == "sece":
+            error = smooth_ece(logits, meta.targets, self.bandwidth)
+        else:
+            error = differentiable_ece(logits, meta.targets, self.bins, TAU_A, TAU_B)
+        return error + self.outer_cross_entropy * F.cross_entropy(logits, meta.targets)

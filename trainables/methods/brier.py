@@ -1,0 +1,25 @@
+"""Brier score as a training loss. Brier 1950; for calibration, Mukhoti et al. 2020."""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from trainables.method import Method
+
+
+def brier_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean over the batch of sum_k (p_k - t_k)^2, in [0, 2].
+
+    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. Some packages (pycalib) divide by K as well.
+    """
+    soft = F.one_hot(targets, logits.shape[-1]) if targets.ndim == 1 else targets
+    return (logits.softmax(dim=-1) - soft).square().sum(dim=-1).mean()
+
+
+@dataclass(frozen=True)
+class Brier(Method):
+    """No hyperparameter of its own. The gradient vanishes where the softmax is saturated, also where it is wrong."""
+
+    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+        return brier_loss(logits, targets)

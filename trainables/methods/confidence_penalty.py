@@ -1,0 +1,34 @@
+"""Explicit confidence penalty. Pereyra et al. 2017, Section 3."""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from trainables.fields import number
+from trainables.method import Method
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """[N] entropies -sum_k p_k log p_k of logits [N, K], in nats. Where p_k rounds to 0 its term is 0."""
+    log_probs = F.log_softmax(logits, dim=-1)
+    return -(log_probs.exp() * log_probs).sum(dim=-1)
+
+
+def confidence_penalty_loss(logits: Tensor, targets: Tensor, weight: float | Tensor) -> Tensor:
+    """Cross-entropy - weight * mean entropy of the predictions, in nats.
+
+    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. weight >= 0. The entropy is the paper's, summed
+    over classes; the code of MbLS takes the mean over classes too, so that its weight is K times ours.
+    """
+    return F.cross_entropy(logits, targets) - weight * entropy(logits).mean()
+
+
+@dataclass(frozen=True)
+class ConfidencePenalty(Method):
+    """The less certain the better: it acts on every sample, right or wrong."""
+
+    weight: float = number(0.1, low=0, doc="of the mean entropy, in nats")
+
+    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+        return confidence_penalty_loss(logits, targets, self.weight)

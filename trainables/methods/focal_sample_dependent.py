@@ -1,0 +1,65 @@
+"""Focal loss with a gamma for each sample, by its probability of the true class (FLSD). Mukhoti et al. 2020."""
+
+import functools
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainables.fields import choice, number
+from trainables.method import Method, require_labels
+from trainables.methods.focal import focal_loss
+
+# gamma below each bound of p_y, and from the last bound on; a bound belongs to the band above it.
+BANDS = {"flsd_53": ((0.2,), (5.0, 3.0)), "flsd_532": ((0.2, 0.5), (5.0, 3.0, 2.0))}
+# Points of the table from which `lambert_w` is read while training, over p_y in [0, 1/2]: exact to 1e-5.
+POINTS = 20_000
+
+
+def gamma_of_p0(p0: Tensor, highest: float) -> Tensor:
+    """The gamma > 0 at which focal loss has the gradient of cross-entropy at p_y = p0, at most `highest`; float64.
+
+    Below p0 focal loss then pushes harder than cross-entropy, above it less. Proposition 1 of the paper gives it by
+    Lambert's W_-1; it is the positive root of (gamma - 1) log(1 - p0) + log(1 - p0 - gamma p0 log p0), which is concave
+    in gamma: Newton's steps come down to it from above. 0 from p0 = 1/2 on, where there is no such root.
+    """
+    p0 = p0.double().clamp(min=torch.finfo(torch.float64).tiny, max=0.5)
+    log_rest, slope = torch.log1p(-p0), -p0 * p0.log()
+
+    def excess(gamma: Tensor) -> Tensor:
+        return (gamma - 1) * log_rest + torch.log1p(gamma * slope - p0)
+
+    gamma = torch.full_like(p0, highest)
+    beyond = excess(gamma) >= 0  # the root lies higher still
+    for _ in range(60):  # six do, but for p0 next to 1/2, where the root runs into the one at 0
+        gamma = gamma - excess(gamma) / (log_rest + slope / (1 - p0 + gamma * slope))
+    return torch.where(beyond, highest, torch.where(p0 < 0.5, gamma, 0.0).clamp(min=0.0))
+
+
+@functools.lru_cache(maxsize=8)
+def _table(highest: float, device: torch.device) -> Tensor:
+    return gamma_of_p0(torch.linspace(0.0, 0.5, POINTS + 1, dtype=torch.float64), highest).to(device)
+
+
+def sample_gamma(logits: Tensor, labels: Tensor, schedule: str, highest: float = 5.0) -> Tensor:
+    """[N] gammas, constants of the gradient. logits: [N, K]; labels: [N] int64; `highest` is of `lambert_w` alone."""
+    p_y = logits.detach().softmax(dim=-1).gather(-1, labels[:, None]).squeeze(-1)
+    if schedule == "lambert_w":
+        place = p_y.double().clamp(max=0.5) * (2 * POINTS)
+        below = place.long().clamp(max=POINTS - 1)
+        table = _table(highest, logits.device)
+        return torch.lerp(table[below], table[below + 1], place - below).to(logits.dtype)
+    bounds, gammas = (torch.tensor(each, dtype=p_y.dtype, device=p_y.device) for each in BANDS[schedule])
+    return gammas[torch.bucketize(p_y, bounds, right=True)]
+
+
+@dataclass(frozen=True)
+class FocalSampleDependent(Method):
+    """`flsd_53`: 5 where p_y < 0.2, else 3. `flsd_532`: 2 from 0.5 on. `lambert_w`: the rule both are rounded from."""
+
+    schedule: str = choice("flsd_53", "flsd_532", "lambert_w", doc="gamma by the probability of the true class")
+    gamma_max: float = number(5.0, above=0, doc="of lambert_w, whose gamma grows without end as p_y falls")
+
+    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+        labels = require_labels(self, targets)
+        return focal_loss(logits, labels, sample_gamma(logits, labels, self.schedule, self.gamma_max))

@@ -1,0 +1,66 @@
+"""gamma-net: a small network learns focal loss's gamma of each sample, by meta-gradients. Wang & Golebiowski 2024."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainables.fields import FieldError, number, text
+from trainables.lookahead import Forward, LookaheadMethod, Parameters
+from trainables.method import Batch, State, Task
+from trainables.methods.focal import focal_loss
+
+QUANTILES = {"gamma_q05": 0.05, "gamma_q50": 0.5, "gamma_q95": 0.95}
+
+
+def learned_gamma(features: Tensor, bases: Tensor, weights: Tensor, tau: float | Tensor) -> Tensor:
+    """[N] gammas |x' W| / tau, x' = softmax(x A) A^T: the features drawn to k learned bases. Section 4.1.
+
+    features x: [N, D]. bases A: [D, k]. weights W: [D, 1]. tau > 0. |.| has no gradient at 0.
+    """
+    drawn = (features @ bases).softmax(dim=-1) @ bases.T
+    return (drawn @ weights).abs().squeeze(-1) / tau
+
+
+@dataclass(frozen=True)
+class GammaNet(LookaheadMethod):
+    """FL_gamma-SECE, and with `outer: dece` FL_gamma-DECE.
+
+    The paper gives neither k, tau, the initial values nor Adam's rate. Ours: A and W as `nn.Linear` draws its weights;
+    with it and tau 0.01 gamma is of order 1 at the start.
+    """
+
+    k: int = number(10, low=1, doc="learned bases of the feature space")
+    tau: float = number(0.01, above=0, doc="temperature: gamma is |x' W| / tau")
+    gamma_max: float = number(20.0, above=0, doc="what gamma is cut off at")
+    detach_features: bool = text(True, doc="gamma-net's gradient does not train the network below it")
+
+    def initial(self, task: Task) -> Parameters:
+        width = next((layer.in_features for layer in task.network.head.modules() if isinstance(layer, nn.Linear)), None)
+        if width is None:
+            raise FieldError("model", "GammaNet reads the features before the last layer; its head must be linear.")
+        bound = width**-0.5
+        shapes = {"A": (width, self.k), "W": (width, 1)}
+        drawn = {name: torch.rand(shape, generator=task.generator) for name, shape in shapes.items()}
+        return {name: ((2 * value - 1) * bound).to(task.device) for name, value in drawn.items()}
+
+    def gamma(self, features: Tensor, phi: Parameters) -> Tensor:
+        """[N] gammas of features [N, D]."""
+        features = features.detach() if self.detach_features else features
+        return learned_gamma(features, phi["A"], phi["W"], self.tau).clamp(max=self.gamma_max)
+
+    def training_loss(self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters) -> Tensor:
+        return focal_loss(forward.logits, labels, self.gamma(forward.features, phi))
+
+    def start(self, task: Task) -> State:
+        unseen = torch.full((task.num_samples,), torch.nan, device=task.device)
+        return {**super().start(task), "gamma": unseen}
+
+    def noted(self, state: State, batch: Batch, features: Tensor) -> State:
+        return {**state, "gamma": state["gamma"].index_copy(0, batch.indices, self.gamma(features, state["phi"]))}
+
+    def measured(self, state: Any) -> dict[str, float]:
+        """Quantiles over the train samples of the gamma each last had."""
+        shares = torch.tensor(list(QUANTILES.values()), device=state["gamma"].device)
+        return dict(zip(QUANTILES, state["gamma"].nanquantile(shares).tolist(), strict=True))

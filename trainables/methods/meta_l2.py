@@ -1,0 +1,30 @@
+"""Learnable L2 on the last layer, by meta-gradients of a calibration error. Bohdal et al. 2023, Section 3.3.
+
+The second reading of CE-DECE and CE-SECE in Wang & Golebiowski 2024, which define neither; the first is cross_entropy
+with the error as an auxiliary term (`dece`, `sece`).
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from trainables.lookahead import Forward, LookaheadMethod, Parameters
+from trainables.method import State, Task
+
+
+@dataclass(frozen=True)
+class MetaL2(LookaheadMethod):
+    """Cross-entropy + sum_j phi_j theta_j^2 over the last layer's weights and biases; each phi_j starts at 0."""
+
+    def initial(self, task: Task) -> Parameters:
+        return {name: torch.zeros_like(weight).detach() for name, weight in task.network.head.named_parameters()}
+
+    def training_loss(self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters) -> Tensor:
+        penalties = [(phi[name] * weight.square()).sum() for name, weight in head.named_parameters()]
+        return F.cross_entropy(forward.logits, labels) + torch.stack(penalties).sum()
+
+    def measured(self, state: State) -> dict[str, float]:
+        """Mean of the learned coefficients."""
+        return {"l2_mean": float(torch.cat([value.flatten() for value in state["phi"].values()]).mean())}

@@ -1,0 +1,45 @@
+"""Mixup: training on mixtures of two samples. Zhang et al. 2018; for calibration, Thulasidasan et al. 2019."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trainables.fields import FieldError, number
+from trainables.method import Batch, Method, Mixed, Wrapper
+from trainables.methods.cross_entropy import CrossEntropy
+
+
+def mixed_batch(batch: Batch, share: float, partner: Tensor) -> Batch:
+    """`share` of each image and the rest of its partner's. partner: [N] int64, places in the batch."""
+    assert isinstance(batch.targets, Tensor)
+    images = torch.lerp(batch.images[partner], batch.images, share)
+    return batch._replace(images=images, targets=Mixed(batch.targets, batch.targets[partner], share))
+
+
+@dataclass(frozen=True)
+class Mixup(Wrapper):
+    """share * L(z, y) + (1 - share) * L(z, y of the partner), L the loss of `base`; the share is drawn for each batch.
+
+    For cross-entropy this is the loss of the mixed label, for focal it is not: the paper's code, and we, take the sum
+    of two losses. The usual failure is too little confidence: temperatures below 1.
+    """
+
+    alpha: float = number(0.2, low=0, doc="of the Beta distribution of shares; 0 mixes nothing")
+    base: Method = field(default_factory=CrossEntropy, metadata={"doc": "the loss of the mixtures"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._refuse_base("step", "takes training steps of its own; its batches cannot be mixed")
+        if any(isinstance(inner, Mixup) for inner in self._bases()):
+            raise FieldError("base", "there is a Mixup inside already; remove one.")
+
+    def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
+        batch = self.base.prepare(batch, generator)
+        if self.alpha == 0:
+            return batch
+        partner = torch.randperm(len(batch.indices), generator=generator)
+        seed = int(torch.randint(2**62, (), generator=generator))  # torch draws Beta from its global generator alone
+        share = float(np.random.default_rng(seed).beta(self.alpha, self.alpha))
+        return mixed_batch(batch, share, partner.to(batch.images.device))
