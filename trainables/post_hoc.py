@@ -72,8 +72,8 @@ class VectorScaling:
         return (logits.double().masked_fill(never, 0.0) * self.scale + self.bias).masked_fill(never, -torch.inf)
 
 
-# Of scale, relative to the fitted temperature's, and of bias in nats: where the data are separable nothing else holds.
-LARGEST = 100.0
+# Of scale, per spread of the logits, and of bias in nats: where the data are separable nothing else holds.
+LARGEST = 1000.0
 
 
 def fit_vector_scaling(logits: Tensor, labels: Tensor) -> VectorScaling:
@@ -89,21 +89,21 @@ def fit_vector_scaling(logits: Tensor, labels: Tensor) -> VectorScaling:
     if not len(labels):
         return identity
 
+    known = logits.masked_fill(logits == -torch.inf, 0.0)
+    spread = float((known - known.mean(dim=-1, keepdim=True)).square().mean().sqrt()) or 1.0
+    truth = F.one_hot(labels, num_classes)
+
     def scaling(parameters: np.ndarray) -> VectorScaling:
         scale, bias = torch.from_numpy(parameters).to(logits.device).reshape(2, num_classes)
-        return VectorScaling(scale / temperature, bias)
-
-    never = logits == -torch.inf
-    per_temperature = logits.masked_fill(never, 0.0) / temperature
-    truth = F.one_hot(labels, num_classes)
+        return VectorScaling(scale / spread, bias)
 
     def loss_and_slope(parameters: np.ndarray) -> tuple[float, np.ndarray]:
         scaled = scaling(parameters)(logits)
         off = (scaled.softmax(dim=-1) - truth) / len(labels)
-        slope = torch.cat([(off * per_temperature).sum(dim=0), off.sum(dim=0)])
+        slope = torch.cat([(off * known).sum(dim=0) / spread, off.sum(dim=0)])
         return float(F.cross_entropy(scaled, labels)), slope.cpu().numpy()
 
-    start = np.repeat([1.0, 0.0], num_classes)
+    start = np.repeat([min(spread / temperature, LARGEST), 0.0], num_classes)
     bounds = [(-LARGEST, LARGEST)] * len(start)
     options = {"maxiter": 1000, "maxfun": 2000, "ftol": 1e-15, "gtol": 1e-9}
     found = minimize(loss_and_slope, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)

@@ -8,8 +8,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainables.metrics.scores import top_label
-
 # What a rule gives a confidence that is in none of its bins.
 DROPPED = -1
 
@@ -44,8 +42,8 @@ def _right_closed_float32(confidence: Tensor, bins: int) -> Tensor:
     return torch.bucketize(confidence, _float32_edges(bins, confidence)) - 1
 
 
-def _ceiling_float32(confidence: Tensor, bins: int) -> Tensor:
-    return (bins * confidence.float().double() - 1).ceil().long()
+def _ceiling(confidence: Tensor, bins: int) -> Tensor:
+    return (bins * confidence - 1).ceil().long()
 
 
 def _left_closed_last_too(confidence: Tensor, bins: int) -> Tensor:
@@ -54,7 +52,7 @@ def _left_closed_last_too(confidence: Tensor, bins: int) -> Tensor:
 
 
 def _left_closed_float32(confidence: Tensor, bins: int) -> Tensor:
-    return _left_closed(confidence.float().double(), _float32_edges(bins, confidence))
+    return _left_closed(confidence, _float32_edges(bins, confidence))
 
 
 def _left_closed_float64(confidence: Tensor, bins: int) -> Tensor:
@@ -117,11 +115,21 @@ def _error(values: Tensor, hits: Tensor, index: Tensor) -> Tensor:
     return gap.index_add_(0, index[kept], (hits - values)[kept]).abs().sum()
 
 
-def _top_label(rule: Callable[[Tensor, int], Tensor], of_kept: bool = False) -> Callable[[Tensor, Tensor, int], Tensor]:
+def top_label(logits: Tensor, labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Confidence, by a softmax of that precision, and hit of each sample: [N] float64.
+
+    In float32 a confidence is exactly 1.0 from 17 nats ahead on, and that is where some rules part.
+    """
+    return logits.to(dtype).softmax(dim=-1).amax(dim=-1).double(), (logits.argmax(dim=-1) == labels).double()
+
+
+def _top_label(
+    rule: Callable[[Tensor, int], Tensor], dtype: torch.dtype = torch.float64, of_kept: bool = False
+) -> Callable[[Tensor, Tensor, int], Tensor]:
     """The error of the top label, over all samples or, of_kept, over those that have a bin."""
 
     def value(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
-        confidence, hits = top_label(logits, labels)
+        confidence, hits = top_label(logits, labels, dtype)
         index = rule(confidence, bins)
         return _error(confidence, hits, index) / ((index > DROPPED).sum() if of_kept else len(labels))
 
@@ -150,22 +158,22 @@ def _thresholded_adaptive(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
 CONVENTIONS = {
     "torrvision": Convention(
         "ece", "torrvision, gpleiss, MbLS, meta-calibration", "(lo, hi], edges in float32", "",
-        _top_label(_right_closed_float32)),
+        _top_label(_right_closed_float32, torch.float32)),
     "torrvision_numpy": Convention(
         "ece", "torrvision's NumPy functions", "ceil(bins c) - 1 of float32 c", "",
-        _top_label(_ceiling_float32)),
+        _top_label(_ceiling, torch.float32)),
     "netcal": Convention(
         "ece", "netcal", "[lo, hi), the last closed", "",
         _top_label(_left_closed_last_too)),
     "torchmetrics": Convention(
         "ece", "torchmetrics, torch-uncertainty, probmetrics", "[lo, hi) in float32, 1.0 apart", "",
-        _top_label(_left_closed_float32)),
+        _top_label(_left_closed_float32, torch.float32)),
     "google": Convention(
         "ece", "uncertainty-metrics, robustness_metrics, relplot", "[lo, hi), 1.0 apart", "",
         _top_label(_left_closed_float64)),
     "sample_prioritization": Convention(
         "ece", "Calib-Sample-Prioritization", "[lo, hi) in float32", "confidences of 1.0",
-        _top_label(_left_closed_without_one, of_kept=True)),
+        _top_label(_left_closed_without_one, torch.float32, of_kept=True)),
     "torrvision_adaptive": Convention(
         "adaptive_ece", "torrvision, MbLS", "(lo, hi], edges between samples", "the least sure sample",
         _top_label(_interpolated_edges)),

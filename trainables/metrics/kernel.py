@@ -15,7 +15,7 @@ from trainables.metrics.scores import top_label
 # Scale of the kernel exp(-distance / scale): on whole predictions, and on confidences as MMCE has it.
 SCALE, TOP_LABEL_SCALE = 0.5, 0.4
 # Pairs are taken in blocks of this many samples squared.
-BLOCK = 2048
+BLOCK = 512
 
 
 def kernel_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
