@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: study test lint chaos clean
+.PHONY: study test lint chaos compare clean
 
 study: .venv/installed  ## train the digits study, draw its front, register its knee and verify it
 	$(BIN)/calstudy run study/specs/digits.yaml --storage studies
@@ -20,6 +20,15 @@ lint: .venv/installed-for-tests
 
 chaos: .venv/installed-for-tests  ## 150 faults at random moments; writes benchmarks/results/chaos.jsonl (an hour; root)
 	$(BIN)/python -m benchmarks.chaos
+
+compare: .venv/compare/installed  ## ours beside the public packages, on random and adversarial inputs; then their speed
+	.venv/compare/bin/python -W ignore -m benchmarks.compare
+	.venv/compare/bin/python -W ignore -m benchmarks.metrics
+
+.venv/compare/installed: benchmarks/compare-requirements.txt
+	$(PYTHON) -m venv .venv/compare
+	.venv/compare/bin/pip install --quiet --requirement $<
+	touch $@
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv

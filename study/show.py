@@ -18,6 +18,7 @@ from study.records import TrialRecord
 from study.stored import StoredStudy
 from trainables import data, methods, metrics, models
 from trainables.fields import Settings
+from trainables.metrics import conventions
 
 
 def table(*columns: str, title: str | None = None) -> Table:
@@ -55,6 +56,48 @@ def failures_table(records: dict[str, list[TrialRecord]]) -> Table | None:
     for record in (record for found in records.values() for record in found if record.reason):
         made.add_row(record.name, record.state, record.reason or "")
     return made if made.row_count else None
+
+
+# ---- an evaluation -------------------------------------------------------------------------------------------------
+
+
+def metrics_table(found: dict[str, float], title: str | None = None) -> Table:
+    """One row a metric, before and after temperature scaling (`ts_`); a dash where it says nothing."""
+    made = table("metric", ">value", ">after temperature", title=title)
+    prefix = metrics.AFTER_TEMPERATURE
+    for name in dict.fromkeys(name.removeprefix(prefix) for name in found):
+        made.add_row(name, _number(found.get(name)), _number(found.get(prefix + name)))
+    return made
+
+
+def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
+    """One row a kind of calibration after training; `fitted` is the temperature of the whole file."""
+    columns = [name for name in rows["none"] if name != "fitted"]
+    made = table("post-hoc, cross-fitted", *(f">{name}" for name in columns), ">temperature")
+    for name, row in rows.items():
+        made.add_row(name, *(_number(row[column]) for column in columns), _number(row.get("fitted")))
+    return made
+
+
+def conventions_table(values: dict[str, float]) -> Table:
+    """One row a public implementation's rule; what it loses marks the lossy ones."""
+    made = table("as others compute it", ">value", "bins", "loses")
+    for column in made.columns[:2]:
+        column.no_wrap = True
+    for name, value in values.items():
+        convention = conventions.CONVENTIONS[name]
+        loses = f"LOSSY: {convention.loses}" if convention.loses else ""
+        made.add_row(name, _number(value), convention.rule, loses)
+    return made
+
+
+def ood_table(found: dict[str, float], file: str) -> Table:
+    """One row a score and measure of how well it tells the samples of `file`."""
+    return metrics_table(found, title=f"out of distribution: {file}")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else f"{value:.6f}"
 
 
 # ---- what there is -------------------------------------------------------------------------------------------------

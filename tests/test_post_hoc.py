@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from pytest import approx
@@ -33,14 +34,42 @@ def test_a_label_of_probability_zero_says_nothing_about_the_temperature() -> Non
 
 
 def test_published_fit() -> None:
+    """B by halves: fitted on the first, scored on the second."""
     logits, labels, _ = input_b()
     values = GOLDEN["temperature"]["B"]
     temperature = post_hoc.fit_temperature(logits[:100], labels[:100])
     assert temperature == approx(values["T exact NLL"], rel=PRECISION)
     assert temperature == approx(1 / values["probmetrics temp-scaling"][1], rel=1e-6)
-    _, nll = values["test ece15/nll @ nll"]
-    found = metrics.negative_log_likelihood(logits[100:] / temperature, labels[100:])
-    assert found.item() == approx(nll, abs=1e-6)
+    by_ece = post_hoc.fit_temperature_by_ece(logits[:100], labels[:100])
+    expected, least = values["T grid ECE15"]
+    assert by_ece == expected
+    assert metrics.expected_calibration_error(logits[:100] / by_ece, labels[:100]).item() == approx(least, abs=1e-6)
+    for name, divisor in (("none", 1.0), ("nll", temperature), ("ece", by_ece)):
+        scaled = logits[100:] / divisor
+        found = [
+            metrics.expected_calibration_error(scaled, labels[100:]),
+            metrics.negative_log_likelihood(scaled, labels[100:]),
+        ]
+        assert [each.item() for each in found] == approx(values[f"test ece15/nll @ {name}"], abs=1e-6)
+
+
+# Rows of the published fits that ours is not: least NLL lies below all of them.
+NOT_OURS = {
+    "T grid NLL (0.1 step)": "a grid's nearest step",
+    "T gpleiss LBFGS lr.01 it200 init1.5": "has not converged at its own settings",
+    "T gpleiss lr.01 it50": "has not converged at its own settings",
+    "T torch-uncertainty LBFGS lr.1 it100 init1": "stops some 1e-4 short",
+}
+
+
+@pytest.mark.parametrize("row", NOT_OURS)
+def test_other_fits_are_no_better(row: str) -> None:
+    logits, labels, _ = input_b()
+    logits, labels = logits[:100], labels[:100]
+    value = GOLDEN["temperature"]["B"][row]
+    theirs, ours = (value[0] if isinstance(value, list) else value), post_hoc.fit_temperature(logits, labels)
+    assert abs(theirs - ours) > 1e-4, NOT_OURS[row]
+    assert references.nll(logits / ours, labels) < references.nll(logits / theirs, labels)
 
 
 @pytest.mark.parametrize(("gap", "right", "of"), [(4.0, 3, 4), (0.1, 9, 10), (20.0, 11, 20)])
@@ -86,6 +115,78 @@ def test_cross_fitted_scales_each_fold_by_the_fit_of_the_others() -> None:
     for k in range(5):
         temperature = references.fit_temperature(logits[fold != k], labels[fold != k])
         assert_close(result[fold == k], logits[fold == k] / temperature, rtol=PRECISION, atol=0.0)
+
+
+def test_grid_matches_its_definition() -> None:
+    for shape in ((40, 10, 5.0), (33, 12, 30.0), (64, 4, 0.1)):
+        logits, labels = random_case(shape)
+        expected = references.fit_temperature_by_ece(logits, labels, 10)
+        assert post_hoc.fit_temperature_by_ece(logits, labels, 10) == approx(expected, rel=1e-12)
+
+
+def test_grid_takes_the_lowest_of_equals() -> None:
+    """Saturated and right at every T of the grid: an ECE of 0 throughout."""
+    logits = torch.tensor([[1e5, 0.0]] * 3, dtype=torch.float64)
+    assert post_hoc.fit_temperature_by_ece(logits, torch.zeros(3, dtype=torch.int64)) == 0.1
+
+
+def test_vector_scaling_is_where_the_nll_has_no_slope() -> None:
+    """Convex: a point without slope is its least."""
+    logits, labels = random_case((200, 4, 2.0))
+    found = post_hoc.fit_vector_scaling(logits, labels)
+    parameters = torch.cat([found.scale, found.bias]).numpy()
+
+    def nll(values: np.ndarray) -> float:
+        return references.nll(torch.from_numpy(logits.numpy() * values[:4] + values[4:]), labels)
+
+    assert np.abs(references.central_differences(nll, parameters)).max() < 1e-6
+    temperature = post_hoc.fit_temperature(logits, labels)
+    assert nll(parameters) < references.nll(logits / temperature, labels) < references.nll(logits, labels)
+
+
+def test_vector_scaling_of_no_information_gives_the_frequencies() -> None:
+    labels = torch.tensor([0] * 5 + [1] * 3 + [2] * 2)
+    calibrated = post_hoc.fit_vector_scaling(torch.zeros(10, 3), labels)(torch.zeros(1, 3))
+    assert calibrated.softmax(-1).squeeze(0).tolist() == approx([0.5, 0.3, 0.2], abs=1e-6)
+
+
+def test_vector_scaling_is_the_identity_where_nothing_is_to_be_gained() -> None:
+    """Half and half at equal logits; a label that is impossible; both leave it as it is."""
+    for logits, labels in (
+        (torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])),
+        (torch.tensor([[0.0, -math.inf]]), torch.tensor([1])),
+    ):
+        found = post_hoc.fit_vector_scaling(logits, labels)
+        assert found.scale.tolist() == [1.0, 1.0] and found.bias.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("right", [0, 4], ids=["all wrong", "all right"])
+def test_vector_scaling_is_finite_where_nll_has_no_least(right: int) -> None:
+    logits, labels = half_right(2.0, right, 4)
+    found = post_hoc.fit_vector_scaling(logits, labels)
+    assert found.scale.isfinite().all() and found.bias.isfinite().all()
+    assert references.nll(found(logits), labels) < references.nll(logits, labels)
+
+
+def test_vector_scaling_keeps_a_class_of_probability_zero() -> None:
+    logits, labels = random_case((60, 3, 2.0))
+    never = torch.full((60, 1), -math.inf, dtype=torch.float64)
+    with_class = torch.cat([logits, never], dim=1)
+    found = post_hoc.fit_vector_scaling(with_class, labels)(with_class)
+    assert (found[:, 3] == -math.inf).all()
+    assert_close(
+        found.softmax(-1)[:, :3], post_hoc.fit_vector_scaling(logits, labels)(logits).softmax(-1), rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", post_hoc.FITS)
+def test_cross_fitted_by_any_fit(name: str) -> None:
+    logits, labels = random_case((43, 6, 5.0))
+    fold = torch.arange(43) % 5
+    result = post_hoc.cross_fitted(logits, labels, fit=post_hoc.FITS[name])
+    for k in range(5):
+        calibrate = post_hoc.FITS[name](logits[fold != k], labels[fold != k])
+        assert_close(result[fold == k], calibrate(logits[fold == k]), rtol=0.0, atol=0.0)
 
 
 def test_cross_fitted_takes_the_folds_asked_for() -> None:

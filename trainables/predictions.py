@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,13 +25,19 @@ class Predictions:
     logits: Tensor
     labels: Tensor
 
-    def evaluate(self, bins: int = 15) -> dict[str, float]:
-        """Every metric, and with `ts_` in front the same after cross-fitted temperature scaling."""
+    def evaluate(self, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
+        """What every trial stores, and with `ts_` in front the same after cross-fitted temperature scaling.
+
+        also: metrics computed on request, by name (`skce`, `ts_skce`); of `metrics.names()`, what is stored anyway is
+        no matter.
+        """
+        prefix = metrics.AFTER_TEMPERATURE
         calibrated = post_hoc.cross_fitted(self.logits, self.labels)
-        after = metrics.evaluate(calibrated, self.labels, bins)
+        also_after = [name.removeprefix(prefix) for name in also if name.startswith(prefix)]
+        after = metrics.evaluate(calibrated, self.labels, bins, also_after)
         return {
-            **metrics.evaluate(self.logits, self.labels, bins),
-            **{metrics.AFTER_TEMPERATURE + name: value for name, value in after.items()},
+            **metrics.evaluate(self.logits, self.labels, bins, also),
+            **{prefix + name: value for name, value in after.items()},
         }
 
     def save(self, path: Path) -> str:
@@ -47,16 +54,15 @@ class Predictions:
         NLL is infinite, and said so). Raises FieldError with the file, what was found and the mend.
         """
         arrays = read_arrays(path, "an npz with `logits` or `probs`, and `labels`")
-        known = sorted(arrays)
         if "labels" not in arrays:
-            raise FieldError(str(path), f"holds no array 'labels'.{nearest('labels', known)}")
-        if "logits" not in arrays and "probs" not in arrays:
-            raise FieldError(str(path), f"holds neither 'logits' nor 'probs'.{nearest('logits', known)}")
-        name = "logits" if "logits" in arrays else "probs"
-        scores, labels = _checked(path, name, arrays[name], arrays["labels"])
-        with np.errstate(divide="ignore"):
-            logits = np.log(scores.astype(np.float64)) if name == "probs" else scores
-        return cls(torch.from_numpy(np.ascontiguousarray(logits)), torch.from_numpy(labels.astype(np.int64)))
+            raise FieldError(str(path), f"holds no array 'labels'.{nearest('labels', sorted(arrays))}")
+        logits = _logits(path, arrays)
+        return cls(logits, _labels(path, arrays["labels"], *logits.shape))
+
+
+def load_logits(path: Path) -> Tensor:
+    """The logits [N, K] of an npz with `logits` or `probs`; labels, which may be of other classes, are not read."""
+    return _logits(path, read_arrays(path, "an npz with `logits` or `probs`"))
 
 
 def read_arrays(path: Path, wanted: str) -> dict[str, np.ndarray]:
@@ -72,17 +78,32 @@ def read_arrays(path: Path, wanted: str) -> dict[str, np.ndarray]:
         raise FieldError(str(path), f"cannot be read as npz ({str(error).splitlines()[0]}).") from None
 
 
-def _checked(path: Path, name: str, scores: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _logits(path: Path, arrays: dict[str, np.ndarray]) -> Tensor:
+    if "logits" not in arrays and "probs" not in arrays:
+        raise FieldError(str(path), f"holds neither 'logits' nor 'probs'.{nearest('logits', sorted(arrays))}")
+    name = "logits" if "logits" in arrays else "probs"
+    scores = _checked(path, name, arrays[name])
+    with np.errstate(divide="ignore"):
+        logits = np.log(scores.astype(np.float64)) if name == "probs" else scores
+    return torch.from_numpy(np.ascontiguousarray(logits))
+
+
+def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) -> Tensor:
+    where = str(path)
+    if labels.shape != (num_samples,) or not np.issubdtype(labels.dtype, np.integer):
+        found = f"{labels.dtype} {list(labels.shape)}"
+        raise FieldError(where, f"'labels' must be whole numbers [{num_samples}], got {found}.")
+    if labels.min() < 0 or labels.max() >= num_classes:
+        raise FieldError(where, f"'labels' must lie in 0..{num_classes - 1}, got {labels.min()}..{labels.max()}.")
+    return torch.from_numpy(labels.astype(np.int64))
+
+
+def _checked(path: Path, name: str, scores: np.ndarray) -> np.ndarray:
     where = str(path)
     if scores.ndim != 2 or scores.shape[1] < 2 or not np.issubdtype(scores.dtype, np.floating):
         raise FieldError(where, f"'{name}' must be float [N, K] with K >= 2, got {scores.dtype} {list(scores.shape)}.")
     if len(scores) == 0:
         raise FieldError(where, f"'{name}' is empty.")
-    if labels.shape != scores.shape[:1] or not np.issubdtype(labels.dtype, np.integer):
-        found = f"{labels.dtype} {list(labels.shape)}"
-        raise FieldError(where, f"'labels' must be whole numbers [{len(scores)}], got {found}.")
-    if labels.min() < 0 or labels.max() >= scores.shape[1]:
-        raise FieldError(where, f"'labels' must lie in 0..{scores.shape[1] - 1}, got {labels.min()}..{labels.max()}.")
     if scores.dtype == np.float16:
         scores = scores.astype(np.float32)
     if not np.isfinite(scores).all():
@@ -92,7 +113,7 @@ def _checked(path: Path, name: str, scores: np.ndarray, labels: np.ndarray) -> t
         if scores.min() < 0 or off.max() > 1e-3:
             found = f"row {off.argmax()} does not. If they are logits, name them so."
             raise FieldError(where, f"'probs' must be >= 0 and sum to 1 in each row; {found}")
-    return scores, labels
+    return scores
 
 
 def file_digest(path: Path) -> str:

@@ -1,9 +1,13 @@
-"""Metrics of logits [N, K] and labels [N]: accuracy, proper scores, binned calibration errors; temperature.
+"""Metrics of logits [N, K] and labels [N]: accuracy, proper scores, calibration errors; OoD scores; temperature.
 
 Equal-width bins are right-closed, ((b - 1) / bins, b / bins], as in Guo et al. 2017; the first also holds 0.
 """
 
 import math
+import operator
+from collections.abc import Callable
+
+import numpy as np
 
 from tests.references.arrays import Array, Labels, classes, log_sum_exp, probabilities, rows, top_class
 
@@ -43,9 +47,72 @@ def ece(logits: Array, labels: Labels, bins: int = 15) -> float:
     return sum(share * gap for share, gap in gaps)
 
 
-def mce(logits: Array, labels: Labels, bins: int = 15) -> float:
-    """max_b |acc_b - conf_b| over non-empty equal-width bins."""
-    return max(gap for _, gap in binned_gaps(_confidences(logits), _hits(logits, labels), bins))
+def mce(logits: Array, labels: Labels, bins: int = 15, min_count: int = 1) -> float:
+    """max_b |acc_b - conf_b| over equal-width bins of that many samples."""
+    gaps = binned_gaps(_confidences(logits), _hits(logits, labels), bins)
+    return max((gap for share, gap in gaps if round(share * len(labels)) >= min_count), default=math.nan)
+
+
+def mce_of_ten(logits: Array, labels: Labels, bins: int = 15) -> float:
+    return mce(logits, labels, bins, 10)
+
+
+def ace_unweighted(logits: Array, labels: Labels, bins: int = 15) -> float:
+    """mean over non-empty equal-width bins of |acc_b - conf_b|."""
+    return _mean([gap for _, gap in binned_gaps(_confidences(logits), _hits(logits, labels), bins)])
+
+
+def rmsce(logits: Array, labels: Labels, bins: int = 15) -> float:
+    """sqrt of sum_b n_b / N * (acc_b - conf_b)^2 over equal-width bins."""
+    gaps = binned_gaps(_confidences(logits), _hits(logits, labels), bins)
+    return math.sqrt(sum(share * gap**2 for share, gap in gaps))
+
+
+def l2(logits: Array, labels: Labels, bins: int = 15) -> float:
+    """sqrt of sum_b n_b / N * (acc_b - conf_b)^2 over equal-mass bins."""
+    c, a = _confidences(logits), _hits(logits, labels)
+    groups = equal_mass_groups(c, bins)
+    return math.sqrt(sum(len(g) / len(c) * _mean([a[i] - c[i] for i in g]) ** 2 for g in groups))
+
+
+def debiased_l2(logits: Array, labels: Labels, bins: int = 15) -> float:
+    """Kumar et al. 2019: the plug-in square of each equal-mass bin less the variance of its mean label."""
+    return math.sqrt(_floored(_debiased_square(_confidences(logits), _hits(logits, labels), bins)))
+
+
+def debiased_l2_marginal(logits: Array, labels: Labels, bins: int = 15) -> float:
+    """sqrt of the mean over classes of that square, each 0 at least."""
+    table, truth = [probabilities(row) for row in rows(logits)], classes(labels)
+    squares = []
+    for k in range(len(table[0])):
+        squares.append(_floored(_debiased_square([p[k] for p in table], [float(y == k) for y in truth], bins)))
+    return math.sqrt(_mean(squares))
+
+
+def _debiased_square(values: list[float], outcomes: list[float], bins: int) -> float:
+    total, samples = 0.0, 0
+    for group in equal_mass_groups(values, bins):
+        n = len(group)
+        if n < 2:
+            continue
+        frequency = _mean([outcomes[i] for i in group])
+        gap = _mean([values[i] for i in group]) - frequency
+        total += n * (gap**2 - frequency * (1 - frequency) / (n - 1))
+        samples += n
+    return total / samples if samples else math.nan
+
+
+def _floored(square: float) -> float:
+    return square if math.isnan(square) else max(0.0, square)
+
+
+def share_above_99(logits: Array, labels: Labels) -> float:
+    return _mean([float(c > 0.99) for c in _confidences(logits)])
+
+
+def accuracy_above_99(logits: Array, labels: Labels) -> float:
+    sure = [hit for c, hit in zip(_confidences(logits), _hits(logits, labels), strict=True) if c > 0.99]
+    return _mean(sure) if sure else math.nan
 
 
 def classwise_ece(logits: Array, labels: Labels, bins: int = 15) -> float:
@@ -58,19 +125,155 @@ def classwise_ece(logits: Array, labels: Labels, bins: int = 15) -> float:
     return _mean(errors)
 
 
+def thresholded_classwise_ece(logits: Array, labels: Labels, bins: int = 15) -> float:
+    """The same over p_k > .01 alone; the mean is over the classes that have such samples."""
+    table, truth = [probabilities(row) for row in rows(logits)], classes(labels)
+    errors = []
+    for k in range(len(table[0])):
+        kept = [(p[k], float(y == k)) for p, y in zip(table, truth, strict=True) if p[k] > 0.01]
+        if kept:
+            gaps = binned_gaps([p for p, _ in kept], [hit for _, hit in kept], bins)
+            errors.append(sum(share * gap for share, gap in gaps))
+    return _mean(errors) if errors else math.nan
+
+
+def brier_calibration(logits: Array, labels: Labels, bins: int = 15) -> float:
+    """sum over classes and equal-width bins of n / N * (mean p - frequency)^2."""
+    return sum(len(r) * _mean(r) ** 2 for r in _binned_residuals(logits, labels, bins)) / len(labels)
+
+
+def brier_refinement(logits: Array, labels: Labels, bins: int = 15) -> float:
+    """sum over classes and equal-width bins of n / N * the variance of p - 1{k = y} in the bin."""
+    found = _binned_residuals(logits, labels, bins)
+    return sum(sum((x - _mean(r)) ** 2 for x in r) for r in found) / len(labels)
+
+
+def _binned_residuals(logits: Array, labels: Labels, bins: int) -> list[list[float]]:
+    table, truth = [probabilities(row) for row in rows(logits)], classes(labels)
+    found: dict[tuple[int, int], list[float]] = {}
+    for p, y in zip(table, truth, strict=True):
+        for k, value in enumerate(p):
+            b = next(b for b in range(1, bins + 1) if value <= b / bins or b == bins)
+            found.setdefault((k, b), []).append(value - (k == y))
+    return list(found.values())
+
+
 def adaptive_ece(logits: Array, labels: Labels, bins: int = 15) -> float:
     """ECE over bins of equal mass: sorted by confidence, the first N mod bins bins hold one sample more.
 
     Equal confidences all go to the bin of the first of them, so that the order of the samples cannot matter.
     """
     confidences, hits = _confidences(logits), _hits(logits, labels)
-    order = sorted(range(len(confidences)), key=lambda i: confidences[i])
+    groups = equal_mass_groups(confidences, bins)
+    return sum(abs(sum(hits[i] - confidences[i] for i in group)) for group in groups) / len(confidences)
+
+
+def equal_mass_groups(values: list[float], bins: int) -> list[list[int]]:
+    """The samples of each bin that holds any."""
+    order = sorted(range(len(values)), key=lambda i: values[i])
     planned = [b for b in range(bins) for _ in range(len(order) // bins + (b < len(order) % bins))]
     members: dict[int, list[int]] = {}
     for position, i in enumerate(order):
-        first = next(q for q in range(len(order)) if confidences[order[q]] == confidences[i])
+        first = next(q for q in range(len(order)) if values[order[q]] == values[i])
         members.setdefault(planned[min(first, position)], []).append(i)
-    return sum(abs(sum(hits[i] - confidences[i] for i in group)) for group in members.values()) / len(order)
+    return list(members.values())
+
+
+def ece_sweep(logits: Array, labels: Labels) -> float:
+    """Roelofs et al. 2022, Algorithm 1, equal-mass bins: the most bins before accuracy falls somewhere."""
+    c = _confidences(logits)
+    return _swept(c, _hits(logits, labels), lambda bins: equal_mass_groups(c, bins))
+
+
+def ece_sweep_equal_width(logits: Array, labels: Labels) -> float:
+    c = _confidences(logits)
+
+    def groups(bins: int) -> list[list[int]]:
+        found: dict[int, list[int]] = {}
+        for i, value in enumerate(c):
+            b = next(b for b in range(1, bins + 1) if value <= b / bins or b == bins)
+            found.setdefault(b, []).append(i)
+        return [found[b] for b in sorted(found)]
+
+    return _swept(c, _hits(logits, labels), groups)
+
+
+def _swept(c: list[float], a: list[float], groups: Callable[[int], list[list[int]]]) -> float:
+    best = groups(1)
+    for bins in range(2, len(c) + 1):
+        found = groups(bins)
+        accuracies = [_mean([a[i] for i in group]) for group in found]
+        if accuracies != sorted(accuracies):
+            break
+        best = found
+    return sum(abs(sum(a[i] - c[i] for i in group)) for group in best) / len(c)
+
+
+def smooth_ece_at(logits: Array, labels: Labels, sigma: float, points: int = 4000) -> float:
+    """integral over t in [0, 1] of |mean_i (a_i - c_i) K(t, c_i)|, K a Gaussian and its mirror images at 0 and 1.
+
+    By the midpoint rule, from the density itself.
+    """
+    c, a = _confidences(logits), _hits(logits, labels)
+    weight = {value: sum(h - v for v, h in zip(c, a, strict=True) if v == value) / len(c) for value in c}
+    t = (np.arange(points) + 0.5) / points
+    smoothed = np.zeros(points)
+    for value, residual in weight.items():
+        for image in range(-3, 4):
+            for centre in (value + 2 * image, -value + 2 * image):
+                smoothed += residual * np.exp(-((t - centre) ** 2) / (2 * sigma**2)) / (sigma * math.sqrt(2 * math.pi))
+    return float(np.abs(smoothed).mean())
+
+
+def skce_pairs(logits: Array, labels: Labels) -> list[list[float]]:
+    """h_ij = exp(-|p_i - p_j| / .5) (e_yi - p_i) . (e_yj - p_j); Widmann et al. 2019."""
+    table, truth = [probabilities(row) for row in rows(logits)], classes(labels)
+    residuals = [[(k == y) - v for k, v in enumerate(p)] for p, y in zip(table, truth, strict=True)]
+    return _pairs(table, residuals, 0.5)
+
+
+def top_label_pairs(logits: Array, labels: Labels) -> list[list[float]]:
+    """h_ij = exp(-|c_i - c_j| / .4) (a_i - c_i) (a_j - c_j); Kumar et al. 2018."""
+    c, a = _confidences(logits), _hits(logits, labels)
+    return _pairs([[value] for value in c], [[hit - value] for hit, value in zip(a, c, strict=True)], 0.4)
+
+
+def _pairs(points: list[list[float]], residuals: list[list[float]], scale: float) -> list[list[float]]:
+    return [
+        [
+            math.exp(-math.dist(p, q) / scale) * sum(map(operator.mul, r, s))
+            for q, s in zip(points, residuals, strict=True)
+        ]
+        for p, r in zip(points, residuals, strict=True)
+    ]
+
+
+def biased(pairs: list[list[float]]) -> float:
+    return _mean([h for row in pairs for h in row])
+
+
+def unbiased(pairs: list[list[float]]) -> float:
+    different = [h for i, row in enumerate(pairs) for j, h in enumerate(row) if i != j]
+    return _mean(different) if different else math.nan
+
+
+def linear(pairs: list[list[float]]) -> float:
+    disjoint = [pairs[i][i + 1] for i in range(0, len(pairs) - 1, 2)]
+    return _mean(disjoint) if disjoint else math.nan
+
+
+def auroc(inside: list[float], outside: list[float]) -> float:
+    """P(outside > inside) + P(outside = inside) / 2."""
+    return _mean([float(o > i) + 0.5 * (o == i) for o in outside for i in inside])
+
+
+def fpr_at_95(inside: list[float], outside: list[float]) -> float:
+    """The least share of `inside` at or above a threshold that at least 95 in 100 of `outside` reach."""
+    found = []
+    for threshold in outside:
+        if 100 * sum(o >= threshold for o in outside) >= 95 * len(outside):
+            found.append(_mean([float(i >= threshold) for i in inside]))
+    return min(found)
 
 
 def binned_gaps(confidences: list[float], hits: list[float], bins: int) -> list[tuple[float, float]]:
@@ -103,6 +306,13 @@ def fit_temperature(logits: Array, labels: Labels) -> float:
         else:
             high = middle
     return math.exp((low + high) / 2)
+
+
+def fit_temperature_by_ece(logits: Array, labels: Labels, bins: int = 15) -> float:
+    """T of .1, .2, ..., 10.0 of least ECE, strictly less than those before; Mukhoti et al. 2020."""
+    z = np.asarray(logits, dtype=np.float64)
+    errors = {step / 10: ece(z / (step / 10), labels, bins) for step in range(1, 101)}
+    return min(errors, key=lambda temperature: (errors[temperature], temperature))
 
 
 def _confidences(logits: Array) -> list[float]:

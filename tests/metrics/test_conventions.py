@@ -1,0 +1,123 @@
+"""The bins of public implementations: E5 and its exact edges, and NumPy's own functions where they are used there."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from pytest import MonkeyPatch, approx
+from torch import Tensor
+
+from tests.cases import logits_of, random_case
+from tests.golden import GOLDEN
+from trainables import metrics
+from trainables.metrics import conventions
+
+TOP_LABEL = [name for name, one in conventions.CONVENTIONS.items() if one.measures in ("ece", "adaptive_ece")]
+
+
+def value(name: str, confidence: Tensor, hits: Tensor, bins: int, patch: MonkeyPatch) -> float:
+    """A top-label convention of confidences that no logits give exactly."""
+    patch.setattr(conventions, "top_label", lambda logits, labels, dtype: (confidence.to(dtype).double(), hits))
+    return conventions.CONVENTIONS[name].value(torch.empty(0), hits, bins).item()
+
+
+E5 = {
+    "torrvision": ("float64", "torrvision torch (via log-probs)"),
+    "torrvision_numpy": ("float32", "torrvision ceil-bin"),
+    "netcal": ("float64", "netcal"),
+    "torchmetrics": ("float64", "torchmetrics"),
+    "google": ("float64", "google gce"),
+    "sample_prioritization": ("float64", "sample-prioritization"),
+    "torrvision_adaptive": ("float64", "AdaECE torrvision"),
+    "torch_uncertainty_adaptive": ("float64", "AdaECE torch-uncertainty"),
+}
+
+
+@pytest.mark.parametrize("name", E5)
+def test_edge_vector(name: str, monkeypatch: MonkeyPatch) -> None:
+    """.6 and .8 lie exactly on edges, 1.0 on the last."""
+    confidence = torch.tensor([0.6, 0.6, 0.8, 1.0, 1.0], dtype=torch.float64)
+    hits = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0], dtype=torch.float64)
+    dtype, row = E5[name]
+    assert value(name, confidence, hits, 5, monkeypatch) == approx(GOLDEN["edge_vector_E5"][dtype][row], abs=1e-6)
+
+
+def by_numpy(name: str, c: np.ndarray, a: np.ndarray, bins: int) -> float:
+    """The rule by the NumPy functions that the implementation calls."""
+    n = len(c)
+    if name == "torrvision_adaptive":
+        edges = np.interp(np.linspace(0, n, bins + 1), np.arange(n), np.sort(c))
+        groups = [(c > low) & (c <= high) for low, high in pairwise(edges)]
+    elif name == "netcal_adaptive":
+        edges = np.quantile(c, np.linspace(0, 1, bins + 1))
+        edges[0], edges[-1] = 0.0, 1.0
+        sums = [np.histogram(c, edges, weights=a - c)[0]]
+        return float(np.abs(sums).sum() / n)
+    elif name == "netcal":
+        return float(np.abs(np.histogram(c, np.linspace(0, 1, bins + 1), weights=a - c)[0]).sum() / n)
+    else:
+        starts = np.round(np.linspace(0, n, bins, endpoint=False)).astype(int).clip(max=n - 1)
+        edges = {
+            "google": np.histogram_bin_edges([], bins, (0.0, 1.0))[1:],
+            "google_adaptive": np.append(np.sort(c)[starts][1:], 1.0),
+        }[name]
+        index = np.digitize(c, edges)
+        groups = [index == b for b in range(bins + 1)]
+    return float(sum(abs((a - c)[group].sum()) for group in groups) / n)
+
+
+@pytest.mark.parametrize("bins", [1, 2, 5, 15, 100])
+@pytest.mark.parametrize("name", ["torrvision_adaptive", "netcal_adaptive", "netcal", "google", "google_adaptive"])
+def test_matches_numpy(name: str, bins: int) -> None:
+    for shape in ((7, 3, 1.0), (40, 10, 5.0), (64, 4, 0.1)):
+        logits, labels = random_case(shape)
+        confidence, hits = (each.numpy() for each in conventions.top_label(logits, labels, torch.float64))
+        found = conventions.CONVENTIONS[name].value(logits, labels, bins).item()
+        assert found == approx(by_numpy(name, confidence, hits, bins), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", TOP_LABEL)
+def test_only_the_lossy_ones_lose_a_sample(name: str, monkeypatch: MonkeyPatch) -> None:
+    """Ten samples, all off by their own confidence: the error is the mean confidence unless one is in no bin."""
+    confidence = torch.tensor([0.3, 0.35, 0.41, 0.5, 0.55, 0.62, 0.7, 0.83, 0.9, 1.0], dtype=torch.float64)
+    found = value(name, confidence, torch.zeros(10, dtype=torch.float64), 4, monkeypatch)
+    lossless = not conventions.CONVENTIONS[name].loses
+    assert (found == approx(confidence.mean().item())) == lossless
+
+
+def test_a_confidence_of_one() -> None:
+    """.95 right and 1.0 wrong: in one bin |.975 - .5|; apart (.05 + 1) / 2; without the 1.0, .05."""
+    logits, labels = torch.tensor([[np.log(19.0), 0.0], [1000.0, 0.0]], dtype=torch.float64), torch.tensor([0, 1])
+    found = conventions.evaluate(logits, labels)
+    together = [found[name] for name in ("torrvision", "torrvision_numpy", "netcal")]
+    assert together == approx([0.475] * 3) and metrics.expected_calibration_error(logits, labels) == approx(0.475)
+    assert [found["torchmetrics"], found["google"]] == approx([0.525] * 2)
+    assert found["sample_prioritization"] == approx(0.05)
+
+
+def test_a_confidence_that_is_one_in_float32_alone() -> None:
+    """20 nats ahead: lost by the code that loses confidences of 1.0, for it computes them in float32."""
+    logits, labels = torch.tensor([[20.0, 0.0], [1.0, 0.0]]), torch.tensor([1, 0])
+    found = conventions.evaluate(logits, labels)
+    assert found["sample_prioritization"] == approx(1 - 1 / (1 + np.exp(-1.0)))
+    assert found["torrvision"] == approx((1 + 1 - 1 / (1 + np.exp(-1.0))) / 2)
+
+
+def test_classes_after_the_largest_label_are_lost() -> None:
+    """The three rows of methods.md's note: class 2 has no label, and torrvision no error for it."""
+    logits, labels = logits_of([0.6, 0.2, 0.2], [0.2, 0.6, 0.2]), torch.tensor([0, 1])
+    assert metrics.classwise_calibration_error(logits, labels).item() == approx((0.3 + 0.3 + 0.2) / 3)
+    assert conventions.evaluate(logits, labels)["torrvision_classwise"] == approx((0.3 + 0.3) / 2)
+
+
+def test_no_answer_where_quantiles_tie() -> None:
+    found = conventions.evaluate(torch.zeros(60, 2), torch.arange(60) % 2)
+    assert np.isnan(found["netcal_adaptive"])
+
+
+def test_the_order_of_ties_matters_to_some() -> None:
+    """Sixty samples at .5, half right, hits first: calibrated, or off by a half in every bin."""
+    found = conventions.evaluate(torch.zeros(60, 2), torch.arange(60) // 30, bins=2)
+    assert found["torch_uncertainty_adaptive"] == approx(0.5)
+    assert metrics.adaptive_calibration_error(torch.zeros(60, 2), torch.arange(60) // 30, 2).item() == approx(0.0)

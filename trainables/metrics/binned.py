@@ -1,0 +1,144 @@
+"""Calibration errors of the top label over bins of its confidence.
+
+Bins of equal width are right-closed, (lo, hi], with the float64 edges k / bins, as in Guo et al. 2017; the first also
+holds 0, so a confidence of exactly 1.0 belongs to the last bin and nothing is dropped. Bins of equal mass have the
+sizes of `numpy.array_split` of the sorted confidences; equal confidences follow the first of them into its bin, so that
+the order of the rows does not matter; a bin left empty is dropped.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trainables.metrics.scores import top_label
+
+
+class ReliabilityBins(NamedTuple):
+    """What a reliability diagram draws: per bin that holds a sample, how many, mean confidence and accuracy."""
+
+    counts: Tensor
+    confidence: Tensor
+    accuracy: Tensor
+
+    @property
+    def gap(self) -> Tensor:
+        """|accuracy - confidence| of each bin."""
+        return (self.accuracy - self.confidence).abs()
+
+    @property
+    def share(self) -> Tensor:
+        """The share of the samples in each bin."""
+        return self.counts / self.counts.sum()
+
+    @classmethod
+    def of(cls, confidence: Tensor, hits: Tensor, bins: int) -> "ReliabilityBins":
+        """Bins of equal width."""
+        return cls.collect(confidence, hits, equal_width_index(confidence, bins))
+
+    @classmethod
+    def of_equal_mass(cls, confidence: Tensor, hits: Tensor, bins: int) -> "ReliabilityBins":
+        """Bins of (nearly) equal count, ties kept together."""
+        return cls.collect(confidence, hits, equal_mass_index(confidence, bins))
+
+    @classmethod
+    def collect(cls, confidence: Tensor, hits: Tensor, index: Tensor) -> "ReliabilityBins":
+        """Bins by the number (>= 0) of each sample's. confidence, hits: [N] float64; index: [N] int64."""
+        sums = torch.zeros(3, int(index.max()) + 1, dtype=torch.float64, device=confidence.device)
+        sums.index_add_(1, index, torch.stack([torch.ones_like(confidence), confidence, hits]))
+        count, confidence_sum, hit_sum = sums[:, sums[0] > 0]
+        return cls(count, confidence_sum / count, hit_sum / count)
+
+
+def equal_width_index(values: Tensor, bins: int) -> Tensor:
+    """The number of each value's bin of equal width, from 0."""
+    edges = torch.arange(1, bins, dtype=torch.float64, device=values.device) / bins
+    return torch.bucketize(values, edges)
+
+
+def equal_mass_index(values: Tensor, bins: int) -> Tensor:
+    """The number of each value's bin of equal mass, from 0; each column of [N, ...] has bins of its own."""
+    ordered, order = values.sort(dim=0)
+    first = first_of_equals(ordered)
+    n = len(values)
+    ends = torch.tensor([k * (n // bins) + min(k, n % bins) for k in range(1, bins)], device=values.device)
+    return torch.empty_like(order).scatter_(0, order, torch.bucketize(first, ends, right=True))
+
+
+def first_of_equals(ordered: Tensor) -> Tensor:
+    """For each element of columns [N, ...] sorted downward: the position of the first that equals it."""
+    position = torch.arange(len(ordered), device=ordered.device)
+    position = position.reshape(-1, *[1] * (ordered.dim() - 1)).expand(ordered.shape)
+    starts = torch.zeros_like(position)
+    starts[1:] = position[1:] * (ordered[1:] != ordered[:-1])
+    return starts.cummax(dim=0).values
+
+
+def expected_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Sum over equal-width bins of share * |accuracy - confidence|. Guo et al. 2017, Eq. 3."""
+    found = ReliabilityBins.of(*top_label(logits, labels), bins)
+    return found.share.dot(found.gap)
+
+
+def maximum_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15, min_count: int = 1) -> Tensor:
+    """Largest |accuracy - confidence| over the bins that hold a sample. Guo et al. 2017, Eq. 5; noisy by nature.
+
+    Bins of fewer than `min_count` samples are passed over; NaN where none is left.
+    """
+    found = ReliabilityBins.of(*top_label(logits, labels), bins)
+    gaps = found.gap[found.counts >= min_count]
+    return gaps.max() if len(gaps) else found.gap.new_tensor(torch.nan)
+
+
+def maximum_calibration_error_of_ten(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """MCE over the bins that hold at least ten samples; NaN where none does."""
+    return maximum_calibration_error(logits, labels, bins, min_count=10)
+
+
+def average_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Mean of |accuracy - confidence| over the equal-width bins that hold a sample, all of one weight.
+
+    `ACE` of netcal, `average_calibration_error` of Mukhoti et al. 2020's code. Others call AdaECE so: see adaptive_ece.
+    """
+    return ReliabilityBins.of(*top_label(logits, labels), bins).gap.mean()
+
+
+def root_mean_square_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Root of the sum over equal-width bins of share * (accuracy - confidence)^2. The plug-in L2 error."""
+    found = ReliabilityBins.of(*top_label(logits, labels), bins)
+    return found.share.dot(found.gap.square()).sqrt()
+
+
+def adaptive_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """ECE over bins of equal mass (AdaECE). Mukhoti et al. 2020, Section 3.
+
+    (Their code interpolates edges and loses the least confident sample: see conventions.py.)
+    """
+    found = ReliabilityBins.of_equal_mass(*top_label(logits, labels), bins)
+    return found.share.dot(found.gap)
+
+
+def l2_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Root of the sum over equal-mass bins of share * (accuracy - confidence)^2; biased upward. Kumar et al. 2019."""
+    found = ReliabilityBins.of_equal_mass(*top_label(logits, labels), bins)
+    return found.share.dot(found.gap.square()).sqrt()
+
+
+def debiased_l2_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """L2 error over equal-mass bins less its bias, 0 where that is negative. Kumar et al. 2019.
+
+    Bins of one sample have no variance to subtract and are left out; NaN where no bin has two.
+    """
+    found = ReliabilityBins.of_equal_mass(*top_label(logits, labels), bins)
+    return debiased_square(found).clamp(min=0).sqrt()
+
+
+def debiased_square(found: ReliabilityBins) -> Tensor:
+    """sum_b share_b [(confidence_b - accuracy_b)^2 - accuracy_b (1 - accuracy_b) / (n_b - 1)] of the bins of two or
+    more; NaN without any. An unbiased estimate of the squared L2 error of the binned model: it may be negative.
+    """
+    counts, confidence, accuracy = (each[found.counts > 1] for each in found)
+    if not len(counts):
+        return found.counts.new_tensor(torch.nan)
+    square = (confidence - accuracy).square() - accuracy * (1 - accuracy) / (counts - 1)
+    return counts.dot(square) / counts.sum()

@@ -1,0 +1,96 @@
+"""Calibration of every class, not of the top one alone: p_k against [y = k], over bins as in binned.py."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from trainables.metrics.binned import ReliabilityBins, debiased_square, equal_mass_index, equal_width_index
+
+# Classes binned at once: bounds the memory for many of them.
+BLOCK = 64
+THRESHOLD = 0.01
+
+
+class _Block(NamedTuple):
+    """Some classes of a set of predictions, and in which cell (bin k of class c is k + bins * c) each p lies."""
+
+    probs: Tensor  # [N, C]
+    hits: Tensor  # [N, C] float64
+    cells: Tensor  # [N, C]
+    size: int  # of all cells
+
+    def sums(self, values: Tensor) -> Tensor:
+        """The sum of values [N, C] in each cell, [C, bins]."""
+        total = torch.zeros(self.size, dtype=torch.float64, device=values.device)
+        total.index_add_(0, self.cells.flatten(), values.flatten())
+        return total.reshape(self.probs.shape[1], -1)
+
+
+def _blocks(logits: Tensor, labels: Tensor, bins: int, index: Callable[[Tensor, int], Tensor]) -> Iterator[_Block]:
+    probs = logits.double().softmax(dim=-1)
+    for start in range(0, probs.shape[1], BLOCK):
+        part = probs[:, start : start + BLOCK].contiguous()
+        classes = torch.arange(start, start + part.shape[1], device=probs.device)
+        offset = bins * torch.arange(len(classes), device=probs.device)
+        yield _Block(part, (labels[:, None] == classes).double(), index(part, bins) + offset, bins * len(classes))
+
+
+def classwise_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15, threshold: float = 0.0) -> Tensor:
+    """Mean over classes k of the ECE of p_k against [y = k]. Kull et al. 2019; shrinks with K by construction.
+
+    With a threshold, a class is measured on the samples to which it gives more than that, and left out where there are
+    none; NaN where no class has any.
+    """
+    errors = []
+    for block in _blocks(logits, labels, bins, equal_width_index):
+        kept = (block.probs > threshold) if threshold > 0 else torch.ones_like(block.probs, dtype=torch.bool)
+        gaps = block.sums((block.hits - block.probs) * kept).abs().sum(dim=-1)
+        samples = kept.sum(dim=0)
+        errors.append((gaps / samples)[samples > 0])
+    return torch.cat(errors).mean()
+
+
+def thresholded_classwise_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Classwise ECE over the probabilities above 1%. After Nixon et al. 2019, whose bins (TACE) are of equal mass."""
+    return classwise_calibration_error(logits, labels, bins, THRESHOLD)
+
+
+def debiased_l2_marginal_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Root of the mean over classes of the debiased squared L2 error of p_k. Kumar et al. 2019.
+
+    Bins of equal mass for each class; a class below 0 counts as 0. NaN where no bin has two samples.
+    """
+    squares = []
+    for block in _blocks(logits, labels, bins, equal_mass_index):
+        columns = (block.sums(each) for each in (torch.ones_like(block.probs), block.probs, block.hits))
+        for count, prob, hit in zip(*columns, strict=True):
+            some = count > 0
+            found = ReliabilityBins(count[some], prob[some] / count[some], hit[some] / count[some])
+            squares.append(debiased_square(found).clamp(min=0))
+    return torch.stack(squares).mean().sqrt()
+
+
+def brier_calibration(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Part of the Brier score that recalibrating each class would remove. DeGroot & Fienberg 1983.
+
+    On binned p_k: the sum over classes and equal-width bins of share * (mean p_k - frequency of k)^2. What is left,
+    brier_refinement, is the variance of p_k - [y = k] within the bins; the two add up to the Brier score exactly.
+    """
+    total = torch.zeros((), dtype=torch.float64, device=logits.device)
+    for block in _blocks(logits, labels, bins, equal_width_index):
+        counts, gaps = block.sums(torch.ones_like(block.probs)), block.sums(block.probs - block.hits)
+        total += (gaps.square() / counts.clamp(min=1)).sum()
+    return total / len(labels)
+
+
+def brier_refinement(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Part of the Brier score that recalibrating each class would leave: brier less brier_calibration."""
+    total = torch.zeros((), dtype=torch.float64, device=logits.device)
+    for block in _blocks(logits, labels, bins, equal_width_index):
+        residual = block.probs - block.hits
+        counts = block.sums(torch.ones_like(residual)).clamp(min=1)
+        means = block.sums(residual) / counts
+        total += (residual - means.flatten()[block.cells]).square().sum()
+    return total / len(labels)

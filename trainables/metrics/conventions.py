@@ -1,0 +1,200 @@
+"""ECE, AdaECE and classwise ECE as public implementations compute them, where they differ from ours: to compare with
+published numbers, never to search by. Each is a rule that gives a confidence the number of its bin, or none.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+# What a rule gives a confidence that is in none of its bins.
+DROPPED = -1
+
+
+class Convention(NamedTuple):
+    """A public rule. `used_by` are released codes; `loses` says what is in no bin, empty where nothing is lost.
+
+    Where the share of a bin is taken of the samples that have one, the lost ones are missing from the whole as well.
+    """
+
+    measures: str  # which of our metrics it stands beside
+    used_by: str
+    rule: str
+    loses: str
+    value: Callable[[Tensor, Tensor, int], Tensor]  # of logits, labels, bins
+
+
+# ---- bins of equal width -------------------------------------------------------------------------------------------
+
+
+def _float32_edges(bins: int, like: Tensor) -> Tensor:
+    """linspace in float32, which is not k / bins: what code without a dtype compares float64 confidences with."""
+    return torch.linspace(0, 1, bins + 1, device=like.device).double()
+
+
+def _left_closed(values: Tensor, edges: Tensor) -> Tensor:
+    """[lo, hi), and 1.0 in a bin of its own."""
+    return torch.bucketize(values, edges, right=True) - 1
+
+
+def _right_closed_float32(confidence: Tensor, bins: int) -> Tensor:
+    return torch.bucketize(confidence, _float32_edges(bins, confidence)) - 1
+
+
+def _ceiling(confidence: Tensor, bins: int) -> Tensor:
+    return (bins * confidence - 1).ceil().long()
+
+
+def _left_closed_last_too(confidence: Tensor, bins: int) -> Tensor:
+    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=confidence.device)
+    return _left_closed(confidence, edges).clamp(max=bins - 1)
+
+
+def _left_closed_float32(confidence: Tensor, bins: int) -> Tensor:
+    return _left_closed(confidence, _float32_edges(bins, confidence))
+
+
+def _left_closed_float64(confidence: Tensor, bins: int) -> Tensor:
+    return _left_closed(confidence, torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=confidence.device))
+
+
+def _left_closed_without_one(confidence: Tensor, bins: int) -> Tensor:
+    return torch.where(confidence < 1, _left_closed_float32(confidence, bins), DROPPED)
+
+
+# ---- bins of equal mass --------------------------------------------------------------------------------------------
+
+
+def _interpolated_edges(confidence: Tensor, bins: int) -> Tensor:
+    """Edges at the ranks 0, N / bins, 2 N / bins, ..., between two samples in proportion; (lo, hi]."""
+    ordered, n = confidence.sort().values, len(confidence)
+    rank = torch.linspace(0, n, bins + 1, dtype=torch.float64, device=confidence.device).clamp(max=n - 1)
+    below = rank.long()
+    above = (below + 1).clamp(max=n - 1)
+    edges = ordered[below] + (rank - below) * (ordered[above] - ordered[below])
+    return torch.bucketize(confidence, edges) - 1
+
+
+def _split_by_position(confidence: Tensor, bins: int) -> Tensor:
+    """array_split of the sorted confidences, ties wherever the sort has put them."""
+    n = len(confidence)
+    ends = torch.tensor([k * (n // bins) + min(k, n % bins) for k in range(1, bins)], device=confidence.device)
+    rank = torch.arange(n, device=confidence.device)
+    order = confidence.argsort()
+    return torch.empty_like(order).scatter_(0, order, torch.bucketize(rank, ends, right=True))
+
+
+def _edges_at_samples(confidence: Tensor, bins: int) -> Tensor:
+    """The sample that a bin starts with is its lower edge; [lo, hi), the last edge 1."""
+    n = len(confidence)
+    start = torch.linspace(0, n, bins + 1, dtype=torch.float64, device=confidence.device)[1:-1].round().long()
+    edges = confidence.sort().values[start.clamp(max=n - 1)]
+    return torch.bucketize(confidence, torch.cat([edges, edges.new_ones(1)]), right=True)
+
+
+def _quantile_edges(confidence: Tensor, bins: int) -> Tensor:
+    """Quantiles of the confidences, from 0 to 1; [lo, hi), the last closed. Nothing has a bin where two edges tie."""
+    ordered, n = confidence.sort().values, len(confidence)
+    rank = torch.linspace(0, n - 1, bins + 1, dtype=torch.float64, device=confidence.device)
+    below = rank.long().clamp(max=n - 1)
+    above = (below + 1).clamp(max=n - 1)
+    edges = ordered[below] + (rank - below) * (ordered[above] - ordered[below])
+    edges[0], edges[-1] = 0.0, 1.0
+    index = _left_closed(confidence, edges).clamp(max=bins - 1)
+    return torch.where((edges.diff() > 0).all(), index, DROPPED)
+
+
+# ---- from a rule to a number ---------------------------------------------------------------------------------------
+
+
+def _error(values: Tensor, hits: Tensor, index: Tensor) -> Tensor:
+    """Sum over the bins of |sum of hit - value|, [bins]: what has no bin counts in none."""
+    kept = index > DROPPED
+    gap = torch.zeros(int(index.max()) + 1 if len(index) else 0, dtype=torch.float64, device=values.device)
+    return gap.index_add_(0, index[kept], (hits - values)[kept]).abs().sum()
+
+
+def top_label(logits: Tensor, labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Confidence, by a softmax of that precision, and hit of each sample: [N] float64.
+
+    In float32 a confidence is exactly 1.0 from 17 nats ahead on, and that is where some rules part.
+    """
+    return logits.to(dtype).softmax(dim=-1).amax(dim=-1).double(), (logits.argmax(dim=-1) == labels).double()
+
+
+def _top_label(
+    rule: Callable[[Tensor, int], Tensor], dtype: torch.dtype = torch.float64, of_kept: bool = False
+) -> Callable[[Tensor, Tensor, int], Tensor]:
+    """The error of the top label, over all samples or, of_kept, over those that have a bin."""
+
+    def value(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
+        confidence, hits = top_label(logits, labels, dtype)
+        index = rule(confidence, bins)
+        return _error(confidence, hits, index) / ((index > DROPPED).sum() if of_kept else len(labels))
+
+    return value
+
+
+def _seen_classes(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
+    """Classwise ECE over the classes up to the largest label."""
+    columns = logits.double().softmax(dim=-1).T.contiguous()[: int(labels.max()) + 1]
+    errors = [
+        _error(column, (labels == k).double(), _right_closed_float32(column, bins)) for k, column in enumerate(columns)
+    ]
+    return torch.stack(errors).mean() / len(labels)
+
+
+def _thresholded_adaptive(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
+    """TACE: for each class, what is above 1% in bins of equal mass; a class with nothing there counts as 0."""
+    errors = []
+    for k, column in enumerate(logits.double().softmax(dim=-1).T):
+        kept = column[column > 0.01]
+        index = _edges_at_samples(kept, bins) if len(kept) else kept.long()
+        errors.append(_error(kept, (labels == k).double()[column > 0.01], index) / max(1, len(kept)))
+    return torch.stack(errors).mean()
+
+
+CONVENTIONS = {
+    "torrvision": Convention(
+        "ece", "torrvision, gpleiss, MbLS, meta-calibration", "(lo, hi], edges in float32", "",
+        _top_label(_right_closed_float32, torch.float32)),
+    "torrvision_numpy": Convention(
+        "ece", "torrvision's NumPy functions", "ceil(bins c) - 1 of float32 c", "",
+        _top_label(_ceiling, torch.float32)),
+    "netcal": Convention(
+        "ece", "netcal", "[lo, hi), the last closed", "",
+        _top_label(_left_closed_last_too)),
+    "torchmetrics": Convention(
+        "ece", "torchmetrics, torch-uncertainty, probmetrics", "[lo, hi) in float32, 1.0 apart", "",
+        _top_label(_left_closed_float32, torch.float32)),
+    "google": Convention(
+        "ece", "uncertainty-metrics, robustness_metrics, relplot", "[lo, hi), 1.0 apart", "",
+        _top_label(_left_closed_float64)),
+    "sample_prioritization": Convention(
+        "ece", "Calib-Sample-Prioritization", "[lo, hi) in float32", "confidences of 1.0",
+        _top_label(_left_closed_without_one, torch.float32, of_kept=True)),
+    "torrvision_adaptive": Convention(
+        "adaptive_ece", "torrvision, MbLS", "(lo, hi], edges between samples", "the least sure sample",
+        _top_label(_interpolated_edges)),
+    "torch_uncertainty_adaptive": Convention(
+        "adaptive_ece", "torch-uncertainty", "array_split, ties as the rows come", "",
+        _top_label(_split_by_position)),
+    "google_adaptive": Convention(
+        "adaptive_ece", "uncertainty-metrics, robustness_metrics", "[lo, hi), edges at samples", "",
+        _top_label(_edges_at_samples)),
+    "netcal_adaptive": Convention(
+        "adaptive_ece", "netcal (no answer where edges tie)", "[lo, hi) between quantiles", "",
+        _top_label(_quantile_edges, of_kept=True)),
+    "torrvision_classwise": Convention(
+        "classwise_ece", "torrvision, MbLS", "classes up to the largest label", "later classes, p = 0",
+        _seen_classes),
+    "google_tace": Convention(
+        "thresholded_classwise_ece", "uncertainty-metrics, robustness_metrics", "p > 1%, bins of equal mass", "",
+        _thresholded_adaptive),
+}  # fmt: skip
+
+
+def evaluate(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, float]:
+    """The value by every convention. logits: [N, K]; labels: [N] int64."""
+    return {name: float(convention.value(logits, labels, bins)) for name, convention in CONVENTIONS.items()}

@@ -1,0 +1,99 @@
+"""Kernel calibration errors: no bins; estimates of a squared distance that is 0 for a calibrated model alone.
+
+Widmann et al. 2019, Calibration tests in multi-class classification: with h_ij = k(p_i, p_j) r_i . r_j and
+r = [y = .] - p, the biased estimate is the mean of h over all pairs, the unbiased one that over pairs of different
+samples, the linear one that over the pairs (0, 1), (2, 3), ... The last two may be negative. Where p is the confidence
+and r = hit - confidence, the biased one is the square of MMCE. Kumar et al. 2018.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from trainables.metrics.scores import top_label
+
+# Scale of the kernel exp(-distance / scale): on whole predictions, and on confidences as MMCE has it.
+SCALE, TOP_LABEL_SCALE = 0.5, 0.4
+# Pairs are taken in blocks of this many samples squared.
+BLOCK = 512
+
+
+def kernel_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
+    """SKCE of whole predictions, biased: the mean over all pairs. Widmann et al. 2019; in [0, 2], O(N^2 K)."""
+    probs, residual = _whole(logits, labels)
+    return _pair_sum(probs, residual) / len(labels) ** 2
+
+
+def kernel_calibration_error_unbiased(logits: Tensor, labels: Tensor) -> Tensor:
+    """SKCE of whole predictions, unbiased: may be negative; NaN for one sample. Widmann et al. 2019; O(N^2 K)."""
+    probs, residual = _whole(logits, labels)
+    n = len(labels)
+    return (_pair_sum(probs, residual) - residual.square().sum()) / (n * (n - 1))
+
+
+def kernel_calibration_error_linear(logits: Tensor, labels: Tensor) -> Tensor:
+    """SKCE of whole predictions over the pairs (0, 1), (2, 3), ...: unbiased, noisy. Widmann et al. 2019; O(N K)."""
+    probs, residual = _whole(logits, labels)
+    end = len(labels) // 2 * 2
+    distance = (probs[0:end:2] - probs[1:end:2]).square().sum(dim=-1).sqrt()
+    product = (residual[0:end:2] * residual[1:end:2]).sum(dim=-1)
+    return (torch.exp(-distance / SCALE) * product).mean()
+
+
+def top_label_kernel_error(logits: Tensor, labels: Tensor) -> Tensor:
+    """SKCE of the top label, biased: the square of MMCE, in [0, 1]. Kumar et al. 2018, Widmann et al. 2019."""
+    return _top_label_sum(*_top_label(logits, labels)) / len(labels) ** 2
+
+
+def top_label_kernel_error_unbiased(logits: Tensor, labels: Tensor) -> Tensor:
+    """SKCE of the top label, unbiased: may be negative; NaN for one sample. Widmann et al. 2019."""
+    confidence, residual = _top_label(logits, labels)
+    n = len(labels)
+    return (_top_label_sum(confidence, residual) - residual.square().sum()) / (n * (n - 1))
+
+
+def top_label_kernel_error_linear(logits: Tensor, labels: Tensor) -> Tensor:
+    """SKCE of the top label over the pairs (0, 1), (2, 3), ...: unbiased, noisy. Widmann et al. 2019."""
+    confidence, residual = _top_label(logits, labels)
+    end = len(labels) // 2 * 2
+    distance = (confidence[0:end:2] - confidence[1:end:2]).abs()
+    return (torch.exp(-distance / TOP_LABEL_SCALE) * residual[0:end:2] * residual[1:end:2]).mean()
+
+
+def maximum_mean_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
+    """MMCE: the root of the top label's biased SKCE, Laplacian kernel of scale 0.4. Kumar et al. 2018."""
+    return top_label_kernel_error(logits, labels).clamp(min=0).sqrt()
+
+
+def _whole(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    probs = logits.double().softmax(dim=-1)
+    return probs, F.one_hot(labels, logits.shape[1]) - probs
+
+
+def _top_label(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    confidence, hits = top_label(logits, labels)
+    return confidence, hits - confidence
+
+
+def _pair_sum(probs: Tensor, residual: Tensor) -> Tensor:
+    """The sum of h over all pairs, each with itself too; a block of pairs at a time, mirrored ones once."""
+    total = torch.zeros((), dtype=torch.float64, device=probs.device)
+    blocks = [slice(start, start + BLOCK) for start in range(0, len(probs), BLOCK)]
+    for k, one in enumerate(blocks):
+        for other in blocks[k:]:
+            distance = torch.cdist(probs[one], probs[other])  # good to 1e-8 where two are equal
+            if other is one:
+                distance.fill_diagonal_(0)
+            weight = distance.div_(-SCALE).exp_()
+            total += weight.mul_(residual[one] @ residual[other].T).sum() * (1 if other is one else 2)
+    return total
+
+
+def _top_label_sum(confidence: Tensor, residual: Tensor) -> Tensor:
+    """The sum of h over all pairs, by sorting: below c_i the kernel is exp(c_j / scale) exp(-c_i / scale)."""
+    confidence, order = confidence.sort()
+    residual = residual[order]
+    below = (residual * torch.exp(confidence / TOP_LABEL_SCALE)).cumsum(0).roll(1)
+    below[0] = 0
+    mirrored = residual.dot(torch.exp(-confidence / TOP_LABEL_SCALE) * below)
+    return residual.square().sum() + 2 * mirrored

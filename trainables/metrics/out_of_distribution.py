@@ -1,0 +1,53 @@
+"""How well a score tells samples of another distribution from the model's own: AUROC, and FPR at 95% recall.
+
+What is to be found, the positive, is out of distribution; a score is larger the stranger a sample looks.
+"""
+
+import torch
+from torch import Tensor
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """-sum_k p_k log p_k of each row [N], in nats. logits: [N, K]; a probability of 0 adds nothing."""
+    return torch.special.entr(logits.double().softmax(dim=-1)).sum(dim=-1)
+
+
+def doubt(logits: Tensor) -> Tensor:
+    """1 - max_k p_k of each row, [N]. Hendrycks & Gimpel 2017. Kept exact where it is far below float64's step at 1."""
+    top = logits.argmax(dim=-1, keepdim=True)
+    return logits.double().softmax(dim=-1).scatter(-1, top, 0.0).sum(dim=-1)
+
+
+SCORES = {"entropy": entropy, "confidence": doubt}
+
+
+def auroc(inside: Tensor, outside: Tensor) -> Tensor:
+    """The chance that a sample from outside scores above one from inside, ties counting half.
+
+    inside: [N] scores of the model's own distribution; outside: [M].
+    """
+    ordered = inside.double().sort().values
+    outside = outside.double()
+    below, up_to = (torch.searchsorted(ordered, outside, right=right).double() for right in (False, True))
+    return (below + up_to).mean() / (2 * len(inside))
+
+
+def fpr_at_95(inside: Tensor, outside: Tensor) -> Tensor:
+    """Share of the model's own samples called strange, at the highest threshold that finds 95% of the strange ones.
+
+    inside: [N], outside: [M] scores; a score at the threshold is called strange. (Where papers take the model's own
+    samples as positive, that is another number: swap the sets and the scores' sign.)
+    """
+    outside = outside.double()
+    needed = -(-95 * len(outside) // 100)  # rounded up, in whole numbers
+    threshold = outside.sort(descending=True).values[needed - 1]
+    return (inside.double() >= threshold).double().mean()
+
+
+def evaluate(inside: Tensor, outside: Tensor) -> dict[str, float]:
+    """auroc and fpr95 of every score: {"auroc_entropy": ...}. inside: logits [N, K]; outside: logits [M, K]."""
+    found: dict[str, float] = {}
+    for name, score in SCORES.items():
+        own, strange = score(inside), score(outside)
+        found |= {f"auroc_{name}": float(auroc(own, strange)), f"fpr95_{name}": float(fpr_at_95(own, strange))}
+    return found

@@ -1,0 +1,58 @@
+"""Scores of single predictions: right or wrong, proper scores, and how sure the model is."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+SURE = 0.99
+
+
+def top_label(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """What top-label calibration is about, both [N] float64: the largest probability, and 1 where it is the label's."""
+    return logits.double().softmax(dim=-1).amax(dim=-1), (logits.argmax(dim=-1) == labels).double()
+
+
+def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Share of samples whose largest logit is the label's (the first of equals)."""
+    return (logits.argmax(dim=-1) == labels).double().mean()
+
+
+def error(logits: Tensor, labels: Tensor) -> Tensor:
+    """1 - accuracy."""
+    return 1 - accuracy(logits, labels)
+
+
+def top_k_accuracy(logits: Tensor, labels: Tensor, k: int) -> Tensor:
+    """Share of samples whose label is among the k largest logits; among equals the lower class comes first."""
+    own = logits.gather(-1, labels[:, None])
+    earlier = torch.arange(logits.shape[1], device=logits.device) < labels[:, None]
+    ahead = ((logits > own) | ((logits == own) & earlier)).sum(dim=-1)
+    return (ahead < k).double().mean()
+
+
+def top5_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Share of samples whose label is among the five largest logits; among equals the lower class comes first."""
+    return top_k_accuracy(logits, labels, 5)
+
+
+def negative_log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean of -log p_y, in nats. A proper score: read it next to any calibration error."""
+    return F.cross_entropy(logits.double(), labels)
+
+
+def brier_score(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean over samples of sum_k (p_k - [k = y])^2, in [0, 2]. Brier 1950."""
+    probs = logits.double().softmax(dim=-1)
+    return (probs - F.one_hot(labels, logits.shape[1])).square().sum(dim=-1).mean()
+
+
+def share_above_99(logits: Tensor, labels: Tensor) -> Tensor:
+    """Share of samples whose confidence is above 99%. Neither good nor bad by itself. Mukhoti et al. 2020."""
+    confidence, _ = top_label(logits, labels)
+    return (confidence > SURE).double().mean()
+
+
+def accuracy_above_99(logits: Tensor, labels: Tensor) -> Tensor:
+    """Accuracy of the samples whose confidence is above 99%; NaN where there are none. Mukhoti et al. 2020."""
+    confidence, hits = top_label(logits, labels)
+    return hits[confidence > SURE].mean()
