@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from trainables import metrics
 from trainables.fields import FieldError, Settings
 
-LARGER_IS_BETTER = ("accuracy", "top5_accuracy")
+LARGER_IS_BETTER = ("accuracy", "top5_accuracy", "accuracy_above_99")
 DIRECTIONS = ("maximize", "minimize")
 
 
@@ -52,4 +52,6 @@ def worst(metric: str, num_classes: int) -> float:
     name = plain_name(metric)
     if name in LARGER_IS_BETTER:
         return 0.0
-    return {"nll": math.log(num_classes), "brier": 2.0}.get(name, 1.0)
+    if name.startswith("brier") or name in ("skce", "skce_unbiased", "skce_linear"):
+        return 2.0
+    return math.log(num_classes) if name == "nll" else 1.0

@@ -127,6 +127,7 @@ class LedgerSearch(Searcher):
             checkpoint_seconds=self._spec.checkpoint_seconds,
             data_digest=self._digest,
             resources={"cpu": attempt.resources.cpu, "gpu": attempt.resources.gpu},
+            metrics=tuple(objective.metric for objective in self._spec.objectives),
             step_seconds=max(STEP_SECONDS, self._slots() / REPORTS_A_SECOND),
             seconds_limit=self._limit,
             study_file=str(self._directory / "study.yaml"),

@@ -65,6 +65,14 @@ def test_one_actor_serves_trial_after_trial(actor: CalibrationTrainable, tmp_pat
     assert outcomes[0]["metrics"] == outcomes[2]["metrics"] != outcomes[1]["metrics"]
 
 
+def test_a_metric_that_is_asked_for_is_measured(actor: CalibrationTrainable, tmp_path: Path) -> None:
+    begin(actor, replace(assignment(tmp_path), metrics=("skce", "ts_mmce", "accuracy")))
+    measured = report(actor)["outcome"]["metrics"]
+    assert {"skce", "ts_mmce", "accuracy", "ts_ece"} <= set(measured) and "ts_skce" not in measured
+    asked = Predictions.load(tmp_path / "attempt-1" / "predictions.npz").evaluate(also=["skce"])
+    assert measured["skce"] == pytest.approx(asked["skce"], abs=1e-12)
+
+
 def test_an_attempt_goes_on_from_the_newest_whole_checkpoint(actor: CalibrationTrainable, tmp_path: Path) -> None:
     given = replace(assignment(tmp_path), checkpoint_seconds=0.0, step_seconds=0.0)  # an epoch a report
     begin(actor, given)

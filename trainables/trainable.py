@@ -36,6 +36,7 @@ class Assignment:
     data_digest: str  # what the data must be
     checkpoint_seconds: float
     resources: dict[str, float]  # cpu, gpu
+    metrics: tuple[str, ...] = ()  # measured besides what every trial stores
     step_seconds: float = 2.0  # between two reports, at least one epoch
     seconds_limit: float | None = None  # of training, over all attempts
     study_file: str | None = None  # what every node sees that sees the study; None: nobody asks
@@ -179,7 +180,7 @@ class CalibrationTrainable(Trainable):
             digests[recording.FILE] = recorded.save(self._directory / recording.FILE)
         return {
             "state": "complete",
-            "metrics": predictions.evaluate(),
+            "metrics": predictions.evaluate(also=self._assignment.metrics),
             "epoch": epoch,
             "seconds": sum(row["seconds"] for row in learner.history),
             "samples": learner.samples,

@@ -56,7 +56,9 @@ def test_worst_nll_is_that_of_one_who_knows_nothing():
 
 
 def test_worst_of_every_metric():
-    expected = {"accuracy": 0, "top5_accuracy": 0, "nll": math.log(7), "brier": 2}
+    expected = {"accuracy": 0, "top5_accuracy": 0, "accuracy_above_99": 0, "nll": math.log(7)}
+    expected |= dict.fromkeys(("brier", "brier_calibration", "brier_refinement"), 2)
+    expected |= dict.fromkeys(("skce", "skce_unbiased", "skce_linear"), 2)
     for name in metrics.names():
         assert worst(name, 7) == expected.get(name.removeprefix("ts_"), 1), name
 
