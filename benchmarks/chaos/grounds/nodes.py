@@ -24,8 +24,8 @@ HEALTH = {
     "RAY_health_check_failure_threshold": "5",
     "RAY_gcs_rpc_server_reconnect_timeout_s": "15",
 }
-# A driver whose head is gone gives up after the last of these.
-GIVES_UP_SECONDS = 90.0
+# A driver whose head is gone gives up after the last of these; it may take a minute to notice.
+GIVES_UP_SECONDS = 150.0
 NODES_SECONDS = 180.0
 
 
