@@ -1,6 +1,8 @@
 """The Ray trainable without Ray's cluster: called as Tune calls it."""
 
 import json
+import os
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,7 +87,8 @@ def test_an_attempt_goes_on_from_the_newest_whole_checkpoint(actor: CalibrationT
     assert [row["epoch"] for row in found["rows"]] == [1, 2, 3] and found["outcome"]["state"] == "complete"
     log = (tmp_path / "attempt-3" / "log").read_text()
     torn = "attempt-2/last.pt: not a whole checkpoint of this trial\n"
-    assert log.startswith(f"{torn}resumed from attempt-1 after epoch 2, of 2 trained\nepoch=3 ")
+    where = f"process {os.getpid()} on {socket.gethostname()}\n"
+    assert log.startswith(f"{where}{torn}resumed from attempt-1 after epoch 2, of 2 trained\nepoch=3 ")
     assert log.count("epoch=") == 1
     assert [path.name for path in attempts_in(tmp_path)] == ["attempt-3", "attempt-2", "attempt-1"]
 

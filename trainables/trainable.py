@@ -152,6 +152,7 @@ class CalibrationTrainable(Trainable):
         if assignment.study_file is not None and not os.path.exists(assignment.study_file):
             raise StorageUnseen(f"node {socket.gethostname()} does not see {assignment.study_file}")
         patiently(lambda: self._directory.mkdir(parents=True, exist_ok=True))
+        self._log(f"process {os.getpid()} on {socket.gethostname()}\n")
         torch.set_num_threads(max(1, int(assignment.resources["cpu"])))
         device = device_for(assignment.resources["gpu"])
         config = TrialConfig.from_mapping(assignment.config)

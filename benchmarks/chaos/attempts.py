@@ -11,6 +11,7 @@ from pathlib import Path
 from trainables.attempt import attempts_in
 
 _ROW = re.compile(r"^epoch=(\d+) .*?\bseconds=(\S+)\s", re.MULTILINE)
+_PROCESS = re.compile(r"^process (\d+) on ", re.MULTILINE)
 _RESUMED = re.compile(r"^resumed from (attempt-\d+) after epoch (\d+)(?:, of (\d+) trained)?", re.MULTILINE)
 
 
@@ -24,6 +25,7 @@ class Attempt:
     resumed_after: int  # epoch; 0 where it began anew
     found: int | None  # the last epoch that had been trained when it resumed, where its log says so
     seconds: dict[int, float]
+    pid: int | None = None  # of the process that trains it, as its own machine numbers it
 
     @property
     def epoch(self) -> int:
@@ -85,7 +87,7 @@ def _read(trial: str, directory: Path) -> Attempt:
         log = (directory / "log").read_text()
     except FileNotFoundError:
         log = ""
-    resumed = _RESUMED.search(log)
+    resumed, process = _RESUMED.search(log), _PROCESS.search(log)
     return Attempt(
         trial,
         int(directory.name.removeprefix("attempt-")),
@@ -93,6 +95,7 @@ def _read(trial: str, directory: Path) -> Attempt:
         int(resumed.group(2)) if resumed else 0,
         int(resumed.group(3)) if resumed and resumed.group(3) else None,
         {int(epoch): float(seconds) for epoch, seconds in _ROW.findall(log)},
+        int(process.group(1)) if process else None,
     )
 
 

@@ -99,7 +99,8 @@ def _damaged(stage: Stage, damage: Callable[[Path], None]) -> Strike:
     actors = stage.actors()
     _signal(actors, signal.SIGSTOP)  # else one could write a whole checkpoint over the damaged one
     wait_for(lambda: all(map(stopped, actors)), 10.0, 0.01)  # nor may one be in the midst of a rename
-    found = _with_checkpoint(stage)
+    # One that is just being handed out again is no target: its next attempt may have read the file already.
+    found = [attempt for attempt in _with_checkpoint(stage) if attempt.pid in actors]
     if not found:  # its trial has just ended
         _signal(actors, signal.SIGCONT)
         raise ProcessLookupError
