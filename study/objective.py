@@ -24,6 +24,8 @@ class Objective(Settings):
             metrics.find(self.metric)
         except FieldError as error:
             raise error.under("metric") from None
+        if plain_name(self.metric) == "share_above_99":
+            raise FieldError("metric", f"{self.metric} is neither good nor bad; take accuracy_above_99.")
         better = DIRECTIONS[plain_name(self.metric) not in LARGER_IS_BETTER]
         if self.direction != better:
             raise FieldError("direction", f"{self.metric} is better the other way; write {better}.")

@@ -55,6 +55,12 @@ def test_worst_nll_is_that_of_one_who_knows_nothing():
     assert worst("nll", 10) == pytest.approx(measured["nll"])
 
 
+@pytest.mark.parametrize("metric", ["share_above_99", "ts_share_above_99"])
+def test_what_is_neither_good_nor_bad_is_no_objective(metric):
+    with pytest.raises(FieldError, match="metric: .* is neither good nor bad; take accuracy_above_99"):
+        Objective(metric, "minimize")
+
+
 def test_worst_of_every_metric():
     expected = {"accuracy": 0, "top5_accuracy": 0, "accuracy_above_99": 0, "nll": math.log(7)}
     expected |= dict.fromkeys(("brier", "brier_calibration", "brier_refinement"), 2)
