@@ -19,12 +19,12 @@ def test_hypergradient_and_loss_match_their_definition() -> None:
     batches = [meta.Batch(batch.images.numpy(), batch.targets) for batch in (train, validation)]
     outer = partial(references.smooth_ece, bandwidth=0.1)
     l2 = meta.Head(coefficients.numpy())
-    expected = meta.l2_hypergradient(outer, *batches, meta.Head(head.numpy()), l2, 0.5, scale=1.0)
+    expected = meta.l2_hypergradient(outer, *batches, meta.Head(head.numpy()), l2, 0.5, scale=1 / 8)
     phi = {"weight": coefficients.T.contiguous()}
     learner = FakeLearner(network=linear(head), meta=validation)
     step = MetaL2(bandwidth=0.1).step(learner, {"phi": phi, "adam": moments(phi)}, train)
     assert hypergradient(step)["weight"].T.numpy() == approx(expected.weight, abs=1e-9)
-    loss = references.cross_entropy(train.images @ head, train.targets) + float((coefficients * head**2).sum())
+    loss = references.cross_entropy(train.images @ head, train.targets) + float((coefficients * head**2).sum()) / 8
     assert step.loss.item() == approx(loss, rel=1e-10)
 
 

@@ -16,14 +16,17 @@ from trainables.method import State, Task
 
 @dataclass(frozen=True)
 class MetaL2(LookaheadMethod):
-    """Cross-entropy + sum_j phi_j theta_j^2 over the last layer's weights and biases; each phi_j starts at 0."""
+    """(sum over the N samples of cross-entropy + sum_j phi_j theta_j^2) / N, theta the last layer's weights and biases.
+
+    The released code takes the sum, without the division; each phi_j starts at 0 and may take any sign.
+    """
 
     def initial(self, task: Task) -> Parameters:
         return {name: torch.zeros_like(weight).detach() for name, weight in task.network.head.named_parameters()}
 
     def training_loss(self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters) -> Tensor:
         penalties = [(phi[name] * weight.square()).sum() for name, weight in head.named_parameters()]
-        return F.cross_entropy(forward.logits, labels) + torch.stack(penalties).sum()
+        return F.cross_entropy(forward.logits, labels) + torch.stack(penalties).sum() / len(labels)
 
     def measured(self, state: State) -> dict[str, float]:
         """Mean of the learned coefficients."""
