@@ -7,6 +7,7 @@ time writes it, under a lock; anyone may read it.
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import math
 import os
@@ -318,7 +319,8 @@ def read_records(directory: Path, ledger: str | None, name: str, labels: list[st
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
         return {label: [] for label in labels}
-    storage = open_storage(directory, ledger)
+    with _uncollected():
+        storage = open_storage(directory, ledger)
     present = {study.study_name: study for study in storage.get_all_studies()}
     records: dict[str, list[TrialRecord]] = {}
     for label in labels:
@@ -327,6 +329,18 @@ def read_records(directory: Path, ledger: str | None, name: str, labels: list[st
         trials = storage.get_all_trials(study._study_id, deepcopy=False) if study is not None else []
         records[label] = [_record(label, trial) for trial in trials if trial.state in _STATES]
     return records
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collection: a long journal makes many objects, none of them garbage, and looking costs a third."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def sampler_for(sampler: str, seed: int, label: str, number: int, space: Mapping[str, BaseDistribution]) -> BaseSampler:

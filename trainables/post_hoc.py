@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.optimize import brentq, minimize
 from torch import Tensor
 
 from trainables.metrics import ReliabilityBins
@@ -22,6 +21,8 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     NLL is convex in 1/T, so the sign of its slope brackets the minimum: Brent's root on log T cannot run away, where
     the most-used LBFGS settings stop short of it. Clamped to [0.01, 1000] where no finite minimum exists.
     """
+    from scipy.optimize import brentq  # half a second, which those who only read a study save
+
     logits, labels = _possible(logits, labels)
     if not len(labels):
         return 1.0
@@ -81,6 +82,8 @@ def fit_vector_scaling(logits: Tensor, labels: Tensor) -> VectorScaling:
 
     The identity where nothing is to be gained. logits: [N, K]; labels: [N] int64.
     """
+    from scipy.optimize import minimize
+
     num_classes = logits.shape[1]
     ones = torch.ones(num_classes, dtype=torch.float64, device=logits.device)
     identity = VectorScaling(ones, torch.zeros_like(ones))

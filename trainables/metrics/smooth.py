@@ -9,7 +9,6 @@ cells, and mass at exactly 0 or 1 counts as it should.
 import math
 
 import torch
-from scipy.optimize import brentq
 from torch import Tensor
 
 from trainables.metrics.scores import top_label
@@ -27,6 +26,8 @@ def smooth_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
 
     A fixed point below 0.00004 is not resolved: the value at that bandwidth, which is less still.
     """
+    from scipy.optimize import brentq  # half a second, which those who only read a study save
+
     confidence, hits = top_label(logits, labels)
     residual = hits - confidence
     least = residual.mean().abs()
