@@ -333,7 +333,7 @@ def read_records(directory: Path, ledger: str | None, name: str, labels: list[st
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without garbage collection: a long journal makes many objects, none of them garbage, and looking costs a third."""
+    """Without garbage collection: a long journal makes many objects, none of them garbage; looking costs a third."""
     was = gc.isenabled()
     gc.disable()
     try:
