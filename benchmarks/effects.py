@@ -52,7 +52,7 @@ def main() -> None:
     columns = [*METRICS, *DIAGNOSTICS]
     print(f"| method | trials | {' | '.join(columns)} | samples |")
     print("|" + "---|" * (len(columns) + 3))
-    for label, rows in found.items():
+    for label, rows in ((label, rows) for label, rows in found.items() if rows):
         cells = []
         for name in columns:
             own = [row[name] for row in rows if name in row]
