@@ -52,7 +52,8 @@ class LookaheadMethod(Method, ABC):
     By default nothing of the meta batch reaches the network but through phi: its gradient stays out of theta's
     (`leak`), and batch norm is frozen on it (`meta_batch_norm`). The released base code (meta-calibration) does
     otherwise on both, takes the sum over the batch in the look-ahead (`reduction`), and moves phi first: `leak: true,
-    meta_batch_norm: train, reduction: sum, moves_first: phi, outer: dece, outer_cross_entropy: 2` is that code.
+    meta_batch_norm: train, reduction: sum, moves_first: phi, outer: dece, outer_cross_entropy: 2` is that code but for
+    scale: the weights move by the mean loss, not the sum, and the leak beside it is twice the code's outer loss.
     """
 
     outer: str = choice("sece", "dece", doc="the outer loss: which calibration error of the meta batch")
