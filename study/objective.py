@@ -21,7 +21,7 @@ class Objective(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         try:
-            metrics.find(self.metric)
+            metrics.check(self.metric)
         except FieldError as error:
             raise error.under("metric") from None
         if plain_name(self.metric) == "share_above_99":

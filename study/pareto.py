@@ -158,7 +158,7 @@ def _condition(text: str) -> Condition:
 
 def _check_metric(where: str, metric: str) -> None:
     try:
-        metrics.find(metric)
+        metrics.check(metric)
     except FieldError as error:
         raise FieldError(where, error.problem) from None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -12,9 +13,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from study.objective import Objective
 from study.pareto import front
 from study.records import TrialRecord
-from study.spec import StudySpec
+
+if TYPE_CHECKING:
+    from study.spec import StudySpec
 
 # On a pipe: a line at most this often, and one at the end.
 LINE_SECONDS = 10.0
@@ -129,20 +133,20 @@ class Progress:
         now = Text(
             f"{len(self._finished)}/{self._planned} trials  {self.time_left()}  {', '.join(epochs)}", style="dim"
         )
-        return Group(methods, now, Text(), front_table(self._front, self._spec, FRONT_ROWS))
+        return Group(methods, now, Text(), front_table(self._front, self._spec.objectives, FRONT_ROWS))
 
 
-def front_table(records: list[TrialRecord], spec: StudySpec, rows: int | None = None) -> Table:
+def front_table(records: list[TrialRecord], objectives: Sequence[Objective], rows: int | None = None) -> Table:
     """The front, best of the first objective first; validation values, on one split, without an interval."""
     more = "" if rows is None or len(records) <= rows else f", {rows} of {len(records)}"
     table = Table(title=f"front (validation{more})", title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("trial", min_width=20)
-    for objective in spec.objectives:
+    for objective in objectives:
         table.add_column(objective.metric, justify="right")
     table.add_column("samples", justify="right")
     table.add_column("values")
     for record in records[:rows]:
-        values = [f"{record.metrics[objective.metric]:.4f}" for objective in spec.objectives]
+        values = [f"{record.metrics[objective.metric]:.4f}" for objective in objectives]
         samples = "" if record.samples is None else human_count(record.samples)
         table.add_row(record.name, *values, samples, short_params(record.params))
     return table

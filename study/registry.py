@@ -41,6 +41,7 @@ from trainables import metrics, post_hoc
 from trainables.classifier import Classifier
 from trainables.config import TrialConfig
 from trainables.fields import UserError
+from trainables.metrics import scores
 from trainables.predictions import Predictions, file_digest
 from trainables.prepared import Prepared, Split
 
@@ -231,7 +232,7 @@ def _agreement(record: TrialRecord, found: Predictions, stored: Predictions) -> 
             f"{record.name}: its model, in float32 on the CPU, differs from the predictions the trial stored by "
             f"{difference:.2g} in probability (trained on {record.device}: at most {limit:g}); not registered."
         )
-    accuracies = [float(metrics.accuracy(each.logits, each.labels)) for each in (found, stored)]
+    accuracies = [float(scores.accuracy(each.logits, each.labels)) for each in (found, stored)]
     moved = abs(accuracies[0] - accuracies[1])
     if not same_path and moved > ACCURACY_LIMIT:
         raise ExportError(

@@ -31,8 +31,9 @@ from trainables.trainable import Assignment, time_limit_reason
 # A report is of as many epochs as fit in this time, at least one: it costs more than a short epoch. Many trials at once
 # report less often, so that one driver can hear them all.
 STEP_SECONDS, REPORTS_A_SECOND = 2.0, 50
-# A trial ends itself at the first epoch after its limit; one that does not is taken to hang after this much more.
-OVERDUE_SECONDS, OVERDUE_SHARE = 10.0, 0.1
+# A trial ends itself at the first epoch after its limit; one that does not is taken to hang after this much more. Its
+# process must start within it: importing torch and reading the data take a busy machine half a minute.
+OVERDUE_SECONDS, OVERDUE_SHARE = 60.0, 0.1
 
 
 class Listener(Protocol):

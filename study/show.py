@@ -13,12 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from search_spaces.space import to_plain as entry_to_plain
-from study.explain import default_text
 from study.records import TrialRecord
-from study.stored import StoredStudy
+from study.stored import Outline
 from trainables import data, methods, metrics, models
 from trainables.fields import Settings
-from trainables.metrics import conventions
 
 
 def table(*columns: str, title: str | None = None) -> Table:
@@ -32,13 +30,13 @@ def table(*columns: str, title: str | None = None) -> Table:
 # ---- a study -------------------------------------------------------------------------------------------------------
 
 
-def status_counts(study: StoredStudy, records: dict[str, list[TrialRecord]], alive: bool) -> dict[str, dict[str, int]]:
+def status_counts(study: Outline, records: dict[str, list[TrialRecord]], alive: bool) -> dict[str, dict[str, int]]:
     """{label: {planned, complete, pruned, failed, running}}; without a driver nothing runs."""
     counts = {}
     for label, found in records.items():
         states = {state: sum(record.state == state for record in found) for state in ("complete", "pruned", "failed")}
         running = sum(record.state == "running" for record in found) if alive else 0
-        counts[label] = {"planned": max(study.spec.trials, len(found)), **states, "running": running}
+        counts[label] = {"planned": max(study.trials, len(found)), **states, "running": running}
     return counts
 
 
@@ -81,6 +79,8 @@ def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
 
 def conventions_table(values: dict[str, float]) -> Table:
     """One row a public implementation's rule; what it loses marks the lossy ones."""
+    from trainables.metrics import conventions
+
     made = table("as others compute it", ">value", "bins", "loses")
     for column in made.columns[:2]:
         column.no_wrap = True
@@ -129,6 +129,8 @@ def _described(name: str, cls: type[Settings]) -> dict[str, Any]:
 
 
 def _setting(cls: type[Settings], spec: Any) -> dict[str, Any]:
+    from study.explain import default_text
+
     bounds, choices = spec.metadata.get("range"), spec.metadata.get("choices")
     return {
         "name": spec.name,

@@ -12,6 +12,7 @@ from typing import Any
 
 from search_spaces import strict_yaml
 from search_spaces.space import Entry, SpaceError, parse_entry, to_plain
+from study.mistakes import SpecError as SpecError
 from study.objective import Objective, plain_name
 from study.resources import Resources
 from study.variant import Variant, build_variant, check_path, fixed_paths, with_pins
@@ -19,26 +20,11 @@ from trainables import data, methods, metrics, models
 from trainables.config import TrialConfig, build, nested_kind
 from trainables.config import to_plain as settings_to_plain
 from trainables.dataset import Dataset
-from trainables.fields import FieldError, Settings, UserError, check_value, choice, nearest, number, text
+from trainables.fields import FieldError, Settings, check_value, choice, nearest, number, text
 from trainables.method import Method
 from trainables.model import Model
 from trainables.naming import extension_folder, stems, use_extensions
 from trainables.optimizer import Optimizer
-
-
-class SpecError(UserError):
-    """A study that cannot be run: the file, the field's path, what was found and the mend, on one line.
-
-    `differences` follow indented, one a line.
-    """
-
-    def __init__(self, file_name: str, path: str, problem: str, differences: tuple[str, ...] = ()) -> None:
-        self.file_name, self.path, self.problem, self.differences = file_name, path, problem, differences
-        super().__init__(file_name, path, problem, differences)
-
-    def __str__(self) -> str:
-        first = ": ".join(part for part in (self.file_name, self.path, self.problem) if part)
-        return "\n  ".join([" ".join(first.split()), *self.differences])
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,43 @@
-"""A study on disk, opened for reading: its spec as checked, what was recorded beside it, its trials."""
+"""A study on disk, opened for reading: its spec as checked, what was recorded beside it, its trials.
+
+Who reads trials alone opens an `Outline`: it imports no torch and no method, which takes seconds.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from search_spaces import strict_yaml
 from study.ledger import read_records
+from study.mistakes import SpecError
+from study.objective import Objective
 from study.records import TrialRecord, trial_directory
-from study.spec import SpecError, StudySpec, spec_from_mapping
 from study.uris import resolve_uri
 from trainables.attempt import attempt_directory
+from trainables.fields import FieldError
+
+if TYPE_CHECKING:
+    from study.spec import StudySpec
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Of STUDY/study.yaml what reading the trials takes. `recorded`: as in StoredStudy."""
+
+    directory: Path
+    name: str
+    labels: tuple[str, ...]
+    objectives: tuple[Objective, ...]
+    trials: int  # planned for each label
+    ledger: str | None
+    recorded: dict[str, Any]
+
+    def records(self) -> dict[str, list[TrialRecord]]:
+        """All trials by label, in order of their number, as the ledger has them now."""
+        return read_records(self.directory, self.ledger, self.name, list(self.labels))
 
 
 @dataclass(frozen=True)
@@ -28,10 +53,15 @@ class StoredStudy:
         """Tells apart two studies of one name on one server."""
         return str(self.recorded["id"])
 
+    @property
+    def outline(self) -> Outline:
+        """The part of it that reading its trials takes."""
+        spec, labels = self.spec, tuple(variant.label for variant in self.spec.variants)
+        return Outline(self.directory, spec.name, labels, spec.objectives, spec.trials, spec.ledger, self.recorded)
+
     def records(self) -> dict[str, list[TrialRecord]]:
         """All trials by label, in order of their number, as the ledger has them now."""
-        labels = [variant.label for variant in self.spec.variants]
-        return read_records(self.directory, self.spec.ledger, self.spec.name, labels)
+        return self.outline.records()
 
     def lacking(self, records: dict[str, list[TrialRecord]]) -> int:
         """How many planned trials are not finished."""
@@ -78,40 +108,73 @@ def open_study(reference: str, storage: str | None) -> StoredStudy:
 
     Raises SpecError where there is none.
     """
-    path = Path(reference).expanduser()
-    if path.is_file():
-        named = _read_yaml(path)
-        if isinstance(named, dict) and "recorded" in named:
-            return open_directory(path.absolute().parent, reference)
-        name = named.get("name") if isinstance(named, dict) else None
-        if not isinstance(name, str):
-            raise SpecError(path.name, "name", "is missing; it says which study is meant.")
-        spec_storage = named.get("storage")
-        directory = storage_root(storage, spec_storage if isinstance(spec_storage, str) else None) / name
-    elif (path / "study.yaml").is_file():
-        directory = path.absolute()
-    else:
-        directory = storage_root(storage) / reference
-    return open_directory(directory, reference)
+    return open_directory(_directory_of(reference, storage), reference)
+
+
+def open_outline(reference: str, storage: str | None) -> Outline:
+    """`open_study` for who reads its trials alone; what else a damaged study.yaml holds wrong goes unseen."""
+    directory = _directory_of(reference, storage)
+    plain, recorded = _read_study(directory, reference)
+    try:
+        outline = Outline(
+            directory,
+            plain["name"],
+            tuple(method["label"] for method in plain["methods"]),
+            tuple(Objective(**objective) for objective in plain["objectives"]),
+            plain["trials"],
+            plain["ledger"],
+            recorded,
+        )
+    except (KeyError, TypeError, FieldError):  # the whole reading knows what to say
+        return open_directory(directory, reference).outline
+    _check_folder(directory, outline.name)
+    return outline
 
 
 def open_directory(directory: Path, reference: str) -> StoredStudy:
     """The study of a directory. Raises SpecError where its study.yaml is missing or does not read."""
+    from study.spec import spec_from_mapping
+
+    plain, recorded = _read_study(directory, reference)
+    study = StoredStudy(directory, spec_from_mapping(plain, str(directory / "study.yaml"), directory), recorded)
+    _check_folder(directory, study.spec.name)
+    return study
+
+
+def _directory_of(reference: str, storage: str | None) -> Path:
+    path = Path(reference).expanduser()
+    if path.is_file():
+        named = _read_yaml(path)
+        if isinstance(named, dict) and "recorded" in named:
+            return path.absolute().parent
+        name = named.get("name") if isinstance(named, dict) else None
+        if not isinstance(name, str):
+            raise SpecError(path.name, "name", "is missing; it says which study is meant.")
+        spec_storage = named.get("storage")
+        return storage_root(storage, spec_storage if isinstance(spec_storage, str) else None) / name
+    return path.absolute() if (path / "study.yaml").is_file() else storage_root(storage) / reference
+
+
+def _read_study(directory: Path, reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """STUDY/study.yaml: the spec in plain values, and what was recorded beside it."""
     file = directory / "study.yaml"
     if not file.is_file():
         known = sorted(path.parent.name for path in directory.parent.glob("*/study.yaml"))
         there = f" There is {', '.join(known)}." if known else ""
         raise SpecError(reference, "", f"no study at {directory}. `calstudy run SPEC` makes one.{there}")
-    mapping = _read_yaml(file)
-    recorded = mapping.pop("recorded", None) if isinstance(mapping, dict) else None
+    plain = _read_yaml(file)
+    recorded = plain.pop("recorded", None) if isinstance(plain, dict) else None
     if not isinstance(recorded, dict):
         problem = "this is a study's file, not the record of one that was run. `calstudy run` it, in another folder."
         raise SpecError(str(file), "", problem)
-    study = StoredStudy(directory, spec_from_mapping(mapping, str(file), directory), recorded)
-    if directory.name != study.spec.name:
-        problem = f"it holds the study '{study.spec.name}', whose folder must be named so. Rename it back."
-        raise SpecError(str(directory), "", problem)
-    return study
+    return plain, recorded
+
+
+def _check_folder(directory: Path, name: str) -> None:
+    if directory.name != name:
+        raise SpecError(
+            str(directory), "", f"it holds the study '{name}', whose folder must be named so. Rename it back."
+        )
 
 
 def _read_yaml(path: Path) -> Any:

@@ -96,11 +96,13 @@ def test_files_are_data() -> None:
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("trainables.metrics", {"ray", "mlflow", "optuna", "torchvision"}),
+        ("trainables.metrics.binned", {"ray", "mlflow", "optuna", "torchvision"}),
         ("trainables.learner", {"ray", "mlflow", "optuna"}),
         ("search_spaces.space", {"ray", "mlflow", "torch"}),
-        ("study.pareto", {"ray", "mlflow"}),
-        ("study.stored", {"ray", "mlflow"}),
+        ("study.pareto", {"ray", "mlflow", "torch"}),
+        ("study.stored", {"ray", "mlflow", "torch"}),
+        ("study.progress", {"ray", "mlflow", "torch"}),
+        ("study.show", {"ray", "mlflow", "torch"}),
         ("study.audit", {"ray", "mlflow"}),
         ("study.cli", {"ray", "mlflow", "torch", "optuna"}),
     ],

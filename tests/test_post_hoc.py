@@ -12,7 +12,8 @@ from torch.testing import assert_close
 from tests import references
 from tests.cases import random_case
 from tests.golden import GOLDEN, input_b
-from trainables import metrics, post_hoc
+from trainables import post_hoc
+from trainables.metrics import binned, scores
 
 # The NLL is flat at its least: a search by value, as some peers do, finds T to the root of float64's precision.
 PRECISION = 1e-6
@@ -43,12 +44,12 @@ def test_published_fit() -> None:
     by_ece = post_hoc.fit_temperature_by_ece(logits[:100], labels[:100])
     expected, least = values["T grid ECE15"]
     assert by_ece == expected
-    assert metrics.expected_calibration_error(logits[:100] / by_ece, labels[:100]).item() == approx(least, abs=1e-6)
+    assert binned.expected_calibration_error(logits[:100] / by_ece, labels[:100]).item() == approx(least, abs=1e-6)
     for name, divisor in (("none", 1.0), ("nll", temperature), ("ece", by_ece)):
         scaled = logits[100:] / divisor
         found = [
-            metrics.expected_calibration_error(scaled, labels[100:]),
-            metrics.negative_log_likelihood(scaled, labels[100:]),
+            binned.expected_calibration_error(scaled, labels[100:]),
+            scores.negative_log_likelihood(scaled, labels[100:]),
         ]
         assert [each.item() for each in found] == approx(values[f"test ece15/nll @ {name}"], abs=1e-6)
 
@@ -219,4 +220,4 @@ def test_cross_fitted_leaves_accuracy_alone() -> None:
     fitted = post_hoc.cross_fitted(logits, labels)
     assert fitted.shape == logits.shape
     assert torch.equal(fitted.argmax(1), logits.argmax(1))
-    assert metrics.accuracy(fitted, labels).item() == approx(0.7)
+    assert scores.accuracy(fitted, labels).item() == approx(0.7)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from trainables.metrics import ReliabilityBins
+from trainables.metrics.binned import ReliabilityBins
 
 # A temperature outside is no calibration any more: all right (T -> 0) or all wrong (T -> infinity) on the fit set.
 LOWEST, HIGHEST = 1e-2, 1e3

@@ -1,8 +1,12 @@
 """Named random generators from one seed: a new stream disturbs no other."""
 
-import hashlib
+from __future__ import annotations
 
-import torch
+import hashlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 
 def seed_of(seed: int, *names: str | int) -> int:
@@ -13,4 +17,6 @@ def seed_of(seed: int, *names: str | int) -> int:
 
 def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:
     """`stream(seed, trial, "order", epoch)`: the same names give the same numbers, alone, resumed or fused."""
+    import torch  # who only names a seed does without
+
     return torch.Generator(device).manual_seed(seed_of(seed, *names))

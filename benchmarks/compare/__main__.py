@@ -23,9 +23,9 @@ from torch import Tensor
 
 from benchmarks.compare import peers
 from benchmarks.compare.inputs import INPUTS, Case
-from trainables import metrics, post_hoc
+from trainables import post_hoc
 from trainables.methods import brier, confidence_penalty, focal, label_smoothing, mmce
-from trainables.metrics import binned, classwise, kernel, out_of_distribution, smooth
+from trainables.metrics import binned, classwise, kernel, out_of_distribution, scores, smooth
 from trainables.metrics.conventions import CONVENTIONS
 
 TOLERANCE = 1e-5
@@ -50,7 +50,7 @@ def gain(theirs: Callable[[Tensor, Tensor], Tensor], ours: post_hoc.Fit) -> Quan
     """How much lower than with our fit the NLL of the fitted set is with theirs; 0 where it is not."""
 
     def value(logits: Tensor, labels: Tensor) -> Tensor:
-        nll = metrics.negative_log_likelihood
+        nll = scores.negative_log_likelihood
         return (nll(ours(logits, labels)(logits), labels) - nll(theirs(logits, labels), labels)).clamp(min=0)
 
     return value
@@ -77,44 +77,44 @@ NEGATIVE = {name: "a negative temperature: the classes turned round" for name in
 ONE_SIDED = {name: "ours is 0 where all are right or all wrong" for name in ("all right", "all wrong")}
 
 METRICS = [
-    Row("accuracy", "torchmetrics", metrics.accuracy, peers.torchmetrics_accuracy),
-    Row("ece", "torchmetrics", metrics.expected_calibration_error, peers.torchmetrics_calibration, {**APART, **EDGES}),
+    Row("accuracy", "torchmetrics", scores.accuracy, peers.torchmetrics_accuracy),
+    Row("ece", "torchmetrics", binned.expected_calibration_error, peers.torchmetrics_calibration, {**APART, **EDGES}),
     Row("ece, its convention", "torchmetrics", convention("torchmetrics"), peers.torchmetrics_calibration),
-    Row("mce", "torchmetrics", metrics.maximum_calibration_error,
+    Row("mce", "torchmetrics", binned.maximum_calibration_error,
         partial(peers.torchmetrics_calibration, norm="max"), {**APART, **EDGES}),
     Row("rmsce", "torchmetrics", binned.root_mean_square_calibration_error,
         partial(peers.torchmetrics_calibration, norm="l2"), {**APART, **EDGES}),
-    Row("ece", "netcal", metrics.expected_calibration_error, peers.netcal_ece, EDGES),
+    Row("ece", "netcal", binned.expected_calibration_error, peers.netcal_ece, EDGES),
     Row("ece, its convention", "netcal", convention("netcal"), peers.netcal_ece),
-    Row("mce", "netcal", metrics.maximum_calibration_error, peers.netcal_mce, EDGES),
+    Row("mce", "netcal", binned.maximum_calibration_error, peers.netcal_mce, EDGES),
     Row("ace_unweighted", "netcal", binned.average_calibration_error, peers.netcal_ace, EDGES),
     Row("adaptive_ece, its convention", "netcal", convention("netcal_adaptive"), peers.netcal_adaptive, QUANTILES),
     Row("mmce", "netcal", kernel.maximum_mean_calibration_error, peers.netcal_mmce),
-    Row("ece", "uncertainty-calibration", metrics.expected_calibration_error, peers.kumar_ece),
-    Row("classwise_ece", "uncertainty-calibration", metrics.classwise_calibration_error,
+    Row("ece", "uncertainty-calibration", binned.expected_calibration_error, peers.kumar_ece),
+    Row("classwise_ece", "uncertainty-calibration", classwise.classwise_calibration_error,
         partial(peers.kumar_ece, mode="marginal")),
-    Row("adaptive_ece", "uncertainty-calibration", metrics.adaptive_calibration_error,
+    Row("adaptive_ece", "uncertainty-calibration", binned.adaptive_calibration_error,
         partial(peers.kumar, power=1, debias=False)),
     Row("l2", "uncertainty-calibration", binned.l2_calibration_error, partial(peers.kumar, power=2, debias=False)),
     Row("debiased_l2", "uncertainty-calibration", binned.debiased_l2_calibration_error,
         partial(peers.kumar, power=2, debias=True), ALONE),
     Row("debiased_l2_marginal", "uncertainty-calibration", classwise.debiased_l2_marginal_error,
         partial(peers.kumar, power=2, debias=True, mode="marginal"), ALONE),
-    Row("adaptive_ece", "torch-uncertainty", metrics.adaptive_calibration_error, peers.torch_uncertainty_adaptive,
+    Row("adaptive_ece", "torch-uncertainty", binned.adaptive_calibration_error, peers.torch_uncertainty_adaptive,
         {**POSITION, **EMPTY}),
     Row("adaptive_ece, its convention", "torch-uncertainty", convention("torch_uncertainty_adaptive"),
         peers.torch_uncertainty_adaptive, EMPTY),
-    Row("classwise_ece", "torch-uncertainty", metrics.classwise_calibration_error, peers.torch_uncertainty_classwise),
-    Row("brier", "torch-uncertainty", metrics.brier_score, peers.torch_uncertainty_brier),
-    Row("nll", "torch-uncertainty", metrics.negative_log_likelihood, peers.torch_uncertainty_nll, OF_PROBABILITIES),
+    Row("classwise_ece", "torch-uncertainty", classwise.classwise_calibration_error, peers.torch_uncertainty_classwise),
+    Row("brier", "torch-uncertainty", scores.brier_score, peers.torch_uncertainty_brier),
+    Row("nll", "torch-uncertainty", scores.negative_log_likelihood, peers.torch_uncertainty_nll, OF_PROBABILITIES),
     Row("smooth_ece", "torch-uncertainty", smooth.smooth_calibration_error, peers.torch_uncertainty_smooth, CELLS),
     Row("smooth_ece", "relplot", smooth.smooth_calibration_error, peers.relplot_smooth, CELLS),
     Row("smooth_ece at .1", "relplot", partial(smooth.smooth_calibration_error_at, sigma=0.1),
         partial(peers.relplot_smooth_at, sigma=0.1), CELLS),
     Row("ece, its convention", "relplot", convention("google"), peers.relplot_binned),
-    Row("nll", "probmetrics", metrics.negative_log_likelihood, partial(peers.probmetrics_metric, name="logloss")),
-    Row("brier", "probmetrics", metrics.brier_score, partial(peers.probmetrics_metric, name="brier")),
-    Row("ece", "probmetrics", metrics.expected_calibration_error,
+    Row("nll", "probmetrics", scores.negative_log_likelihood, partial(peers.probmetrics_metric, name="logloss")),
+    Row("brier", "probmetrics", scores.brier_score, partial(peers.probmetrics_metric, name="brier")),
+    Row("ece", "probmetrics", binned.expected_calibration_error,
         partial(peers.probmetrics_metric, name="ece-15"), {**APART, **EDGES, **BINARY, **MISSING}),
 ]  # fmt: skip
 POST_HOC = [

@@ -27,10 +27,10 @@ def pareto(
     """
     from study.pareto import front, hypervolume, knee, parse_where, satisfies, write_front_csv
     from study.progress import front_table
-    from study.stored import open_study
+    from study.stored import open_outline
 
-    opened = open_study(study, storage)
-    objectives = opened.spec.objectives
+    opened = open_outline(study, storage)
+    objectives = opened.objectives
     conditions = parse_where(where) if where else []
     candidates = [record for found in opened.records().values() for record in found if satisfies(record, conditions)]
     found = front(candidates, objectives)
@@ -39,7 +39,7 @@ def pareto(
     if figure is not None:
         from study.figures import front_figure
 
-        front_figure(candidates, objectives, opened.spec.name, figure, opened.recorded["sizes"]["validation"])
+        front_figure(candidates, objectives, opened.name, figure, opened.recorded["sizes"]["validation"])
     if csv_file is not None:
         write_front_csv(found, csv_file)
     if as_json:
@@ -51,7 +51,7 @@ def pareto(
     if chosen is None:
         console.print("no complete trial" + (" satisfies the conditions." if where else " yet."))
         return
-    console.print(front_table(found, opened.spec))
+    console.print(front_table(found, objectives))
     size = opened.recorded["sizes"]["validation"]
     console.print(
         f"knee: {chosen.name}; hypervolume {volume:.4f}; {size} validation samples, values without intervals",

@@ -50,7 +50,7 @@ def _report_run(outcome: Any, uri: str) -> None:
         console.print(f"stopped by {outcome.interrupted}; run the same command again and it goes on.")
     found = front(records, study.spec.objectives)
     if found:
-        console.print(front_table(found, study.spec))
+        console.print(front_table(found, study.spec.objectives))
     console.print(f"study:    {study.directory}", soft_wrap=True)
     console.print(f"tracking: {public_uri(uri)}", soft_wrap=True)
     if outcome.untracked:

@@ -20,15 +20,15 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     """
     from study.ledger import driver_is_alive
     from study.show import failures_table, status_counts, status_table
-    from study.stored import open_study
+    from study.stored import open_outline
 
-    opened = open_study(study, storage)
+    opened = open_outline(study, storage)
     records, alive = opened.records(), driver_is_alive(opened.directory)
     counts = status_counts(opened, records, alive)
     if as_json:
-        click.echo(json.dumps({"name": opened.spec.name, "methods": counts}))
+        click.echo(json.dumps({"name": opened.name, "methods": counts}))
         return
-    console.print(f"{opened.spec.name} in {opened.directory}", soft_wrap=True)
+    console.print(f"{opened.name} in {opened.directory}", soft_wrap=True)
     console.print(status_table(counts))
     failures = failures_table(records)
     if failures is not None:

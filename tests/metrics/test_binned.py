@@ -12,8 +12,8 @@ from tests.golden import GOLDEN, edge_vector
 from trainables import metrics
 from trainables.metrics import binned, classwise, scores, sweep
 
-ECE, MCE = metrics.expected_calibration_error, metrics.maximum_calibration_error
-ADAPTIVE, CLASSWISE = metrics.adaptive_calibration_error, metrics.classwise_calibration_error
+ECE, MCE = binned.expected_calibration_error, binned.maximum_calibration_error
+ADAPTIVE, CLASSWISE = binned.adaptive_calibration_error, classwise.classwise_calibration_error
 
 
 def test_edge_vector_by_hand() -> None:
@@ -57,21 +57,21 @@ def test_all_right_and_all_wrong() -> None:
     for function in (ECE, MCE, ADAPTIVE):
         assert function(logits, right).item() == approx(0.3, rel=1e-12)
         assert function(logits, wrong).item() == approx(0.7, rel=1e-12)
-    assert metrics.accuracy(logits, right).item() == 1.0 and metrics.error(logits, right).item() == 0.0
-    assert metrics.accuracy(logits, wrong).item() == 0.0 and metrics.error(logits, wrong).item() == 1.0
+    assert scores.accuracy(logits, right).item() == 1.0 and scores.error(logits, right).item() == 0.0
+    assert scores.accuracy(logits, wrong).item() == 0.0 and scores.error(logits, wrong).item() == 1.0
 
 
 def test_two_classes_by_hand() -> None:
     logits, label = logits_of([0.75, 0.25]), torch.tensor([0])
-    assert metrics.negative_log_likelihood(logits, label).item() == approx(math.log(4 / 3), rel=1e-12)
-    assert metrics.brier_score(logits, label).item() == approx(0.25**2 + 0.25**2, rel=1e-12)
+    assert scores.negative_log_likelihood(logits, label).item() == approx(math.log(4 / 3), rel=1e-12)
+    assert scores.brier_score(logits, label).item() == approx(0.25**2 + 0.25**2, rel=1e-12)
     assert CLASSWISE(logits, label).item() == approx(0.25, rel=1e-12)
 
 
 def test_nll_and_brier_where_the_probability_underflows() -> None:
     logits, labels = torch.tensor([[0.0, 2000.0]]), torch.tensor([0])
-    assert metrics.negative_log_likelihood(logits, labels).item() == approx(2000.0)
-    assert metrics.brier_score(logits, labels).item() == approx(2.0)
+    assert scores.negative_log_likelihood(logits, labels).item() == approx(2000.0)
+    assert scores.brier_score(logits, labels).item() == approx(2.0)
 
 
 def test_classwise_counts_a_class_no_label_shows() -> None:
@@ -83,10 +83,10 @@ def test_classwise_counts_a_class_no_label_shows() -> None:
 
 def test_equal_logits_go_to_the_lower_class() -> None:
     logits, labels = torch.zeros(6, 6), torch.arange(6)
-    assert metrics.accuracy(logits, labels).item() == approx(1 / 6)
-    assert metrics.accuracy(logits, torch.zeros(6, dtype=torch.int64)).item() == 1.0
-    assert metrics.top5_accuracy(logits, labels).item() == approx(5 / 6)
-    assert metrics.top5_accuracy(logits, torch.full((6,), 5)).item() == 0.0
+    assert scores.accuracy(logits, labels).item() == approx(1 / 6)
+    assert scores.accuracy(logits, torch.zeros(6, dtype=torch.int64)).item() == 1.0
+    assert scores.top5_accuracy(logits, labels).item() == approx(5 / 6)
+    assert scores.top5_accuracy(logits, torch.full((6,), 5)).item() == 0.0
 
 
 def test_adaptive_bin_sizes() -> None:
@@ -197,7 +197,7 @@ def test_brier_splits_without_a_rest(bins: int) -> None:
         logits, labels = random_case(shape)
         parts = [part(logits, labels, bins) for part in (classwise.brier_calibration, classwise.brier_refinement)]
         assert min(parts).item() >= 0
-        assert sum(parts).item() == approx(metrics.brier_score(logits, labels).item(), rel=1e-12)
+        assert sum(parts).item() == approx(scores.brier_score(logits, labels).item(), rel=1e-12)
 
 
 def test_brier_parts_by_hand() -> None:

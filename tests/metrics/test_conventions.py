@@ -10,8 +10,7 @@ from torch import Tensor
 
 from tests.cases import logits_of, random_case
 from tests.golden import GOLDEN
-from trainables import metrics
-from trainables.metrics import conventions
+from trainables.metrics import binned, classwise, conventions
 
 TOP_LABEL = [name for name, one in conventions.CONVENTIONS.items() if one.measures in ("ece", "adaptive_ece")]
 
@@ -91,7 +90,7 @@ def test_a_confidence_of_one() -> None:
     logits, labels = torch.tensor([[np.log(19.0), 0.0], [1000.0, 0.0]], dtype=torch.float64), torch.tensor([0, 1])
     found = conventions.evaluate(logits, labels)
     together = [found[name] for name in ("torrvision", "torrvision_numpy", "netcal")]
-    assert together == approx([0.475] * 3) and metrics.expected_calibration_error(logits, labels) == approx(0.475)
+    assert together == approx([0.475] * 3) and binned.expected_calibration_error(logits, labels) == approx(0.475)
     assert [found["torchmetrics"], found["google"]] == approx([0.525] * 2)
     assert found["sample_prioritization"] == approx(0.05)
 
@@ -107,7 +106,7 @@ def test_a_confidence_that_is_one_in_float32_alone() -> None:
 def test_classes_after_the_largest_label_are_lost() -> None:
     """The three rows of methods.md's note: class 2 has no label, and torrvision no error for it."""
     logits, labels = logits_of([0.6, 0.2, 0.2], [0.2, 0.6, 0.2]), torch.tensor([0, 1])
-    assert metrics.classwise_calibration_error(logits, labels).item() == approx((0.3 + 0.3 + 0.2) / 3)
+    assert classwise.classwise_calibration_error(logits, labels).item() == approx((0.3 + 0.3 + 0.2) / 3)
     assert conventions.evaluate(logits, labels)["torrvision_classwise"] == approx((0.3 + 0.3) / 2)
 
 
@@ -120,4 +119,4 @@ def test_the_order_of_ties_matters_to_some() -> None:
     """Sixty samples at .5, half right, hits first: calibrated, or off by a half in every bin."""
     found = conventions.evaluate(torch.zeros(60, 2), torch.arange(60) // 30, bins=2)
     assert found["torch_uncertainty_adaptive"] == approx(0.5)
-    assert metrics.adaptive_calibration_error(torch.zeros(60, 2), torch.arange(60) // 30, 2).item() == approx(0.0)
+    assert binned.adaptive_calibration_error(torch.zeros(60, 2), torch.arange(60) // 30, 2).item() == approx(0.0)

@@ -14,6 +14,7 @@ from tests import references
 from tests.cases import every_shape, random_case
 from trainables import metrics
 from trainables.fields import FieldError
+from trainables.metrics import scores
 
 
 def of_pairs(pairs: Callable[..., list[list[float]]], mean: Callable[[list[list[float]]], float]) -> Callable:
@@ -141,7 +142,7 @@ def test_the_order_of_the_samples_does_not_matter(name: str) -> None:
 def test_top5_matches_its_definition_where_it_is_not_one() -> None:
     logits, labels = random_case((200, 12, 1.0))
     assert 0.5 < references.top5_accuracy(logits, labels) < 1.0
-    assert metrics.top5_accuracy(logits, labels).item() == approx(references.top5_accuracy(logits, labels))
+    assert scores.top5_accuracy(logits, labels).item() == approx(references.top5_accuracy(logits, labels))
 
 
 def test_evaluate_holds_what_is_stored_and_what_is_named() -> None:

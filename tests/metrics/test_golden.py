@@ -8,15 +8,14 @@ from pytest import approx
 from torch import Tensor
 
 from tests.golden import GOLDEN, INPUTS
-from trainables import metrics
-from trainables.metrics import binned, classwise, conventions, kernel, out_of_distribution, smooth, sweep
+from trainables.metrics import binned, classwise, conventions, kernel, out_of_distribution, scores, smooth, sweep
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 
 # Rows of golden.json under metrics, by the function of ours that must give them. Rows of peers whose bins are
 # [lo, hi), or that drop what lies on an edge, stand here too: no confidence of A or B lies on an edge.
-ECE, MCE = metrics.expected_calibration_error, metrics.maximum_calibration_error
-ADAPTIVE, CLASSWISE = metrics.adaptive_calibration_error, metrics.classwise_calibration_error
+ECE, MCE = binned.expected_calibration_error, binned.maximum_calibration_error
+ADAPTIVE, CLASSWISE = binned.adaptive_calibration_error, classwise.classwise_calibration_error
 
 
 def _as(convention: str) -> Metric:
@@ -28,7 +27,7 @@ def _swept(sweeping: Callable[[Tensor, Tensor], tuple[Tensor, int]]) -> Metric:
 
 
 ROWS: dict[str, Metric] = {
-    "n,K,acc,mean_conf,n_conf_eq_1": lambda z, y: torch.tensor([*z.shape, metrics.accuracy(z, y)]),
+    "n,K,acc,mean_conf,n_conf_eq_1": lambda z, y: torch.tensor([*z.shape, scores.accuracy(z, y)]),
     "ECE15 torrvision/gpleiss (lo,hi] torch": _as("torrvision"),
     "ECE15 torrvision numpy ceil-bin": _as("torrvision_numpy"),
     "ECE15 Jonathan-Pearce": ECE,
@@ -63,11 +62,11 @@ ROWS: dict[str, Metric] = {
     "ECE-sweep _em_monotonic_sweep (l1, bins)": _swept(sweep.equal_mass_sweep),
     "ECE-sweep _ew_monotonic_sweep (l1, bins)": _swept(sweep.equal_width_sweep),
     "MMCE metric netcal sqrt": kernel.maximum_mean_calibration_error,
-    "NLL mean": metrics.negative_log_likelihood,
-    "Brier sum_K mean_N": metrics.brier_score,
-    "Brier mean_NK (pycalib)": lambda z, y: metrics.brier_score(z, y) / z.shape[1],
-    "error": metrics.error,
-    "top5 acc": metrics.top5_accuracy,
+    "NLL mean": scores.negative_log_likelihood,
+    "Brier sum_K mean_N": scores.brier_score,
+    "Brier mean_NK (pycalib)": lambda z, y: scores.brier_score(z, y) / z.shape[1],
+    "error": scores.error,
+    "top5 acc": scores.top5_accuracy,
 }
 # Rows that mean the same as a metric of ours and differ from it by choice: our function, by how much on A or B at
 # least, and why.

@@ -9,61 +9,56 @@ study that has one as an objective, and by `calstudy evaluate`, which shows them
 of them can be had later.
 """
 
+from __future__ import annotations
+
+import importlib
 import inspect
 from collections.abc import Callable, Collection, Iterator
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from trainables.fields import FieldError, nearest
-from trainables.metrics import binned, classwise, kernel, scores, smooth, sweep
-from trainables.metrics.binned import ReliabilityBins as ReliabilityBins
-from trainables.metrics.binned import adaptive_calibration_error as adaptive_calibration_error
-from trainables.metrics.binned import expected_calibration_error as expected_calibration_error
-from trainables.metrics.binned import maximum_calibration_error as maximum_calibration_error
-from trainables.metrics.classwise import classwise_calibration_error as classwise_calibration_error
-from trainables.metrics.scores import accuracy as accuracy
-from trainables.metrics.scores import brier_score as brier_score
-from trainables.metrics.scores import error as error
-from trainables.metrics.scores import negative_log_likelihood as negative_log_likelihood
-from trainables.metrics.scores import top5_accuracy as top5_accuracy
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 CONVENTION = "equal-width bins (lo, hi], first holds 0, float64 edges; adaptive: array_split, ties follow their first"
 AFTER_TEMPERATURE = "ts_"
 
-Metric = Callable[..., Tensor]
-STORED: dict[str, Metric] = {
-    "accuracy": scores.accuracy,
-    "error": scores.error,
-    "top5_accuracy": scores.top5_accuracy,
-    "nll": scores.negative_log_likelihood,
-    "brier": scores.brier_score,
-    "ece": binned.expected_calibration_error,
-    "mce": binned.maximum_calibration_error,
-    "adaptive_ece": binned.adaptive_calibration_error,
-    "classwise_ece": classwise.classwise_calibration_error,
-    "smooth_ece": smooth.smooth_calibration_error,
-    "debiased_l2": binned.debiased_l2_calibration_error,
+# Name -> the function and its module in this folder, imported when asked for: who reads a study's numbers needs their
+# names alone, and torch takes seconds.
+STORED = {
+    "accuracy": "scores.accuracy",
+    "error": "scores.error",
+    "top5_accuracy": "scores.top5_accuracy",
+    "nll": "scores.negative_log_likelihood",
+    "brier": "scores.brier_score",
+    "ece": "binned.expected_calibration_error",
+    "mce": "binned.maximum_calibration_error",
+    "adaptive_ece": "binned.adaptive_calibration_error",
+    "classwise_ece": "classwise.classwise_calibration_error",
+    "smooth_ece": "smooth.smooth_calibration_error",
+    "debiased_l2": "binned.debiased_l2_calibration_error",
 }
-ON_REQUEST: dict[str, Metric] = {
-    "brier_calibration": classwise.brier_calibration,
-    "brier_refinement": classwise.brier_refinement,
-    "share_above_99": scores.share_above_99,
-    "accuracy_above_99": scores.accuracy_above_99,
-    "mce_of_ten": binned.maximum_calibration_error_of_ten,
-    "ace_unweighted": binned.average_calibration_error,
-    "rmsce": binned.root_mean_square_calibration_error,
-    "l2": binned.l2_calibration_error,
-    "thresholded_classwise_ece": classwise.thresholded_classwise_calibration_error,
-    "debiased_l2_marginal": classwise.debiased_l2_marginal_error,
-    "ece_sweep": sweep.sweep_calibration_error,
-    "ece_sweep_equal_width": sweep.sweep_calibration_error_equal_width,
-    "mmce": kernel.maximum_mean_calibration_error,
-    "skce_top_label": kernel.top_label_kernel_error,
-    "skce_top_label_unbiased": kernel.top_label_kernel_error_unbiased,
-    "skce_top_label_linear": kernel.top_label_kernel_error_linear,
-    "skce": kernel.kernel_calibration_error,
-    "skce_unbiased": kernel.kernel_calibration_error_unbiased,
-    "skce_linear": kernel.kernel_calibration_error_linear,
+ON_REQUEST = {
+    "brier_calibration": "classwise.brier_calibration",
+    "brier_refinement": "classwise.brier_refinement",
+    "share_above_99": "scores.share_above_99",
+    "accuracy_above_99": "scores.accuracy_above_99",
+    "mce_of_ten": "binned.maximum_calibration_error_of_ten",
+    "ace_unweighted": "binned.average_calibration_error",
+    "rmsce": "binned.root_mean_square_calibration_error",
+    "l2": "binned.l2_calibration_error",
+    "thresholded_classwise_ece": "classwise.thresholded_classwise_calibration_error",
+    "debiased_l2_marginal": "classwise.debiased_l2_marginal_error",
+    "ece_sweep": "sweep.sweep_calibration_error",
+    "ece_sweep_equal_width": "sweep.sweep_calibration_error_equal_width",
+    "mmce": "kernel.maximum_mean_calibration_error",
+    "skce_top_label": "kernel.top_label_kernel_error",
+    "skce_top_label_unbiased": "kernel.top_label_kernel_error_unbiased",
+    "skce_top_label_linear": "kernel.top_label_kernel_error_linear",
+    "skce": "kernel.kernel_calibration_error",
+    "skce_unbiased": "kernel.kernel_calibration_error_unbiased",
+    "skce_linear": "kernel.kernel_calibration_error_linear",
 }
 _METRICS = {**STORED, **ON_REQUEST}
 
@@ -73,11 +68,18 @@ def names() -> list[str]:
     return [*_METRICS, *(AFTER_TEMPERATURE + name for name in _METRICS)]
 
 
-def find(name: str) -> Metric:
-    """The function of that name (a `ts_` metric is the same function, of calibrated logits)."""
+def check(name: str) -> None:
+    """Raise FieldError with the nearest names where there is no such metric."""
     if name not in names():
         raise FieldError("", f"there is no metric '{name}'.{nearest(name, names())}")
-    return _METRICS[name.removeprefix(AFTER_TEMPERATURE)]
+
+
+def find(name: str) -> Callable[..., Tensor]:
+    """The function of that name (a `ts_` metric is the same function, of calibrated logits)."""
+    check(name)
+    module, _, function = _METRICS[name.removeprefix(AFTER_TEMPERATURE)].partition(".")
+    found: Any = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+    return found
 
 
 def available(num_classes: int) -> Iterator[str]:
@@ -92,9 +94,9 @@ def evaluate(logits: Tensor, labels: Tensor, bins: int = 15, also: Collection[st
     """
     logits = logits.double()
     wanted = [name for name in available(logits.shape[1]) if name in STORED or name in also]
-    values = {name: float(_METRICS[name](logits, labels, **_options(name, bins))) for name in wanted}
+    values = {name: float(find(name)(logits, labels, **_options(name, bins))) for name in wanted}
     return {name: value for name, value in values.items() if value == value}
 
 
 def _options(name: str, bins: int) -> dict[str, int]:
-    return {"bins": bins} if "bins" in inspect.signature(_METRICS[name]).parameters else {}
+    return {"bins": bins} if "bins" in inspect.signature(find(name)).parameters else {}
