@@ -35,7 +35,7 @@ def test_own_addresses_and_names() -> None:
 def test_a_host_sees_no_process_but_its_own() -> None:
     with network(2) as (one, other), one.popen(["sleep", "60"]) as sleeping:
         pid = sleeping.program
-        wait_until(lambda: one.pids("sleep 60") == [pid], 30, "it sleeps")  # while a program is exchanged it has no name
+        wait_until(lambda: one.pids("sleep 60") == [pid], 30, "it sleeps")  # for an instant its command line is empty
         assert other.pids() == []
         listed = [host.run(["ps", "-eo", "args"]).stdout for host in (one, other)]
         assert "sleep 60" in listed[0] and "sleep 60" not in listed[1]
