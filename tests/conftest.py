@@ -10,8 +10,10 @@ import pytest
 from tests.hosts import Host, network, refusal, start_head, start_worker
 
 # The files that take longest, longest first.
-LONGEST = ("test_run", "test_chaos", "test_cluster_files", "test_audit", "test_submit", "test_cluster")
+LONGEST = ("test_cluster_files", "test_chaos", "test_run", "test_submit", "test_hosts", "test_audit", "test_doctor")
 FIRST = {f"{name}.py": place for place, name in enumerate(LONGEST)}
+# Their tests share nothing: each runs where there is room. Those of any other file stay together, with their fixtures.
+APART = ("test_run.py",)
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,12 @@ class Cluster:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of long tests first: where files run side by side, none of them is left over at the end."""
+    """Files of long tests first: where tests run side by side, none of them is left over at the end."""
     items.sort(key=lambda item: (FIRST.get(item.path.name, len(FIRST)), "slow" not in item.keywords))
+    for item in items:
+        if item.path.name not in APART:
+            with_cluster = "cluster" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("cluster" if with_cluster else item.nodeid.partition("::")[0]))
 
 
 @pytest.fixture(scope="session")
