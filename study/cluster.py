@@ -53,8 +53,20 @@ def joined(address: str | None, needs: Mapping[str, Resources]) -> Iterator[Call
     import ray
 
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
+    with _silence():  # Ray's own processes' warnings; what matters comes as an exception
+        _join(address)
     try:
-        with _silence():  # Ray's own processes' warnings; what matters comes as an exception
+        check_fits(ray_nodes(), needs)
+        yield _Slots(list(needs.values()))
+    finally:
+        ray.shutdown()
+
+
+def _join(address: str | None) -> None:
+    import ray
+
+    for tries_left in (1, 0):
+        try:
             ray.init(
                 address=address or "local",
                 include_dashboard=None if address else False,
@@ -62,13 +74,18 @@ def joined(address: str | None, needs: Mapping[str, Resources]) -> Iterator[Call
                 logging_level=logging.ERROR,
                 configure_logging=True,
             )
-    except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        raise ClusterError(f"no Ray cluster at '{address or 'local'}': {_first_line(error)}") from None
-    try:
-        check_fits(ray_nodes(), needs)
-        yield _Slots(list(needs.values()))
-    finally:
-        ray.shutdown()
+            return
+        except Exception as error:
+            # Ray gives its own processes 30 s and no way to say more (ray/_private/node.py:428). What it started then
+            # ends with this process.
+            if "timed out during startup" in str(error):
+                if tries_left:
+                    continue
+                mend = "This machine is too busy, or has too little memory; run again later."
+                raise ClusterError(f"Ray's own processes did not start within its 30 seconds, twice. {mend}") from None
+            if not isinstance(error, ConnectionError | RuntimeError | ValueError | ray.exceptions.RayError):
+                raise
+            raise ClusterError(f"no Ray cluster at '{address or 'local'}': {_first_line(error)}") from None
 
 
 @contextmanager

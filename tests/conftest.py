@@ -1,5 +1,6 @@
 """Real hosts for the tests that need them, and one visible line where there can be none."""
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -8,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.hosts import Host, network, refusal, start_head, start_worker
+
+os.environ.setdefault("COLUMNS", "120")  # of what commands print in this process
 
 # The files that take longest, longest first.
 LONGEST = ("test_cluster_files", "test_chaos", "test_run", "test_submit", "test_hosts", "test_audit", "test_doctor")
@@ -25,6 +28,7 @@ class Cluster:
     shared: Path  # a folder all of them see
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files of long tests first: where tests run side by side, none of them is left over at the end."""
     items.sort(key=lambda item: (FIRST.get(item.path.name, len(FIRST)), "slow" not in item.keywords))

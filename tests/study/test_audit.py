@@ -32,7 +32,7 @@ from study.ledger import driver_lock
 from study.mlflow_reader import Points, read_runs
 from study.stored import open_study
 from study.uris import public_uri
-from tests.study.commands import calstudy, start, wait_until, write_spec
+from tests.study.commands import calstudy, here, start, wait_until, write_spec
 
 CHECKS = ["identity", "ledger", "running", "files", "results", "mlflow", "steps", "epochs", "openings"]
 
@@ -41,7 +41,7 @@ CHECKS = ["identity", "ledger", "running", "files", "results", "mlflow", "steps"
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A storage with a study of two methods, two trials each, two epochs each."""
     storage = tmp_path_factory.mktemp("finished")
-    calstudy("run", write_spec(storage / "small.yaml", trials=2), "--storage", storage)
+    here("run", write_spec(storage / "small.yaml", trials=2), "--storage", storage)
     return storage
 
 
@@ -129,9 +129,9 @@ def test_the_command(finished: Path, storage: Path) -> None:
     shown = calstudy("audit", "small", "--storage", finished).stdout
     assert "small: clean; 4 trials planned, 0 lost, 0 duplicated" in shown and "note" not in shown
     shutil.rmtree(storage / "small" / "trials" / "focal" / "0001")
-    shown = calstudy("audit", "small", "--storage", storage, check=1).stdout
+    shown = here("audit", "small", "--storage", storage, check=1)
     assert "focal/0001: history.json: No such file or directory: restore it from a backup" in shown
-    found = json.loads(calstudy("audit", "small", "--storage", storage, "--json", check=1).stdout)
+    found = json.loads(here("audit", "small", "--storage", storage, "--json", check=1))
     assert not found["clean"] and found["study"] == "small" and found["epochs"]["needed"] == 6
     (files,) = [check for check in found["checks"] if check["offenders"]]
     assert (files["name"], files["counted"]) == ("files", 9)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from study.cluster import ClusterError, check_address, check_fits
+from study.cluster import ClusterError, check_address, check_fits, joined
 from study.resources import Resources, slots
 from trainables.fields import FieldError
 
@@ -37,6 +37,27 @@ def test_an_address_where_something_else_listens() -> None:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(ClusterError, match=f"what listens at {address} does not answer as a Ray head"):
             check_address(address)
+
+
+@pytest.mark.parametrize("slow_starts", [1, 2])
+def test_a_machine_too_busy_for_ray(monkeypatch: pytest.MonkeyPatch, slow_starts: int) -> None:
+    """Ray gives its own processes 30 seconds; once more is tried, then it is one line."""
+    import ray
+
+    said = iter([Exception("The current node timed out during startup. This could happen because")] * slow_starts)
+
+    def init(**options: Any) -> None:
+        if error := next(said, None):
+            raise error
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "nodes", lambda: [node(CPU=2)])
+    if slow_starts == 1:
+        with joined(None, {"focal": Resources()}) as free:
+            assert free() == 2
+    else:
+        with pytest.raises(ClusterError, match="did not start within its 30 seconds, twice"), joined(None, {}):
+            pass
 
 
 def node(alive: bool = True, **resources: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from study.stored import StoredStudy, open_study
-from tests.study.commands import calstudy, calstudy_json, start, wait_until, write_spec
+from tests.study.commands import calstudy, calstudy_json, here, here_json, start, wait_until, write_spec
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +58,7 @@ def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) 
     study = counted_once(tmp_path, 6)
     assert epochs_trained(study) == 12
     assert not list(study.directory.glob("trials/*/*/*/last.pt"))
-    assert calstudy_json("status", "small", "--storage", tmp_path) == {
+    assert here_json("status", "small", "--storage", tmp_path) == {
         "name": "small",
         "methods": {
             label: {"planned": 3, "complete": 3, "pruned": 0, "failed": 0, "running": 0}
@@ -70,19 +70,19 @@ def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) 
 
     # The same command again: nothing to do, nothing changed.
     before = (study.directory / "ledger.log").read_bytes()
-    calstudy("run", spec, "--storage", tmp_path)
+    here("run", spec, "--storage", tmp_path)
     assert (study.directory / "ledger.log").read_bytes() == before
 
     # More trials and another method go on; what was there stays.
     write_spec(tmp_path / "small.yaml", methods=["cross_entropy", "focal", "mbls"], trials=4)
-    calstudy("run", spec, "--storage", tmp_path)
+    here("run", spec, "--storage", tmp_path)
     grown = counted_once(tmp_path, 12)
     assert [record.params for record in grown.records()["focal"]][:3] == first
 
     # Another meaning is refused, with the lines that differ and the mend; nothing is written.
     before = (study.directory / "study.yaml").read_bytes()
     write_spec(tmp_path / "small.yaml", methods=["cross_entropy", "focal", "mbls"], trials=4, epochs=3)
-    refused = calstudy("run", spec, "--storage", tmp_path, check=2).stderr
+    refused = here("run", spec, "--storage", tmp_path, check=2)
     assert "epochs: was 2, is 3" in refused and "new name" in refused and "Traceback" not in refused
     assert (study.directory / "study.yaml").read_bytes() == before
 
@@ -111,7 +111,7 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
         wait_until(lambda kill=kill: all_are_well_under_way(directory, kill + 1, 15))
         driver.kill()
         driver.wait()
-    refused = calstudy("status", "small", "--storage", tmp_path).stdout
+    refused = here("status", "small", "--storage", tmp_path)
     assert "cut short" in refused and "goes on" in refused
     calstudy("run", spec, "--storage", tmp_path)
     study = counted_once(tmp_path, 2)
@@ -132,8 +132,8 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, name: str) -> None:
     shown, _ = driver.communicate(timeout=60)
     assert driver.returncode == 1 and f"stopped by {name}" in shown and "Traceback" not in shown
     if name == "SIGTERM":  # once is enough: both end by the same way
-        assert calstudy_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]["running"] == 0
-        calstudy("run", spec, "--storage", tmp_path)
+        assert here_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]["running"] == 0
+        here("run", spec, "--storage", tmp_path)
         counted_once(tmp_path, 3)
 
 
@@ -141,7 +141,7 @@ def test_a_second_driver_is_refused(tmp_path: Path) -> None:
     spec = write_spec(tmp_path / "small.yaml", epochs=40)
     driver = start("run", spec, "--storage", tmp_path)
     wait_until((tmp_path / "small" / "ledger.log").exists)
-    refused = calstudy("run", spec, "--storage", tmp_path, check=2).stderr
+    refused = here("run", spec, "--storage", tmp_path, check=2)
     assert f"pid {driver.pid}" in refused and "Traceback" not in refused
     driver.terminate()
     driver.communicate(timeout=60)
@@ -183,7 +183,7 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path: Path) ->
     assert found["kills"].deaths == {"process": 3} and found["hangs"].attempt == 1
     assert "at epoch 1" in str(found["diverges"].reason) and "optimizer.lr" in str(found["diverges"].reason)
     assert "no such luck" in shown
-    assert "no such luck" in calstudy("status", "small", "--storage", tmp_path).stdout
+    assert "no such luck" in here("status", "small", "--storage", tmp_path)
     assert "no such luck" in (study.files(found["raises"]) / "log").read_text()
 
 
@@ -236,30 +236,30 @@ def test_what_does_not_fit_into_a_part_of_a_gpu_gets_a_whole_one(
 
 def test_a_copy_and_a_renamed_study_are_refused(tmp_path: Path) -> None:
     spec = write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=1, epochs=1)
-    calstudy("run", spec, "--storage", tmp_path / "one")
+    here("run", spec, "--storage", tmp_path / "one")
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     before = (tmp_path / "two" / "small" / "ledger.log").read_bytes()
     for words in (("run", spec), ("sync", "small"), ("export", "small", "--pick", "knee", "--name", "m")):
-        refused = calstudy(*words, "--storage", tmp_path / "two", check=2).stderr
+        refused = here(*words, "--storage", tmp_path / "two", check=2)
         assert f"a copy of the study at {tmp_path / 'one' / 'small'}" in refused and refused.count("\n") == 1
     assert (tmp_path / "two" / "small" / "ledger.log").read_bytes() == before
-    calstudy("status", "small", "--storage", tmp_path / "two")  # to read it harms nobody
+    here("status", "small", "--storage", tmp_path / "two")  # to read it harms nobody
 
     (tmp_path / "two" / "small").rename(tmp_path / "two" / "other")
-    refused = calstudy("status", "other", "--storage", tmp_path / "two", check=2).stderr
+    refused = here("status", "other", "--storage", tmp_path / "two", check=2)
     assert "holds the study 'small'" in refused and "Rename it back" in refused
 
     # Moved as a whole, it is the same study: it goes on.
     (tmp_path / "one").rename(tmp_path / "moved")
-    calstudy("run", spec, "--trials", 2, "--storage", tmp_path / "moved")
+    here("run", spec, "--trials", 2, "--storage", tmp_path / "moved")
     counted_once(tmp_path / "moved", 2)
 
 
 def test_only_the_models_of_the_front_are_kept(tmp_path: Path) -> None:
     spec = write_spec(tmp_path / "small.yaml", keep_models="front", trials=4)
-    calstudy("run", spec, "--storage", tmp_path)
+    here("run", spec, "--storage", tmp_path)
     study = counted_once(tmp_path, 8)
-    front = calstudy_json("pareto", "small", "--storage", tmp_path)["front"]
+    front = here_json("pareto", "small", "--storage", tmp_path)["front"]
     kept = {f"{path.parts[-4]}/{int(path.parts[-3])}" for path in study.directory.glob("trials/*/*/*/model.pt")}
     assert kept == {f"{row['method']}/{row['number']}" for row in front}
     assert len(list(study.directory.glob("trials/*/*/*/predictions.npz"))) == 8
@@ -286,5 +286,5 @@ def test_what_was_begun_and_never_asked_goes_on(tmp_path: Path) -> None:
     driver.kill()
     driver.wait()
     assert not open_study("small", str(tmp_path)).records()["cross_entropy"]
-    calstudy("run", spec, "--storage", tmp_path)
+    here("run", spec, "--storage", tmp_path)
     counted_once(tmp_path, 1)
