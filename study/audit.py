@@ -20,11 +20,12 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 from study.epochs import Epochs, trained_epochs
 from study.evidence import Evidence, gather
 from study.findings import AuditReport, Check
+from study.meaning import completed_meaning, refuse_changes
 from study.mlflow_reader import TrackedRun
 from study.mlflow_store import STATUS
 from study.pareto import front
 from study.records import TrialRecord, trial_directory, trial_name
-from study.spec import SpecError, completed_meaning, refuse_changes
+from study.spec import SpecError
 from study.stored import StoredStudy, check_home
 from trainables import metrics, post_hoc
 from trainables.attempt import attempt_directory

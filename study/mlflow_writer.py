@@ -219,7 +219,7 @@ class StudyRuns:
     def _child(self, record: TrialRecord, tags: dict[str, str]) -> _Child:
         if record.label not in self._configs:
             self._configs[record.label] = _flat(self._study.spec.trial_mapping(record.label))
-        own = {"label": record.label, **record.params, "number": record.number}
+        own = {"label": record.label, **record.params, "number": self._study.spec.seed_number(record.number)}
         params = self._configs[record.label] | {path: _text(value) for path, value in own.items()}
         history = _history(self._study.files(record) / "history.json")
         points = _points(record, history)

@@ -19,11 +19,12 @@ from search_spaces import strict_yaml
 from study import facts
 from study.cluster import check_address, joined, scratch_directory, set_environment
 from study.ledger import Ledger, driver_lock, journal_path, open_storage, repair_journal
+from study.meaning import completed_meaning, refuse_changes
 from study.nodes import check_nodes
 from study.pareto import front
 from study.progress import Progress
 from study.records import TrialRecord, trial_directory
-from study.spec import SpecError, StudySpec, check_objectives, completed_meaning, refuse_changes
+from study.spec import SpecError, StudySpec, check_objectives
 from study.stored import StoredStudy, check_home, home_of, open_directory
 from study.targets import check_targets
 from study.uris import public_uri, resolve_uri
