@@ -350,3 +350,11 @@ def check_objectives(spec: StudySpec, num_classes: int, file_name: str = "study.
         if plain_name(objective.metric) not in available:
             problem = f"{objective.metric} says nothing about {num_classes} classes; take accuracy, or other data."
             raise SpecError(file_name, f"objectives[{index}].metric", problem)
+
+
+def refuse_confirmation(spec: StudySpec, file_name: str) -> None:
+    """Raise SpecError for a study that only `confirm` may go on with: it alone opens the test split afterwards."""
+    if spec.confirms is not None:
+        raise SpecError(
+            file_name, "confirms", f"`calstudy confirm {spec.confirms}` makes such a study and goes on with it."
+        )
