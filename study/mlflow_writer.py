@@ -67,7 +67,8 @@ class StudyRuns:
         self._parent = self._keep_one(parents) if parents else self._create_parent()
         self._describe_parent()
         self._found = {name: self._keep_one(same) for name, same in runs.items()}
-        self._tested = read_tested(self._study.outline)
+        if self._study.spec.confirms is not None:
+            self._tested = read_tested(self._study.outline)
         parent = self._parent.info.run_id
         for run in self._found.values():
             if run.data.tags.get("mlflow.parentRunId") != parent:
@@ -126,12 +127,12 @@ class StudyRuns:
         """test/ece, shift/NAME/ece: at the moment they were measured, so that logged again they are the same points."""
         from mlflow.entities import Metric
 
-        tested = self._tested[record.label].get(record.number)
-        return [
-            Metric(key, float(value), _milliseconds(tested.time), record.epoch or 0)
-            for key, value in (tested.flat if tested is not None else {}).items()
-            if tested is not None and math.isfinite(value)
-        ]
+        tested = self._tested.get(record.label, {}).get(record.number)
+        if tested is None:
+            return []
+        measured, step = _milliseconds(tested.time), record.epoch or 0
+        known = {key: float(value) for key, value in tested.flat.items() if math.isfinite(value)}
+        return [Metric(key, value, measured, step) for key, value in known.items()]
 
     # ---- experiment, parent, search --------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from trainables.method import Method
 from trainables.model import Model
 from trainables.naming import extension_folder, stems, use_extensions
 from trainables.optimizer import Optimizer
+from trainables.shift import ShiftSet
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,9 @@ class StudySpec(Settings):
     )
     search_space: dict[str, Entry] = field(
         default_factory=dict, metadata={"doc": "laid over search_spaces/<method>.yaml; a plain value pins"}
+    )
+    shift: dict[str, ShiftSet] = field(
+        default_factory=dict, metadata={"doc": "sets that `calstudy confirm` asks its models about, by name"}
     )
     sampler: Sampler = field(default_factory=Sampler)
     trials: int = number(24, low=1, doc="for each method")
@@ -125,6 +129,7 @@ class StudySpec(Settings):
             plain[_key(spec)] = settings_to_plain(value) if isinstance(value, Settings) else value
         plain["methods"] = [variant.to_mapping() for variant in self.variants]
         plain["objectives"] = [settings_to_plain(objective) for objective in self.objectives]
+        plain["shift"] = {name: shift_set.to_mapping() for name, shift_set in self.shift.items()}
         plain["search_space"] = {path: to_plain(entry) for path, entry in self.search_space.items()}
         return plain
 
@@ -203,10 +208,11 @@ def _read(plain: Any, folder: Path) -> StudySpec:
     _use_extensions(check_value(StudySpec, StudySpec.field_named("extensions"), plain.get("extensions")))
     taken: dict[str, Any] = {}
     for spec in fields(StudySpec):
-        if spec.name in plain and spec.name not in ("objectives", "search_space"):
+        if spec.name in plain and spec.name not in ("objectives", "search_space", "shift"):
             taken[spec.name] = _read_field(spec, plain[spec.name])
     if "objectives" in plain:
         taken["objectives"] = _read_objectives(plain["objectives"])
+    taken["shift"] = _read_shift(plain.get("shift"))
     taken["search_space"], taken["variants"] = _read_variants(plain, taken)
     return StudySpec(**taken)
 
@@ -236,9 +242,16 @@ def _with_absolute_paths(plain: Mapping[str, Any], folder: Path) -> dict[str, An
             return path
         return os.path.abspath(folder / Path(path).expanduser())
 
+    def located(dataset: Any) -> Any:
+        if isinstance(dataset, Mapping) and "path" in dataset:
+            return {**dataset, "path": absolute(dataset["path"])}
+        return dataset
+
     done = dict(plain)
-    if isinstance(done.get("data"), Mapping) and "path" in done["data"]:
-        done["data"] = {**done["data"], "path": absolute(done["data"]["path"])}
+    if "data" in done:
+        done["data"] = located(done["data"])
+    if isinstance(done.get("shift"), Mapping):
+        done["shift"] = {name: located(dataset) for name, dataset in done["shift"].items()}
     if done.get("extensions") == "":
         raise FieldError("extensions", "is empty; write null, or remove it.")
     for key in ("extensions", "ledger"):
@@ -281,6 +294,19 @@ def _read_objectives(plain: Any) -> tuple[Objective, ...]:
             raise FieldError(f"{where}.metric", f"'{objective.metric}' is named twice; remove one.")
         found.append(objective)
     return tuple(found)
+
+
+def _read_shift(plain: Any) -> dict[str, ShiftSet]:
+    plain = {} if plain is None else plain
+    if not isinstance(plain, Mapping):
+        raise FieldError("shift", f"must be a mapping of names to data sets, got {plain!r}.")
+    found = {}
+    for name, shift_set in plain.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_]+", name):
+            raise FieldError("shift", f"the name of a set may hold a-z, 0-9 and _ only, got {name!r}.")
+        with _under(f"shift.{name}"):
+            found[name] = ShiftSet.read(shift_set)
+    return found
 
 
 def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[dict[str, Entry], tuple[Variant, ...]]:

@@ -38,6 +38,7 @@ SMALL = {
     "model": "mlp",
     "methods": ["cross_entropy", "focal", "mbls", {"label": "sece_on_focal", "name": "sece", "base": "focal"}],
 }
+SHIFT = {"far": {"name": "parquet", "path": "far.parquet", "ood": True}}
 PINNED = {"optimizer.lr": 0.08, "method.gamma": 2.1, "model.width": 64, "data.augment": "flip"}
 RATE = {"optimizer.lr": {"low": 0.01, "high": 0.5, "log": True}}
 
@@ -209,6 +210,7 @@ def test_unknown_label():
         {"storage": "here", "tracking": "http://x:5000", "ledger": "sqlite:///x.db", "keep_models": "front"},
         {"objectives": [{"metric": "ts_nll", "direction": "minimize"}], "resources": {"cpu": 2, "gpu": 0.5}},
         {"methods": [{"label": "focal_0007", "name": "focal", "values": PINNED}], "first_seed": 9, "confirms": "other"},
+        {"shift": {"far": {"name": "parquet", "path": "/x.parquet", "where": {"a": 1}, "ood": True}, "own": "digits"}},
     ],
 )
 def test_reads_back_as_it_was(keys):
@@ -221,7 +223,16 @@ def test_reads_back_as_it_was(keys):
 def test_every_key_is_written_back():
     first = ["name", "data", "model", "methods", "optimizer", "batch_size", "epochs", "seed", "first_seed"]
     first += ["result", "equal_train", "diagnostics", "record", "objectives"]
-    second = ["search_space", "sampler", "trials", "trial_minutes", "resources", "checkpoint_seconds", "keep_models"]
+    second = [
+        "search_space",
+        "shift",
+        "sampler",
+        "trials",
+        "trial_minutes",
+        "resources",
+        "checkpoint_seconds",
+        "keep_models",
+    ]
     last = ["storage", "tracking", "ledger", "extensions", "confirms"]
     assert list(small().to_mapping()) == [*first, *second, *last]
 
@@ -263,9 +274,12 @@ def test_overrides(tmp_path):
 
 def test_relative_paths_start_from_the_file(tmp_path):
     (tmp_path / "study.yaml").write_text(
-        strict_yaml.dump({**SMALL, "data": {"name": "parquet", "path": "sub/train.parquet"}, "storage": "runs"})
+        strict_yaml.dump(
+            {**SMALL, "data": {"name": "parquet", "path": "sub/train.parquet"}, "storage": "runs", "shift": SHIFT}
+        )
     )
     spec = read_spec(tmp_path / "study.yaml")
+    assert spec.shift["far"].data.path == str(tmp_path / "far.parquet")
     assert spec.data.path == str(tmp_path / "sub" / "train.parquet")
     assert spec.storage == "runs"
 
@@ -298,6 +312,11 @@ BAD = [
     ({"tracking": ""}, "tracking", "write null"),
     ({"storage": ["a"]}, "storage", "must be text, got ['a']."),
     ({"ledger": False}, "ledger", "must be text, got False."),
+    ({"shift": ["far"]}, "shift", "must be a mapping of names to data sets, got ['far']."),
+    ({"shift": {"Far": "digits"}}, "shift", "a-z, 0-9 and _ only, got 'Far'."),
+    ({"shift": {"far": {"name": "parqet"}}}, "shift.far", "there is no dataset 'parqet'. Did you mean 'parquet'?"),
+    ({"shift": {"far": {"name": "parquet"}}}, "shift.far.path", "is missing"),
+    ({"shift": {"far": {"name": "digits", "wher": 1}}}, "shift.far.wher", "Digits has no 'wher'."),
     ({"first_seed": -1}, "first_seed", "must be >= 0, got -1."),
     ({"methods": [{"name": "focal", "values": 3}]}, "methods[0].values", "must be a mapping of path to value, got 3."),
     (
@@ -512,6 +531,7 @@ def test_objectives_that_the_data_cannot_answer():
     "keys",
     [
         {"trials": 99},
+        {"shift": SHIFT},
         {"methods": [*SMALL["methods"], "label_smoothing"]},
         {"methods": SMALL["methods"][::-1]},
         {"resources": {"cpu": 2}, "tracking": "http://x", "storage": "x", "ledger": "x", "keep_models": "front"},
