@@ -17,24 +17,24 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, FloatDistribution
 
+from study.audit_openings import BACKUP, TOLERANCE, check_openings
 from study.epochs import Epochs, trained_epochs
 from study.evidence import Evidence, gather
 from study.findings import AuditReport, Check
+from study.meaning import completed_meaning, refuse_changes
 from study.mlflow_reader import TrackedRun
 from study.mlflow_store import STATUS
 from study.pareto import front
 from study.records import TrialRecord, trial_directory, trial_name
-from study.spec import SpecError, completed_meaning, refuse_changes
+from study.spec import SpecError
 from study.stored import StoredStudy, check_home
 from trainables import metrics, post_hoc
 from trainables.attempt import attempt_directory
 from trainables.fields import FieldError
 from trainables.predictions import Predictions, file_digest
 
-TOLERANCE = 1e-6  # of a metric computed once more, on another machine
 COMPLETE_FILES = ("predictions.npz", "history.json", "model.pt")
 READERS = 4  # of files at once
-BACKUP = "restore it from a backup"
 
 
 def audit(study: StoredStudy, tracking_uri: str) -> AuditReport:
@@ -52,7 +52,7 @@ def audit(study: StoredStudy, tracking_uri: str) -> AuditReport:
         _mlflow(facts),
         _steps(facts, histories),
         epochs,
-        _openings(facts),
+        check_openings(facts),
     ]
     planned = sum(max(study.spec.trials, len(found)) for found in facts.records.values())
     lost = 0 if facts.alive else study.lacking(facts.records)
@@ -108,13 +108,13 @@ def _ledger(facts: Evidence) -> Check:
             check.off(trial_name(label, number), "it was never begun, later ones were", BACKUP)
         if len(found) < spec.trials:
             problem = f"{spec.trials - len(found)} of {spec.trials} trials have not been begun"
-            check.off(label, problem, "`calstudy run` goes on", facts.alive)
+            check.off(label, problem, f"{facts.goes_on} goes on", facts.alive)
         for record in found[most:]:
-            mend = f"if it ran with more, `calstudy run` with `trials: {len(found)}` says so"
+            mend = f"if it ran with more, {facts.goes_on} with `trials: {len(found)}` says so"
             check.off(record.name, f"no more than {most} trials of {label} were asked for", mend)
         lacking = [record for record in found if not set(variant.space.distributions) <= set(record.params)]
         for record in lacking if not facts.alive else ():
-            check.off(record.name, "it lacks parameters of its space", "`calstudy run` completes what a kill has cut")
+            check.off(record.name, "it lacks parameters of its space", f"{facts.goes_on} completes what a kill has cut")
         again = list(_proposed_again(found, variant.space.distributions))
         for record, first in again:
             mend = "no sampler draws a point of a continuous range twice; one of the two is too many"
@@ -152,23 +152,10 @@ def _running(facts: Evidence) -> Check:
     if facts.alive:
         return check
     for record in running:
-        check.off(record.name, "it is RUNNING and no driver is at work", "`calstudy run` takes it up again")
+        check.off(record.name, "it is RUNNING and no driver is at work", f"{facts.goes_on} takes it up again")
     for run in open_runs:
         name = run.trial or facts.study.spec.name
         check.off(name, f"its run in MLflow is {run.status} and no driver is at work", f"{facts.sync} ends it")
-    return check
-
-
-def _openings(facts: Evidence) -> Check:
-    """Every opening of the test split that the ledger has is accounted for by a confirm run.
-
-    It proves nothing of who opens the file past the one function that asks the ledger for an opening.
-    """
-    openings = [(label, opening) for label, told in facts.told.items() for opening in told.openings]
-    check = Check("openings", "openings of the test split, each a confirm run", len(openings))
-    for label, opening in openings:
-        problem = f"the test split was opened ({json.dumps(opening)}) and no confirm run tells of it"
-        check.off(f"ledger of {label}", problem, "what has been chosen since then may have been chosen on it")
     return check
 
 
@@ -209,7 +196,7 @@ def _leftovers(facts: Evidence, record: TrialRecord, check: Check) -> None:
         if attempt > record.attempt:
             check.off(record.name, f"attempt {attempt} is newer than the one counted", f"remove {directory}")
         if os.path.exists(directory / "last.pt"):
-            mend = "`calstudy run` removes it"
+            mend = f"{facts.goes_on} removes it"
             check.off(record.name, f"{directory.name}/last.pt is left though it is finished", mend, facts.alive)
 
 
@@ -320,6 +307,8 @@ def _mlflow(facts: Evidence) -> Check:
             differences = "; ".join(_differences(facts, record, run)) if run.ended else ""
             if differences:
                 check.off(record.name, differences, f"delete its run in MLflow, then {facts.sync}")
+            elif run.ended and facts.tested.get(record.name, {}).keys() - run.tested.keys():
+                check.off(record.name, "MLflow lacks its figures on test", f"{facts.sync} writes them", facts.alive)
     known = {record.name for record in facts.all}
     for name in by_trial:
         problem = "has not finished in the ledger" if name in known else "is not in the ledger"
@@ -347,15 +336,17 @@ def _differences(facts: Evidence, record: TrialRecord, run: TrackedRun) -> Itera
     for key, value in {"status": STATUS[record.state], **expected}.items():
         if found[key] != value:
             yield f"its {key} is {found[key]} in MLflow, {value} by the ledger"
-    final = {key: value for key, value in record.final.items() if math.isfinite(value)}
-    other = [
-        f"{key} ({run.final.get(key)}, by the ledger {final.get(key)})"
-        for key in sorted(final.keys() | run.final.keys())
-        if not math.isclose(final.get(key, math.nan), run.final.get(key, math.nan), rel_tol=1e-12)
-    ]
-    if other:
-        more = f" and {len(other) - 1} more" if len(other) > 1 else ""
-        yield f"MLflow has another final {other[0]}{more}"
+    tested = {key: value for key, value in facts.tested.get(record.name, {}).items() if key in run.tested}
+    for kind, ours, theirs in (("final ", record.final, run.final), ("", tested, run.tested)):
+        known = {key: value for key, value in ours.items() if math.isfinite(value)}
+        other = [
+            f"{key} ({theirs.get(key)}, by the ledger {known.get(key)})"
+            for key in sorted(known.keys() | theirs.keys())
+            if not math.isclose(known.get(key, math.nan), theirs.get(key, math.nan), rel_tol=1e-12)
+        ]
+        if other:
+            more = f" and {len(other) - 1} more" if len(other) > 1 else ""
+            yield f"MLflow has another {kind}{other[0]}{more}"
 
 
 def _steps(facts: Evidence, histories: Mapping[str, list[dict[str, Any]]]) -> Check:

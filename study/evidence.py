@@ -6,6 +6,7 @@ a driver is at work is asked before and after.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from typing import Any
 
 from study.ledger import driver_is_alive, journal_path, open_storage
 from study.mlflow_reader import TrackedRun, read_runs
+from study.openings import tested_in
 from study.records import TrialRecord, trial_name
 from study.stored import StoredStudy
 from study.tracking import FINISHED
@@ -27,7 +29,7 @@ class Told:
 
     mark: dict[str, Any] | None
     directions: list[str]
-    openings: list[Any]
+    notes: dict[str, Any]  # of the label: openings of the test split, and what was measured
     values: dict[int, list[float] | None]
 
 
@@ -61,6 +63,20 @@ class Evidence:
             for label, told in self.told.items()
             for number, values in told.values.items()
         }
+
+    @property
+    def tested(self) -> dict[str, dict[str, float]]:
+        """What was measured on the test split and is tracked, by trial."""
+        return {
+            trial_name(label, number): {key: value for key, value in tested.flat.items() if math.isfinite(value)}
+            for label, told in self.told.items()
+            for number, tested in tested_in(told.notes).items()
+        }
+
+    @property
+    def goes_on(self) -> str:
+        """The mend for what training lacks."""
+        return self.study.outline.goes_on
 
     @property
     def sync(self) -> str:
@@ -98,7 +114,7 @@ def _told(study: StoredStudy) -> dict[str, Told]:
         told[found.study_name.removeprefix(prefix)] = Told(
             found.user_attrs.get("calstudy"),
             [direction.name.lower() for direction in found.directions],
-            found.user_attrs.get("openings", []),
+            found.user_attrs,
             {trial.number: trial.values for trial in trials if trial.state.is_finished()},
         )
     return told

@@ -37,6 +37,11 @@ def explain(spec: StudySpec) -> list[Row]:
         elif field.name == "search_space":
             rows += [Row(f"search_space.{path}", _written(entry), "", note) for path, entry in value.items()]
             rows += [] if value else [Row("search_space", "{}", "{}", note)]
+        elif field.name == "shift":
+            rows += [
+                Row(f"shift.{name}", strict_yaml.one_line(of.to_mapping()), "", note) for name, of in value.items()
+            ]
+            rows += [] if value else [Row("shift", "{}", "{}", note)]
         elif isinstance(value, Settings):
             rows += _settings_rows(field.name, value, note)
         else:

@@ -30,6 +30,7 @@ class Check:
     twice: int = 0  # trials found a second time
     pending: list[Offender] = field(default_factory=list)  # a driver at work will see to it
     offenders: list[Offender] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what is told though nothing is wrong with it
 
     def off(self, name: str, problem: str, mend: str, pending: bool = False) -> None:
         (self.pending if pending else self.offenders).append(Offender(name, problem, mend))

@@ -25,6 +25,7 @@ from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.storages.journal._file import get_lock_file
 from optuna.study import Study, StudyDirection
+from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
 from study.objective import Objective
@@ -264,6 +265,16 @@ class Ledger:
         values = [outcome["metrics"][objective.metric] for objective in objectives] if complete else None
         self._storage.set_trial_state_values(trial_id, state, values)
 
+    # ---- what is not of one trial alone ----------------------------------------------------------------------------
+
+    def note(self, label: str, key: str, value: Any) -> None:
+        """Write a fact of the label, in plain values."""
+        self._studies[label].set_user_attr(key, value)
+
+    def notes(self, label: str) -> dict[str, Any]:
+        """The facts of the label, read anew."""
+        return self._studies[label].user_attrs
+
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def records(self, label: str) -> list[TrialRecord]:
@@ -316,19 +327,36 @@ def _check_version(mark: dict[str, Any] | None, study_name: str) -> None:
 
 def read_records(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[TrialRecord]]:
     """All trials by label, without a driver's rights: nothing is created, repaired or written."""
+    records: dict[str, list[TrialRecord]] = {label: [] for label in labels}
+    for storage, label, study in _present(directory, ledger, name, labels):
+        trials = storage.get_all_trials(study._study_id, deepcopy=False)
+        records[label] = [_record(label, trial) for trial in trials if trial.state in _STATES]
+    return records
+
+
+def read_notes(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, dict[str, Any]]:
+    """The facts of each label that are not of one trial alone, without a driver's rights."""
+    notes: dict[str, dict[str, Any]] = {label: {} for label in labels}
+    for _, label, study in _present(directory, ledger, name, labels):
+        notes[label] = study.user_attrs
+    return notes
+
+
+def _present(
+    directory: Path, ledger: str | None, name: str, labels: list[str]
+) -> Iterator[tuple[BaseStorage, str, FrozenStudy]]:
+    """The Optuna studies of the labels that there are."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
-        return {label: [] for label in labels}
+        return
     with _uncollected():
         storage = open_storage(directory, ledger)
     present = {study.study_name: study for study in storage.get_all_studies()}
-    records: dict[str, list[TrialRecord]] = {}
     for label in labels:
         study = present.get(f"{name}/{label}")
-        _check_version(study.user_attrs.get("calstudy") if study is not None else None, f"{name}/{label}")
-        trials = storage.get_all_trials(study._study_id, deepcopy=False) if study is not None else []
-        records[label] = [_record(label, trial) for trial in trials if trial.state in _STATES]
-    return records
+        if study is not None:
+            _check_version(study.user_attrs.get("calstudy"), study.study_name)
+            yield storage, label, study
 
 
 @contextmanager

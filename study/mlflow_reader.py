@@ -20,6 +20,7 @@ from study.mlflow_store import PAGE, STATUS, environment, open_store, what_happe
 from study.uris import TrackingError, public_uri
 
 PREFIX, FINAL = "calstudy.", "final/"
+TESTED = ("test/", "shift/")
 MOST_RUNS, MOST_POINTS = 100, 25_000  # of one answer to the question for points; a server cuts off the rest unsaid
 CONNECTIONS = 4  # to a server at once
 TRIES = 3  # of a question that fails: it changes nothing
@@ -44,6 +45,7 @@ class TrackedRun:
     status: str
     tags: dict[str, str] = field(default_factory=dict)  # calstudy.*, without the prefix
     final: dict[str, float] = field(default_factory=dict)  # final/*, without the prefix
+    tested: dict[str, float] = field(default_factory=dict)  # test/*, shift/*
     points: dict[str, Points] = field(default_factory=dict)
 
     @property
@@ -73,7 +75,7 @@ def read_runs(uri: str, name: str, study_id: str) -> list[TrackedRun]:
 
 def _from_tables(uri: str, name: str, study_id: str) -> Iterator[TrackedRun]:
     """Four questions to the tables as MLflow names them. Importing its own description of them would take seconds."""
-    from sqlalchemy import column, distinct, func, select, table
+    from sqlalchemy import column, distinct, func, or_, select, table
 
     run = table("runs", *map(column, ("run_uuid", "experiment_id", "status", "lifecycle_stage")))
     experiment = table("experiments", *map(column, ("experiment_id", "name", "lifecycle_stage")))
@@ -90,7 +92,9 @@ def _from_tables(uri: str, name: str, study_id: str) -> Iterator[TrackedRun]:
     questions = (
         select(run.c.run_uuid, run.c.status).where(run.c.run_uuid.in_(ours)),
         select(tag).where(tag.c.run_uuid.in_(ours), tag.c.key.like(f"{PREFIX}%")),
-        select(latest).where(latest.c.run_uuid.in_(ours), latest.c.key.like(f"{FINAL}%")),
+        select(latest).where(
+            latest.c.run_uuid.in_(ours), or_(*(latest.c.key.like(f"{kind}%") for kind in (FINAL, *TESTED)))
+        ),
         select(metric.c.run_uuid, metric.c.key, func.count(), func.count(distinct(metric.c.step)))
         .where(metric.c.run_uuid.in_(ours))
         .group_by(metric.c.run_uuid, metric.c.key),
@@ -104,7 +108,9 @@ def _from_tables(uri: str, name: str, study_id: str) -> Iterator[TrackedRun]:
         if run_id in found:
             found[run_id].tags[key.removeprefix(PREFIX)] = value
     for run_id, key, value in finals:
-        if run_id in found:
+        if run_id in found and key.startswith(TESTED):
+            found[run_id].tested[key] = value
+        elif run_id in found:
             found[run_id].final[key.removeprefix(FINAL)] = value
     for run_id, key, *counts in points:
         if run_id in found:
@@ -158,8 +164,9 @@ def _from_server(uri: str, name: str, study_id: str) -> Iterator[TrackedRun]:
         data, run_id = run.data, run.info.run_id
         tags = {key.removeprefix(PREFIX): value for key, value in data.tags.items() if key.startswith(PREFIX)}
         final = {key.removeprefix(FINAL): value for key, value in data.metrics.items() if key.startswith(FINAL)}
+        tested = {key: value for key, value in data.metrics.items() if key.startswith(TESTED)}
         points = {key: Points(len(steps[run_id, key]), len(set(steps[run_id, key]))) for key in data.metrics}
-        yield TrackedRun(run_id, run.info.status, tags, final, points)
+        yield TrackedRun(run_id, run.info.status, tags, final, tested, points)
 
 
 def _pages(store: Any, experiment_id: str, study_id: str) -> Iterator[Any]:

@@ -5,7 +5,8 @@ is known by its tags, never by memory: `calstudy.id` says which study it is of, 
 
 Of a trial: its configuration and what was searched as params by dotted path; per epoch `train_loss`, `accuracy`, ...
 at the time they were measured; and `final/ece`, ... the metrics of the ledger, which are those of its result. Both
-would be one series under one name, and wrong where `result` is not the last epoch.
+would be one series under one name, and wrong where `result` is not the last epoch. Of a confirmed trial also `test/ece`
+and `shift/NAME/ece`, ... as soon as the ledger has them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces import strict_yaml
 from study.mlflow_store import PAGE, STATUS, open_store, what_happened
+from study.openings import Tested, read_tested
 from study.records import TrialRecord
 from study.uris import without_credentials
 
@@ -45,6 +47,7 @@ class StudyRuns:
         self._study, self._uri = study, uri
         self._found: dict[str, Run] = {}  # what there was, by trial
         self._done: set[str] = set()
+        self._tested: dict[str, dict[int, Tested]] = {}  # by label and number
         self._configs: dict[str, dict[str, str]] = {}
         self._status = ""  # of the study's run
         self._ended = 0  # the latest end of a trial, in ms
@@ -64,6 +67,8 @@ class StudyRuns:
         self._parent = self._keep_one(parents) if parents else self._create_parent()
         self._describe_parent()
         self._found = {name: self._keep_one(same) for name, same in runs.items()}
+        if self._study.spec.confirms is not None:
+            self._tested = read_tested(self._study.outline)
         parent = self._parent.info.run_id
         for run in self._found.values():
             if run.data.tags.get("mlflow.parentRunId") != parent:
@@ -94,6 +99,7 @@ class StudyRuns:
             self._done.add(record.name)
             run, tags = self._found.pop(record.name, None), self._trial_tags(record)
             if run is not None and _has_ended(run) and _is_of(run, tags):
+                written += self._add_tested(run, record)
                 continue
             written += 1
             child = self._child(record, tags)
@@ -110,6 +116,23 @@ class StudyRuns:
             for child in new:
                 self._fill(self._create(child.name, child.tags, child.started).info.run_id, child)
         return written
+
+    def _add_tested(self, run: Run, record: TrialRecord) -> int:
+        """What was measured on test since the run was written; 1 where that was anything."""
+        lacking = [point for point in self._tested_points(record) if point.key not in run.data.metrics]
+        self._log(run.info.run_id, {}, lacking, {})
+        return 1 if lacking else 0
+
+    def _tested_points(self, record: TrialRecord) -> list[Metric]:
+        """test/ece, shift/NAME/ece: at the moment they were measured, so that logged again they are the same points."""
+        from mlflow.entities import Metric
+
+        tested = self._tested.get(record.label, {}).get(record.number)
+        if tested is None:
+            return []
+        measured, step = _milliseconds(tested.time), record.epoch or 0
+        known = {key: float(value) for key, value in tested.flat.items() if math.isfinite(value)}
+        return [Metric(key, value, measured, step) for key, value in known.items()]
 
     # ---- experiment, parent, search --------------------------------------------------------------------------------
 
@@ -178,6 +201,7 @@ class StudyRuns:
             "calstudy.methods": ", ".join(variant.label for variant in spec.variants),
             "calstudy.trials": str(plain.get("trials")),
             "calstudy.versions": ", ".join(f"{name} {found}" for name, found in recorded["versions"].items()),
+            **({"calstudy.confirms": spec.confirms} if spec.confirms is not None else {}),
             "mlflow.source.name": "calstudy",
             **_commit_tag(recorded["versions"]),
         }
@@ -219,10 +243,10 @@ class StudyRuns:
     def _child(self, record: TrialRecord, tags: dict[str, str]) -> _Child:
         if record.label not in self._configs:
             self._configs[record.label] = _flat(self._study.spec.trial_mapping(record.label))
-        own = {"label": record.label, **record.params, "number": record.number}
+        own = {"label": record.label, **record.params, "number": self._study.spec.seed_number(record.number)}
         params = self._configs[record.label] | {path: _text(value) for path, value in own.items()}
         history = _history(self._study.files(record) / "history.json")
-        points = _points(record, history)
+        points = _points(record, history) + self._tested_points(record)
         # The ledger has the moment it was asked; until a place was free it only waited.
         begun = history[0]["time"] - history[0].get("seconds", 0.0) if history else record.started
         started, ended = _milliseconds(begun), _milliseconds(record.ended)

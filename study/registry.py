@@ -154,7 +154,7 @@ def _candidate(study: StoredStudy, record: TrialRecord) -> _Candidate:
         raise ExportError(f"{record.name} is {record.state}; only a complete trial has a model.")
     files = study.files(record)
     _check_digests(study, record)
-    values = {**record.params, "number": record.number}
+    values = {**record.params, "number": study.spec.seed_number(record.number)}
     config = TrialConfig.from_mapping(study.spec.trial_mapping(record.label), values)
     try:
         prepared, split = validation_of(config.data, config.seed, study.recorded["data_digest"])

@@ -19,11 +19,12 @@ from search_spaces import strict_yaml
 from study import facts
 from study.cluster import check_address, joined, scratch_directory, set_environment
 from study.ledger import Ledger, driver_lock, journal_path, open_storage, repair_journal
+from study.meaning import completed_meaning, refuse_changes
 from study.nodes import check_nodes
 from study.pareto import front
 from study.progress import Progress
 from study.records import TrialRecord, trial_directory
-from study.spec import SpecError, StudySpec, check_objectives, completed_meaning, refuse_changes
+from study.spec import SpecError, StudySpec, check_objectives
 from study.stored import StoredStudy, check_home, home_of, open_directory
 from study.targets import check_targets
 from study.uris import public_uri, resolve_uri
@@ -31,6 +32,7 @@ from trainables.attempt import clear_checkpoints
 from trainables.fields import FieldError
 from trainables.naming import keep_extensions
 from trainables.prepared import Prepared, prepare
+from trainables.shift import shift_of
 
 # Ray, joined on entry; it gives how many trials run at once, whenever it is asked.
 Join = AbstractContextManager[Callable[[], int]]
@@ -51,13 +53,20 @@ class Outcome:
 
 
 def prepare_data(spec: StudySpec, file_name: str) -> Prepared:
-    """The study's data, decoded once on this machine. SpecError where the data or an objective cannot be used."""
+    """The study's data, decoded once on this machine. SpecError where the data, an objective or a set of `shift:`
+    cannot be used."""
     try:
         prepared = prepare(spec.data, spec.seed)
     except FieldError as error:
         located = error.under("data")
         raise SpecError(file_name, located.path, located.problem) from None
     check_objectives(spec, prepared.num_classes, file_name)
+    for name, shift_set in spec.shift.items():
+        try:
+            shift_of(shift_set, prepared.classes, prepared.input_shape)
+        except FieldError as error:
+            located = error.under(f"shift.{name}")
+            raise SpecError(file_name, located.path, located.problem) from None
     return prepared
 
 

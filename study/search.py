@@ -117,14 +117,14 @@ class LedgerSearch(Searcher):
 
     def _assignment(self, attempt: _Attempt) -> Assignment:
         record = attempt.record
-        config = self._spec.trial_mapping(record.label)
+        config, number = self._spec.trial_mapping(record.label), self._spec.seed_number(record.number)
         for path, value in record.params.items():
             config = with_value(config, path, value)
         return Assignment(
             trial=record.name,
             directory=str(trial_directory(self._directory, record.label, record.number)),
             attempt=attempt.number,
-            config={**with_target_files(config, self._directory.parent), "number": record.number},
+            config={**with_target_files(config, self._directory.parent), "number": number},
             checkpoint_seconds=self._spec.checkpoint_seconds,
             data_digest=self._digest,
             resources={"cpu": attempt.resources.cpu, "gpu": attempt.resources.gpu},

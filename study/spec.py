@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces import strict_yaml
-from search_spaces.space import Entry, SpaceError, parse_entry, to_plain
+from search_spaces.space import Entry, Pin, SpaceError, parse_entry, to_plain
+from study.meaning import leaves
 from study.mistakes import SpecError as SpecError
 from study.objective import Objective, plain_name
 from study.resources import Resources
-from study.variant import Variant, build_variant, check_path, fixed_paths, with_pins
+from study.variant import Variant, build_variant, check_path, fixed_paths, read_values, with_pins
 from trainables import data, methods, metrics, models
 from trainables.config import TrialConfig, build, nested_kind
 from trainables.config import to_plain as settings_to_plain
@@ -25,6 +26,7 @@ from trainables.method import Method
 from trainables.model import Model
 from trainables.naming import extension_folder, stems, use_extensions
 from trainables.optimizer import Optimizer
+from trainables.shift import ShiftSet
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class StudySpec(Settings):
     batch_size: int = _as_in_a_trial("batch_size")
     epochs: int = _as_in_a_trial("epochs")
     seed: int = _as_in_a_trial("seed")
+    first_seed: int = number(0, low=0, doc="trial k of every method trains from stream(seed, first_seed + k)")
     result: str = _as_in_a_trial("result")
     equal_train: bool = _as_in_a_trial("equal_train")
     diagnostics: bool = _as_in_a_trial("diagnostics")
@@ -63,6 +66,9 @@ class StudySpec(Settings):
     )
     search_space: dict[str, Entry] = field(
         default_factory=dict, metadata={"doc": "laid over search_spaces/<method>.yaml; a plain value pins"}
+    )
+    shift: dict[str, ShiftSet] = field(
+        default_factory=dict, metadata={"doc": "sets that `calstudy confirm` asks its models about, by name"}
     )
     sampler: Sampler = field(default_factory=Sampler)
     trials: int = number(24, low=1, doc="for each method")
@@ -76,6 +82,7 @@ class StudySpec(Settings):
     tracking: str | None = text(None, doc="MLflow URI; null: the one embedded in the storage")
     ledger: str | None = text(None, doc="Optuna storage: a path, from this file, or an RDB URL; null: STUDY/ledger.log")
     extensions: str | None = _as_in_a_trial("extensions")
+    confirms: str | None = text(None, doc="the study whose candidates this one retrains; written by `calstudy confirm`")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -100,6 +107,10 @@ class StudySpec(Settings):
         """What a trial of the label takes: its method's own, else the study's."""
         return self.variant(label).resources or self.resources
 
+    def seed_number(self, number: int) -> int:
+        """What trial `number` of every label has as its config's number: where its random streams start."""
+        return self.first_seed + number
+
     def trial(self, label: str) -> TrialConfig:
         """The trial the label starts from: the study's own values, with what is pinned."""
         variant = self.variant(label)
@@ -118,13 +129,14 @@ class StudySpec(Settings):
             plain[_key(spec)] = settings_to_plain(value) if isinstance(value, Settings) else value
         plain["methods"] = [variant.to_mapping() for variant in self.variants]
         plain["objectives"] = [settings_to_plain(objective) for objective in self.objectives]
+        plain["shift"] = {name: shift_set.to_mapping() for name, shift_set in self.shift.items()}
         plain["search_space"] = {path: to_plain(entry) for path, entry in self.search_space.items()}
         return plain
 
     def meaning(self) -> dict[str, Any]:
         """What a trial means, in plain values: what may not change once there are trials."""
         plain = self.to_mapping()
-        kept = (*_shared_with_a_trial(), "objectives", "sampler")
+        kept = (*_shared_with_a_trial(), "first_seed", "confirms", "objectives", "sampler")
         meaning = {key: value for key, value in plain.items() if key in kept and key != "extensions"}
         # Where the data lies may change; that it is the same is known by its digest.
         meaning["data"] = {key: value for key, value in meaning["data"].items() if key != "path"}
@@ -135,17 +147,10 @@ class StudySpec(Settings):
 def _meaning_of(variant: Variant) -> dict[str, Any]:
     """Its fixed values, and of what is searched the ranges and pins."""
     space = variant.space
-    values = _leaves(settings_to_plain(variant.method), "method.")
+    values = leaves(settings_to_plain(variant.method), "method.")
     fixed = {path: value for path, value in values if path not in space.origins}
     ranges = {path: to_plain(entry) for path, entry in space.distributions.items()}
     return {"fixed": fixed, "space": dict(sorted({**ranges, **space.pins}.items()))}
-
-
-def _leaves(plain: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in plain.items():
-        found += _leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value)]
-    return found
 
 
 def _shared_with_a_trial() -> list[str]:
@@ -203,10 +208,11 @@ def _read(plain: Any, folder: Path) -> StudySpec:
     _use_extensions(check_value(StudySpec, StudySpec.field_named("extensions"), plain.get("extensions")))
     taken: dict[str, Any] = {}
     for spec in fields(StudySpec):
-        if spec.name in plain and spec.name not in ("objectives", "search_space"):
+        if spec.name in plain and spec.name not in ("objectives", "search_space", "shift"):
             taken[spec.name] = _read_field(spec, plain[spec.name])
     if "objectives" in plain:
         taken["objectives"] = _read_objectives(plain["objectives"])
+    taken["shift"] = _read_shift(plain.get("shift"))
     taken["search_space"], taken["variants"] = _read_variants(plain, taken)
     return StudySpec(**taken)
 
@@ -236,9 +242,16 @@ def _with_absolute_paths(plain: Mapping[str, Any], folder: Path) -> dict[str, An
             return path
         return os.path.abspath(folder / Path(path).expanduser())
 
+    def located(dataset: Any) -> Any:
+        if isinstance(dataset, Mapping) and "path" in dataset:
+            return {**dataset, "path": absolute(dataset["path"])}
+        return dataset
+
     done = dict(plain)
-    if isinstance(done.get("data"), Mapping) and "path" in done["data"]:
-        done["data"] = {**done["data"], "path": absolute(done["data"]["path"])}
+    if "data" in done:
+        done["data"] = located(done["data"])
+    if isinstance(done.get("shift"), Mapping):
+        done["shift"] = {name: located(dataset) for name, dataset in done["shift"].items()}
     if done.get("extensions") == "":
         raise FieldError("extensions", "is empty; write null, or remove it.")
     for key in ("extensions", "ledger"):
@@ -283,12 +296,26 @@ def _read_objectives(plain: Any) -> tuple[Objective, ...]:
     return tuple(found)
 
 
+def _read_shift(plain: Any) -> dict[str, ShiftSet]:
+    plain = {} if plain is None else plain
+    if not isinstance(plain, Mapping):
+        raise FieldError("shift", f"must be a mapping of names to data sets, got {plain!r}.")
+    found = {}
+    for name, shift_set in plain.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_]+", name):
+            raise FieldError("shift", f"the name of a set may hold a-z, 0-9 and _ only, got {name!r}.")
+        with _under(f"shift.{name}"):
+            found[name] = ShiftSet.read(shift_set)
+    return found
+
+
 def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[dict[str, Entry], tuple[Variant, ...]]:
     """The study's search space, and its methods with the space of each."""
     shared = {name: taken[name] for name in _shared_with_a_trial() if name in taken}
     trials: dict[str, TrialConfig] = {}
     fixed: dict[str, tuple[str, ...]] = {}
     own_resources: dict[str, Resources] = {}
+    own_values: dict[str, dict[str, Pin]] = {}
     written = plain["methods"]
     if not isinstance(written, list) or not written:
         raise FieldError("methods", f"must be a list of one method or more, got {written!r}.")
@@ -302,6 +329,7 @@ def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[
         with _under(where):
             if "resources" in own:
                 own_resources[label] = _read_resources(own.pop("resources"), taken)
+            values = read_values(own.pop("values", {}))
             method: Method = build(Method, own)
         if not isinstance(label, str) or not re.fullmatch(r"[a-z0-9_]+", label):
             raise FieldError(f"{where}.label", f"may hold a-z, 0-9 and _ only, got {label!r}.")
@@ -309,11 +337,16 @@ def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[
             problem = f"methods[{list(trials).index(label)}] is '{label}' already; give one of them another label."
             raise FieldError(f"{where}.label", problem)
         trials[label], fixed[label] = TrialConfig(method=method, **shared), fixed_paths(method, own)
+        own_values[label] = values
     space = _read_search_space(plain.get("search_space"), trials, fixed)
     spaces = extension_folder("search_spaces")
     folders = [] if spaces is None else [spaces]
-    variants = [build_variant(trial, label, fixed[label], space, folders) for label, trial in trials.items()]
-    return space, tuple(replace(variant, resources=own_resources.get(variant.label)) for variant in variants)
+    variants = []
+    for index, (label, trial) in enumerate(trials.items()):
+        own_pins = {f"methods[{index}].values.{path}": (path, pin) for path, pin in own_values[label].items()}
+        variant = build_variant(trial, label, fixed[label], space, folders, own_pins)
+        variants.append(replace(variant, resources=own_resources.get(label)))
+    return space, tuple(variants)
 
 
 def _read_resources(plain: Any, taken: Mapping[str, Any]) -> Resources:
@@ -345,54 +378,9 @@ def check_objectives(spec: StudySpec, num_classes: int, file_name: str = "study.
             raise SpecError(file_name, f"objectives[{index}].metric", problem)
 
 
-def completed_meaning(recorded: Mapping[str, Any], today: Mapping[str, Any]) -> dict[str, Any]:
-    """A meaning an older version recorded, with the keys it did not know; `today` is how its spec is read now.
-
-    What is searched is not completed: a range that came later is a change.
-    """
-    whole = dict(today)
-    for key, value in recorded.items():
-        known = today.get(key)
-        if isinstance(value, Mapping) and isinstance(known, Mapping) and key != "space":
-            value = completed_meaning(value, known)
-        whole[key] = value
-    return {key: value for key, value in whole.items() if key != "space" or key in recorded}
-
-
-def refuse_changes(old_meaning: Mapping[str, Any], new: StudySpec, file_name: str, done_note: str) -> None:
-    """Raise SpecError naming every line in which trials of the new spec would mean something else.
-
-    A new label is welcome. `done_note` says what there is already: `has 37 trials`.
-    """
-    meaning = new.meaning()
-    old_methods, new_methods = dict(old_meaning["methods"]), dict(meaning["methods"])
-    gone = [f"methods.{label}: was there, is missing" for label in old_methods if label not in new_methods]
-    both = [label for label in old_methods if label in new_methods]
-    old_lines = _lines({**old_meaning, "methods": {label: old_methods[label] for label in both}})
-    new_lines = _lines({**meaning, "methods": {label: new_methods[label] for label in both}})
-    changed = [
-        f"{key}: was {old_lines.get(key, 'not there')}, is {new_lines.get(key, 'not there')}"
-        for key in dict.fromkeys([*old_lines, *new_lines])
-        if old_lines.get(key) != new_lines.get(key)
-    ]
-    if gone or changed:
-        problem = (
-            f"'{new.name}' {done_note}, and a trial of this file would mean something else."
-            " Put these lines back, or give the study a new name:"
+def refuse_confirmation(spec: StudySpec, file_name: str) -> None:
+    """Raise SpecError for a study that only `confirm` may go on with: it alone opens the test split afterwards."""
+    if spec.confirms is not None:
+        raise SpecError(
+            file_name, "confirms", f"`calstudy confirm {spec.confirms}` makes such a study and goes on with it."
         )
-        raise SpecError(file_name, "name", problem, (*changed, *gone))
-
-
-def _lines(meaning: Mapping[str, Any]) -> dict[str, str]:
-    """{dotted key: value as it is written}; a range and a list stand whole."""
-    lines = {}
-    for key, value in meaning.items():
-        if key == "methods":
-            for label, parts in value.items():
-                for path, fixed in {**parts["fixed"], **parts["space"]}.items():
-                    lines[f"methods.{label}: {path}"] = strict_yaml.one_line(fixed)
-        elif isinstance(value, Mapping):
-            lines |= {path: strict_yaml.one_line(leaf) for path, leaf in _leaves(value, f"{key}.")}
-        else:
-            lines[key] = strict_yaml.one_line(value)
-    return lines

@@ -34,6 +34,12 @@ class Outline:
     trials: int  # planned for each label
     ledger: str | None
     recorded: dict[str, Any]
+    confirms: str | None = None  # the study whose candidates it retrains
+
+    @property
+    def goes_on(self) -> str:
+        """The command that goes on with it."""
+        return "`calstudy run`" if self.confirms is None else f"`calstudy confirm {self.confirms}`"
 
     def records(self) -> dict[str, list[TrialRecord]]:
         """All trials by label, in order of their number, as the ledger has them now."""
@@ -57,7 +63,8 @@ class StoredStudy:
     def outline(self) -> Outline:
         """The part of it that reading its trials takes."""
         spec, labels = self.spec, tuple(variant.label for variant in self.spec.variants)
-        return Outline(self.directory, spec.name, labels, spec.objectives, spec.trials, spec.ledger, self.recorded)
+        planned = (spec.objectives, spec.trials, spec.ledger)
+        return Outline(self.directory, spec.name, labels, *planned, self.recorded, spec.confirms)
 
     def records(self) -> dict[str, list[TrialRecord]]:
         """All trials by label, in order of their number, as the ledger has them now."""
@@ -124,6 +131,7 @@ def open_outline(reference: str, storage: str | None) -> Outline:
             plain["trials"],
             plain["ledger"],
             recorded,
+            plain.get("confirms"),
         )
     except (KeyError, TypeError, FieldError):  # the whole reading knows what to say
         return open_directory(directory, reference).outline

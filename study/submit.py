@@ -74,8 +74,9 @@ def errand(file: Path | None, storage: str | None, tracking: str | None, trials:
 
 def _refuse_relative_paths(file: Path) -> None:
     written = strict_yaml.read(file)
-    source = written["data"].get("path") if isinstance(written["data"], dict) else None
-    for key, path in (("data.path", source), ("ledger", written.get("ledger"))):
+    sources = {"data": written["data"], **{f"shift.{name}": of for name, of in (written.get("shift") or {}).items()}}
+    paths = [(f"{key}.path", source.get("path")) for key, source in sources.items() if isinstance(source, dict)]
+    for key, path in (*paths, ("ledger", written.get("ledger"))):
         if isinstance(path, str) and "://" not in path and not os.path.isabs(path):
             problem = f"'{path}' is relative to this machine; a cluster needs its absolute path there, on every node."
             raise SpecError(file.name, key, problem)

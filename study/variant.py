@@ -1,14 +1,14 @@
 """A method as a study runs it: its label, the values that are fixed, and the space of the rest."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
-from search_spaces.space import Entry, Pin, SpaceError, Value, contains, find_space, to_plain
+from search_spaces.space import Entry, Pin, SpaceError, Value, contains, find_space, parse_entry, to_plain
 from study.resources import Resources
 from trainables.config import TrialConfig, build, nested_kind, owner_of, value_at, with_value
 from trainables.config import to_plain as settings_to_plain
@@ -23,7 +23,7 @@ SEARCHED_VALUES = ("batch_size", "data.augment")
 SEARCHED = f"Searched are {', '.join([*(f'{group}.*' for group in SEARCHED_GROUPS), *SEARCHED_VALUES])}."
 NOT_SEARCHED = f"is not searched: it is the same in every trial, so that they can be compared. {SEARCHED}"
 
-STUDY_ORIGIN = "search_space of the study"
+STUDY_ORIGIN, OWN_ORIGIN = "search_space of the study", "values of the method"
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,21 @@ class Space:
 
 @dataclass(frozen=True)
 class Variant:
-    """A method under the label of its trials. `fixed` are the paths whose value the study writes with the method."""
+    """A method under the label of its trials. `fixed` are the paths whose value the study writes with the method,
+    `values` what else it sets for this label alone."""
 
     label: str
     method: Method
     space: Space
     fixed: tuple[str, ...] = ()
+    values: dict[str, Value] = field(default_factory=dict)
     resources: Resources | None = None  # where its trials need others than the study's
 
     def to_mapping(self) -> dict[str, Any]:
         """Its entry under `methods:`: the values that are fixed, and no others."""
         resources = {} if self.resources is None else {"resources": settings_to_plain(self.resources)}
-        return {"label": self.label, **_fixed_mapping(self.method, "method", self.fixed), **resources}
+        values = {"values": dict(self.values)} if self.values else {}
+        return {"label": self.label, **_fixed_mapping(self.method, "method", self.fixed), **values, **resources}
 
 
 def _fixed_mapping(method: Method, prefix: str, fixed: tuple[str, ...]) -> dict[str, Any]:
@@ -74,15 +77,44 @@ def fixed_paths(method: Method, plain: Any, prefix: str = "method") -> tuple[str
     return tuple(sorted(found))
 
 
+def read_values(plain: Any) -> dict[str, Pin]:
+    """`values:` of a method. Raises FieldError where it is no mapping of paths to plain values."""
+    if not isinstance(plain, Mapping):
+        raise FieldError("values", f"must be a mapping of path to value, got {plain!r}.")
+    found: dict[str, Pin] = {}
+    for path, value in plain.items():
+        try:
+            entry = parse_entry(f"values.{path}", value)
+        except SpaceError as error:
+            raise FieldError(error.path, error.problem) from None
+        if not isinstance(entry, Pin):
+            raise FieldError(f"values.{path}", "must be a plain value; a range stands under `search_space`.")
+        found[path] = entry
+    return found
+
+
 def build_variant(
-    trial: TrialConfig, label: str, fixed: tuple[str, ...], laid_over: Mapping[str, Entry], folders: Iterable[Path]
+    trial: TrialConfig,
+    label: str,
+    fixed: tuple[str, ...],
+    laid_over: Mapping[str, Entry],
+    folders: Iterable[Path],
+    own: Mapping[str, tuple[str, Pin]],
 ) -> Variant:
-    """The variant of `trial.method`: its recommended space without what is fixed, the study's laid over it."""
+    """The variant of `trial.method`: its recommended space without what is fixed, the study's laid over it, and over
+    that its own values, {where they stand: (path, value)}."""
     recommended, published = _recommended(trial, trial.method, "method", tuple(folders))
     entries = {path: found for path, found in recommended.items() if path not in fixed}
     for path, entry in laid_over.items():
         if fits(trial, path) and path not in fixed:
             entries[path] = _checked(trial, path, entry, f"search_space.{path}"), STUDY_ORIGIN
+    values: dict[str, Value] = {}
+    for where, (path, entry) in own.items():
+        if path in fixed:
+            raise FieldError(where, f"is fixed to {value_at(trial, path)!r} by the method; remove one of the two.")
+        pin = _checked(trial, path, entry, where)
+        assert isinstance(pin, Pin)
+        entries[path], values[path] = (pin, OWN_ORIGIN), pin.value
     entries = dict(sorted(entries.items()))
     pins = {path: entry.value for path, (entry, _) in entries.items() if isinstance(entry, Pin)}
     distributions = {path: entry for path, (entry, _) in entries.items() if isinstance(entry, BaseDistribution)}
@@ -93,7 +125,7 @@ def build_variant(
         _first_settings(pinned, distributions, published),
         {path: origin for path, (_, origin) in entries.items()},
     )
-    return Variant(label, pinned.method, space, fixed)
+    return Variant(label, pinned.method, space, fixed, values)
 
 
 def with_pins(trial: TrialConfig, pins: Mapping[str, Value]) -> TrialConfig:

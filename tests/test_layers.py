@@ -29,7 +29,11 @@ READERS = (
     "mlflow_writer.py",
     "mlflow_reader.py",
     "audit.py",
+    "audit_openings.py",
     "evidence.py",
+    "openings.py",
+    "confirmed.py",
+    "meaning.py",
     "epochs.py",
     "findings.py",
     "explain.py",
@@ -74,6 +78,16 @@ def test_readers_know_no_running_study(name: str) -> None:
     assert not imported(ROOT / "study" / name) & RUNNING
 
 
+def test_the_test_split_is_opened_in_one_place() -> None:
+    """One function reads its file, and `confirm` alone imports that."""
+    sealed = ROOT / "trainables" / "sealed.py"
+    openers = [file for file in FILES if any(name.startswith("trainables.sealed") for name in imported(file))]
+    assert openers == [ROOT / "study" / "confirm.py"]
+    for file in FILES:
+        texts = [node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)]
+        assert file == sealed or not {"test.npy", "test_labels.npy", "open_test"} & {*map(str, texts)}, file
+
+
 def test_files_are_data() -> None:
     """No file is read by a way that may run what stands in it."""
     for file in FILES:
@@ -99,6 +113,7 @@ LIGHT = [
         "search_spaces.space": {"ray", "mlflow", "torch"},
         "study.pareto": {"ray", "mlflow", "torch"},
         "study.stored": {"ray", "mlflow", "torch"},
+        "study.confirmed": {"ray", "mlflow", "torch"},
         "study.progress": {"ray", "mlflow", "torch"},
         "study.show": {"ray", "mlflow", "torch"},
         "study.audit": {"ray", "mlflow"},

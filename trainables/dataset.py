@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainables.fields import Settings, choice, number
+from trainables.fields import FieldError, Settings, choice, number
 
 
 class RawSplit(NamedTuple):
@@ -16,6 +16,14 @@ class RawSplit(NamedTuple):
 
     images: np.ndarray
     labels: np.ndarray
+
+
+class Samples(NamedTuple):
+    """Samples that models trained on other data are asked about."""
+
+    images: np.ndarray  # uint8 [N, C, H, W]
+    labels: np.ndarray  # int64 [N]; -1: none
+    names: dict[int, str]  # of the labels, where the source tells them
 
 
 @dataclass(frozen=True)
@@ -46,3 +54,13 @@ class Dataset(Settings, ABC):
     @abstractmethod
     def read(self) -> RawData:
         """Decode the whole source. Raises FieldError (field, what was found, the mend) where it cannot be used."""
+
+    def samples(self, where: dict[str, Any] | None = None) -> Samples:
+        """The test split where the source has one, else all of it. where: column values, of a table."""
+        if where is not None:
+            raise FieldError("where", f"{type(self).__name__} has no columns to pick rows by; a parquet file has.")
+        raw = self.read()
+        whole = [raw.train] if raw.validation is None else [raw.train, raw.validation]
+        parts = whole if raw.test is None else [raw.test]
+        images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return Samples(images, labels, dict(enumerate(raw.classes)))

@@ -31,8 +31,14 @@ class Predictions:
         also: metrics computed on request, by name (`skce`, `ts_skce`); of `metrics.names()`, what is stored anyway is
         no matter.
         """
+        return self._evaluate(post_hoc.cross_fitted(self.logits, self.labels), bins, also)
+
+    def evaluate_at(self, temperature: float, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
+        """The same metrics where the temperature was fitted on other samples."""
+        return self._evaluate(self.logits.double() / temperature, bins, also)
+
+    def _evaluate(self, calibrated: Tensor, bins: int, also: Collection[str]) -> dict[str, float]:
         prefix = metrics.AFTER_TEMPERATURE
-        calibrated = post_hoc.cross_fitted(self.logits, self.labels)
         also_after = [name.removeprefix(prefix) for name in also if name.startswith(prefix)]
         after = metrics.evaluate(calibrated, self.labels, bins, also_after)
         return {

@@ -52,6 +52,8 @@ def _print(report: Any) -> None:
     for check in report.checks:
         for offender in check.offenders:
             console.print(str(offender), soft_wrap=True)
+        for note in check.notes:
+            console.print(f"{check.name}: {note}", soft_wrap=True)
     if report.note is not None:
         console.print(f"note: {report.note}", soft_wrap=True)
     if report.driver:

@@ -23,10 +23,11 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     another method, other resources or another tracking server go on too; a change of what a trial means is refused.
     """
     from study.run import run_study
-    from study.spec import read_spec
+    from study.spec import read_spec, refuse_confirmation
     from study.stored import storage_root
 
     study = read_spec(spec, trials=trials)
+    refuse_confirmation(study, spec.name)
     root = storage_root(storage, study.storage)
     outcome = run_study(study, spec.name, root, tracking, address, console)
     _report_run(outcome, outcome.study.tracking(None))

@@ -41,4 +41,4 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
         console.print("a driver is running it.")
     elif lacking:
         cut = f", {interrupted} of them cut short" if interrupted else ""
-        console.print(f"{lacking} trials are still to be done{cut}; no driver: `calstudy run` goes on.")
+        console.print(f"{lacking} trials are still to be done{cut}; no driver: {opened.goes_on} goes on.")

@@ -12,15 +12,14 @@ from optuna.distributions import FloatDistribution, IntDistribution
 import study
 from search_spaces import strict_yaml
 from study.explain import explain
+from study.meaning import completed_meaning, refuse_changes
 from study.objective import Objective
 from study.resources import Resources
 from study.spec import (
     Sampler,
     SpecError,
     check_objectives,
-    completed_meaning,
     read_spec,
-    refuse_changes,
     spec_from_mapping,
 )
 from trainables.config import TrialConfig
@@ -39,6 +38,8 @@ SMALL = {
     "model": "mlp",
     "methods": ["cross_entropy", "focal", "mbls", {"label": "sece_on_focal", "name": "sece", "base": "focal"}],
 }
+SHIFT = {"far": {"name": "parquet", "path": "far.parquet", "ood": True}}
+PINNED = {"optimizer.lr": 0.08, "method.gamma": 2.1, "model.width": 64, "data.augment": "flip"}
 RATE = {"optimizer.lr": {"low": 0.01, "high": 0.5, "log": True}}
 
 
@@ -208,6 +209,8 @@ def test_unknown_label():
         {"methods": [{"label": "deep", "name": "sece", "hits": "soft", "base": {"name": "mbls", "margin": 6}}]},
         {"storage": "here", "tracking": "http://x:5000", "ledger": "sqlite:///x.db", "keep_models": "front"},
         {"objectives": [{"metric": "ts_nll", "direction": "minimize"}], "resources": {"cpu": 2, "gpu": 0.5}},
+        {"methods": [{"label": "focal_0007", "name": "focal", "values": PINNED}], "first_seed": 9, "confirms": "other"},
+        {"shift": {"far": {"name": "parquet", "path": "/x.parquet", "where": {"a": 1}, "ood": True}, "own": "digits"}},
     ],
 )
 def test_reads_back_as_it_was(keys):
@@ -218,10 +221,20 @@ def test_reads_back_as_it_was(keys):
 
 
 def test_every_key_is_written_back():
-    first = ["name", "data", "model", "methods", "optimizer", "batch_size", "epochs", "seed", "result"]
-    first += ["equal_train", "diagnostics", "record", "objectives"]
-    second = ["search_space", "sampler", "trials", "trial_minutes", "resources", "checkpoint_seconds", "keep_models"]
-    assert list(small().to_mapping()) == [*first, *second, "storage", "tracking", "ledger", "extensions"]
+    first = ["name", "data", "model", "methods", "optimizer", "batch_size", "epochs", "seed", "first_seed"]
+    first += ["result", "equal_train", "diagnostics", "record", "objectives"]
+    second = [
+        "search_space",
+        "shift",
+        "sampler",
+        "trials",
+        "trial_minutes",
+        "resources",
+        "checkpoint_seconds",
+        "keep_models",
+    ]
+    last = ["storage", "tracking", "ledger", "extensions", "confirms"]
+    assert list(small().to_mapping()) == [*first, *second, *last]
 
 
 def test_a_method_may_take_other_resources_than_the_study():
@@ -235,6 +248,21 @@ def test_a_method_may_take_other_resources_than_the_study():
         small(methods=[{"name": "focal", "resources": {"gpus": 1}}])
 
 
+def test_a_method_may_have_values_of_its_own():
+    """Set for its label alone, over the search space; its seeds start where the study says."""
+    methods = ["focal", {"label": "focal_0007", "name": "focal", "values": PINNED}]
+    spec = small(methods=methods, search_space=RATE, first_seed=100)
+    trial, space = spec.trial("focal_0007"), spec.variant("focal_0007").space
+    assert (space.distributions, space.pins, space.defaults) == ({}, PINNED, [])
+    assert (trial.optimizer.lr, trial.method.gamma, trial.model.width, trial.data.augment) == (0.08, 2.1, 64, "flip")
+    assert set(spec.variant("focal").space.distributions) == {"method.gamma", "optimizer.lr"}
+    assert [spec.seed_number(number) for number in (0, 7)] == [100, 107]
+    old = json.loads(json.dumps(spec.meaning()))
+    other = [methods[0], {**methods[1], "values": {**PINNED, "method.gamma": 2.2}}]
+    with pytest.raises(SpecError, match=r"methods.focal_0007: method.gamma: was 2.1, is 2.2"):
+        refuse_changes(old, small(methods=other, search_space=RATE, first_seed=100), "study.yaml", "has 3 trials")
+
+
 def test_overrides(tmp_path):
     file = tmp_path / "study.yaml"
     file.write_text(strict_yaml.dump({**SMALL, "trials": 7}))
@@ -246,9 +274,12 @@ def test_overrides(tmp_path):
 
 def test_relative_paths_start_from_the_file(tmp_path):
     (tmp_path / "study.yaml").write_text(
-        strict_yaml.dump({**SMALL, "data": {"name": "parquet", "path": "sub/train.parquet"}, "storage": "runs"})
+        strict_yaml.dump(
+            {**SMALL, "data": {"name": "parquet", "path": "sub/train.parquet"}, "storage": "runs", "shift": SHIFT}
+        )
     )
     spec = read_spec(tmp_path / "study.yaml")
+    assert spec.shift["far"].data.path == str(tmp_path / "far.parquet")
     assert spec.data.path == str(tmp_path / "sub" / "train.parquet")
     assert spec.storage == "runs"
 
@@ -281,6 +312,34 @@ BAD = [
     ({"tracking": ""}, "tracking", "write null"),
     ({"storage": ["a"]}, "storage", "must be text, got ['a']."),
     ({"ledger": False}, "ledger", "must be text, got False."),
+    ({"shift": ["far"]}, "shift", "must be a mapping of names to data sets, got ['far']."),
+    ({"shift": {"Far": "digits"}}, "shift", "a-z, 0-9 and _ only, got 'Far'."),
+    ({"shift": {"far": {"name": "parqet"}}}, "shift.far", "there is no dataset 'parqet'. Did you mean 'parquet'?"),
+    ({"shift": {"far": {"name": "parquet"}}}, "shift.far.path", "is missing"),
+    ({"shift": {"far": {"name": "digits", "wher": 1}}}, "shift.far.wher", "Digits has no 'wher'."),
+    ({"first_seed": -1}, "first_seed", "must be >= 0, got -1."),
+    ({"methods": [{"name": "focal", "values": 3}]}, "methods[0].values", "must be a mapping of path to value, got 3."),
+    (
+        {"methods": ["mbls", {"name": "focal", "values": {"method.gama": 2}}]},
+        "methods[1].values.method.gama",
+        "Focal has no 'gama'. Did you mean 'gamma'?",
+    ),
+    (
+        {"methods": [{"name": "focal", "values": {"optimizer.lr": -1}}]},
+        "methods[0].values.optimizer.lr",
+        "must be > 0, got -1.",
+    ),
+    (
+        {"methods": [{"name": "focal", "values": {"optimizer.lr": {"low": 0.1, "high": 0.2}}}]},
+        "methods[0].values.optimizer.lr",
+        "must be a plain value; a range stands under `search_space`.",
+    ),
+    (
+        {"methods": [{"name": "focal", "gamma": 1.0, "values": {"method.gamma": 2}}]},
+        "methods[0].values.method.gamma",
+        "is fixed to 1.0 by the method; remove one of the two.",
+    ),
+    ({"methods": [{"name": "focal", "values": {"epochs": 2}}]}, "methods[0].values.epochs", "is not searched"),
     ({"extensions": "nowhere"}, "extensions", "no folder at"),
     ({"extensions": 3}, "extensions", "must be text, got 3."),
     ({"extensions": ""}, "extensions", "write null"),
@@ -472,6 +531,7 @@ def test_objectives_that_the_data_cannot_answer():
     "keys",
     [
         {"trials": 99},
+        {"shift": SHIFT},
         {"methods": [*SMALL["methods"], "label_smoothing"]},
         {"methods": SMALL["methods"][::-1]},
         {"resources": {"cpu": 2}, "tracking": "http://x", "storage": "x", "ledger": "x", "keep_models": "front"},
@@ -489,6 +549,7 @@ def test_goes_on(keys):
     [
         ({"epochs": 30}, ["epochs: was 20, is 30"]),
         ({"seed": 1}, ["seed: was 0, is 1"]),
+        ({"first_seed": 7, "confirms": "x"}, ["first_seed: was 0, is 7", "confirms: was null, is x"]),
         ({"result": "best_nll"}, ["result: was last, is best_nll"]),
         ({"batch_size": 32, "sampler": {"seed": 4}}, ["batch_size: was 64, is 32", "sampler.seed: was 0, is 4"]),
         ({"data": {"name": "digits", "validation": 0.3}}, ["data.validation: was 0.2, is 0.3"]),
@@ -532,7 +593,7 @@ def test_a_change_of_meaning_is_refused(keys, lines):
 def test_keys_that_came_later_stand_for_their_defaults():
     """A study of an older version goes on; but a value that is new and no default, or searched anew, is a change."""
     old = json.loads(json.dumps(small().meaning()))
-    del old["data"]["meta"], old["equal_train"], old["methods"]["mbls"]["fixed"]
+    del old["data"]["meta"], old["equal_train"], old["first_seed"], old["confirms"], old["methods"]["mbls"]["fixed"]
     whole = completed_meaning(old, small().meaning())
     refuse_changes(whole, small(), "study.yaml", "has 3 trials")
     with pytest.raises(SpecError, match="equal_train: was false, is true"):

@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trainables.dataset import Dataset, RawData, RawSplit
+from trainables.dataset import Dataset, RawData, RawSplit, Samples
 from trainables.fields import FieldError, nearest, number, text
 from trainables.images import SMALL_BYTES, decode
-from trainables.splits import check_splits, limited, split_names
+from trainables.splits import KNOWN_NAMES, check_splits, limited, split_names
 
 SPLIT_COLUMN = "split"
 SLICE = 256  # images a thread decodes at a time
@@ -89,6 +89,33 @@ class Parquet(Dataset):
         classes = told if len(told) == num_classes else [str(label) for label in range(num_classes)]
         splits = {name: RawSplit(images[name], table.labels[taken]) for name, taken in rows.items()}
         return RawData(tuple(classes), **splits)
+
+    def samples(self, where: dict[str, Any] | None = None) -> Samples:
+        """Rows with the values in `where`, of the test split where the file has one; labels may be any."""
+        table = self._table()
+        known = [theirs for theirs in table.split_names if theirs.lower() in KNOWN_NAMES["test"]]
+        test = (self.splits or {}).get("test") or (known[0] if known else None)
+        kept = self._where(table, where or {}) & ((table.splits == test) if test else True)
+        rows = np.flatnonzero(kept)
+        if not len(rows):
+            raise FieldError("where", f"no row of {self.path} has {json.dumps(where or {})}.")
+        names = dict(enumerate(table.class_names or []))
+        return Samples(self._images(table, {"all": rows})["all"], table.labels[rows], names)
+
+    def _where(self, table: _Table, where: dict[str, Any]) -> np.ndarray:
+        """[rows] bool: which have these values."""
+        kept = np.ones(len(table.labels), dtype=bool)
+        for start, file in zip(table.starts, table.files, strict=True) if where else ():
+            with _opened(file) as source:
+                names = source.schema_arrow.names
+                for column in where:
+                    if column not in names:
+                        raise FieldError("where", f"{file} has no column '{column}'.{nearest(column, names)}")
+                columns = source.read(list(where))
+            for column, value in where.items():
+                found = np.array([here == value for here in columns[column].to_pylist()], dtype=bool)
+                kept[start : start + len(found)] &= found
+        return kept
 
     def _files(self) -> list[Path]:
         path = Path(self.path)

@@ -1,0 +1,150 @@
+"""Candidates retrained from fresh seeds, and opened on the sealed test split."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from study.terminal import FAILED, console, errors, json_option, storage_option, tracking_option
+
+if TYPE_CHECKING:
+    from study.confirmed import Confirmation, Confirmed, Moments
+
+
+@click.command()
+@click.argument("study")
+@click.option("--top", type=click.IntRange(min=1), metavar="K", help="The best K by validation: the front, then on.")
+@click.option("--pareto", is_flag=True, help="The front; also where nothing is said the first time.")
+@click.option("--trial", "trials", multiple=True, metavar="METHOD/NUMBER", help="This one: focal/0007. Again for more.")
+@click.option("--seeds", type=click.IntRange(min=1), metavar="S", help="Fresh seeds of each; 3 where nothing is said.")
+@click.option("--address", metavar="A", help="Ray cluster to train on; default: this machine alone.")
+@storage_option
+@tracking_option
+@json_option
+def confirm(
+    study: str,
+    top: int | None,
+    pareto: bool,
+    trials: tuple[str, ...],
+    seeds: int | None,
+    address: str | None,
+    storage: str | None,
+    tracking: str | None,
+    as_json: bool,
+) -> None:
+    """Retrain candidates, published defaults and cross-entropy from fresh seeds, and open the sealed test split.
+
+    It is opened once for each model, and each opening stands in the ledger first. The study is STUDY-confirm, beside
+    STUDY; kill it at any moment and run the same command again. Other candidates or more seeds are added to it.
+    Nothing is ever selected on test.
+    """
+    from study.candidates import Asked
+    from study.confirm import confirm as confirm_study
+    from study.confirmed import confirmation_of
+    from study.stored import open_study
+
+    if (top is not None) + pareto + bool(trials) > 1:
+        raise click.UsageError("give one of --top, --pareto and --trial.")
+    opened = open_study(study, storage)
+    said = errors if as_json else console
+    outcome, untracked = confirm_study(opened, Asked(top, pareto, trials, seeds), tracking, address, said)
+    if outcome.interrupted is not None:
+        said.print(f"stopped by {outcome.interrupted}; run the same command again and it goes on.")
+        raise SystemExit(FAILED)
+    found = confirmation_of(opened)
+    assert found is not None
+    if as_json:
+        click.echo(json.dumps(_json(found)))
+    else:
+        _print(found)
+    if untracked is not None:
+        mend = f"`calstudy sync {found.study.spec.name}` completes it."
+        said.print(f"the test figures are not in MLflow yet ({untracked}); {mend}", soft_wrap=True)
+    if not any(row.tests for row in found.rows):
+        raise SystemExit(FAILED)
+
+
+def _json(found: Confirmation) -> dict[str, Any]:
+    from study.confirmed import front_on_test, moments
+
+    def plain(values: dict[str, Moments]) -> dict[str, Any]:
+        return {
+            name: {"mean": value.mean, "std": None if math.isnan(value.std) else value.std}
+            for name, value in values.items()
+        }
+
+    rows = [
+        {
+            "label": row.label,
+            "role": row.role,
+            "trial": None if row.candidate is None else row.candidate.name,
+            "seeds": len(row.records),
+            "search": None if row.candidate is None else row.candidate.metrics,
+            "validation": plain(moments([record.metrics for record in row.records])),
+            "test": plain(moments(row.tests)),
+            "shift": {name: plain(moments(of)) for name, of in row.shifts.items()},
+        }
+        for row in found.rows
+    ]
+    spec = found.study.spec
+    named = [{"metric": objective.metric, "direction": objective.direction} for objective in spec.objectives]
+    front = front_on_test(found.rows, spec.objectives)
+    return {"name": spec.name, "confirms": spec.confirms, "objectives": named, "rows": rows, "front_on_test": front}
+
+
+def _print(found: Confirmation) -> None:
+    from study.confirmed import front_on_test
+    from study.show import table
+
+    spec = found.study.spec
+    for objective in spec.objectives:
+        columns = (">search", ">validation", ">test")
+        made = table("retrained", ">seeds", *columns, title=f"{objective.metric} ({objective.direction})")
+        for row in found.rows:
+            made.add_row(*_row(row, objective.metric))
+        console.print(made)
+    sets = dict.fromkeys(name for row in found.rows for name in row.shifts)
+    for name in sets:
+        _print_shift(found, name)
+    front = front_on_test(found.rows, spec.objectives)
+    console.print(f"front that holds on test: {', '.join(front) or 'none yet'}", soft_wrap=True)
+    sizes = found.study.recorded["sizes"]
+    console.print(
+        f"search: one trial, chosen on {sizes['validation']} validation samples; validation and test ({sizes['test']}"
+        " samples): mean and standard deviation over fresh seeds. Nothing is selected on test.",
+        soft_wrap=True,
+    )
+    console.print(f"study: {found.study.directory}", soft_wrap=True)
+
+
+def _row(row: Confirmed, metric: str) -> list[str]:
+    from study.confirmed import moments
+
+    searched = "-" if row.candidate is None else f"{row.candidate.metrics[metric]:.4f}"
+    validation = moments([record.metrics for record in row.records]).get(metric)
+    return [row.label, str(len(row.records)), searched, _figure(validation), _figure(moments(row.tests).get(metric))]
+
+
+def _print_shift(found: Confirmation, name: str) -> None:
+    from study.confirmed import moments
+    from study.show import table
+
+    rows = [(row.label, moments(row.shifts[name])) for row in found.rows if row.shifts.get(name)]
+    shown = [metric for metric in rows[0][1] if metric in SHOWN_OF_SHIFT]
+    made = table("retrained", *(f">{metric}" for metric in shown), title=f"shift: {name}")
+    for label, values in rows:
+        made.add_row(label, *(_figure(values.get(metric)) for metric in shown))
+    console.print(made)
+
+
+# Of a set of `shift:`, what the terminal has room for.
+SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95_confidence", "ts_auroc_confidence")
+
+
+def _figure(value: Moments | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value.mean:.4f}" + ("" if math.isnan(value.std) else f" ± {value.std:.4f}")
