@@ -225,7 +225,7 @@ def _caption(
 ) -> str:
     """What a reader must know to trust the figure no further than it goes."""
     split = f"{samples:,} validation samples" if samples is not None else "Validation split"
-    sure = "values without intervals" if analysis is None else f"95% intervals of {analysis.resamples:,} resamples"
+    sure = "values without intervals" if analysis is None else "bars: 95% intervals"
     sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; {sure}."]
     if analysis is not None:
         sentences.append("Near 0 no bootstrap of a calibration error covers its nominal level.")
