@@ -7,7 +7,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -23,6 +23,9 @@ from study import pareto
 from study.objective import Objective, plain_name
 from study.records import TrialRecord
 from trainables.fields import FieldError
+
+if TYPE_CHECKING:
+    from study.bootstrap import Analysis
 
 SUFFIXES = (".png", ".pdf", ".svg")
 DPI = 300
@@ -46,6 +49,7 @@ _DISPLAYED = {
     "classwise_ece": "classwise ECE",
 }
 _FRONT: dict[str, Any] = {"color": "black", "linewidth": 0.9}
+_BAR: dict[str, Any] = {"color": "black", "linewidth": 0.6, "alpha": 0.6, "solid_capstyle": "butt"}
 _RING: dict[str, Any] = {
     "marker": "o",
     "markersize": 9.0,
@@ -61,11 +65,12 @@ def front_figure(
     title: str,
     path: Path,
     samples: int | None = None,
+    analysis: Analysis | None = None,
 ) -> None:
     """Write `draw_front` as PNG, PDF or SVG, by the suffix. Raises FieldError at `figure`."""
     if path.suffix.lower() not in SUFFIXES:
         raise FieldError("figure", f"'{path.name}' should end in one of {', '.join(SUFFIXES)}.")
-    figure = draw_front(records, objectives, title, samples)
+    figure = draw_front(records, objectives, title, samples, analysis)
     path.parent.mkdir(parents=True, exist_ok=True)
     # TrueType in a PDF: publishers refuse matplotlib's usual Type 3.
     with matplotlib.rc_context({"pdf.fonttype": 42}):
@@ -73,12 +78,17 @@ def front_figure(
 
 
 def draw_front(
-    records: Sequence[TrialRecord], objectives: Sequence[Objective], title: str, samples: int | None = None
+    records: Sequence[TrialRecord],
+    objectives: Sequence[Objective],
+    title: str,
+    samples: int | None = None,
+    analysis: Analysis | None = None,
 ) -> Figure:
     """Every complete trial by its first two objectives; the front of all objectives and its knee stand out.
 
     One objective gives a strip for each method. With more than two the front is marked but not joined: its projection
-    is no staircase. samples: size of the validation split, for the caption.
+    is no staircase. samples: size of the validation split, for the caption. By an analysis those on the front have
+    bars, from one end of their interval to the other, and are the larger the more resamples have them on the front.
 
     Raises FieldError at `figure` where no trial is complete.
     """
@@ -112,10 +122,13 @@ def draw_front(
         # Two neighbours meet in the corner that is as bad as either: what lies behind the line is dominated.
         axes.plot(*np.array([places[record.name] for record in front]).T, drawstyle="steps-post", zorder=3, **_FRONT)
     for record in front:
-        _draw_member(axes, places[record.name], *styles[record.label])
+        share = 0.5 if analysis is None else analysis.shares.get(record.name, 0.5)
+        if analysis is not None:
+            _draw_intervals(axes, record, places[record.name], objectives[:2], analysis)
+        _draw_member(axes, places[record.name], *styles[record.label], share)
     axes.plot(*places[knee.name][:2], **_RING, zorder=5)
     entries += _front_entries(knee, len(front), len(objectives))
-    _finish(figure, axes, title, entries, _caption(len(finished), outside, samples, objectives), height)
+    _finish(figure, axes, title, entries, _caption(len(finished), outside, samples, objectives, analysis), height)
     return figure
 
 
@@ -172,9 +185,26 @@ def _draw_trials(axes: Axes, places: Sequence[tuple[float, ...]], colour: str, m
     axes.scatter(x, y, s=11, c=colour, marker=marker, alpha=0.55, linewidths=0, zorder=2)
 
 
-def _draw_member(axes: Axes, place: tuple[float, ...], colour: str, marker: str) -> None:
+def _draw_intervals(
+    axes: Axes, record: TrialRecord, place: tuple[float, ...], objectives: Sequence[Objective], analysis: Analysis
+) -> None:
+    """A bar along each axis whose objective has an interval; the axes grow to hold it."""
+    for along, objective in enumerate(objectives):
+        interval = analysis.intervals[record.name].get(objective.metric)
+        if interval is None:
+            continue
+        ends = np.array([place[:2], place[:2]])
+        ends[:, along] = interval.low, interval.high
+        axes.plot(*ends.T, zorder=3.5, **_BAR)
+        margin = 0.02 * (interval.high - interval.low)
+        lowest, highest = axes.get_ylim() if along else axes.get_xlim()
+        limits = min(lowest, interval.low - margin), max(highest, interval.high + margin)
+        axes.set(**{"ylim" if along else "xlim": limits})
+
+
+def _draw_member(axes: Axes, place: tuple[float, ...], colour: str, marker: str, share: float) -> None:
     x, y, *_ = place
-    axes.scatter(x, y, s=20, c=colour, marker=marker, edgecolors="black", linewidths=0.7, zorder=4)
+    axes.scatter(x, y, s=6 + 28 * share, c=colour, marker=marker, edgecolors="black", linewidths=0.7, zorder=4)
 
 
 def _method_entry(label: str, colour: str, marker: str) -> tuple[Line2D, str]:
@@ -190,10 +220,17 @@ def _front_entries(knee: TrialRecord, size: int, objectives: int) -> list[tuple[
     return [(member, f"front ({size})"), (ring, f"knee: {knee.name}")]
 
 
-def _caption(trials: int, outside: int, samples: int | None, objectives: Sequence[Objective]) -> str:
+def _caption(
+    trials: int, outside: int, samples: int | None, objectives: Sequence[Objective], analysis: Analysis | None
+) -> str:
     """What a reader must know to trust the figure no further than it goes."""
     split = f"{samples:,} validation samples" if samples is not None else "Validation split"
-    sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; values without intervals."]
+    sure = "values without intervals" if analysis is None else "bars: 95% intervals"
+    sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; {sure}."]
+    if analysis is not None:
+        sentences.append("Near 0 no bootstrap of a calibration error covers its nominal level.")
+        if analysis.shares:
+            sentences.append("Area of a marker: share of the resamples that have it on the front.")
     if len(objectives) > 2:
         undrawn = " and ".join(objective.metric for objective in objectives[2:])
         sentences.append(f"Front of all {len(objectives)} objectives; {undrawn} not drawn.")

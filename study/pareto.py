@@ -6,7 +6,7 @@ import csv
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -244,9 +244,15 @@ def front_rows(records: Sequence[TrialRecord]) -> list[dict[str, object]]:
     ]
 
 
-def write_front_csv(records: Sequence[TrialRecord], path: Path) -> None:
-    """`front_rows` with a header; a value that a trial lacks is an empty cell."""
+def write_front_csv(
+    records: Sequence[TrialRecord], path: Path, more: Mapping[str, Mapping[str, object]] | None = None
+) -> None:
+    """`front_rows` with a header; a value that a trial lacks is an empty cell. more: columns after them, by trial."""
     rows = front_rows(records)
+    if more:
+        columns = list(dict.fromkeys(column for values in more.values() for column in values))
+        added = ({column: more[record.name].get(column) for column in columns} for record in records)
+        rows = [row | extra for row, extra in zip(rows, added, strict=True)]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else ["method", "number"])

@@ -18,6 +18,7 @@ from study.pareto import front
 from study.records import TrialRecord
 
 if TYPE_CHECKING:
+    from study.bootstrap import Analysis
     from study.spec import StudySpec
 
 # On a pipe: a line at most this often, and one at the end.
@@ -136,20 +137,37 @@ class Progress:
         return Group(methods, now, Text(), front_table(self._front, self._spec.objectives, FRONT_ROWS))
 
 
-def front_table(records: list[TrialRecord], objectives: Sequence[Objective], rows: int | None = None) -> Table:
-    """The front, best of the first objective first; validation values, on one split, without an interval."""
+def front_table(
+    records: list[TrialRecord],
+    objectives: Sequence[Objective],
+    rows: int | None = None,
+    analysis: Analysis | None = None,
+) -> Table:
+    """The front, best of the first objective first; validation values, with intervals and shares by an analysis."""
     more = "" if rows is None or len(records) <= rows else f", {rows} of {len(records)}"
     table = Table(title=f"front (validation{more})", title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("trial", min_width=20)
     for objective in objectives:
         table.add_column(objective.metric, justify="right")
+    if analysis is not None:
+        table.add_column("share", justify="right")
     table.add_column("samples", justify="right")
     table.add_column("values")
     for record in records[:rows]:
-        values = [f"{record.metrics[objective.metric]:.4f}" for objective in objectives]
+        values = [_value(record, objective.metric, analysis) for objective in objectives]
+        if analysis is not None:
+            share = analysis.shares.get(record.name)
+            values.append("-" if share is None else f"{share:.0%}")
         samples = "" if record.samples is None else human_count(record.samples)
         table.add_row(record.name, *values, samples, short_params(record.params))
     return table
+
+
+def _value(record: TrialRecord, metric: str, analysis: Analysis | None) -> str:
+    """`0.9722`, or `0.9722 [0.9590, 0.9812]` where there is an interval."""
+    value = f"{record.metrics[metric]:.4f}"
+    found = None if analysis is None else analysis.intervals[record.name].get(metric)
+    return value if found is None else f"{value} [{found.low:.4f}, {found.high:.4f}]"
 
 
 def human_count(count: int) -> str:

@@ -6,17 +6,21 @@ import inspect
 import math
 from collections.abc import Iterable
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from search_spaces.space import to_plain as entry_to_plain
+from study.objective import LARGER_IS_BETTER, plain_name
 from study.records import TrialRecord
 from study.stored import Outline
 from trainables import data, methods, metrics, models
 from trainables.fields import Settings
+
+if TYPE_CHECKING:
+    from study.bootstrap import Difference
 
 
 def table(*columns: str, title: str | None = None) -> Table:
@@ -74,6 +78,17 @@ def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
     made = table("post-hoc, cross-fitted", *(f">{name}" for name in columns), ">temperature")
     for name, row in rows.items():
         made.add_row(name, *(_number(row[column]) for column in columns), _number(row.get("fitted")))
+    return made
+
+
+def differences_table(found: dict[str, Difference], one: str, other: str) -> Table:
+    """One row a metric: two trials, their difference with its interval, and who is better where that excludes 0."""
+    made = table("metric", f">{one}", f">{other}", ">difference", ">95% interval", "better")
+    for name, difference in found.items():
+        first, second, estimate, low, high = difference
+        larger = plain_name(name) in LARGER_IS_BETTER
+        better = "" if low <= 0 <= high else one if (low > 0) == larger else other
+        made.add_row(name, f"{first:.4f}", f"{second:.4f}", f"{estimate:+.4f}", f"[{low:+.4f}, {high:+.4f}]", better)
     return made
 
 

@@ -19,6 +19,7 @@ WATCHED = {"trainables", "search_spaces", "study", "ray", "optuna", "mlflow"}
 READERS = (
     "pareto.py",
     "figures.py",
+    "bootstrap.py",
     "registry.py",
     "verify.py",
     "records.py",

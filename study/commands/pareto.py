@@ -1,14 +1,24 @@
-"""The front of a study, on the terminal and as a figure or a table."""
+"""The front of a study, on the terminal and as a figure or a table; how sure it is; two trials side by side."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from study.terminal import console, json_option, storage_option
+
+if TYPE_CHECKING:
+    from study.bootstrap import Analysis
+    from study.records import TrialRecord
+    from study.stored import Outline
+
+SHARE = (
+    "share: of the resamples in which the trial is on the front; not the probability that it truly is. An interval of a"
+    " calibration error starts at 0 unless perfect calibration is rejected at 5%. See docs/uncertainty.md."
+)
 
 
 @click.command()
@@ -16,10 +26,21 @@ from study.terminal import console, json_option, storage_option
 @click.option("--where", metavar="CONDITIONS", help='Only trials that satisfy them: "accuracy>=0.95".')
 @click.option("--figure", type=click.Path(path_type=Path), metavar="F", help="Draw it: .png, .pdf or .svg.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="F", help="The front as a table.")
+@click.option(
+    "--bootstrap", type=click.IntRange(100, 10_000), metavar="N", help="95% intervals from N resamples (1000 will do)."
+)
+@click.option("--compare", nargs=2, metavar="A B", help="Two trials and their difference: focal/0007 mbls/0003.")
 @storage_option
 @json_option
 def pareto(
-    study: str, where: str | None, figure: Path | None, csv_file: Path | None, storage: str | None, as_json: bool
+    study: str,
+    where: str | None,
+    figure: Path | None,
+    csv_file: Path | None,
+    bootstrap: int | None,
+    compare: tuple[str, str] | None,
+    storage: str | None,
+    as_json: bool,
 ) -> None:
     """The front: the trials that no other beats in every objective, with knee and hypervolume.
 
@@ -30,39 +51,48 @@ def pareto(
     from study.stored import open_outline
 
     opened = open_outline(study, storage)
+    if compare is not None:
+        _compare(opened, compare, bootstrap, as_json)
+        return
     objectives = opened.objectives
     conditions = parse_where(where) if where else []
     candidates = [record for found in opened.records().values() for record in found if satisfies(record, conditions)]
     found = front(candidates, objectives)
     chosen = knee(found, objectives)
     volume = hypervolume(found, objectives, len(opened.recorded["classes"]))
+    analysis = None if bootstrap is None else _analysis(opened, candidates, found, bootstrap)
+    sure = {record.name: _uncertainty(record, analysis) for record in found if analysis is not None}
     if figure is not None:
         from study.figures import front_figure
 
-        front_figure(candidates, objectives, opened.name, figure, opened.recorded["sizes"]["validation"])
+        front_figure(candidates, objectives, opened.name, figure, opened.recorded["sizes"]["validation"], analysis)
     if csv_file is not None:
-        write_front_csv(found, csv_file)
+        write_front_csv(found, csv_file, {name: _columns(values) for name, values in sure.items()})
     if as_json:
-        rows = [_front_row(record) for record in found]
+        rows = [_front_row(record) | sure.get(record.name, {}) for record in found]
         knee_row = None if chosen is None else {"method": chosen.label, "number": chosen.number}
         named = [{"metric": objective.metric, "direction": objective.direction} for objective in objectives]
-        click.echo(json.dumps({"objectives": named, "front": rows, "knee": knee_row, "hypervolume": volume}))
+        resamples = {} if bootstrap is None else {"resamples": bootstrap}
+        whole = {"objectives": named, "front": rows, "knee": knee_row, "hypervolume": volume, **resamples}
+        click.echo(json.dumps(whole))
         return
     if chosen is None:
         console.print("no complete trial" + (" satisfies the conditions." if where else " yet."))
         return
-    console.print(front_table(found, objectives))
+    console.print(front_table(found, objectives, analysis=analysis))
     size = opened.recorded["sizes"]["validation"]
+    intervals = "values without intervals" if bootstrap is None else f"95% intervals of {bootstrap:,} resamples"
     console.print(
-        f"knee: {chosen.name}; hypervolume {volume:.4f}; {size} validation samples, values without intervals",
-        soft_wrap=True,
+        f"knee: {chosen.name}; hypervolume {volume:.4f}; {size} validation samples, {intervals}", soft_wrap=True
     )
+    if bootstrap is not None:
+        console.print(SHARE, soft_wrap=True)
     for written in (figure, csv_file):
         if written is not None:
             console.print(f"wrote {written}", soft_wrap=True)
 
 
-def _front_row(record: Any) -> dict[str, Any]:
+def _front_row(record: TrialRecord) -> dict[str, Any]:
     return {
         "method": record.label,
         "number": record.number,
@@ -70,3 +100,47 @@ def _front_row(record: Any) -> dict[str, Any]:
         "validation": record.metrics,
         "samples": record.samples,
     }
+
+
+def _analysis(study: Outline, candidates: list[TrialRecord], found: list[TrialRecord], resamples: int) -> Analysis:
+    """The shares of all candidates, by their objectives; every metric of those on the front."""
+    from dataclasses import replace
+
+    from study.bootstrap import analyse
+
+    objectives = [objective.metric for objective in study.objectives]
+    of_all = analyse(study, candidates, resamples, wanted=objectives)
+    return replace(of_all, intervals={**of_all.intervals, **analyse(study, found, resamples).intervals})
+
+
+def _uncertainty(record: TrialRecord, analysis: Analysis) -> dict[str, Any]:
+    found = analysis.intervals[record.name]
+    intervals = {name: {"low": one.low, "high": one.high} for name, one in found.items()}
+    return {"intervals": intervals, "share_on_front": analysis.shares.get(record.name)}
+
+
+def _columns(values: dict[str, Any]) -> dict[str, Any]:
+    """The intervals of a trial as columns of a table: ece_low, ece_high."""
+    ends = {f"{name}_{end}": one[end] for name, one in values["intervals"].items() for end in ("low", "high")}
+    return {**ends, "share_on_front": values["share_on_front"]}
+
+
+def _compare(study: Outline, names: tuple[str, str], resamples: int | None, as_json: bool) -> None:
+    from study.bootstrap import RESAMPLES, compare, trial_named
+    from study.show import differences_table
+
+    resamples = resamples or RESAMPLES
+    records = [record for found in study.records().values() for record in found]
+    one, other = (trial_named(records, name, "compare") for name in names)
+    found = compare(study, one, other, resamples)
+    if as_json:
+        metrics = {name: difference._asdict() for name, difference in found.items()}
+        click.echo(json.dumps({"one": one.name, "other": other.name, "resamples": resamples, "metrics": metrics}))
+        return
+    console.print(differences_table(found, one.name, other.name))
+    size = study.recorded["sizes"]["validation"]
+    console.print(
+        f"{size} validation samples, the same {resamples:,} resamples for both. A name stands where 0 lies outside the"
+        " 95% interval: of equal trials one metric in twenty would have one. See docs/uncertainty.md.",
+        soft_wrap=True,
+    )

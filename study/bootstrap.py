@@ -1,0 +1,230 @@
+"""How sure a study's numbers are: one paired bootstrap of the stored predictions for all trials and metrics.
+
+The samples of a resample are drawn once, and every trial and metric is measured on the same ones: what is hard in a
+resample is hard for all, and differences between trials are surer than the trials are. What an interval says and what
+not: docs/uncertainty.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from study.consistency import calibrated_sums
+from study.intervals import LEVEL, Interval, Resampled, basic, intervals, percentile
+from study.objective import Objective
+from study.pareto import complete
+from study.records import TrialRecord, trial_directory
+from study.resampling import CALIBRATION, RESAMPLED, Draws, Floats, Indices, Table, mass_starts
+from study.stored import Outline, StoredStudy
+from study.temperature_grid import sums_after
+from trainables.attempt import attempt_directory
+from trainables.fields import FieldError, nearest
+from trainables.metrics import AFTER_TEMPERATURE
+from trainables.post_hoc import cross_fitted
+from trainables.predictions import Predictions, file_digest
+
+RESAMPLES = 1000
+FEWEST_SAMPLES = 10
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What `resamples` resamples of the validation split say of its trials, by their names."""
+
+    resamples: int
+    intervals: dict[str, dict[str, Interval]]  # 95%, by metric; a metric that is not resampled is absent
+    shares: dict[str, float]  # of the resamples in which the trial is on the front; none where an objective is absent
+
+
+class Difference(NamedTuple):
+    """Of one trial less another, on the same samples, with its interval."""
+
+    one: float
+    other: float
+    estimate: float
+    low: float
+    high: float
+
+
+def resampled_names() -> list[str]:
+    """The metrics that have intervals."""
+    return [*RESAMPLED, *(AFTER_TEMPERATURE + name for name in RESAMPLED)]
+
+
+def analyse(
+    study: StoredStudy | Outline,
+    records: Sequence[TrialRecord],
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    wanted: Collection[str] | None = None,
+) -> Analysis:
+    """Intervals of the complete trials among `records`, and their shares on the front of the study's objectives.
+
+    wanted: metrics (all that are resampled). Raises FieldError where stored predictions are missing or altered.
+    """
+    outline = study.outline if isinstance(study, StoredStudy) else study
+    wanted = set(resampled_names() if wanted is None else wanted)
+    objectives = [objective.metric for objective in outline.objectives]
+    found, values = {}, {}
+    for record, predictions, draws in _drawn(outline, complete(records), resamples, seed):
+        parts = measured(predictions, draws, wanted | set(objectives))
+        kept = {prefix + name: one for prefix, part in parts.items() for name, one in intervals(part).items()}
+        found[record.name] = {name: one for name, one in kept.items() if name in wanted}
+        values[record.name] = _values(parts, objectives)
+    return Analysis(resamples, found, front_shares(values, outline.objectives))
+
+
+def compare(
+    study: StoredStudy | Outline,
+    one: TrialRecord,
+    other: TrialRecord,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> dict[str, Difference]:
+    """Each metric of `one` less that of `other`, 95% by the same resamples. Raises FieldError as `analyse`.
+
+    Percentiles for the means, the basic interval for calibration errors: two of one bias lose it in their difference.
+    """
+    outline = study.outline if isinstance(study, StoredStudy) else study
+    names = resampled_names()
+    sides = []
+    for _, predictions, draws in _drawn(outline, [one, other], resamples, seed):
+        parts = measured(predictions, draws, names)
+        estimates = {prefix + name: value for prefix, p in parts.items() for name, value in p.estimates().items()}
+        sides.append((estimates, _values(parts, names)))
+    (first, of_first), (second, of_second) = sides
+    found = {}
+    for name in (name for name in names if name in of_first and name in of_second):
+        estimate, moved = first[name] - second[name], of_first[name] - of_second[name]
+        calibration = name.removeprefix(AFTER_TEMPERATURE) in CALIBRATION
+        low, high = basic(estimate, moved, LEVEL) if calibration else percentile(moved, LEVEL)
+        found[name] = Difference(first[name], second[name], estimate, low, high)
+    return found
+
+
+def trial_named(records: Sequence[TrialRecord], name: str, path: str) -> TrialRecord:
+    """The complete trial of that name. Raises FieldError at `path`, with the nearest name."""
+    found = next((record for record in records if record.name == name), None)
+    if found is None:
+        names = [record.name for record in complete(records)]
+        there = nearest(name, names) if len(names) <= 10 or " Did" in nearest(name, names) else " Write focal/0007."
+        raise FieldError(path, f"there is no trial '{name}'.{there}")
+    if found.state != "complete":
+        raise FieldError(path, f"{name} is {found.state}; only a complete trial has predictions.")
+    return found
+
+
+# ---- one trial -----------------------------------------------------------------------------------------------------
+
+
+def measured(predictions: Predictions, draws: Draws, wanted: Collection[str]) -> dict[str, Resampled]:
+    """The predictions as they are under "", and after temperature scaling under "ts_", as far as wanted."""
+    parts = {}
+    logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
+    for prefix in ("", AFTER_TEMPERATURE):
+        names = {
+            name for name in resampled_names() if name in wanted and name.startswith(AFTER_TEMPERATURE) == bool(prefix)
+        }
+        if not names:
+            continue
+        classwise = prefix + "classwise_ece" in names
+        if prefix:
+            table = Table.of(cross_fitted(predictions.logits, predictions.labels).numpy(), labels, classwise)
+            resamples = sums_after(logits, labels, draws.counts, mass_starts(table.confidence), classwise)
+        else:
+            table = Table.of(logits, labels, classwise)
+            resamples = table.sums(draws.counts)
+        sample = table.sums(np.ones((len(labels), 1)))
+        parts[prefix] = Resampled(sample, resamples, calibrated_sums(table, draws.uniforms))
+    return parts
+
+
+def _values(parts: dict[str, Resampled], names: Collection[str]) -> dict[str, Floats]:
+    """The resampled values of these metrics, [B] each."""
+    every = {prefix + name: one for prefix, part in parts.items() for name, one in part.resamples.metrics().items()}
+    return {name: every[name] for name in names if name in every}
+
+
+def _drawn(
+    study: Outline, records: Sequence[TrialRecord], resamples: int, seed: int
+) -> Iterator[tuple[TrialRecord, Predictions, Draws]]:
+    """Each trial with its predictions, all of the same samples, and what is drawn for all of them."""
+    draws: Draws | None = None
+    labels: Indices | None = None
+    for record in records:
+        predictions = stored_predictions(study, record)
+        if draws is None or labels is None:
+            labels = predictions.labels.numpy()
+            if len(labels) < FEWEST_SAMPLES:
+                raise FieldError("bootstrap", f"{len(labels)} validation samples are too few to resample.")
+            draws = Draws.of(len(labels), resamples, seed)
+        if not np.array_equal(predictions.labels.numpy(), labels):
+            problem = f"its validation labels are not those of {records[0].name}; they cannot be compared."
+            raise FieldError(record.name, problem)
+        yield record, predictions, draws
+
+
+def stored_predictions(study: Outline, record: TrialRecord) -> Predictions:
+    """What a complete trial predicted on the validation split. Raises FieldError where it is missing or altered."""
+    path = predictions_path(study.directory, record)
+    mend = "Bring it back from a backup"
+    if not path.is_file():
+        raise FieldError(record.name, f"its predictions are not there ({path}). {mend}.")
+    if file_digest(path) != record.digests.get("predictions.npz"):
+        raise FieldError(record.name, f"{path} is not what the trial wrote (its digest differs). {mend}.")
+    return Predictions.load(path)
+
+
+def predictions_path(directory: Path, record: TrialRecord) -> Path:
+    """Of the attempt that counts."""
+    return (
+        attempt_directory(trial_directory(directory, record.label, record.number), record.attempt) / "predictions.npz"
+    )
+
+
+# ---- the front of each resample ------------------------------------------------------------------------------------
+
+
+def front_shares(values: dict[str, dict[str, Floats]], objectives: Sequence[Objective]) -> dict[str, float]:
+    """In which share of the resamples each trial is on the front. values: by trial and metric, [B].
+
+    Not the probability that it truly is: a resample holds the luck of this validation split, and more of its own.
+    """
+    if not all(objective.metric in of_trial for of_trial in values.values() for objective in objectives):
+        return {}
+    costs = np.array([[one.sign * of_trial[one.metric] for one in objectives] for of_trial in values.values()])
+    if not len(costs):
+        return {}
+    found = _on_front_of_two if len(objectives) <= 2 else _on_front
+    return dict(zip(values, found(costs).mean(axis=0).tolist(), strict=True))
+
+
+def _on_front_of_two(costs: Floats) -> np.ndarray:
+    """Who is on the front, [B, trials], of one objective or two. costs: [trials, objectives, B], smaller is better."""
+    first, second = costs[:, 0].T, costs[:, -1].T
+    order = np.lexsort((second, first), axis=-1)
+    first, second = (np.take_along_axis(each, order, 1) for each in (first, second))
+    # In this order one is beaten by an earlier one that is as good in the second objective, unless the two are equal.
+    best = np.minimum.accumulate(second, axis=1)
+    kept = np.full_like(second, True, dtype=bool)
+    kept[:, 1:] = second[:, 1:] < best[:, :-1]
+    equal = np.zeros_like(kept)
+    equal[:, 1:] = (first[:, 1:] == first[:, :-1]) & (second[:, 1:] == second[:, :-1])
+    like = np.maximum.accumulate(np.where(equal, 0, np.arange(len(costs))), axis=1)
+    found = np.empty_like(kept)
+    np.put_along_axis(found, order, np.take_along_axis(kept, like, 1), 1)
+    return found
+
+
+def _on_front(costs: Floats) -> np.ndarray:
+    """The same of any number of objectives, each resample by all pairs."""
+    found = np.empty((costs.shape[2], len(costs)), bool)
+    for resample, points in enumerate(np.moveaxis(costs, 2, 0)):
+        no_worse = (points[:, None] <= points).all(axis=2)
+        found[resample] = ~(no_worse & ~no_worse.T).any(axis=0)
+    return found

@@ -1,0 +1,129 @@
+"""From resampled values to intervals. What they cover in simulation: docs/uncertainty.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from study.resampling import CALIBRATION, Floats, Sums
+
+LEVEL = 0.95
+SIGNIFICANCE = 0.05  # of the test whether a model is calibrated
+FRACTIONS = ("accuracy", "error", "top5_accuracy")
+# Standard errors by which gaps are moved to find the worlds that fit a measured error, and halvings of that range.
+REACH, HALVINGS = 6.0, 12
+
+
+class Interval(NamedTuple):
+    """A metric of a trial with its interval; the estimate of a calibration error, biased upward, may lie above it."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """One set of predictions: its sums, those of its B resamples, and those of B draws of calibrated labels."""
+
+    sample: Sums  # of one column, in float64
+    resamples: Sums
+    calibrated: Sums
+
+    def estimates(self) -> dict[str, float]:
+        """Each metric as trainables.metrics has it."""
+        return {name: float(value[0]) for name, value in self.sample.metrics().items()}
+
+
+def intervals(found: Resampled, level: float = LEVEL) -> dict[str, Interval]:
+    """The interval of each metric that is defined for the sample and for all its resamples."""
+    values, calibrated = found.resamples.metrics(), found.calibrated.calibration()
+    intervals = {}
+    for name, estimate in found.estimates().items():
+        if name in FRACTIONS:
+            intervals[name] = Interval(estimate, *wilson(estimate, found.sample.samples, level))
+        elif name in values and name in CALIBRATION:
+            low, high = _of_calibration_error(name, found, values[name], level)
+            rejected = (1 + np.sum(calibrated[name] >= estimate)) / (1 + len(calibrated[name])) <= SIGNIFICANCE
+            intervals[name] = Interval(estimate, low if rejected else 0.0, high)
+        elif name in values:
+            intervals[name] = Interval(estimate, *percentile(values[name], level))
+    return intervals
+
+
+def wilson(share: float, samples: int, level: float = LEVEL) -> tuple[float, float]:
+    """Of a share of right answers; honest where all are right, of which every resample would be too. Wilson 1927."""
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    centre = share + z**2 / (2 * samples)
+    reach = z * (share * (1 - share) / samples + (z / (2 * samples)) ** 2) ** 0.5
+    scale = 1 + z**2 / samples
+    return max(0.0, (centre - reach) / scale), min(1.0, (centre + reach) / scale)
+
+
+def percentile(values: Floats, level: float = LEVEL) -> tuple[float, float]:
+    """The quantiles of the resampled values, for a mean."""
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def basic(estimate: float, values: Floats, level: float = LEVEL) -> tuple[float, float]:
+    """2 x estimate - quantile: a resample is as much too high over the estimate as that is over the truth."""
+    low, high = percentile(values, level)
+    return 2 * estimate - high, 2 * estimate - low
+
+
+def _of_calibration_error(name: str, found: Resampled, values: Floats, level: float) -> tuple[float, float]:
+    """The basic interval, widened to all errors that fit what was measured; within [0, 1]."""
+    sample = found.sample
+    gaps = sample.gaps(name)
+    noise = found.resamples.gaps(name) - gaps.astype(values.dtype)
+    estimate = float(sample.calibration_error(name, gaps)[0])
+    low, high = basic(estimate, values, level)
+    least, most = _fitting(
+        gaps.astype(values.dtype),
+        noise,
+        lambda moved: sample.calibration_error(name, moved),
+        lambda moved: float(sample.calibration_error(name, moved, debias=False)[0]),
+        estimate,
+        level,
+    )
+    return max(0.0, min(low, least)), min(1.0, max(high, most))
+
+
+def _fitting(
+    gaps: Floats,
+    noise: Floats,
+    measured: Callable[[Floats], Floats],
+    true: Callable[[Floats], float],
+    estimate: float,
+    level: float,
+) -> tuple[float, float]:
+    """The least and the largest true error under which an error as measured is no surprise: a test turned round.
+
+    The worlds tried have every gap x of its standard errors farther from 0 than was measured, or nearer to it, but
+    never across. In each of them the measured error is that of its gaps and the resamples' noise.
+    gaps: [bins, 1]; noise: [bins, B].
+    """
+    spread = noise.std(axis=1, keepdims=True)
+    signs = np.where(gaps < 0, -1, 1).astype(gaps.dtype)
+
+    def world(x: float) -> Floats:
+        moved: Floats = signs * np.maximum(np.abs(gaps) + gaps.dtype.type(x) * spread, 0)
+        return moved
+
+    def first(holds: Callable[[Floats], bool]) -> float:
+        """The true error of the nearest world where it holds; it does in all that are farther from 0."""
+        low, high = -REACH, REACH
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if holds(measured(world(middle) + noise)) else (middle, high)
+        return true(world((low + high) / 2))
+
+    tail = (1 - level) / 2
+    least = first(lambda errors: bool(np.mean(errors >= estimate) > tail))
+    most = first(lambda errors: bool(np.mean(errors <= estimate) <= tail))
+    return least, most

@@ -1,0 +1,185 @@
+"""The metrics of many resamples of one set of predictions at once, and of many sets of labels that would be calibrated.
+
+All of them are functions of sums over samples: of the score of each sample, or, for the calibration errors, of its
+residual in the bin it lies in. A sample goes into few of these sums, so one sparse product with the counts of all
+resamples gives every sum of every resample. Bins of equal mass keep the edges they have on the whole sample.
+
+Metrics that are no such function (smooth ECE, whose bandwidth is a fixed point of each resample; the kernel errors; the
+sweeps) are not resampled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Floats = NDArray[np.floating]
+Indices = NDArray[np.int64]
+
+BINS = 15
+SCORES = ("accuracy", "error", "top5_accuracy", "nll", "brier")  # means over samples
+CALIBRATION = ("ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2")
+RESAMPLED = (*SCORES, *CALIBRATION)
+
+
+class Draws(NamedTuple):
+    """The chance of a bootstrap, drawn once for all trials and metrics; both [N, B] float32 (8 N B bytes in all)."""
+
+    counts: Floats  # how often each resample holds each sample
+    uniforms: Floats  # in [0, 1): which label a calibrated model's sample would have
+
+    @classmethod
+    def of(cls, samples: int, resamples: int, seed: int) -> Draws:
+        """B resamples of N samples, with replacement."""
+        indices, uniforms = (np.random.default_rng([seed, part]) for part in range(2))
+        counts = np.empty((samples, resamples), np.float32)
+        for column in counts.T:
+            column[:] = np.bincount(indices.integers(samples, size=samples), minlength=samples)
+        return cls(counts, uniforms.random((samples, resamples), np.float32))
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over the samples of B resamples; by bin they are [bins, B]."""
+
+    samples: int
+    classes: int
+    scores: Floats  # [4, B]: hit, label among the top five, NLL, Brier
+    width_counts: Floats  # of bins of equal width: samples, and hits less confidence
+    width_gaps: Floats
+    mass_counts: Floats  # of bins of equal mass: besides, hits
+    mass_gaps: Floats
+    mass_hits: Floats
+    class_gaps: Floats  # [classes * bins, B], or of no rows where classwise ECE is not wanted
+
+    def arrays(self) -> dict[str, Floats]:
+        """The sums by name."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("samples", "classes")}
+
+    def metrics(self) -> dict[str, Floats]:
+        """Each metric of RESAMPLED that is defined here, [B]."""
+        accuracy, top5, nll, brier = self.scores / self.samples
+        found = {"accuracy": accuracy, "error": 1 - accuracy, "nll": nll, "brier": brier}
+        if self.classes > 5:
+            found["top5_accuracy"] = top5
+        return found | self.calibration()
+
+    def calibration(self) -> dict[str, Floats]:
+        """Each metric of CALIBRATION that is defined here, [B]."""
+        found = {name: self.calibration_error(name, self.gaps(name)) for name in CALIBRATION if len(self.gaps(name))}
+        return {name: values for name, values in found.items() if not np.isnan(values).any()}
+
+    def gaps(self, metric: str) -> Floats:
+        """Hits less confidence in each bin of a calibration error, [bins, B]."""
+        if metric == "classwise_ece":
+            return self.class_gaps
+        return self.width_gaps if metric in ("ece", "mce") else self.mass_gaps
+
+    def calibration_error(self, metric: str, gaps: Floats, debias: bool = True) -> Floats:
+        """The error that gaps [bins, B] would give on these samples. Definitions: trainables.metrics.
+
+        debias: whether debiased_l2 is of gaps as measured, of whose squares some is noise, or of true ones.
+        """
+        if metric == "mce":
+            return np.max(np.abs(gaps) / np.maximum(self.width_counts, 1), axis=0)
+        if metric == "debiased_l2":
+            return self._debiased_l2(gaps, debias)
+        if metric == "classwise_ece":
+            return np.abs(gaps).sum(0) / (self.samples * self.classes)
+        return np.abs(gaps).sum(0) / self.samples
+
+    def _debiased_l2(self, gaps: Floats, debias: bool) -> Floats:
+        counts = self.mass_counts
+        some = counts > 1
+        accuracy = self.mass_hits / np.maximum(counts, 1)
+        square = (gaps / np.maximum(counts, 1)) ** 2
+        if debias:
+            square = square - accuracy * (1 - accuracy) / np.maximum(counts - 1, 1)
+        total = np.where(some, counts, 0).sum(0)
+        with np.errstate(invalid="ignore"):
+            return np.sqrt(np.maximum(np.where(some, counts * square, 0).sum(0), 0) / total)
+
+
+@dataclass(frozen=True)
+class Table:
+    """What each sample adds to which sums. N samples, K classes, of logits as they are to be measured."""
+
+    probs: Floats  # [N, K]
+    scores: Floats  # [N, 4]
+    hits: Floats  # [N]
+    width: Indices  # [N]: its bin of equal width
+    mass: Indices  # [N]: its bin of equal mass
+    labels: Indices  # [N]
+    cells: Indices | None  # [N, K]: bin k of class c is k + BINS * c; None where classwise ECE is not wanted
+
+    @classmethod
+    def of(cls, logits: Floats, labels: Indices, classwise: bool = True, starts: Floats | None = None) -> Table:
+        """starts: the confidences at which bins of equal mass start; without, those of these samples."""
+        top, own = logits.max(axis=1, keepdims=True), np.take_along_axis(logits, labels[:, None], 1)
+        odds = np.exp(logits - top)
+        total = odds.sum(axis=1, keepdims=True)
+        probs = odds / total
+        confidence = probs.max(axis=1)
+        classes = np.arange(logits.shape[1])
+        ahead = ((logits > own) | ((logits == own) & (classes < labels[:, None]))).sum(axis=1)
+        nll = (np.log(total) + top - own)[:, 0]
+        brier = (probs**2).sum(axis=1) - 2 * np.take_along_axis(probs, labels[:, None], 1)[:, 0] + 1
+        mass = np.searchsorted(mass_starts(confidence) if starts is None else starts, confidence, side="right")
+        cells = _width_index(probs) + BINS * classes if classwise else None
+        scores = np.stack([ahead == 0, ahead < 5, nll, brier], axis=1)
+        return cls(probs, scores, scores[:, 0], _width_index(confidence), mass, labels, cells)
+
+    @property
+    def confidence(self) -> Floats:
+        """[N]"""
+        found: Floats = self.probs.max(axis=1)
+        return found
+
+    def sums(self, counts: Floats) -> Sums:
+        """Over samples that count so often, [N, B]; in the precision of the counts."""
+        residual = self.hits - self.confidence
+        one = np.ones_like(residual)
+        width, mass = 4 + self.width, 4 + 2 * BINS + self.mass
+        rows = [np.broadcast_to(np.arange(4), self.scores.shape)]
+        rows.append(np.stack([width, width + BINS, mass, mass + BINS, mass + 2 * BINS], axis=1))
+        values = [self.scores, np.stack([one, residual, one, residual, self.hits], axis=1)]
+        classes = self.probs.shape[1]
+        if self.cells is not None:
+            rows.append(4 + 5 * BINS + self.cells)
+            values.append((np.arange(classes) == self.labels[:, None]) - self.probs)
+        height = 4 + 5 * BINS + (0 if self.cells is None else BINS * classes)
+        total = product(np.hstack(rows), np.hstack(values), counts, height)
+        return Sums(len(self.labels), classes, *np.split(total, [4 + k * BINS for k in range(6)]))
+
+
+def product(rows: Indices, values: Floats, counts: Floats, height: int) -> Floats:
+    """Sum over samples i and their entries j of values[i, j] * counts[i], into rows[i, j] of [height, B].
+
+    rows, values: [N, M]; counts: [N, B].
+    """
+    starts = np.arange(len(rows) + 1) * rows.shape[1]
+    flat = values.astype(counts.dtype).ravel(), rows.astype(np.int32).ravel(), starts
+    total: Floats = sparse.csc_matrix(flat, shape=(height, len(rows))) @ counts
+    return total
+
+
+def mass_starts(confidence: Floats) -> Floats:
+    """The least confidence of each bin of equal mass but the first, [BINS - 1]; of an empty one, that of the next.
+
+    The bins of trainables.metrics.binned: sizes of array_split, equal confidences follow their first.
+    """
+    ordered = np.append(np.sort(confidence), np.inf)
+    n = len(confidence)
+    ends = np.array([k * (n // BINS) + min(k, n % BINS) for k in range(1, BINS)])
+    first = np.searchsorted(ordered, ordered, side="left")
+    starts: Floats = ordered[np.searchsorted(first, ends)]
+    return starts
+
+
+def _width_index(values: Floats) -> Indices:
+    """The number of each value's bin of equal width, (lo, hi], from 0."""
+    return np.searchsorted(np.arange(1, BINS) / BINS, values, side="left")
