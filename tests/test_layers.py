@@ -19,6 +19,8 @@ WATCHED = {"trainables", "search_spaces", "study", "ray", "optuna", "mlflow"}
 READERS = (
     "pareto.py",
     "figures.py",
+    "table.py",
+    "table_text.py",
     "registry.py",
     "verify.py",
     "records.py",
@@ -101,6 +103,7 @@ def test_files_are_data() -> None:
         ("search_spaces.space", {"ray", "mlflow", "torch"}),
         ("study.pareto", {"ray", "mlflow", "torch"}),
         ("study.stored", {"ray", "mlflow", "torch"}),
+        ("study.table_text", {"ray", "mlflow", "torch"}),
         ("study.progress", {"ray", "mlflow", "torch"}),
         ("study.show", {"ray", "mlflow", "torch"}),
         ("study.audit", {"ray", "mlflow"}),
