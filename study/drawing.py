@@ -29,6 +29,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # seven to six colours: 42 method
 _DISPLAYED = {
     "top5_accuracy": "top-5 accuracy",
     "nll": "NLL in nats",
+    "entropy": "entropy in nats",
     "brier": "Brier score",
     "ece": "ECE",
     "mce": "MCE",
@@ -113,8 +114,8 @@ def tidy(axes: Axes) -> None:
 
 
 def _columns(names: Sequence[str]) -> int:
-    """The most legend columns, at most three, that fit the width: some 72 letters, 6 of them for each handle."""
-    for columns in (3, 2):
+    """The most legend columns, at most four, that fit the width: some 72 letters, 6 of them for each handle."""
+    for columns in (4, 3, 2):
         widths = [max(map(len, column)) + 6 for column in np.array_split(names, columns) if len(column)]
         if sum(widths) <= 72:
             return columns

@@ -316,19 +316,25 @@ def _check_version(mark: dict[str, Any] | None, study_name: str) -> None:
 
 def read_records(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[TrialRecord]]:
     """All trials by label, without a driver's rights: nothing is created, repaired or written."""
+    trials = read_trials(directory, ledger, name, labels)
+    return {label: [_record(label, trial) for trial in found] for label, found in trials.items()}
+
+
+def read_trials(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[FrozenTrial]]:
+    """`read_records` as Optuna has them, with their distributions; not those that only wait to be asked."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
         return {label: [] for label in labels}
     with _uncollected():
         storage = open_storage(directory, ledger)
     present = {study.study_name: study for study in storage.get_all_studies()}
-    records: dict[str, list[TrialRecord]] = {}
+    found: dict[str, list[FrozenTrial]] = {}
     for label in labels:
         study = present.get(f"{name}/{label}")
         _check_version(study.user_attrs.get("calstudy") if study is not None else None, f"{name}/{label}")
         trials = storage.get_all_trials(study._study_id, deepcopy=False) if study is not None else []
-        records[label] = [_record(label, trial) for trial in trials if trial.state in _STATES]
-    return records
+        found[label] = [trial for trial in trials if trial.state in _STATES]
+    return found
 
 
 @contextmanager

@@ -19,6 +19,12 @@ WATCHED = {"trainables", "search_spaces", "study", "ray", "optuna", "mlflow"}
 READERS = (
     "pareto.py",
     "figures.py",
+    "drawing.py",
+    "curves.py",
+    "reliability.py",
+    "searched.py",
+    "plots.py",
+    "gallery.py",
     "table.py",
     "table_text.py",
     "registry.py",
