@@ -9,45 +9,26 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from numpy.typing import NDArray
 
 from study import pareto
-from study.objective import Objective, plain_name
+from study.drawing import PLOT_HEIGHT, STRIP_HEIGHT, TEXT, check_suffix, displayed, finish, new_figure, save, styles_of
+from study.objective import Objective
 from study.records import TrialRecord
 from trainables.fields import FieldError
 
 if TYPE_CHECKING:
     from study.bootstrap import Analysis
 
-SUFFIXES = (".png", ".pdf", ".svg")
-DPI = 300
-WIDTH, PLOT_HEIGHT, STRIP_HEIGHT, LINE_HEIGHT = 3.5, 2.6, 0.24, 0.13  # inches
-TEXT, SMALL = 7.0, 6.0  # points
-
-# Okabe and Ito 2008: told apart by colour-blind readers. Black is the front's; yellow is too faint on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # seven to six colours: 42 methods before a pair comes again
-
 # From its best value an axis reaches this many times the extent of the front, or of the best quarter of the others.
 REACH = 6.0
 
-_DISPLAYED = {
-    "top5_accuracy": "top-5 accuracy",
-    "nll": "NLL in nats",
-    "brier": "Brier score",
-    "ece": "ECE",
-    "mce": "MCE",
-    "adaptive_ece": "adaptive ECE",
-    "classwise_ece": "classwise ECE",
-}
 _FRONT: dict[str, Any] = {"color": "black", "linewidth": 0.9}
 _BAR: dict[str, Any] = {"color": "black", "linewidth": 0.6, "alpha": 0.6, "solid_capstyle": "butt"}
 _RING: dict[str, Any] = {
@@ -68,13 +49,8 @@ def front_figure(
     analysis: Analysis | None = None,
 ) -> None:
     """Write `draw_front` as PNG, PDF or SVG, by the suffix. Raises FieldError at `figure`."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise FieldError("figure", f"'{path.name}' should end in one of {', '.join(SUFFIXES)}.")
-    figure = draw_front(records, objectives, title, samples, analysis)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # TrueType in a PDF: publishers refuse matplotlib's usual Type 3.
-    with matplotlib.rc_context({"pdf.fonttype": 42}):
-        figure.savefig(path, dpi=DPI)
+    check_suffix(path)
+    save(draw_front(records, objectives, title, samples, analysis), path)
 
 
 def draw_front(
@@ -98,15 +74,14 @@ def draw_front(
         found = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "there is none at all"
         raise FieldError("figure", f"no complete trial to draw: {found}.")
     labels = list(dict.fromkeys(record.label for record in records))
-    styles = {label: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, label in enumerate(labels)}
+    styles = styles_of(labels)
     measured = {record.label for record in finished}
     methods = [label for label in labels if label in measured]
     front = pareto.front(finished, objectives)
     knee = pareto.knee(front, objectives)
     assert knee is not None
 
-    figure = Figure(layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure()
     axes = figure.add_subplot()
     outside = _set_axes(axes, finished, front, objectives[:2])
     height, entries = PLOT_HEIGHT, [_method_entry(label, *styles[label]) for label in methods]
@@ -128,16 +103,14 @@ def draw_front(
         _draw_member(axes, places[record.name], *styles[record.label], share)
     axes.plot(*places[knee.name][:2], **_RING, zorder=5)
     entries += _front_entries(knee, len(front), len(objectives))
-    _finish(figure, axes, title, entries, _caption(len(finished), outside, samples, objectives, analysis), height)
+    finish(figure, [axes], title, entries, _caption(len(finished), outside, samples, objectives, analysis), height)
     return figure
 
 
 def axis_label(objective: Objective) -> str:
     """`ECE, validation (lower is better)`."""
-    name = plain_name(objective.metric)
-    scaled = " after temperature scaling" if name != objective.metric else ""
     better = "higher" if objective.direction == "maximize" else "lower"
-    return f"{_DISPLAYED.get(name, name)}{scaled}, validation ({better} is better)"
+    return f"{displayed(objective.metric)}, validation ({better} is better)"
 
 
 def in_reach(values: NDArray[np.float64], front: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -237,40 +210,3 @@ def _caption(
     if outside:
         sentences.append(f"{outside:,} {'trials lie' if outside > 1 else 'trial lies'} outside the axes.")
     return "\n".join(textwrap.fill(sentence, 76) for sentence in sentences)
-
-
-def _columns(names: Sequence[str]) -> int:
-    """The most legend columns, at most three, that fit the width: some 72 letters, 6 of them for each handle."""
-    for columns in (3, 2):
-        widths = [max(map(len, column)) + 6 for column in np.array_split(names, columns) if len(column)]
-        if sum(widths) <= 72:
-            return columns
-    return 1
-
-
-def _finish(
-    figure: Figure, axes: Axes, title: str, entries: Sequence[tuple[Line2D, str]], note: str, plot_height: float
-) -> None:
-    """Title and legend above the axes, the caption below, and a height that leaves the axes theirs."""
-    handles, names = zip(*entries, strict=True)
-    columns = _columns(names)
-    heading = textwrap.fill(title, 60)
-    lines = math.ceil(len(names) / columns) + heading.count("\n") + note.count("\n") + 4
-    figure.set_size_inches(WIDTH, plot_height + LINE_HEIGHT * lines)
-    figure.legend(
-        handles,
-        names,
-        title=heading,
-        title_fontsize=TEXT + 1,
-        fontsize=SMALL,
-        loc="outside upper center",
-        ncols=columns,
-        frameon=False,
-        handletextpad=0.4,
-    )
-    figure.supxlabel(note, fontsize=SMALL, color="0.3")
-    axes.tick_params(labelsize=SMALL, width=0.6, length=2.5)
-    axes.grid(linewidth=0.4, color="0.9")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_linewidth(0.6)

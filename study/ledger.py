@@ -327,11 +327,17 @@ def _check_version(mark: dict[str, Any] | None, study_name: str) -> None:
 
 def read_records(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[TrialRecord]]:
     """All trials by label, without a driver's rights: nothing is created, repaired or written."""
-    records: dict[str, list[TrialRecord]] = {label: [] for label in labels}
+    trials = read_trials(directory, ledger, name, labels)
+    return {label: [_record(label, trial) for trial in found] for label, found in trials.items()}
+
+
+def read_trials(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[FrozenTrial]]:
+    """`read_records` as Optuna has them, with their distributions; not those that only wait to be asked."""
+    found: dict[str, list[FrozenTrial]] = {label: [] for label in labels}
     for storage, label, study in _present(directory, ledger, name, labels):
         trials = storage.get_all_trials(study._study_id, deepcopy=False)
-        records[label] = [_record(label, trial) for trial in trials if trial.state in _STATES]
-    return records
+        found[label] = [trial for trial in trials if trial.state in _STATES]
+    return found
 
 
 def read_notes(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, dict[str, Any]]:

@@ -8,7 +8,8 @@ import pytest
 from matplotlib.colors import to_hex
 from PIL import Image
 
-from study.figures import COLOURS, DPI, MARKERS, WIDTH, axis_label, draw_front, front_figure, in_reach
+from study.drawing import COLOURS, DPI, MARKERS, WIDTH
+from study.figures import axis_label, draw_front, front_figure, in_reach
 from study.objective import Objective
 from study.records import TrialRecord
 from trainables.fields import FieldError

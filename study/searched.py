@@ -1,0 +1,70 @@
+"""What was searched against what came of it, and how much of the difference each searched value explains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import optuna
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+
+from study.objective import Objective
+
+LEAST = 10  # complete trials: a forest grown on fewer tells nothing
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What the complete trials of one method tried, in order of their numbers.
+
+    values: by path, None where a trial has none; ranges: of the paths that are numbers, and in `log` those searched in
+    their logarithm; choices: of a path that takes one of some, all of them. importances: by path, one for each
+    objective (see `importances`); None of fewer than LEAST trials, or of a single path, which would have it all.
+    """
+
+    numbers: list[int]
+    values: dict[str, list[float | int | str | bool | None]]
+    ranges: dict[str, tuple[float, float]]
+    log: frozenset[str]
+    choices: dict[str, list[str]]
+    importances: dict[str, tuple[float, ...]] | None
+
+
+def searched(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> Searched:
+    """trials: of one label, of any state. `values` is empty where nothing was searched, or no trial is complete."""
+    done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    spaces = {path: kind for trial in done for path, kind in trial.distributions.items()}
+    ranges = {path: kind for path, kind in spaces.items() if isinstance(kind, FloatDistribution | IntDistribution)}
+    chosen = {path: kind.choices for path, kind in spaces.items() if isinstance(kind, CategoricalDistribution)}
+    return Searched(
+        [trial.number for trial in done],
+        {path: [trial.params.get(path) for trial in done] for path in spaces},
+        {path: (float(kind.low), float(kind.high)) for path, kind in ranges.items()},
+        frozenset(path for path, kind in ranges.items() if kind.log),
+        {path: [str(choice) for choice in choices] for path, choices in chosen.items()},
+        importances(done, objectives) if len(done) >= LEAST and len(spaces) > 1 else None,
+    )
+
+
+def importances(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> dict[str, tuple[float, ...]]:
+    """{path: for each objective its share, in [0, 1], of the variance that single values explain}: Optuna's fANOVA.
+
+    The shares of an objective sum to 1; NaN where it never varies. Hutter et al. 2014.
+    """
+    study = optuna.create_study(directions=[StudyDirection[objective.direction.upper()] for objective in objectives])
+    study.add_trials(trials)
+    shares = [_shares(study, place) for place in range(len(objectives))]
+    paths = sorted({path for found in shares for path in found})
+    return {path: tuple(found.get(path, math.nan) for found in shares) for path in paths}
+
+
+def _shares(study: optuna.Study, place: int) -> dict[str, float]:
+    if len({trial.values[place] for trial in study.get_trials(deepcopy=False)}) < 2:
+        return {}
+    evaluator = FanovaImportanceEvaluator(seed=0)
+    shares = get_param_importances(study, evaluator=evaluator, target=lambda trial: trial.values[place])
+    return {path: float(share) for path, share in shares.items()}

@@ -1,0 +1,76 @@
+"""A finished study on disk, made in this process: its study.yaml, ledger and files, without Ray or training."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from optuna.distributions import BaseDistribution
+
+from study.ledger import Ledger, open_storage
+from study.objective import Objective
+from study.records import trial_directory
+from study.stored import Outline, open_outline
+from trainables.attempt import attempt_directory
+from trainables.predictions import Predictions, file_digest
+
+OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
+Trial = tuple[dict[str, float], list[dict[str, float]]]  # its metrics ({}: it failed) and its history
+
+
+def made_study(
+    root: Path,
+    name: str,
+    trials: dict[str, Sequence[Trial]],
+    space: dict[str, BaseDistribution] | None = None,
+    objectives: tuple[Objective, ...] = OBJECTIVES,
+    predictions: Callable[[str, int], Predictions] | None = None,
+    classes: int = 10,
+) -> Outline:
+    """trials by label, told in order; space: of every label; predictions: of (label, number)."""
+    directory = root / name
+    directory.mkdir(parents=True)
+    plain: dict[str, Any] = {
+        "name": name,
+        "methods": [{"label": label} for label in trials],
+        "objectives": [{"metric": each.metric, "direction": each.direction} for each in objectives],
+        "trials": max(map(len, trials.values())),
+        "ledger": None,
+        "recorded": {
+            "id": name,
+            "classes": [str(k) for k in range(classes)],
+            "sizes": {"train": 900, "validation": 287, "test": 360},
+        },
+    }
+    (directory / "study.yaml").write_text(yaml.safe_dump(plain))
+    ledger = Ledger(open_storage(directory, None), name, name)
+    for label, found in trials.items():
+        ledger.open(label, objectives)
+        for metrics, history in found:
+            number = ledger.ask(label, space or {}, "random", 0).number
+            files = attempt_directory(trial_directory(directory, label, number), ledger.begin_attempt(label, number))
+            digests = _write(files, history, predictions(label, number) if predictions else None)
+            of = {"attempt": 1, "epoch": len(history), "samples": 1000, "seconds": 1.5, "digests": digests}
+            told = (
+                {"state": "complete", "metrics": metrics} if metrics else {"state": "failed", "reason": "loss is nan"}
+            )
+            ledger.tell(label, number, {**of, **told}, objectives)
+    return open_outline(name, str(root))
+
+
+def _write(files: Path, history: list[dict[str, float]], predictions: Predictions | None) -> dict[str, str]:
+    files.mkdir(parents=True)
+    (files / "history.json").write_text(json.dumps(history))
+    if predictions is not None:
+        predictions.save(files / "predictions.npz")
+    return {file.name: file_digest(file) for file in files.iterdir()}
+
+
+def random_predictions(seed: int, samples: int = 287, scale: float = 3.0) -> Predictions:
+    """Ten classes; labels drawn from the softmax of the logits over 1.5: over-confident."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = scale * torch.randn(samples, 10, generator=generator)
+    labels = torch.multinomial((logits / 1.5).softmax(-1), 1, generator=generator).squeeze(-1)
+    return Predictions(logits, labels)
