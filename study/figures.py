@@ -44,6 +44,8 @@ _DISPLAYED = {
     "mce": "MCE",
     "adaptive_ece": "adaptive ECE",
     "classwise_ece": "classwise ECE",
+    "smooth_ece": "smooth ECE",
+    "debiased_l2": "debiased L2 error",
 }
 _FRONT: dict[str, Any] = {"color": "black", "linewidth": 0.9}
 _RING: dict[str, Any] = {
@@ -121,10 +123,15 @@ def draw_front(
 
 def axis_label(objective: Objective) -> str:
     """`ECE, validation (lower is better)`."""
-    name = plain_name(objective.metric)
-    scaled = " after temperature scaling" if name != objective.metric else ""
     better = "higher" if objective.direction == "maximize" else "lower"
-    return f"{_DISPLAYED.get(name, name)}{scaled}, validation ({better} is better)"
+    return f"{metric_label(objective.metric)}, validation ({better} is better)"
+
+
+def metric_label(metric: str) -> str:
+    """`ECE after temperature scaling` of `ts_ece`."""
+    name = plain_name(metric)
+    scaled = " after temperature scaling" if name != metric else ""
+    return _DISPLAYED.get(name, name.replace("_", " ")) + scaled
 
 
 def in_reach(values: NDArray[np.float64], front: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -19,6 +19,8 @@ WATCHED = {"trainables", "search_spaces", "study", "ray", "optuna", "mlflow"}
 READERS = (
     "pareto.py",
     "figures.py",
+    "report.py",
+    "report_bins.py",
     "registry.py",
     "verify.py",
     "records.py",
