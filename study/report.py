@@ -14,7 +14,8 @@ from typing import Any
 from search_spaces import strict_yaml
 from search_spaces.space import to_plain
 from study import pareto
-from study.figures import metric_label
+from study.facts import versions
+from study.figures import COLOURS, MARKERS, metric_label
 from study.objective import LARGER_IS_BETTER, plain_name
 from study.records import TrialRecord
 from study.report_bins import BINS, diagrams
@@ -73,7 +74,7 @@ def gather(
     }
 
 
-def gather_page(studies: Sequence[Plain], made: str, version: str) -> Plain:
+def gather_page(studies: Sequence[Plain], made: str) -> Plain:
     """The whole page: `gather` of each study, and what must be said of them side by side.
 
     made: when, for a reader.
@@ -86,11 +87,9 @@ def gather_page(studies: Sequence[Plain], made: str, version: str) -> Plain:
         if len({str(_shared(study, what)) for study in studies}) > 1:
             found = "; ".join(f"{study['name']}: {_shared(study, what)}" for study in studies)
             notes.append(f"These studies {say} ({found}): read each by itself, their values do not compare.")
-    from study.figures import COLOURS, MARKERS
-
     return {
         "made": made,
-        "version": version,
+        "version": versions(("calstudy",))["calstudy"],
         "bins": BINS,
         "colours": list(COLOURS),
         "markers": list(MARKERS),
@@ -122,7 +121,7 @@ def _abstract(
     planned = max(spec.trials * len(spec.variants), len(trials))
     sentences = [
         f"{_count(len(spec.variants), 'method')} of training {_name(spec.model)} on {_name(spec.data)},"
-        f" {_count(spec.trials, 'trial')} each, searched for {sought}.",
+        f" {_count(spec.trials, 'trial')} each, in search of {sought}.",
         f"{states['complete']:,} of {_count(planned, 'planned trial')} complete"
         + "".join(f", {states[state]:,} {state}" for state in ("pruned", "failed", "running") if states[state])
         + ".",

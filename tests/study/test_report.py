@@ -1,8 +1,13 @@
 """What a report gathers, against numbers taken by hand; and that a page holds nothing a study could make it run."""
 
+import base64
+import hashlib
 import json
 import math
+import re
+import shutil
 import statistics
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +16,23 @@ import pytest
 import torch
 from pytest import approx
 
+from study import stored
+from study.cli import main
 from study.records import TrialRecord
 from study.report import gather, gather_page
 from study.report_bins import cross_fitted, diagram, diagrams
+from study.report_page import render
 from study.stored import StoredStudy
-from tests.study.report_studies import analysis_of, complete, confirmation_of, make_study, predictions, small
+from tests.study.report_studies import (
+    CLASSES,
+    HOSTILE,
+    analysis_of,
+    complete,
+    confirmation_of,
+    make_study,
+    predictions,
+    small,
+)
 from trainables import post_hoc
 from trainables.predictions import Predictions, file_digest
 
@@ -223,12 +240,77 @@ def test_one_trial(tmp_path):
 def test_studies_that_do_not_compare_are_said_so(tmp_path):
     nothing: Records = {}
     same, again = (gather(make_study(tmp_path, name), nothing) for name in ("one", "two"))
-    assert gather_page([same, again], "today", "0.1.0")["notes"] == []
+    assert gather_page([same, again], "today")["notes"] == []
     other = make_study(tmp_path, "three", objectives=[{"metric": "nll", "direction": "minimize"}])
     other.recorded["classes"] = other.recorded["classes"][:4]
-    assert gather_page([same, gather(other, nothing)], "today", "0.1.0")["notes"] == [
+    assert gather_page([same, gather(other, nothing)], "today")["notes"] == [
         "These studies are searched for other objectives (one: accuracy, ece; three: nll): read each by itself, their"
         " values do not compare.",
         "These studies have other numbers of classes (one: 10; three: 4): read each by itself, their values do not"
         " compare.",
     ]
+
+
+# ---- the page ------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_runs_nothing_that_a_study_holds(made):
+    study, records = made
+    page = render(gather_page([gather(study, records)], "today"))
+    assert HOSTILE.partition("</script>")[0] in page
+    assert page.count("</script>") == 2 and "<img" not in page and page.count("<!--") == 0
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert json.loads(data)["studies"][0]["unfinished"][0]["reason"] == HOSTILE
+
+
+def test_only_the_script_and_style_of_the_page_may_act_and_nobody_is_asked(made):
+    study, records = made
+    page = render(gather_page([gather(study, records)], "today"))
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    for kind, pattern in (("script", r"<script>(.*?)</script>"), ("style", r"<style>(.*?)</style>")):
+        (text,) = re.findall(pattern, page, re.S)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}';" in policy
+        assert "innerHTML" not in text and "url(" not in text.replace("url(#", "")
+    assert policy.startswith("default-src 'none';") and "unsafe" not in policy
+    addresses = set(re.findall(r"https?://[^\s\"'`)]+", page))
+    assert addresses == {"http://www.w3.org/2000/svg"}  # a name, which nobody asks
+
+
+def test_the_command_writes_one_file_and_a_server_away_is_one_line(made, monkeypatch, capsys):
+    study, records = made
+    monkeypatch.setattr(stored, "open_study", lambda reference, storage: study)
+    monkeypatch.setattr(StoredStudy, "records", lambda self: records)
+    study.directory.mkdir(exist_ok=True)
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "small", "small", "--tracking", "sqlite:////nowhere/mlflow.db"])
+    assert ended.value.code == 0
+    file = study.directory / "report.html"
+    assert capsys.readouterr().out.splitlines() == [
+        f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB",
+        "not in MLflow: MLflow at sqlite:////nowhere/mlflow.db: there is no such database.",
+    ]
+    assert file.read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.slow
+def test_three_hundred_trials_are_small_and_quick(tmp_path):
+    """The files are 5,000 samples of ten classes each, as in the benchmark; here a tenth of the trials."""
+    study = make_study(tmp_path, trials=30)
+    logits = 3 * torch.randn(5000, CLASSES, generator=torch.Generator().manual_seed(0))
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=torch.Generator().manual_seed(1)).squeeze(-1)
+    given = Predictions(logits, labels)
+    first = complete(study, "focal", 0)
+    file = study.files(first) / "predictions.npz"
+    digest, found = given.save(file), given.evaluate()
+    records = []
+    for number in range(30):
+        record = replace(first, number=number, metrics=found, digests={"predictions.npz": digest})
+        study.files(record).mkdir(parents=True, exist_ok=True)
+        if number:
+            shutil.copy(file, study.files(record))
+        records.append(record)
+    begun = time.process_time()
+    page = render(gather_page([gather(study, {"focal": records}, analysis_of({"focal": records}))], "today"))
+    assert time.process_time() - begun < 2.0  # of 20 s a tenth
+    assert len(page) < 0.5e6  # of 5 MB
