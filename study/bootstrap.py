@@ -7,8 +7,8 @@ not: docs/uncertainty.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ import numpy as np
 from study.consistency import calibrated_sums
 from study.intervals import LEVEL, Interval, Resampled, basic, intervals, percentile
 from study.objective import Objective
-from study.pareto import complete
+from study.pareto import complete, front
 from study.records import TrialRecord, trial_directory
 from study.resampling import CALIBRATION, RESAMPLED, Draws, Floats, Indices, Table, mass_starts
 from study.stored import Outline, StoredStudy
@@ -77,6 +77,14 @@ def analyse(
         found[record.name] = {name: one for name, one in kept.items() if name in wanted}
         values[record.name] = _values(parts, objectives)
     return Analysis(resamples, found, front_shares(values, outline.objectives))
+
+
+def analyse_front(study: Outline, records: Mapping[str, Sequence[TrialRecord]], resamples: int) -> Analysis:
+    """The shares of all complete trials, with the intervals of their objectives; every metric of those on the front."""
+    trials = [record for found in records.values() for record in found]
+    of_all = analyse(study, trials, resamples, wanted=[objective.metric for objective in study.objectives])
+    of_front = analyse(study, front(trials, study.objectives), resamples)
+    return replace(of_all, intervals={**of_all.intervals, **of_front.intervals})
 
 
 def compare(

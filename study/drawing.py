@@ -35,6 +35,8 @@ _DISPLAYED = {
     "mce": "MCE",
     "adaptive_ece": "adaptive ECE",
     "classwise_ece": "classwise ECE",
+    "smooth_ece": "smooth ECE",
+    "debiased_l2": "debiased L2 error",
 }
 
 Style = tuple[str, str]  # colour and marker
@@ -57,7 +59,7 @@ def displayed(metric: str) -> str:
     """`ECE after temperature scaling`."""
     name = plain_name(metric)
     scaled = " after temperature scaling" if name != metric else ""
-    return f"{_DISPLAYED.get(name, name)}{scaled}"
+    return f"{_DISPLAYED.get(name, name.replace('_', ' '))}{scaled}"
 
 
 def check_suffix(path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from study.mlflow_store import PAGE, STATUS, environment, open_store, what_happened
-from study.uris import TrackingError, public_uri
+from study.uris import TrackingError, public_uri, sqlite_file
 
 PREFIX, FINAL = "calstudy.", "final/"
 TESTED = ("test/", "shift/")
@@ -122,9 +122,9 @@ def _engine(uri: str) -> Any:
     """A way into the database that changes nothing; of SQLite not even a file that is missing is made."""
     from sqlalchemy import create_engine
 
-    if not uri.startswith("sqlite"):
+    path = sqlite_file(uri)
+    if path is None:
         return create_engine(uri)
-    path = Path(uri.partition("://")[2].removeprefix("/").partition("?")[0])
     if not path.is_file():
         raise TrackingError(f"MLflow at {public_uri(uri)}: there is no such database.")
 

@@ -45,6 +45,12 @@ def without_credentials(value: Any) -> Any:
     return public_uri(value) if isinstance(value, str) else value
 
 
+def sqlite_file(uri: str) -> Path | None:
+    """The file of an SQLite database; None of any other URI."""
+    scheme, _, rest = uri.partition("://")
+    return Path(rest.removeprefix("/").partition("?")[0]) if scheme.startswith("sqlite") else None
+
+
 def embedded_tracking(root: Path) -> str:
     """The URI of the embedded MLflow of all studies under a storage root."""
     return f"sqlite:///{root / 'mlflow.db'}"

@@ -60,7 +60,7 @@ def pareto(
     found = front(candidates, objectives)
     chosen = knee(found, objectives)
     volume = hypervolume(found, objectives, len(opened.recorded["classes"]))
-    analysis = None if bootstrap is None else _analysis(opened, candidates, found, bootstrap)
+    analysis = None if bootstrap is None else _analysis(opened, candidates, bootstrap)
     sure = {record.name: _uncertainty(record, analysis) for record in found if analysis is not None}
     if figure is not None:
         from study.figures import front_figure
@@ -102,15 +102,10 @@ def _front_row(record: TrialRecord) -> dict[str, Any]:
     }
 
 
-def _analysis(study: Outline, candidates: list[TrialRecord], found: list[TrialRecord], resamples: int) -> Analysis:
-    """The shares of all candidates, by their objectives; every metric of those on the front."""
-    from dataclasses import replace
+def _analysis(study: Outline, candidates: list[TrialRecord], resamples: int) -> Analysis:
+    from study.bootstrap import analyse_front
 
-    from study.bootstrap import analyse
-
-    objectives = [objective.metric for objective in study.objectives]
-    of_all = analyse(study, candidates, resamples, wanted=objectives)
-    return replace(of_all, intervals={**of_all.intervals, **analyse(study, found, resamples).intervals})
+    return analyse_front(study, {"": candidates}, resamples)
 
 
 def _uncertainty(record: TrialRecord, analysis: Analysis) -> dict[str, Any]:

@@ -1,31 +1,70 @@
-"""What a study found, to be handed on."""
+"""What a study tells, to be handed on: a page, or the papers' table."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from study.terminal import console, errors, storage_option
+from study.terminal import console, errors, storage_option, tracking_option
 
 if TYPE_CHECKING:
-    from study.table import Table
+    from study.stored import Outline, StoredStudy
+    from study.table import Block, Table
+
+
+FORMATS = ["html", "latex", "csv", "md"]
 
 
 @click.command()
-@click.argument("studies", nargs=-1, required=True, metavar="STUDY...")
-@click.option("--format", "form", required=True, type=click.Choice(["latex", "csv", "md"]), help="How it is written.")
-@click.option("--output", type=click.Path(path_type=Path), metavar="F", help="Write it there; default: print it.")
+@click.argument("studies", metavar="STUDY...", nargs=-1, required=True)
+@click.option(
+    "--format", "form", type=click.Choice(["html", "latex", "csv", "md"]), default="html", help="Default html."
+)
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="F", help="Where it is written.")
+@click.option("--open", "shown", is_flag=True, help="Show the page in the browser.")
+@click.option(
+    "--bootstrap",
+    type=click.IntRange(0, 10_000),
+    default=1000,
+    metavar="N",
+    help="Resamples of the page's intervals; 0: none. Default 1000.",
+)
 @storage_option
-def report(studies: tuple[str, ...], form: str, output: Path | None, storage: str | None) -> None:
-    """The papers' table: methods by error, NLL and calibration errors, before and after temperature scaling.
+@tracking_option
+def report(
+    studies: tuple[str, ...],
+    form: str,
+    output: Path | None,
+    shown: bool,
+    bootstrap: int,
+    storage: str | None,
+    tracking: str | None,
+) -> None:
+    """One HTML page that needs nothing else: front, trials, budgets, failures, noise, how to do it again.
 
-    Figures are of the validation split, and the caption says so. Several studies (data sets) are blocks of one table.
+    Written to STUDY/report.html (of several studies to report.html beside the first), and among the artifacts of each
+    study's run in MLflow.
+
+    --format latex, csv or md is the papers' table instead: methods by error, NLL and calibration errors, before and
+    after temperature scaling; of the test split where a study is confirmed, else of validation, and the caption says
+    which. Several studies (data sets) are blocks of one table. Printed, or written to --output.
     """
+    if form == "html":
+        _page(studies, output, shown, bootstrap, storage, tracking)
+    else:
+        _table(studies, form, output, storage)
+
+
+# ---- the table -----------------------------------------------------------------------------------------------------
+
+
+def _table(studies: tuple[str, ...], form: str, output: Path | None, storage: str | None) -> None:
     from study.table_text import CSV, caption, to_csv, to_latex, to_markdown
 
-    table = _table(studies, storage)
+    table = _blocks(studies, storage)
     text = {"latex": to_latex, "csv": to_csv, "md": to_markdown}[form](table)
     if form == "csv":  # it has no place for its caption
         errors.print(caption(table, CSV))
@@ -37,16 +76,91 @@ def report(studies: tuple[str, ...], form: str, output: Path | None, storage: st
     console.print(f"wrote {output}", soft_wrap=True)
 
 
-def _table(studies: tuple[str, ...], storage: str | None) -> Table:
+def _blocks(studies: tuple[str, ...], storage: str | None) -> Table:
     from study.stored import open_outline
-    from study.table import block_of_search, combine
+    from study.table import combine
     from trainables.fields import FieldError
 
     outlines = [open_outline(study, storage) for study in studies]
     blocks, notes = [], []
     for outline in outlines:
         try:
-            blocks.append(block_of_search(outline, outline.records()))
+            blocks.append(_block(outline))
         except FieldError as error:
             notes.append(f"left out: {error}".rstrip("."))
     return combine(blocks, notes)
+
+
+def _block(outline: Outline) -> Block:
+    from study.confirmed import confirmed_rows
+    from study.table import TableRow, block_of_search, block_of_tests
+
+    confirmed = confirmed_rows(outline)
+    if confirmed is None or not any(row.tests for row in confirmed):
+        return block_of_search(outline, outline.records())
+    rows = [TableRow(row.label, row.role, row.tests) for row in confirmed]
+    return block_of_tests(outline, rows, "on each seed's whole validation split")
+
+
+# ---- the page ------------------------------------------------------------------------------------------------------
+
+
+def _page(
+    studies: tuple[str, ...],
+    output: Path | None,
+    shown: bool,
+    bootstrap: int,
+    storage: str | None,
+    tracking: str | None,
+) -> None:
+    from study.bootstrap import analyse_front
+    from study.confirmed import confirmation_of
+    from study.report import gather, gather_page
+    from study.report_page import write_page
+    from study.stored import open_study
+    from trainables.fields import FieldError
+
+    opened = list({found.directory: found for found in (open_study(study, storage) for study in studies)}.values())
+    first = opened[0].directory
+    file = (output or (first if len(opened) == 1 else first.parent) / "report.html").absolute()
+    gathered = []
+    for study in opened:
+        records, analysis, refused = study.records(), None, None
+        try:
+            analysis = analyse_front(study.outline, records, bootstrap) if bootstrap else None
+        except FieldError as error:  # a file that is missing or altered: the page says so, without intervals
+            refused = f"no intervals: {error}"
+        found = gather(study, records, analysis, confirmation_of(study))
+        found["notes"] += [refused] if refused else []
+        gathered.append(found)
+    write_page(file, gather_page(gathered, f"{datetime.now():%d %B %Y, %H:%M}"))
+    for note in (note for found in gathered for note in found["notes"]):
+        console.print(note, soft_wrap=True)
+    console.print(f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB", soft_wrap=True)
+    for study in opened:
+        console.print(_log(study, file, tracking), soft_wrap=True)
+    if shown:
+        _show(file)
+
+
+def _log(study: StoredStudy, file: Path, tracking: str | None) -> str:
+    """Put it into MLflow; a server that is away costs a line and nothing else."""
+    from study.mlflow_artifact import log_artifact
+    from study.stored import check_home
+    from study.uris import public_uri
+    from trainables.fields import UserError
+
+    try:
+        check_home(study)
+        uri = study.tracking(tracking)
+        log_artifact(study, uri, file)
+    except UserError as error:
+        return f"not in MLflow: {error}"
+    return f"in MLflow at {public_uri(uri)}, an artifact of the run {study.spec.name}"
+
+
+def _show(file: Path) -> None:
+    import webbrowser
+
+    if not webbrowser.open(file.as_uri()):
+        console.print("no browser could be started; open the file by hand.")

@@ -1,0 +1,104 @@
+// Elements, numbers and scales. Every text comes in as a text node: nothing a study holds is ever read as HTML.
+
+function filled(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") node.addEventListener(name, value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+const h = (tag, attributes = {}, ...children) => filled(document.createElement(tag), attributes, children);
+const s = (tag, attributes = {}, ...children) =>
+  filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+
+// ---- numbers
+
+const NONE = "–";
+const metricText = (value) => (value === null || value === undefined ? NONE : value.toFixed(4));
+const countText = (value) =>
+  value === null || value === undefined ? NONE : value.toLocaleString("en-US", { maximumFractionDigits: 0 });
+const secondsText = (value) =>
+  value === null || value === undefined ? NONE : value < 100 ? value.toFixed(1) : countText(value);
+const shareText = (value) => (value === null || value === undefined ? NONE : `${Math.round(100 * value)}%`);
+const settingText = (value) => (typeof value === "number" ? String(Number(value.toPrecision(3))) : String(value));
+const spreadText = (spread) =>
+  spread === null ? NONE : spread[1] === null ? metricText(spread[0]) : `${metricText(spread[0])} ± ${metricText(spread[1])}`;
+const plural = (count, noun) => `${countText(count)} ${noun}${count === 1 ? "" : "s"}`;
+const paramsText = (params) =>
+  Object.entries(params).map(([path, value]) => `${path.replace(/^method\./, "")} ${settingText(value)}`).join(", ");
+
+// ---- what can be read of a trial: its metrics in their order, then what it cost
+
+function measures(study) {
+  const metrics = study.metrics.map((metric, place) => ({
+    ...metric, place, text: metricText, of: (trial) => trial.values[place], interval: (trial) => trial.intervals?.[place],
+  }));
+  const cost = (name, label, text) => ({
+    name, label, text, better: "lower", place: null, of: (trial) => trial[name], interval: () => undefined,
+  });
+  return [...metrics, cost("samples", "samples shown in training", countText), cost("seconds", "seconds of training", secondsText)];
+}
+
+const betterText = (measure) => (measure.better ? `${measure.better} is better` : "neither good nor bad");
+const axisText = (measure) =>
+  `${measure.label}${measure.place === null ? "" : ", validation"} (${betterText(measure)})`;
+
+function valueText(measure, trial) {
+  const interval = measure.interval(trial);
+  const value = measure.text(measure.of(trial));
+  return interval ? `${value} [${measure.text(interval[0])}, ${measure.text(interval[1])}]` : value;
+}
+
+// The same with the interval in small, which never breaks inside.
+function valueNodes(measure, trial) {
+  const interval = measure.interval(trial);
+  const value = measure.text(measure.of(trial));
+  return interval
+    ? [value, " ", h("small", { class: "interval" }, `[${measure.text(interval[0])}, ${measure.text(interval[1])}]`)]
+    : [value];
+}
+
+// ---- scales and marks
+
+function ticks(low, high, most) {
+  const rough = (high - low) / most;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = power * [1, 2, 2.5, 5, 10].find((each) => each * power >= rough * 0.999);
+  const first = Math.ceil(low / step - 1e-9);
+  return Array.from({ length: Math.max(0, Math.floor(high / step + 1e-9) - first + 1) }, (_, k) => (first + k) * step);
+}
+
+function tickText(values) {
+  const step = values.length > 1 ? values[1] - values[0] : values[0] || 1;
+  const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(Math.abs(step)) - 1e-9) + (/25/.test(step.toPrecision(3)) ? 1 : 0)));
+  return (value) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+const scale = (low, high, from, to) => (value) => from + ((value - low) / (high - low)) * (to - from);
+
+// matplotlib's markers, of about equal area; r is half their width in pixels.
+const MARKS = {
+  o: (r) => `M${-r},0a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0Z`,
+  s: (r) => polygon(r * 0.9, [[-1, -1], [1, -1], [1, 1], [-1, 1]]),
+  "^": (r) => polygon(r * 1.15, [[0, -1], [1, 0.85], [-1, 0.85]]),
+  D: (r) => polygon(r * 1.2, [[0, -1], [1, 0], [0, 1], [-1, 0]]),
+  v: (r) => polygon(r * 1.15, [[0, 1], [1, -0.85], [-1, -0.85]]),
+  P: (r) => polygon(r * 1.1, PLUS),
+  X: (r) => polygon(r * 1.1, PLUS.map(([x, y]) => [(x - y) * 0.75, (x + y) * 0.75])),
+};
+const PLUS = [[-0.36, -1], [0.36, -1], [0.36, -0.36], [1, -0.36], [1, 0.36], [0.36, 0.36],
+  [0.36, 1], [-0.36, 1], [-0.36, 0.36], [-1, 0.36], [-1, -0.36], [-0.36, -0.36]];
+
+function polygon(r, corners) {
+  return `M${corners.map(([x, y]) => `${(x * r).toFixed(2)},${(y * r).toFixed(2)}`).join("L")}Z`;
+}
+
+// The look of a method: its place among the study's methods, as the figures of the same study have it.
+const colourOf = (page, method) => page.colours[method % page.colours.length];
+const markOf = (page, method, r) => MARKS[page.markers[method % page.markers.length]](r);
+const glyph = (page, method) =>
+  s("svg", { class: "glyph", viewBox: "-8 -8 16 16", "aria-hidden": "true" },
+    s("path", { d: markOf(page, method, 5.5), fill: colourOf(page, method) }));

@@ -1,0 +1,117 @@
+// The reliability diagram of one trial, before and after temperature scaling, and its numbers.
+
+// 95% score interval of a share. Wilson 1927.
+function wilson(hits, count) {
+  const z = 1.959964;
+  const middle = (hits + (z * z) / 2) / (count + z * z);
+  const half = (z / (count + z * z)) * Math.sqrt((hits * (count - hits)) / count + (z * z) / 4);
+  return [Math.max(0, middle - half), Math.min(1, middle + half)];
+}
+
+function reliabilityPanel(page, study, view) {
+  const panel = h("section", { class: "panel", "aria-live": "polite", tabindex: "-1" });
+  const draw = () => {
+    const trial = study.trials.find((each) => each.name === view.selected);
+    panel.hidden = !trial;
+    if (trial) panel.replaceChildren(...panelOf(page, study, view, trial));
+  };
+  view.on("selected", draw);
+  view.panel = panel;
+  return panel;
+}
+
+function panelOf(page, study, view, trial) {
+  return [
+    h("h4", {}, glyph(page, trial.method), "Reliability of ", h("span", { class: "trial" }, trial.name)),
+    trial.raw
+      ? h("div", { class: "pair" },
+        diagram(page, trial, "raw", "as trained"),
+        diagram(page, trial, "scaled", `after temperature ${trial.temperature.toFixed(2)}`))
+      : h("p", { class: "note" }, "No diagram: its predictions are not there; see the notes."),
+    trial.raw
+      ? h("p", { class: "small" },
+        `Bars: accuracy in each of ${page.bins} bins (lo, hi] of confidence; dots: mean confidence; whiskers: 95% score ` +
+        "interval of the accuracy, so wide where samples are few. Below: the share of samples, the largest in numbers.")
+      : null,
+    numbersOf(view, trial),
+    settingsOf(trial),
+    trial.raw ? h("details", {}, h("summary", {}, "The bins as a table"), binsTable(page, trial)) : null,
+  ];
+}
+
+function diagram(page, trial, which, title) {
+  const rows = trial[which];
+  const total = rows.reduce((sum, [, count]) => sum + count, 0);
+  const error = rows.reduce((sum, [, count, hits, confidence]) => sum + Math.abs(hits - count * confidence), 0) / total;
+  const [size, left, top, foot] = [160, 28, 38, 30];
+  const toX = scale(0, 1, left, left + size);
+  const toY = scale(0, 1, top + size, top);
+  const base = top + size + 10;
+  const most = Math.max(...rows.map(([, count]) => count)) / total;
+  const svg = s("svg", { viewBox: `0 0 ${left + size + 12} ${base + foot + 34}`, role: "img", class: "reliability", "aria-label":
+    `Reliability diagram of ${trial.name}, ${title}: ECE ${metricText(error)}, ${rows.length} of ${page.bins} bins hold samples` });
+  svg.append(
+    s("text", { class: "title", x: left, y: 14 }, title),
+    s("text", { class: "title value", x: left, y: 30 }, `ECE ${metricText(error)}`),
+    s("rect", { class: "frame", x: left, y: top, width: size, height: size }),
+    ...rows.flatMap(([bin, count, hits, confidence]) => {
+      const [x, wide] = [toX(bin / page.bins), size / page.bins];
+      const [low, high] = wilson(hits, count);
+      const middle = x + wide / 2;
+      return [
+        s("rect", { class: "bar", x: x + 0.5, width: wide - 1, y: toY(hits / count), height: top + size - toY(hits / count) }),
+        s("line", { class: "whisker", x1: middle, x2: middle, y1: toY(low), y2: toY(high) }),
+        s("circle", { class: "dot", cx: toX(confidence), cy: toY(confidence), r: 2.2 }),
+        s("rect", { class: "share", x: x + 0.5, width: wide - 1, y: base, height: Math.max(0.75, (foot * count) / total / most) },
+          s("title", {}, `${countText(count)} samples`)),
+      ];
+    }),
+    s("line", { class: "diagonal", x1: toX(0), y1: toY(0), x2: toX(1), y2: toY(1) }),
+    ...[0, 0.5, 1].flatMap((tick) => [
+      s("text", { x: left - 5, y: toY(tick) + 4, "text-anchor": "end" }, String(tick)),
+      s("text", { x: toX(tick), y: base + foot + 14, "text-anchor": "middle" }, String(tick)),
+    ]),
+    s("text", { class: "axis", x: left + size / 2, y: base + foot + 29, "text-anchor": "middle" }, "confidence"),
+    s("text", { class: "axis", transform: `translate(11,${top + size / 4}) rotate(-90)`, "text-anchor": "middle" }, "accuracy"),
+    s("text", { class: "axis", x: left - 5, y: base + 9, "text-anchor": "end" }, shareText(most)),
+  );
+  return svg;
+}
+
+function numbersOf(view, trial) {
+  const plain = view.measures.filter((each) => each.place !== null && !each.name.startsWith("ts_"));
+  const scaled = (measure) => view.measures.find((each) => each.name === `ts_${measure.name}`);
+  const wanted = plain.filter((each) => !["error", "top5_accuracy", "debiased_l2", "smooth_ece"].includes(each.name));
+  return h("table", { class: "numbers" },
+    h("caption", { class: "hidden" }, `Validation metrics of ${trial.name}`),
+    h("thead", {}, h("tr", {}, ["validation", "as trained", "after temperature"].map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, wanted.map((measure) => h("tr", {},
+      h("th", { scope: "row" }, measure.label),
+      h("td", {}, valueNodes(measure, trial)),
+      h("td", {}, scaled(measure) ? valueNodes(scaled(measure), trial) : NONE)))));
+}
+
+function settingsOf(trial) {
+  const rows = [
+    ...Object.entries(trial.params).map(([path, value]) => [path, String(value)]),
+    ["trained", `to epoch ${trial.epoch ?? NONE}; ${countText(trial.samples)} samples, ${secondsText(trial.seconds)} seconds`],
+    ...(trial.share === undefined ? [] : [["on the front in", `${shareText(trial.share)} of resamples`]]),
+    ["files", `trials/${trial.name}`],
+  ];
+  return h("dl", { class: "settings" }, rows.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)]));
+}
+
+function binsTable(page, trial) {
+  const byBin = (rows) => new Map(rows.map((row) => [row[0], row]));
+  const [raw, scaled] = [byBin(trial.raw), byBin(trial.scaled)];
+  const cells = (row) => (row ? [countText(row[1]), row[3].toFixed(3), (row[2] / row[1]).toFixed(3)] : ["0", NONE, NONE]);
+  const numbers = ["samples", "confidence", "accuracy"];
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "bins" }, h("table", { class: "numbers" },
+    h("thead", {},
+      h("tr", {}, h("td"), h("th", { scope: "colgroup", colspan: "3" }, "as trained"),
+        h("th", { scope: "colgroup", colspan: "3" }, "after temperature")),
+      h("tr", {}, h("th", { scope: "col" }, "confidence in"), [...numbers, ...numbers].map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, Array.from({ length: page.bins }, (_, bin) => bin).filter((bin) => raw.has(bin) || scaled.has(bin)).map((bin) =>
+      h("tr", {}, h("th", { scope: "row" }, `(${(bin / page.bins).toFixed(3)}, ${((bin + 1) / page.bins).toFixed(3)}]`),
+        [...cells(raw.get(bin)), ...cells(scaled.get(bin))].map((cell) => h("td", {}, cell)))))));
+}

@@ -1,0 +1,138 @@
+// Tables: the trials, what each method was given, what did not complete, the noise of the seeds.
+
+const FIRST_ROWS = 20;
+const CORE = ["accuracy", "nll", "brier", "ece", "ts_nll", "ts_ece"];
+
+// The objectives first, then what every reader of calibration asks for.
+const coreMeasures = (study, view) =>
+  [...new Set([...study.objectives, ...CORE])].map((name) => view.measures.find((each) => each.name === name)).filter(Boolean);
+
+function scrolled(label, table) {
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, table);
+}
+
+const head = (cells) => h("thead", {}, h("tr", {}, cells.map((cell) => h("th", { scope: "col" }, cell))));
+const row = (name, cells) => h("tr", {}, h("th", { scope: "row" }, name), cells.map((cell) => h("td", {}, cell)));
+
+// ---- the trials
+
+function trialTable(page, study, view) {
+  const columns = [
+    { title: "trial", of: (t) => t.method * 1e6 + t.number, cell: (t) => trialButton(page, view, t), row: true },
+    { title: "front", of: (t) => (t.front ? 0 : 1), cell: (t) => (t.front ? h("span", { title: "on the front of the study" }, "●") : "") },
+    ...(study.resamples ? [{ title: "share", of: (t) => t.share, cell: (t) => shareText(t.share), down: true }] : []),
+    ...coreMeasures(study, view).map((measure) => ({
+      title: measure.label, of: measure.of, down: measure.better === "higher",
+      cell: (t) => (study.objectives.includes(measure.name) ? valueNodes(measure, t) : measure.text(measure.of(t))),
+    })),
+    { title: "samples", of: (t) => t.samples, cell: (t) => countText(t.samples) },
+    { title: "seconds", of: (t) => t.seconds, cell: (t) => secondsText(t.seconds) },
+    ...(study.trials.some((trial) => Object.keys(trial.params).length)
+      ? [{ title: "settings", words: true, cell: (t) => h("span", { class: "params" }, paramsText(t.params)) }] : []),
+  ];
+  const objective = view.measures.find((each) => each.name === study.objectives[0]);
+  let sorted = { column: columns.find((each) => each.of === objective?.of) ?? columns[0], down: objective?.better === "higher" };
+  let every = false;
+  const body = h("tbody");
+  const said = h("p", { class: "small", role: "status" });
+  const more = h("button", { type: "button", class: "more", click: () => {
+    every = !every;
+    draw();
+  } });
+  const heads = columns.map((column) => column.of
+    ? h("th", { scope: "col", "data-title": column.title }, h("button", { type: "button", click: () => {
+      sorted = { column, down: sorted.column === column ? !sorted.down : Boolean(column.down) };
+      draw();
+    } }, column.title))
+    : h("th", { scope: "col", class: "words" }, column.title));
+
+  function draw() {
+    const { column, down } = sorted;
+    const missing = down ? -Infinity : Infinity;
+    const shown = study.trials.filter(view.shows).sort((a, b) => {
+      const [first, second] = [column.of(a) ?? missing, column.of(b) ?? missing];
+      return (down ? second - first : first - second) || a.method - b.method || a.number - b.number;
+    });
+    const kept = every ? shown : shown.slice(0, FIRST_ROWS);
+    heads.forEach((cell, place) => {
+      if (columns[place] === column) cell.setAttribute("aria-sort", down ? "descending" : "ascending");
+      else cell.removeAttribute("aria-sort");
+    });
+    body.replaceChildren(...kept.map((trial) => h("tr", { "data-row": trial.name },
+      columns.map((each) =>
+        h(each.row ? "th" : "td", { scope: each.row && "row", class: each.words && "words" }, each.cell(trial))))));
+    mark();
+    said.textContent = kept.length < shown.length
+      ? `${countText(kept.length)} of ${plural(shown.length, "trial")}, by ${column.title}.`
+      : `${plural(shown.length, "trial")}, by ${column.title}.`;
+    more.hidden = shown.length <= FIRST_ROWS;
+    more.textContent = every ? "Show fewer" : `Show all ${countText(shown.length)}`;
+  }
+
+  function mark() {
+    for (const each of body.rows) each.classList.toggle("selected", each.dataset.row === view.selected);
+  }
+
+  view.on("drawn", draw);
+  view.on("selected", mark);
+  const table = h("table", { class: "trials" },
+    h("caption", { class: "hidden" }, `Complete trials of ${study.name}; a heading sorts, a trial shows its reliability diagram`),
+    h("thead", {}, h("tr", {}, heads)), body);
+  return h("div", {}, scrolled("trials", table), h("div", { class: "under" }, said, more));
+}
+
+function trialButton(page, view, trial) {
+  return h("button", { type: "button", class: "trial", click: () => {
+    view.select(trial.name);
+    view.panel.focus();
+  } }, glyph(page, trial.method), trial.name);
+}
+
+// ---- methods, failures, noise
+
+function methodTable(page, study) {
+  const states = ["complete", "pruned", "failed", "running"].filter(
+    (state) => state === "complete" || study.methods.some((method) => method.states[state]));
+  return scrolled("budgets", h("table", { class: "budgets" },
+    h("caption", { class: "hidden" }, "What each method was given"),
+    head(["method", "searched", "planned", ...states, "samples", "seconds", "on"]),
+    h("tbody", {}, study.methods.map((method, place) => row(
+      [glyph(page, place), method.label, method.name === method.label ? "" : h("small", {}, ` ${method.name}`)],
+      [
+        Object.keys(method.searched).length
+          ? h("span", { class: "params" }, Object.entries(method.searched).map(([path, range]) => `${path}: ${range}`).join("; "))
+          : h("em", {}, "nothing: repeated with fresh seeds"),
+        countText(method.planned), ...states.map((state) => countText(method.states[state])),
+        countText(method.samples), secondsText(method.seconds), method.devices.join(", ") || NONE,
+      ])))));
+}
+
+function failureTable(study) {
+  if (!study.unfinished.length) return h("p", {}, "Every trial that was begun is complete.");
+  return scrolled("trials that did not complete", h("table", { class: "failures" },
+    h("caption", { class: "hidden" }, "Trials that did not complete"),
+    head(["trial", "state", "reason", "settings", "attempts"]),
+    h("tbody", {}, study.unfinished.map((each) =>
+      row(each.trial, [each.state, each.reason, paramsText(each.params), countText(each.attempts)])))));
+}
+
+function noiseSection(page, study, view) {
+  if (!study.noise.length) {
+    return [h("p", {}, "It was not measured. A method with nothing to search is repeated with fresh seeds, and how much its " +
+      "values vary is what a difference must exceed to be more than the seed; here every method has something to search, " +
+      "or fewer than two complete trials. List ", h("code", {}, "cross_entropy"), " without a range that fits it.")];
+  }
+  const wanted = coreMeasures(study, view);
+  const most = noiseRow(study).trials;
+  return [
+    h("p", {}, "Methods with nothing to search were repeated with fresh seeds: mean ± one standard deviation, all on the same " +
+      `${countText(study.samples)} validation samples, whose own chance is not in it. A standard deviation of ` +
+      `${plural(most, "value")} is itself known to about ${Math.round(100 / Math.sqrt(2 * (most - 1)))}% only.`),
+    scrolled("noise floor", h("table", {},
+      h("caption", { class: "hidden" }, "Spread over fresh seeds"),
+      head(["method", "trials", ...wanted.map((measure) => measure.label)]),
+      h("tbody", {}, study.noise.map((each) => row(
+        [glyph(page, study.methods.findIndex((method) => method.label === each.label)), each.label],
+        [countText(each.trials), ...wanted.map((measure) => spreadText(each.spread[measure.place]))]))))),
+  ];
+}

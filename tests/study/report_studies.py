@@ -1,0 +1,129 @@
+"""Studies for the tests of a report: records and predictions made in process, nothing trained, no ledger."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from study.records import TrialRecord
+from study.spec import spec_from_mapping
+from study.stored import StoredStudy
+from trainables.predictions import Predictions
+
+SAMPLES, CLASSES = 400, 10
+HOSTILE = "loss is nan </script><img src=x onerror=\"document.title='owned'\"> {{script}} <!--"
+
+
+class Interval(NamedTuple):
+    """As `study.bootstrap` has it."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """As `study.bootstrap` has it."""
+
+    intervals: dict[str, dict[str, Interval]]
+    shares: dict[str, float]
+    resamples: int = 1000
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """As `study.confirmed` has it."""
+
+    label: str
+    role: str
+    candidate: TrialRecord | None
+    records: tuple[TrialRecord, ...]
+    tests: tuple[dict[str, float], ...] = ()
+    shifts: dict[str, tuple[dict[str, float], ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """As `study.confirmed` has it."""
+
+    study: StoredStudy
+    rows: tuple[Confirmed, ...]
+
+
+def make_study(root: Path, name: str = "small", **changes: Any) -> StoredStudy:
+    """A study that nobody has run. cross_entropy has nothing to search."""
+    plain = {"name": name, "data": "digits", "model": "mlp", "methods": ["cross_entropy", "focal", "mbls"], "trials": 3}
+    recorded = {
+        "id": f"id-of-{name}",
+        "created": "2023-11-14T22:13:20+00:00",
+        "data_digest": "d1635" * 12,
+        "classes": [str(number) for number in range(CLASSES)],
+        "sizes": {"train": 1151, "validation": SAMPLES, "test": 359},
+        "versions": {"torch": "2.15.0", "git_commit": "c0ffee"},
+    }
+    return StoredStudy(root / name, spec_from_mapping({**plain, **changes}, "small.yaml"), recorded)
+
+
+def predictions(seed: int, sharpness: float = 1.0) -> Predictions:
+    """Of a classifier that is right now and then; calibrated at sharpness 1, too sure above it."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2.0 * torch.randn(SAMPLES, CLASSES, generator=generator)
+    labels = torch.multinomial(logits.softmax(dim=-1), 1, generator=generator).squeeze(-1)
+    return Predictions(sharpness * logits, labels)
+
+
+def complete(study: StoredStudy, label: str, number: int, **changes: Any) -> TrialRecord:
+    """A complete trial with its predictions on disk; `params`, `metrics`, ... in `changes` over what they give."""
+    seed = 100 * list(map(lambda variant: variant.label, study.spec.variants)).index(label) + number
+    of_trial = predictions(seed, 1.0 + 0.5 * number)
+    params = {path: 0.25 * (number + 1) for path in study.spec.variant(label).space.distributions}
+    record = TrialRecord(
+        label, number, "complete", params, attempt=1, epoch=20, seconds=10.0 + number, samples=23_020, started=1.0
+    )
+    file = study.files(record) / "predictions.npz"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    found = replace(record, metrics=of_trial.evaluate(), digests={"predictions.npz": of_trial.save(file)})
+    return replace(found, **changes)
+
+
+def small(root: Path) -> tuple[StoredStudy, dict[str, list[TrialRecord]]]:
+    """Three trials of cross_entropy, two of focal and one that failed with a hostile reason, one of mbls that runs."""
+    study = make_study(root)
+    failed = TrialRecord("focal", 2, "failed", {"method.gamma": 4.5}, attempt=2, reason=HOSTILE)
+    return study, {
+        "cross_entropy": [complete(study, "cross_entropy", number) for number in range(3)],
+        "focal": [*(complete(study, "focal", number) for number in range(2)), failed],
+        "mbls": [TrialRecord("mbls", 0, "running", {"method.margin": 10.0, "method.weight": 0.1}, attempt=1)],
+    }
+
+
+def analysis_of(records: Mapping[str, Sequence[TrialRecord]]) -> Analysis:
+    """Intervals 0.01 to either side, which are nobody's."""
+    done = [record for found in records.values() for record in found if record.state == "complete"]
+    intervals = {
+        record.name: {
+            name: Interval(value, max(0.0, value - 0.01), value + 0.01) for name, value in record.metrics.items()
+        }
+        for record in done
+    }
+    return Analysis(intervals, {record.name: 0.25 * (place % 4) for place, record in enumerate(done)})
+
+
+def confirmation_of(study: StoredStudy, records: Mapping[str, Sequence[TrialRecord]]) -> Confirmation:
+    """focal/0001 and the default with two seeds; accuracy falls by 0.02 and 0.04 on test, ECE rises by 0.01."""
+    candidate = records["focal"][1]
+    seeds = tuple(replace(candidate, number=number) for number in range(2))
+    accuracy, ece = candidate.metrics["accuracy"], candidate.metrics["ece"]
+    tests = tuple({**candidate.metrics, "accuracy": accuracy - fall, "ece": ece + 0.01} for fall in (0.02, 0.04))
+    shifts = {"noisy": ({"auroc": 0.9, "fpr95": 0.25}, {"auroc": 0.8, "fpr95": 0.35})}
+    confirming = make_study(study.directory.parent, f"{study.spec.name}-confirm")
+    return Confirmation(
+        confirming,
+        (
+            Confirmed("focal_0001", "candidate", candidate, seeds, tests, shifts),
+            Confirmed("cross_entropy_default", "baseline", None, tuple(records["cross_entropy"][:2])),
+        ),
+    )
