@@ -16,7 +16,7 @@ import numpy as np
 
 from study.consistency import calibrated_sums
 from study.intervals import LEVEL, Interval, Resampled, basic, intervals, percentile
-from study.objective import Objective
+from study.objective import Objective, plain_name
 from study.pareto import complete, front
 from study.records import TrialRecord, trial_directory
 from study.resampling import CALIBRATION, RESAMPLED, Draws, Floats, Indices, Table, mass_starts
@@ -109,10 +109,28 @@ def compare(
     found = {}
     for name in (name for name in names if name in of_first and name in of_second):
         estimate, moved = first[name] - second[name], of_first[name] - of_second[name]
-        calibration = name.removeprefix(AFTER_TEMPERATURE) in CALIBRATION
-        low, high = basic(estimate, moved, LEVEL) if calibration else percentile(moved, LEVEL)
-        found[name] = Difference(first[name], second[name], estimate, low, high)
+        found[name] = Difference(first[name], second[name], estimate, *_difference(name, estimate, moved))
     return found
+
+
+def differences_from(
+    study: Outline, best: TrialRecord, records: Sequence[TrialRecord], metric: str, resamples: int = RESAMPLES
+) -> dict[str, tuple[float, float]]:
+    """95% intervals of the metric of each trial less that of `best`, by the same resamples, as `compare` has them."""
+    found: dict[str, tuple[float, float]] = {}
+    first: tuple[float, Floats] | None = None
+    for record, predictions, draws in _drawn(study, [best, *records], resamples, 0):
+        parts = measured(predictions, draws, [metric])
+        (estimate,) = (p.estimates()[plain_name(metric)] for p in parts.values())
+        value = estimate, _values(parts, [metric])[metric]
+        first = value if first is None else first
+        found[record.name] = _difference(metric, value[0] - first[0], value[1] - first[1])
+    return found
+
+
+def _difference(metric: str, estimate: float, moved: Floats) -> tuple[float, float]:
+    calibration = metric.removeprefix(AFTER_TEMPERATURE) in CALIBRATION
+    return basic(estimate, moved, LEVEL) if calibration else percentile(moved, LEVEL)
 
 
 def trial_named(records: Sequence[TrialRecord], name: str, path: str) -> TrialRecord:

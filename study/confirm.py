@@ -15,7 +15,7 @@ from torch import Tensor
 from study.candidates import Asked, confirming_spec
 from study.ledger import Ledger, LedgerError, driver_is_alive, driver_lock, open_storage
 from study.objective import plain_name
-from study.openings import OPENINGS, TESTED, Opening, Shifted, Tested, openings_in, tested_in
+from study.openings import OPENINGS, TEST_FILE, TESTED, Opening, Shifted, Tested, openings_in, tested_in
 from study.records import TrialRecord
 from study.run import Outcome, prepare_data, run_study
 from study.spec import SpecError
@@ -33,7 +33,6 @@ from trainables.prepared import Prepared, prepare
 from trainables.sealed import open_test
 from trainables.shift import Shift, shift_of
 
-TEST_FILE = "test.npz"
 UNDER_SHIFT = ("accuracy", "nll", "brier", "ece")  # of a set with the study's own classes
 
 

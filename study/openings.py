@@ -13,6 +13,7 @@ from typing import Any
 from study.ledger import read_notes
 from study.stored import Outline
 
+TEST_FILE = "test.npz"  # what a model answers on the test split, in its attempt's directory
 OPENINGS, TESTED = "openings", "tests/"  # the keys of the notes; of the latter one for each trial
 
 

@@ -1,31 +1,18 @@
-"""Front, hypervolume and knee of a study, and the choice of one trial: pure functions on trial records."""
+"""Front, hypervolume and knee of a study: pure functions on trial records."""
 
 from __future__ import annotations
 
 import csv
 import math
 import operator
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from study.objective import LARGER_IS_BETTER, Objective, costs, plain_name, worst
+from study.objective import Objective, costs, worst
 from study.records import TrialRecord
 from trainables import metrics
-from trainables.fields import FieldError
 
 Costs = tuple[float, ...]  # one coordinate for each objective, smaller is better
-
-_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
-_CONDITION = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*([^\s<>=]+)")
-_PICK = re.compile(r"(min|max)\s+(\w+)(?:\s+where\s+(.+))?")
-_LARGEST = {"nll": math.inf, "brier": 2.0}  # of the other metrics 1: they are fractions
 
 
 def complete(records: Iterable[TrialRecord]) -> list[TrialRecord]:
@@ -38,7 +25,7 @@ def front(records: Iterable[TrialRecord], objectives: Sequence[Objective]) -> li
 
     Best first by the first objective, then by the next ones, the label and the number.
     """
-    ordered = sorted(complete(records), key=lambda record: _rank(record, objectives))
+    ordered = sorted(complete(records), key=lambda record: rank(record, objectives))
     kept: list[TrialRecord] = []
     fronted: list[Costs] = []  # without equals
     for record in ordered:
@@ -54,7 +41,8 @@ def front(records: Iterable[TrialRecord], objectives: Sequence[Objective]) -> li
     return kept
 
 
-def _rank(record: TrialRecord, objectives: Sequence[Objective]) -> tuple[Costs, str, int]:
+def rank(record: TrialRecord, objectives: Sequence[Objective]) -> tuple[Costs, str, int]:
+    """What sorts trials: the objectives in their order, then label and number."""
     return _costs(record, objectives), record.label, record.number
 
 
@@ -116,114 +104,8 @@ def knee(front: Sequence[TrialRecord], objectives: Sequence[Objective]) -> Trial
     return front[min(range(len(front)), key=key)]
 
 
-@dataclass(frozen=True)
-class Condition:
-    """A bound on a metric of the validation split."""
-
-    metric: str
-    comparison: str  # >= <= > <
-    bound: float
-
-    def __str__(self) -> str:
-        return f"{self.metric} {self.comparison} {self.bound:g}"
-
-
-def parse_where(text: str) -> list[Condition]:
-    """`accuracy>=0.95 and ece<0.02`; a comma says `and` too. Raises FieldError at `where`."""
-    if not text.strip():
-        raise FieldError("where", "is empty; write a condition as accuracy>=0.95.")
-    return [_condition(part.strip()) for part in re.split(r"\s+and\s+|,", text, flags=re.IGNORECASE)]
-
-
-def _condition(text: str) -> Condition:
-    found = _CONDITION.fullmatch(text)
-    if found is None:
-        problem = f"cannot read '{text}'; write a metric, one of {' '.join(_COMPARISONS)}, a number: accuracy>=0.95."
-        raise FieldError("where", problem)
-    metric, comparison, number = found.groups()
-    _check_metric("where", metric)
-    try:
-        bound = float(number)
-    except ValueError:
-        bound = math.nan
-    if not math.isfinite(bound):
-        raise FieldError("where", f"'{number}' in '{text}' is no number; write one as in accuracy>=0.95.")
-    largest = _LARGEST.get(plain_name(metric), 1.0)
-    if not 0 <= bound <= largest:
-        percent = f" Did you mean {bound / 100:g}?" if largest == 1 and 1 < bound <= 100 else ""
-        within = "is never negative" if largest == math.inf else f"lies in [0, {largest:g}]"
-        raise FieldError("where", f"{metric} {within}, got {bound:g}.{percent}")
-    return Condition(metric, comparison, bound)
-
-
-def _check_metric(where: str, metric: str) -> None:
-    try:
-        metrics.check(metric)
-    except FieldError as error:
-        raise FieldError(where, error.problem) from None
-
-
-def satisfies(record: TrialRecord, conditions: Iterable[Condition]) -> bool:
-    """Whether a trial is complete and meets every condition. A metric that was not measured meets none."""
-    return record.state == "complete" and all(
-        condition.metric in record.metrics
-        and _COMPARISONS[condition.comparison](record.metrics[condition.metric], condition.bound)
-        for condition in conditions
-    )
-
-
-def pick(records: Iterable[TrialRecord], objectives: Sequence[Objective], text: str) -> TrialRecord:
-    """The trial that `knee` (of the front) or `min ece where accuracy>=0.95` names; equals by the objectives.
-
-    Raises FieldError at `pick`.
-    """
-    finished = complete(records)
-    words = text.strip()
-    found = _PICK.fullmatch(words)
-    if found is None and words != "knee":
-        raise FieldError("pick", f"cannot read '{text}'; write knee, or: min ece where accuracy>=0.95.")
-    if not finished:
-        raise FieldError("pick", "no trial is complete yet; let `calstudy run` finish some first.")
-    if found is None:
-        chosen = knee(front(finished, objectives), objectives)
-        assert chosen is not None
-        return chosen
-    goal, metric, where = found.groups()
-    better = "max" if plain_name(metric) in LARGER_IS_BETTER else "min"
-    _check_metric("pick", metric)
-    if goal != better:
-        raise FieldError("pick", f"{metric} is better the other way; write {better} {metric}.")
-    try:
-        conditions = parse_where(where) if where is not None else []
-    except FieldError as error:
-        raise FieldError("pick", error.problem) from None
-    measured = _measured(finished)
-    for name in (metric, *(condition.metric for condition in conditions)):
-        if name not in measured:
-            raise FieldError("pick", f"{name} was not measured; there is {', '.join(measured)}.")
-    allowed = [record for record in finished if metric in record.metrics and satisfies(record, conditions)]
-    if not allowed:
-        raise FieldError("pick", _nothing_satisfies(finished, conditions))
-    sign = -1.0 if goal == "max" else 1.0
-    return min(allowed, key=lambda record: (sign * record.metrics[metric], *_rank(record, objectives)))
-
-
-def _nothing_satisfies(finished: Sequence[TrialRecord], conditions: Sequence[Condition]) -> str:
-    asked = " and ".join(str(condition) for condition in conditions)
-    bests = "; ".join(_best(finished, condition) for condition in conditions)
-    together = ", each by itself" if len(conditions) > 1 else ""
-    return f"no complete trial has {asked}. The best there is{together}: {bests}. Relax the condition."
-
-
-def _best(finished: Sequence[TrialRecord], condition: Condition) -> str:
-    """The value that comes nearest to the condition or meets it best, and whose it is."""
-    sign = -1.0 if condition.comparison.startswith(">") else 1.0
-    measured = (record for record in finished if condition.metric in record.metrics)
-    best = min(measured, key=lambda record: (sign * record.metrics[condition.metric], record.label, record.number))
-    return f"{condition.metric} {best.metrics[condition.metric]:.6g} ({best.name})"
-
-
-def _measured(records: Sequence[TrialRecord]) -> list[str]:
+def measured_names(records: Sequence[TrialRecord]) -> list[str]:
+    """The metrics that any of them has."""
     return [name for name in metrics.names() if any(name in record.metrics for record in records)]
 
 
@@ -234,7 +116,7 @@ def front_rows(records: Sequence[TrialRecord]) -> list[dict[str, object]]:
     None where a trial has no such value.
     """
     paths = sorted({path for record in records for path in record.params})
-    measured = _measured(records)
+    measured = measured_names(records)
     return [
         {"method": record.label, "number": record.number}
         | {path: record.params.get(path) for path in paths}

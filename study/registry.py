@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from study.card import card
 from study.records import TrialRecord
 from study.stored import StoredStudy
 from study.uris import scrub
@@ -37,7 +38,7 @@ from study.verify import (
     tag_value,
     validation_of,
 )
-from trainables import metrics, post_hoc
+from trainables import post_hoc
 from trainables.classifier import Classifier
 from trainables.config import TrialConfig
 from trainables.fields import UserError
@@ -83,15 +84,24 @@ class Exported:
         return f"models:/{self.name}/{self.version}"
 
 
-def export(study: StoredStudy, record: TrialRecord, name: str, alias: str | None, tracking_uri: str) -> Exported:
+def export(
+    study: StoredStudy,
+    record: TrialRecord,
+    name: str,
+    alias: str | None,
+    tracking_uri: str,
+    confirmed: dict[str, Any] | None = None,
+) -> Exported:
     """Register the trial's model as a version of `name`, or find the version it is already; point `alias` to it.
+
+    confirmed: `card.confirmed_facts`, of a trial that is a seed of a confirmation.
 
     Raises ExportError where the model does not give the probabilities that were measured, or cannot be registered.
     """
     with _quiet(), _server(tracking_uri) as client:
         _check_names(name, alias)
         run = _run_of(client, study, record)
-        candidate = _candidate(study, record)
+        candidate = _candidate(study, record, confirmed)
         found = _find_version(client, name, candidate.facts)
         version = found or _register(client, run, candidate, name)
         if alias is not None and alias not in version.aliases:
@@ -148,7 +158,7 @@ class _Candidate:
     facts: dict[str, Any]
 
 
-def _candidate(study: StoredStudy, record: TrialRecord) -> _Candidate:
+def _candidate(study: StoredStudy, record: TrialRecord, confirmed: dict[str, Any] | None) -> _Candidate:
     """The trial's model with its temperature. Raises ExportError unless it gives what was measured."""
     if record.state != "complete":
         raise ExportError(f"{record.name} is {record.state}; only a complete trial has a model.")
@@ -188,6 +198,7 @@ def _candidate(study: StoredStudy, record: TrialRecord) -> _Candidate:
         "device": record.device,
         "versions": {library: library_version(library) for library in LIBRARIES},
         "versions_of_trial": record.versions,
+        **({"confirmed": confirmed} if confirmed is not None else {}),
     }
     return _Candidate(classifier, split, probs, difference, record, facts)
 
@@ -277,56 +288,6 @@ def _save(candidate: _Candidate, name: str, directory: Path) -> None:
     (directory / RECORD).write_text(json.dumps(candidate.facts, indent=1))
     (directory / CARD).write_text(card(candidate.facts, name))
     np.savez(directory / PROBABILITIES, probs=candidate.probs, labels=candidate.split.labels.numpy())
-
-
-def card(facts: dict[str, Any], name: str) -> str:
-    """The model card: what it is, how it was made, what it scores and what that is worth. Markdown."""
-    config, trial = facts["config"], facts["metrics_of_trial"]
-    shape = " x ".join(str(size) for size in facts["input_shape"])
-    rows = [
-        f"| {metric} | {_figure(trial[metric])} | {_figure(facts['metrics'][metric])} "
-        f"| {_figure(trial[metrics.AFTER_TEMPERATURE + metric])} |"
-        for metric in ("accuracy", "nll", "brier", "ece")
-    ]
-    settings = [f"- {path}: {value}" for path, value in sorted(facts["params"].items())]
-    return "\n".join(
-        [
-            f"# {name}: {config['model']['name']} trained by {facts['method']}",
-            "",
-            f"Images of {config['data']['name']} in, probabilities of {len(facts['classes'])} classes out. Trial "
-            f"`{facts['trial']}` of study `{facts['study']}` (id {facts['id']}, data {facts['data_digest'][:12]}).",
-            "",
-            f"Input: float32 [N, {shape}], pixels as the data set has them (not normalised). "
-            "Output: float32 [N, K], rows that sum to 1. Normalisation and temperature are inside.",
-            "",
-            "## Training",
-            f"Epochs: {config['epochs']}, with the weights of epoch {facts['epoch']}; "
-            f"batches of {config['batch_size']}, seed {config['seed']}, on {facts['device']}. Searched values:",
-            *(settings or ["- none"]),
-            "",
-            f"## Validation ({facts['num_samples']} samples)",
-            f"| | before temperature | with temperature {facts['temperature']:.4g} | cross-fitted |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-            "The temperature was fitted on these same samples: its column is what the model gives on them, and "
-            "flatters. Cross-fitted, no sample has seen its own temperature. Every column flatters a little still: "
-            "validation chose this trial. The test split played no part.",
-            "",
-            "## Use",
-            "```python",
-            f'model = mlflow.pyfunc.load_model("models:/{name}/VERSION", model_config={{"device": "cpu"}})',
-            "probs = model.predict(images)",
-            "```",
-            f"Prove it: `calstudy verify models:/{name}/VERSION`. Serve it: "
-            f"`mlflow models serve -m models:/{name}/VERSION --env-manager local`.",
-            "",
-        ]
-    )
-
-
-def _figure(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.4f}"
 
 
 # ---- the server ----------------------------------------------------------------------------------------------------

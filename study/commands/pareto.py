@@ -46,7 +46,8 @@ def pareto(
 
     All values are of the validation split, on which the search chose: the best of many looks better than it is.
     """
-    from study.pareto import front, hypervolume, knee, parse_where, satisfies, write_front_csv
+    from study.pareto import front, hypervolume, knee, write_front_csv
+    from study.picking import parse_where, satisfies
     from study.progress import front_table
     from study.stored import open_outline
 

@@ -29,7 +29,8 @@ from study.confirmed import confirmation_of, confirmed_rows, front_on_test, mome
 from study.findings import AuditReport
 from study.ledger import Ledger, driver_lock, open_storage
 from study.openings import read_tested
-from study.pareto import front, pick
+from study.pareto import front
+from study.picking import pick
 from study.records import TrialRecord
 from study.run import _record_spec, prepare_data
 from study.spec import SpecError, read_spec
