@@ -147,7 +147,7 @@ def _weights(text: str) -> dict[str, float]:
             weight = math.nan
         if not (math.isfinite(weight) and weight > 0):
             raise FieldError(
-                "pick", f"cannot read '{part}'; write a metric and a weight above 0: weighted error=1 ece=2."
+                "pick", f"cannot read '{part}'; write metrics and weights above 0: weighted error=1 ece=2."
             )
         _check_metric("pick", metric)
         if metric in weights:

@@ -107,9 +107,9 @@ FOUR = [
         ("min ece where accuracy>0.95", 1),
         ("max accuracy where ece<=0.02", 2),
         ("max  accuracy  where ece<0.03, accuracy<0.95", 3),
-        # 0 - 1 + .1; .03 * 2 - .98; .04 - .95; 0 - .9
+        # Of the first two: .2 - 1 and .06 - .98; .02 - 1 and .006 - .98.
         ("weighted accuracy=1 ece=2", 1),
-        ("weighted accuracy=1, ece=0.5", 0),
+        ("weighted accuracy=1, ece=0.2", 0),
         ("weighted ece=1e3 accuracy=1 where accuracy>0.9", 2),
     ],
 )
