@@ -230,8 +230,8 @@ def _search_notes(found: Searched, trials: int, hidden: int) -> list[str]:
         notes.append(f"{hidden} of them {'lie' if hidden > 1 else 'lies'} outside an axis.")
     if found.importances is not None:
         notes.append(
-            "Importance: the share of the objective's variance over the whole range that is due to this value alone"
-            " (fANOVA, Optuna; shares sum to 1)."
+            "Importance: the share of this value alone in what sets the best quarter of the trials apart, by that"
+            " objective (PED-ANOVA, Optuna). Shares sum to 1, also where nothing matters."
         )
     elif len(found.values) > 1:
         notes.append(f"No importances: n too small ({trials} trials, {LEAST} are the least).")
