@@ -116,8 +116,8 @@ def draw_growth(
                 )
         row[0].set_ylabel("hypervolume", fontsize=TEXT)
         _set_volumes(row[0], [curve.volume for curve in curves.values()])
-    grid[0, 0].set_title("all methods together" if len(rows) > 1 else "over trials", fontsize=TEXT, loc="left")
     if len(rows) > 1:
+        grid[0, 0].set_title("all methods together", fontsize=TEXT, loc="left")
         grid[1, 0].set_title("each by itself", fontsize=TEXT, loc="left")
     grid[-1, 0].set_xlabel("trials ended", fontsize=TEXT)
     grid[-1, 1].set_xlabel("samples trained on", fontsize=TEXT)
