@@ -116,8 +116,8 @@ def draw_growth(
                 )
         row[0].set_ylabel("hypervolume", fontsize=TEXT)
         _set_volumes(row[0], [curve.volume for curve in curves.values()])
-    grid[0, 0].set_title("all methods together" if len(rows) > 1 else "over trials", fontsize=TEXT, loc="left")
     if len(rows) > 1:
+        grid[0, 0].set_title("all methods together", fontsize=TEXT, loc="left")
         grid[1, 0].set_title("each by itself", fontsize=TEXT, loc="left")
     grid[-1, 0].set_xlabel("trials ended", fontsize=TEXT)
     grid[-1, 1].set_xlabel("samples trained on", fontsize=TEXT)
@@ -230,8 +230,8 @@ def _search_notes(found: Searched, trials: int, hidden: int) -> list[str]:
         notes.append(f"{hidden} of them {'lie' if hidden > 1 else 'lies'} outside an axis.")
     if found.importances is not None:
         notes.append(
-            "Importance: the share of the objective's variance over the whole range that is due to this value alone"
-            " (fANOVA, Optuna; shares sum to 1)."
+            "Importance: the share of this value alone in what sets the best quarter of the trials apart, by that"
+            " objective (PED-ANOVA, Optuna). Shares sum to 1, also where nothing matters."
         )
     elif len(found.values) > 1:
         notes.append(f"No importances: n too small ({trials} trials, {LEAST} are the least).")

@@ -133,8 +133,8 @@ def test_of_more_methods_than_colours_those_on_the_front_have_them(tmp_path):
 @pytest.mark.parametrize(
     ("importances", "said"),
     [
-        ({"method.gamma": (0.75, math.nan), "optimizer.lr": (0.25, math.nan)}, "fANOVA"),
-        (None, "n too small (3 trials, 10 are the least)"),
+        ({"method.gamma": (0.75, math.nan), "optimizer.lr": (0.25, math.nan)}, "PED-ANOVA"),
+        (None, "n too small (3 trials, 16 are the least)"),
     ],
 )
 def test_importances_stand_over_their_panels_or_are_said_to_be_none(importances, said):
