@@ -237,6 +237,14 @@ def test_one_trial(tmp_path):
     assert found["abstract"][2].startswith("1 trial of 1 method is on the front")
 
 
+def test_of_one_objective_there_is_a_best_and_no_front(tmp_path):
+    study = make_study(tmp_path, objectives=[{"metric": "nll", "direction": "minimize"}])
+    trials = [complete(study, "focal", number) for number in range(2)]
+    best = min(trials, key=lambda record: record.metrics["nll"])
+    found = gather(study, {"focal": trials})["abstract"]
+    assert found[2] == f"The best is {best.name} (NLL in nats {best.metrics['nll']:.4f})."
+
+
 def test_studies_that_do_not_compare_are_said_so(tmp_path):
     nothing: Records = {}
     same, again = (gather(make_study(tmp_path, name), nothing) for name in ("one", "two"))
@@ -244,9 +252,9 @@ def test_studies_that_do_not_compare_are_said_so(tmp_path):
     other = make_study(tmp_path, "three", objectives=[{"metric": "nll", "direction": "minimize"}])
     other.recorded["classes"] = other.recorded["classes"][:4]
     assert gather_page([same, gather(other, nothing)], "today")["notes"] == [
-        "These studies are searched for other objectives (one: accuracy, ece; three: nll): read each by itself, their"
+        "These studies have different objectives (one: accuracy, ece; three: nll): read each by itself, their"
         " values do not compare.",
-        "These studies have other numbers of classes (one: 10; three: 4): read each by itself, their values do not"
+        "These studies have different numbers of classes (one: 10; three: 4): read each by itself, their values do not"
         " compare.",
     ]
 
