@@ -80,13 +80,10 @@ def gather_page(studies: Sequence[Plain], made: str) -> Plain:
     made: when, for a reader.
     """
     notes = []
-    for what, say in (
-        ("objectives", "are searched for other objectives"),
-        ("classes", "have other numbers of classes"),
-    ):
+    for what, say in (("objectives", "different objectives"), ("classes", "different numbers of classes")):
         if len({str(_shared(study, what)) for study in studies}) > 1:
             found = "; ".join(f"{study['name']}: {_shared(study, what)}" for study in studies)
-            notes.append(f"These studies {say} ({found}): read each by itself, their values do not compare.")
+            notes.append(f"These studies have {say} ({found}): read each by itself, their values do not compare.")
     return {
         "made": made,
         "version": versions(("calstudy",))["calstudy"],
@@ -126,7 +123,10 @@ def _abstract(
         + "".join(f", {states[state]:,} {state}" for state in ("pruned", "failed", "running") if states[state])
         + ".",
     ]
-    if knee is not None:
+    if knee is not None and len(spec.objectives) == 1:
+        values = f"{displayed(spec.objectives[0].metric)} {knee.metrics[spec.objectives[0].metric]:.4f}"
+        sentences.append(f"The best is {knee.name} ({values}).")
+    elif knee is not None:
         values = ", ".join(f"{displayed(o.metric)} {knee.metrics[o.metric]:.4f}" for o in spec.objectives)
         methods = len({record.label for record in front})
         what = "Its knee" if len(front) > 1 else "It"

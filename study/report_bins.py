@@ -97,25 +97,27 @@ def cross_fitted(logits: Tensor, labels: Tensor) -> tuple[Tensor, float]:
     Newton's method on 1/T, in which the NLL is convex, from the fit of all samples to those of the folds, which lie
     close by. Where it finds no minimum (none is finite; a stored probability is 0) the slower way is taken.
     """
-    logits = logits.double()
+    columns = logits.double().T.contiguous()  # [K, N]: a softmax down the columns takes a quarter of the time
     fold = torch.arange(len(labels)) % _FOLDS
-    of_all = _minimum(logits, labels, 1.0)
-    rests = [(logits[fold != k], labels[fold != k]) for k in range(_FOLDS)] if of_all and len(labels) >= _FOLDS else []
-    inverses = [found for rest in rests if (found := _minimum(*rest, of_all or 1.0)) is not None]
+    of_all = _minimum(columns, labels, 1.0) if len(labels) >= _FOLDS else None
+    inverses = []
+    if of_all is not None:
+        rests = ((columns[:, fold != k], labels[fold != k]) for k in range(_FOLDS))
+        inverses = [found for rest in rests if (found := _minimum(*rest, of_all)) is not None]
     if len(inverses) < _FOLDS:
         return post_hoc.cross_fitted(logits, labels), post_hoc.fit_temperature(logits, labels)
     inverse = torch.tensor(inverses, dtype=torch.float64)
-    return logits * inverse[fold][:, None], 1 / float(inverse.median())
+    return (columns * inverse[fold]).T.contiguous(), 1 / float(inverse.median())
 
 
-def _minimum(logits: Tensor, labels: Tensor, start: float) -> float | None:
-    """1/T of least mean NLL, by Newton's method; None where it does not come to rest inside the clamp."""
-    inverse, true_logit, squares = start, float(logits.gather(-1, labels[:, None]).mean()), logits.square()
+def _minimum(columns: Tensor, labels: Tensor, start: float) -> float | None:
+    """1/T of least mean NLL of logits [K, N], by Newton's method; None where it does not come to rest in the clamp."""
+    inverse, true_logit, squares = start, float(columns.gather(0, labels[None]).mean()), columns.square()
     for _ in range(_MOST_STEPS):
-        probs = (logits * inverse).softmax(dim=-1)
-        means = torch.linalg.vecdot(probs, logits)
+        probs = (columns * inverse).softmax(dim=0)
+        means = (probs * columns).sum(dim=0)
         slope = float(means.mean()) - true_logit
-        curvature = float((torch.linalg.vecdot(probs, squares) - means.square()).mean())
+        curvature = float(((probs * squares).sum(dim=0) - means.square()).mean())
         if not (math.isfinite(slope) and curvature > 0):
             return None
         # Far from the minimum a whole step may leave the positive numbers: halve or double at most.

@@ -167,16 +167,19 @@ function drawFront(page, study, view, width) {
   const clip = `clip-${view.id}`;
   const marks = s("g", { role: "listbox", "aria-label": "trials" });
   const bars = s("g", { "clip-path": `url(#${clip})` });
+  const cross = noiseCross(study, view, drawn);
+  drawn.noise = cross !== null;
   svg.append(
     s("clipPath", { id: clip },
       s("rect", { x: box.left, y: box.top - 8, width: box.right - box.left + 8, height: box.bottom - box.top + 16 })),
     ...axes(drawn, view, ticks(xLow, xHigh, Math.max(3, width / 110)), ticks(yLow, yHigh, height / 75)),
-    s("g", { "clip-path": `url(#${clip})` }, noiseCross(study, view, drawn)),
+    s("g", { "clip-path": `url(#${clip})` }, cross),
     bars, s("g", { "clip-path": `url(#${clip})` }, frontLine(drawn, front, view)), drawn.ring, marks, drawn.cursor);
   drawn.cursor.setAttribute("clip-path", `url(#${clip})`);
   const knee = inside.find((trial) => trial.name === study.knee);
   if (knee && front.includes(knee)) {
-    svg.append(s("text", { class: "knee", x: drawn.toX(x.of(knee)) + 14, y: drawn.toY(y.of(knee)) + 18 }, "knee"));
+    svg.append(s("text", { class: "knee", x: drawn.toX(x.of(knee)) + 14, y: drawn.toY(y.of(knee)) + 18 },
+      study.objectives.length > 1 ? "knee" : "best"));
   }
 
   const onFront = new Set(front);
@@ -278,7 +281,7 @@ function frontCaption(study, view, drawn) {
     said.push("Values are without intervals: ", h("code", {}, `calstudy report ${study.name} --bootstrap 1000`), " adds them. ");
   }
   const row = noiseRow(study);
-  if (row) said.push(`Grey cross: one standard deviation over ${row.trials} fresh seeds of ${row.label}. `);
+  if (drawn.noise) said.push(`Grey cross: one standard deviation over ${row.trials} fresh seeds of ${row.label}. `);
   const joined = drawn.front.filter((trial) => !drawn.points.has(trial.name)).length;
   if (drawn.outside) {
     said.push(`${plural(drawn.outside, "trial")} ${drawn.outside === 1 ? "lies" : "lie"} outside the axes` +
