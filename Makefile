@@ -11,7 +11,7 @@ study: .venv/installed  ## train the digits study, draw its front, register its 
 	$(BIN)/calstudy verify models:/digits@champion --storage studies
 
 test: .venv/installed-for-tests lint  ## what CI runs
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 lint: .venv/installed-for-tests
 	$(BIN)/ruff check .

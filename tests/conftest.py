@@ -13,10 +13,24 @@ from tests.hosts import Host, network, refusal, start_head, start_worker
 os.environ.setdefault("COLUMNS", "120")  # of what commands print in this process
 
 # The files that take longest, longest first.
-LONGEST = ("test_cluster_files", "test_chaos", "test_run", "test_submit", "test_hosts", "test_audit", "test_doctor")
+LONGEST = (
+    "test_run_killed",
+    "test_chaos",
+    "test_cluster_files",
+    "test_run",
+    "test_audit",
+    "test_run_failures",
+    "test_submit",
+    "test_confirm",
+    "test_run_to_model",
+    "test_targets",
+    "test_tracking",
+    "test_hosts",
+    "test_doctor",
+    "test_page",
+    "test_registry",
+)
 FIRST = {f"{name}.py": place for place, name in enumerate(LONGEST)}
-# Their tests share nothing: each runs where there is room. Those of any other file stay together, with their fixtures.
-APART = ("test_run.py",)
 
 
 @dataclass(frozen=True)
@@ -28,14 +42,9 @@ class Cluster:
     shared: Path  # a folder all of them see
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of long tests first: where tests run side by side, none of them is left over at the end."""
+    """Files of long tests first: where files run side by side, none of them is left over at the end."""
     items.sort(key=lambda item: (FIRST.get(item.path.name, len(FIRST)), "slow" not in item.keywords))
-    for item in items:
-        if item.path.name not in APART:
-            with_cluster = "cluster" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("cluster" if with_cluster else item.nodeid.partition("::")[0]))
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +59,8 @@ def cluster(hosts_allowed: None, tmp_path_factory: pytest.TempPathFactory) -> It
     """Head and two workers with two CPUs each, shared by the tests of a session: leave it whole."""
     shared = tmp_path_factory.mktemp("shared")
     with network(3, shared) as (head, *workers):
-        start_head(head, cpus=2)
+        # A job that is stopped is killed after this much; Ray's own 3 s are too few on a busy machine.
+        start_head(head, cpus=2, env={"RAY_JOB_STOP_WAIT_TIME_S": "60"})
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda worker: start_worker(worker, head, cpus=2), workers))
         yield Cluster(head, (workers[0], workers[1]), shared)
