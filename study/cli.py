@@ -39,6 +39,7 @@ def calstudy() -> None:
     calstudy run    study.yaml     train it; run again after any interruption, it goes on
     calstudy status digits         how far it is
     calstudy pareto digits         accuracy against calibration error: the trials nothing beats
+    calstudy confirm digits --pareto     retrain those from fresh seeds, and open the sealed test split
     calstudy export digits --pick knee --name digits      one model into the MLflow registry
     calstudy verify models:/digits/1                      prove that it is the one measured
     calstudy audit  digits         prove that every trial is counted once
@@ -48,7 +49,7 @@ def calstudy() -> None:
     calstudy doctor study.yaml --address A     ask every node whether all is well
     calstudy submit study.yaml --address A     run it there; this machine may go
 
-    Nothing here ever reads the test split: all figures are of the validation split.
+    Only confirm opens the test split: all other figures are of the validation split.
     """
 
 

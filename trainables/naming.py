@@ -25,7 +25,7 @@ def use_extensions(directory: str | Path | None) -> None:
     path = None if directory is None else Path(directory).resolve()
     if path is not None and not path.is_dir():
         raise FieldError("extensions", f"no folder at {path}.")
-    for module in [name for name in sys.modules if name.startswith("calstudy_extensions.")]:
+    for module in [name for name in list(sys.modules) if name.startswith("calstudy_extensions.")]:
         if path != _extensions:
             del sys.modules[module]
     _extensions = path

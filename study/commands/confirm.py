@@ -12,6 +12,10 @@ from study.terminal import FAILED, console, errors, json_option, storage_option,
 
 if TYPE_CHECKING:
     from study.confirmed import Confirmation, Confirmed, Moments
+    from study.objective import Objective
+
+# Of a set of `shift:`, what the terminal has room for.
+SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95_confidence", "ts_auroc_confidence")
 
 
 @click.command()
@@ -101,10 +105,10 @@ def _print(found: Confirmation) -> None:
 
     spec = found.study.spec
     for objective in spec.objectives:
-        columns = (">search", ">validation", ">test")
+        columns = (">search", ">validation", ">test", ">shrinkage")
         made = table("retrained", ">seeds", *columns, title=f"{objective.metric} ({objective.direction})")
         for row in found.rows:
-            made.add_row(*_row(row, objective.metric))
+            made.add_row(*_row(row, objective))
         console.print(made)
     sets = dict.fromkeys(name for row in found.rows for name in row.shifts)
     for name in sets:
@@ -114,18 +118,23 @@ def _print(found: Confirmation) -> None:
     sizes = found.study.recorded["sizes"]
     console.print(
         f"search: one trial, chosen on {sizes['validation']} validation samples; validation and test ({sizes['test']}"
-        " samples): mean and standard deviation over fresh seeds. Nothing is selected on test.",
+        " samples): mean and standard deviation over fresh seeds; shrinkage: how much better it looked when it was"
+        " chosen. Nothing is selected on test.",
         soft_wrap=True,
     )
     console.print(f"study: {found.study.directory}", soft_wrap=True)
 
 
-def _row(row: Confirmed, metric: str) -> list[str]:
+def _row(row: Confirmed, objective: Objective) -> list[str]:
+    """Shrinkage: how much better it looked when it was chosen than it is on test."""
     from study.confirmed import moments
 
-    searched = "-" if row.candidate is None else f"{row.candidate.metrics[metric]:.4f}"
+    metric = objective.metric
     validation = moments([record.metrics for record in row.records]).get(metric)
-    return [row.label, str(len(row.records)), searched, _figure(validation), _figure(moments(row.tests).get(metric))]
+    test, searched = moments(row.tests).get(metric), row.candidate.metrics[metric] if row.candidate else None
+    shrinkage = "-" if test is None or searched is None else f"{objective.sign * (test.mean - searched):+.4f}"
+    chosen_by = "-" if searched is None else f"{searched:.4f}"
+    return [row.label, str(len(row.records)), chosen_by, _figure(validation), _figure(test), shrinkage]
 
 
 def _print_shift(found: Confirmation, name: str) -> None:
@@ -138,10 +147,6 @@ def _print_shift(found: Confirmation, name: str) -> None:
     for label, values in rows:
         made.add_row(label, *(_figure(values.get(metric)) for metric in shown))
     console.print(made)
-
-
-# Of a set of `shift:`, what the terminal has room for.
-SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95_confidence", "ts_auroc_confidence")
 
 
 def _figure(value: Moments | None) -> str:

@@ -1,10 +1,11 @@
-"""A search confirmed for real, killed on the way; what it measured against plain NumPy, scikit-learn and SciPy."""
+"""A search confirmed; what was measured, against plain NumPy, scikit-learn and SciPy; killed at several places."""
 
 import io
 import json
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +18,37 @@ from mlflow import MlflowClient
 from PIL import Image
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
+from scipy.stats import ks_2samp
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
 from search_spaces import strict_yaml
-from study import confirm
+from study import confirm, run
 from study.audit import audit
 from study.candidates import Asked, best, confirming_spec
 from study.cli import main
-from study.confirmed import confirmation_of, confirmed_rows, front_on_test, moments
+from study.confirmed import Confirmed, confirmation_of, confirmed_rows, front_on_test, moments
 from study.findings import AuditReport
 from study.ledger import Ledger, driver_lock, open_storage
+from study.meaning import refuse_changes
+from study.objective import Objective
 from study.openings import read_tested
 from study.pareto import front
 from study.picking import pick
 from study.records import TrialRecord
 from study.run import _record_spec, prepare_data
+from study.search import LedgerSearch
 from study.spec import SpecError, read_spec
 from study.stored import StoredStudy, open_outline, open_study
+from study.tracking import sync
 from tests.study.commands import calstudy, start, wait_until, write_spec
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
 from trainables.learner import Learner
+from trainables.metrics.binned import expected_calibration_error
 from trainables.predictions import Predictions
 from trainables.prepared import load_split, prepare
+from trainables.trainable import CalibrationTrainable
 from trainables.trial_data import trial_data
 
 pytestmark = pytest.mark.slow
@@ -88,21 +96,31 @@ def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) ->
     return study
 
 
+def trained_here(study: StoredStudy, ledger: Ledger, listeners: list[Any], *engine: Any) -> None:
+    """What Ray Tune does with the search and its trials, in this process."""
+    asked = LedgerSearch(study, ledger, listeners, lambda: 1)
+    while isinstance(config := asked.suggest("one"), dict):
+        actor = CalibrationTrainable.__new__(CalibrationTrainable)  # Tune's own set-up wants a storage
+        actor.reset_config(config)
+        asked.attempt_started("one")
+        while not (result := actor.step())["done"]:
+            asked.on_trial_result("one", result)
+        asked.on_trial_complete("one", result)
+        assert asked.fault is None
+
+
 @pytest.fixture(scope="module")
 def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A storage with a search, and its confirmation: killed while it trained, then run again to its end."""
+    """A storage with a search and its confirmation; `shown` is what the command printed."""
     storage = tmp_path_factory.mktemp("confirmed")
     search(storage, shift=packs(storage))
-    words = ("confirm", "small", "--trial", "focal/0001", "--seeds", 2, "--storage", storage, "--json")
-    driver = start(*words)
-    try:
-        wait_until(lambda: list((storage / "small-confirm").glob("trials/*/*/*/log")), 280)
-    finally:
-        driver.kill()
-        driver.wait()
-    left = read_tested(open_outline("small-confirm", str(storage)))
-    assert not any(left.values()), "it was killed too late to show anything"
-    (storage / "shown.json").write_text(calstudy(*words).stdout)
+    words = ["confirm", "small", "--trial", "focal/0001", "--seeds", "2", "--storage", str(storage), "--json"]
+    with pytest.MonkeyPatch.context() as patch, io.StringIO() as shown, redirect_stdout(shown):
+        patch.setattr(run, "_tune", trained_here)
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        assert ended.value.code == 0
+        (storage / "shown.json").write_text(shown.getvalue())
     return storage
 
 
@@ -140,7 +158,24 @@ def unopened(storage: Path) -> StoredStudy:
 # ---- what was done -------------------------------------------------------------------------------------------------
 
 
-def test_everything_is_counted_once_though_it_was_killed(confirmed: Path) -> None:
+def test_it_is_counted_once_though_it_was_killed(tmp_path: Path) -> None:
+    """For real, with Ray: kill -9 of the driver while it trains, then the same command again."""
+    search(tmp_path)
+    words = ("confirm", "small", "--top", 1, "--seeds", 1, "--storage", tmp_path)
+    driver = start(*words)
+    try:
+        wait_until(lambda: list((tmp_path / "small-confirm").glob("trials/*/*/*/log")), 280)
+    finally:
+        driver.kill()
+        driver.wait()
+    shown = calstudy(*words).stdout
+    assert "the test split was opened for 4 models, once each" in shown and "front that holds on test" in shown
+    report = audited(tmp_path)
+    assert (off(report), report.planned, report.lost, report.duplicated) == ({}, 4, 0, 0)
+    assert report.checks[-1].counted == 4
+
+
+def test_everything_is_counted_once(confirmed: Path) -> None:
     study = open_study("small-confirm", str(confirmed))
     records = study.records()
     assert list(records) == LABELS
@@ -242,9 +277,8 @@ def test_mlflow_has_it_and_sync_makes_it_again(storage: Path) -> None:
     assert told == pytest.approx(tested.flat)
     assert {"test/accuracy", "test/ts_ece", "shift/noise/auroc_entropy", "shift/turned/ece"} <= set(told)
     assert runs["small-confirm"].data.tags["calstudy.confirms"] == "small"
-    (storage / "mlflow.db").unlink()
-    calstudy("sync", "small-confirm", "--storage", storage)
-    assert off(audited(storage)) == {}
+    again = f"sqlite:///{storage / 'again.db'}"
+    assert (sync(study, again).written, off(audit(study, again))) == (8, {})
 
 
 # ---- reading it ----------------------------------------------------------------------------------------------------
@@ -402,12 +436,12 @@ def test_it_goes_on_with_more_seeds_and_other_candidates(confirmed: Path) -> Non
     assert again == open_study("small-confirm", str(confirmed)).spec  # no fewer than there are
     more = confirming_spec(searched, Asked(trials=("mbls/0", "focal/0001"), seeds=5))
     assert [variant.label for variant in more.variants] == [*LABELS, "mbls_0000"] and more.trials == 5
-    _record_again = strict_yaml.read(confirmed / "small-confirm" / "study.yaml")["recorded"]["meaning"]
-    assert _record_again["methods"].items() <= more.meaning()["methods"].items()
+    before = strict_yaml.read(confirmed / "small-confirm" / "study.yaml")["recorded"]["meaning"]
+    refuse_changes(before, more, "study.yaml", "exists already")
 
 
 def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path: Path) -> None:
-    file, plain = storage / "small-confirm" / "study.yaml", {}
+    file = storage / "small-confirm" / "study.yaml"
     plain = strict_yaml.read(file)
     plain["shift"]["own"] = {"name": "digits", "ood": True}
     file.write_text(strict_yaml.dump(plain))
@@ -422,7 +456,7 @@ def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path
 
 
 def test_the_best_are_the_front_and_then_the_next() -> None:
-    objectives = read_spec_objectives()
+    objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
     points = {"a": (0.9, 0.1), "b": (0.8, 0.05), "c": (0.85, 0.2), "d": (0.7, 0.3)}
     records = [
         TrialRecord(name, 0, "complete", {}, {"accuracy": accuracy, "ece": ece})
@@ -432,10 +466,31 @@ def test_the_best_are_the_front_and_then_the_next() -> None:
     assert [record.label for record in best(records, objectives, 9)] == ["a", "b", "c", "d"]
 
 
-def read_spec_objectives() -> Any:
-    from study.objective import Objective
+def test_confirmed_values_are_like_fresh_draws_and_those_of_winners_are_not() -> None:
+    """Simulated studies of 30 trials that are all equally good, and truly calibrated, on 500 samples each.
 
-    return (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
+    What the least ECE of a search promises is none of what such models do; what is confirmed is.
+    """
+    rng, objectives = np.random.default_rng(0), (Objective("ece", "minimize"),)
+
+    def ece() -> float:
+        confidence = rng.uniform(0.5, 1.0, 500)
+        labels = torch.from_numpy((rng.uniform(size=500) > confidence).astype(np.int64))
+        logits = torch.from_numpy(np.stack([confidence, 1 - confidence], axis=1)).log()
+        return float(expected_calibration_error(logits, labels))
+
+    fresh, winners, confirmed = [], [], []
+    for _ in range(60):
+        records = [TrialRecord("focal", number, "complete", {}, {"ece": ece()}) for number in range(30)]
+        (winner,) = best(records, objectives, 1)
+        tests = tuple({"ece": ece()} for _ in range(3))
+        row = Confirmed("focal_0000", "candidate", winner, (), tests, {})
+        assert row.candidate is not None
+        winners.append(row.candidate.metrics["ece"])
+        confirmed.append(moments(row.tests)["ece"].mean)
+        fresh.append(np.mean([ece() for _ in range(3)]))
+    assert ks_2samp(confirmed, fresh).pvalue > 0.01
+    assert ks_2samp(winners, fresh).pvalue < 1e-12 and np.mean(winners) < 0.8 * np.mean(fresh)
 
 
 @pytest.mark.parametrize(
