@@ -50,7 +50,7 @@ def _mean_of(row: Confirmed) -> TrialRecord:
 
 
 def median_seed(records: Sequence[TrialRecord], objective: Objective) -> TrialRecord:
-    """The seed with the median value of the objective; of two in the middle the worse one, of equals the first."""
+    """The seed with the median value of the objective; of two in the middle the worse one."""
     return sorted(records, key=lambda record: (objective.sign * record.metrics[objective.metric], record.number))[
         len(records) // 2
     ]

@@ -41,7 +41,7 @@ from study.search import LedgerSearch
 from study.spec import SpecError, read_spec
 from study.stored import StoredStudy, open_outline, open_study
 from study.tracking import sync
-from tests.study.commands import calstudy, start, wait_until, write_spec
+from tests.study.commands import calstudy, here, start, wait_until, write_spec
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
 from trainables.learner import Learner
@@ -350,6 +350,26 @@ def test_no_pick_looks_at_test(storage: Path) -> None:
 
 
 # ---- openings ------------------------------------------------------------------------------------------------------
+
+
+def test_a_confirmed_seed_is_registered_with_what_all_its_seeds_do_on_test(confirmed: Path) -> None:
+    shown = here("export", "small", "--pick", "max accuracy", "--name", "m", "--storage", confirmed)
+    rows = {row.label: row for row in confirmed_rows(open_outline("small", str(confirmed))) or ()}
+    means = {label: moments([record.metrics for record in row.records])["accuracy"].mean for label, row in rows.items()}
+    best = rows[max(means, key=lambda label: means[label])]
+    registered = min(best.records, key=lambda record: record.metrics["accuracy"])  # of two seeds the worse one
+    assert f"from small-confirm/{registered.name}" in shown
+    client = MlflowClient(f"sqlite:///{confirmed / 'mlflow.db'}")
+    card = client.get_model_version("m", "1").description
+    assert f"2 fresh seeds of {'`focal/0001`' if best.candidate else 'a published default'}" in card
+    for record, test in zip(best.records, best.tests, strict=True):
+        (line,) = (line for line in card.splitlines() if line.startswith(f"| {record.name} |"))
+        low, high = map(float, re.findall(r"\(([\d.]+) to ([\d.]+)\)", line)[0])
+        assert f"| {test['accuracy']:.4f} (" in line and low < test["accuracy"] < high
+        # About two standard errors of a share of 359 test samples either way.
+        assert high - low == pytest.approx(4 * (test["accuracy"] * (1 - test["accuracy"]) / 359) ** 0.5, rel=0.1)
+    found = json.loads(here("verify", "models:/m/1", "--storage", confirmed, "--json"))
+    assert found["ok"]
 
 
 def test_a_kill_between_the_opening_and_the_read_counts_as_an_opening(
