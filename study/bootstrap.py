@@ -15,11 +15,11 @@ from typing import NamedTuple
 import numpy as np
 
 from study.consistency import calibrated_sums
-from study.intervals import LEVEL, Interval, Resampled, basic, intervals, percentile
-from study.objective import Objective
+from study.intervals import Interval, Resampled, intervals, of_difference
+from study.objective import Objective, plain_name
 from study.pareto import complete
 from study.records import TrialRecord, trial_directory
-from study.resampling import CALIBRATION, RESAMPLED, Draws, Floats, Indices, Table, mass_starts
+from study.resampling import RESAMPLED, Draws, Floats, Indices, Table, mass_starts
 from study.stored import Outline, StoredStudy
 from study.temperature_grid import sums_after
 from trainables.attempt import attempt_directory
@@ -86,10 +86,7 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Difference]:
-    """Each metric of `one` less that of `other`, 95% by the same resamples. Raises FieldError as `analyse`.
-
-    Percentiles for the means, the basic interval for calibration errors: two of one bias lose it in their difference.
-    """
+    """Each metric of `one` less that of `other`, 95%, by the same resamples. Raises FieldError as `analyse`."""
     outline = study.outline if isinstance(study, StoredStudy) else study
     names = resampled_names()
     sides = []
@@ -101,8 +98,7 @@ def compare(
     found = {}
     for name in (name for name in names if name in of_first and name in of_second):
         estimate, moved = first[name] - second[name], of_first[name] - of_second[name]
-        calibration = name.removeprefix(AFTER_TEMPERATURE) in CALIBRATION
-        low, high = basic(estimate, moved, LEVEL) if calibration else percentile(moved, LEVEL)
+        low, high = of_difference(plain_name(name), estimate, moved)
         found[name] = Difference(first[name], second[name], estimate, low, high)
     return found
 
