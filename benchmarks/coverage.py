@@ -10,6 +10,7 @@ trials on the same samples: the share of resamples on the front against who trul
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -19,9 +20,9 @@ from numpy.typing import NDArray
 
 from study.bootstrap import front_shares
 from study.consistency import calibrated_sums
-from study.intervals import Resampled, basic, intervals, percentile
+from study.intervals import Resampled, intervals, of_difference
 from study.objective import Objective
-from study.resampling import BINS, CALIBRATION, Draws, Table
+from study.resampling import BINS, Draws, Table
 
 SIZES = (2000, 5000)
 ERRORS = (0.0, 0.005, 0.01, 0.03, 0.08)
@@ -96,10 +97,9 @@ def population(lift: float, error: float, size: int = POOL) -> Population:
     return found
 
 
-def measured(
-    logits: NDArray[np.float64], labels: NDArray[np.int64], draws: Draws, starts: NDArray[np.floating] | None = None
-) -> Resampled:
-    table = Table.of(logits, labels, classwise=False, starts=starts)
+def measured(logits: NDArray[np.float64], labels: NDArray[np.int64], draws: Draws) -> Resampled:
+    """Without classwise ECE, which needs the most room."""
+    table = Table.of(logits, labels, classwise=False)
     sample = table.sums(np.ones((len(labels), 1)))
     return Resampled(sample, table.sums(draws.counts), calibrated_sums(table, draws.uniforms))
 
@@ -121,10 +121,11 @@ def coverage(found: Population, size: int, replications: int, resamples: int = 1
 
 
 class Simulated(NamedTuple):
-    """A study: what is true of each of its trials, and the resampled metrics of each on one sample."""
+    """A study: of each of its trials what is true, and its metrics and resampled metrics on one sample."""
 
     truths: list[dict[str, float]]
-    found: list[Resampled]
+    estimates: list[dict[str, float]]
+    values: list[dict[str, NDArray[np.floating]]]
 
 
 def studies(count: int) -> Iterator[Simulated]:
@@ -139,15 +140,20 @@ def studies(count: int) -> Iterator[Simulated]:
             Population((base + source.normal(size=base.shape) * source.uniform(0.3, 1.2)) / scale, truth)
             for scale in source.uniform(0.75, 1.3, TRIALS)
         ]
-        yield Simulated([pool.metrics() for pool in pools], [measured(p.logits[chosen], labels, draws) for p in pools])
+        tables = [Table.of(pool.logits[chosen], labels, classwise=False) for pool in pools]
+        estimates = [table.sums(np.ones((STUDY_SAMPLES, 1))).metrics() for table in tables]
+        yield Simulated(
+            [pool.metrics() for pool in pools],
+            [{name: float(value[0]) for name, value in found.items()} for found in estimates],
+            [table.sums(draws.counts).metrics() for table in tables],
+        )
 
 
 def share_table(simulated: list[Simulated]) -> list[tuple[float, float, int]]:
     """(mean share, share of those truly on the front, trials), for ten ranges of the share."""
     pairs = []
     for study in simulated:
-        values = [each.resamples.metrics() for each in study.found]
-        shares = front_shares({str(k): value for k, value in enumerate(values)}, OBJECTIVES)
+        shares = front_shares({str(k): values for k, values in enumerate(study.values)}, OBJECTIVES)
         points = {str(k): {m: np.array([v]) for m, v in truth.items()} for k, truth in enumerate(study.truths)}
         truly = front_shares(points, OBJECTIVES)
         pairs += [(shares[name], truly[name]) for name in shares]
@@ -160,35 +166,35 @@ def difference_coverage(simulated: list[Simulated]) -> dict[str, float]:
     """In which share of the pairs of trials the 95% interval of their difference holds the truth."""
     covered: dict[str, list[bool]] = defaultdict(list)
     for study in simulated:
-        for one in range(0, TRIALS, 2):
-            sides = study.found[one], study.found[one + 1]
-            values, estimates = [s.resamples.metrics() for s in sides], [s.estimates() for s in sides]
-            for name in METRICS:
-                moved, estimate = values[0][name] - values[1][name], estimates[0][name] - estimates[1][name]
-                low, high = basic(estimate, moved) if name in CALIBRATION else percentile(moved)
-                covered[name].append(low <= study.truths[one][name] - study.truths[one + 1][name] <= high)
+        for one, name in itertools.product(range(0, TRIALS, 2), METRICS):
+            truth, estimate, moved = (
+                each[one][name] - each[one + 1][name] for each in (study.truths, study.estimates, study.values)
+            )
+            low, high = of_difference(name, estimate, moved)
+            covered[name].append(low <= truth <= high)
     return {name: float(np.mean(held)) for name, held in covered.items()}
 
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     words.add_argument("--replications", type=int, default=1000)
+    words.add_argument("--resamples", type=int, default=1000)
     words.add_argument("--studies", type=int, default=STUDIES)
     given = words.parse_args()
-    print(f"| samples | population | true ECE | {' | '.join(METRICS)} |\n{'|---' * (3 + len(METRICS))}|")
-    for name, lift in LIFTS.items():
-        for error in ERRORS:
-            found = population(lift, error)
-            for size in SIZES:
-                row = coverage(found, size, given.replications).values()
-                print(f"| {size} | {name} | {error:g} | {' | '.join(f'{share:.3f}' for share in row)} |", flush=True)
     simulated = list(studies(given.studies))
-    print("\n| share of resamples | truly on the front | trials |\n|---|---|---|")
+    print("| share of resamples | truly on the front | trials |\n|---|---|---|")
     for share, truly, count in share_table(simulated):
         print(f"| {share:.2f} | {truly:.2f} | {count} |")
     row = difference_coverage(simulated)
     print(f"\n| difference of | {' | '.join(row)} |\n{'|---' * (1 + len(row))}|")
     print(f"| covered | {' | '.join(f'{share:.3f}' for share in row.values())} |")
+    print(f"\n| samples | population | true ECE | {' | '.join(METRICS)} |\n{'|---' * (3 + len(METRICS))}|")
+    for name, lift in LIFTS.items():
+        for error in ERRORS:
+            found = population(lift, error)
+            for size in SIZES:
+                row = coverage(found, size, given.replications, given.resamples).values()
+                print(f"| {size} | {name} | {error:g} | {' | '.join(f'{share:.3f}' for share in row)} |", flush=True)
 
 
 if __name__ == "__main__":

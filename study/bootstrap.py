@@ -9,24 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from study.consistency import calibrated_sums
-from study.intervals import LEVEL, Interval, Resampled, basic, intervals, percentile
+from study.intervals import Interval, Resampled, intervals, of_difference
 from study.objective import Objective, plain_name
 from study.pareto import complete, front
-from study.records import TrialRecord, trial_directory
-from study.resampling import CALIBRATION, RESAMPLED, Draws, Floats, Indices, Table, mass_starts
-from study.stored import Outline, StoredStudy
+from study.records import TrialRecord
+from study.resampling import RESAMPLED, Draws, Floats, Indices, Table, mass_starts
+from study.stored import Outline, StoredStudy, checked_file
 from study.temperature_grid import sums_after
-from trainables.attempt import attempt_directory
 from trainables.fields import FieldError, nearest
 from trainables.metrics import AFTER_TEMPERATURE
 from trainables.post_hoc import cross_fitted
-from trainables.predictions import Predictions, file_digest
+from trainables.predictions import Predictions
 
 RESAMPLES = 1000
 FEWEST_SAMPLES = 10
@@ -94,10 +92,7 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Difference]:
-    """Each metric of `one` less that of `other`, 95% by the same resamples. Raises FieldError as `analyse`.
-
-    Percentiles for the means, the basic interval for calibration errors: two of one bias lose it in their difference.
-    """
+    """Each metric of `one` less that of `other`, 95%, by the same resamples. Raises FieldError as `analyse`."""
     outline = study.outline if isinstance(study, StoredStudy) else study
     names = resampled_names()
     sides = []
@@ -109,7 +104,8 @@ def compare(
     found = {}
     for name in (name for name in names if name in of_first and name in of_second):
         estimate, moved = first[name] - second[name], of_first[name] - of_second[name]
-        found[name] = Difference(first[name], second[name], estimate, *_difference(name, estimate, moved))
+        low, high = of_difference(plain_name(name), estimate, moved)
+        found[name] = Difference(first[name], second[name], estimate, low, high)
     return found
 
 
@@ -124,13 +120,8 @@ def differences_from(
         (estimate,) = (p.estimates()[plain_name(metric)] for p in parts.values())
         value = estimate, _values(parts, [metric])[metric]
         first = value if first is None else first
-        found[record.name] = _difference(metric, value[0] - first[0], value[1] - first[1])
+        found[record.name] = of_difference(plain_name(metric), value[0] - first[0], value[1] - first[1])
     return found
-
-
-def _difference(metric: str, estimate: float, moved: Floats) -> tuple[float, float]:
-    calibration = metric.removeprefix(AFTER_TEMPERATURE) in CALIBRATION
-    return basic(estimate, moved, LEVEL) if calibration else percentile(moved, LEVEL)
 
 
 def trial_named(records: Sequence[TrialRecord], name: str, path: str) -> TrialRecord:
@@ -197,20 +188,7 @@ def _drawn(
 
 def stored_predictions(study: Outline, record: TrialRecord) -> Predictions:
     """What a complete trial predicted on the validation split. Raises FieldError where it is missing or altered."""
-    path = predictions_path(study.directory, record)
-    mend = "Bring it back from a backup"
-    if not path.is_file():
-        raise FieldError(record.name, f"its predictions are not there ({path}). {mend}.")
-    if file_digest(path) != record.digests.get("predictions.npz"):
-        raise FieldError(record.name, f"{path} is not what the trial wrote (its digest differs). {mend}.")
-    return Predictions.load(path)
-
-
-def predictions_path(directory: Path, record: TrialRecord) -> Path:
-    """Of the attempt that counts."""
-    return (
-        attempt_directory(trial_directory(directory, record.label, record.number), record.attempt) / "predictions.npz"
-    )
+    return Predictions.load(checked_file(study.directory, record, "predictions.npz"))
 
 
 # ---- the front of each resample ------------------------------------------------------------------------------------

@@ -55,14 +55,15 @@ def _add_misses(total: Floats, uniforms: Floats, below: Floats, ranked: Indices)
     width = max(1, CHUNK // n)
     for start in range(0, draws, width):
         block = uniforms[:, start : start + width]
-        sample, draw = np.nonzero(block >= below[:, :1])
+        sample, draw = np.divmod(np.flatnonzero(block >= below[:, :1]), block.shape[1])
         height = block[sample, draw]
         counted = np.zeros(len(total) * block.shape[1], np.int64)
         for rank in range(1, last + 1):
             here = height < below[sample, rank] if rank < last else np.ones(len(sample), bool)
             cell = ranked[sample[here], rank] * block.shape[1] + draw[here]
             counted += np.bincount(cell, minlength=len(counted))
-            sample, draw, height = sample[~here], draw[~here], height[~here]
-            if not len(sample):
+            left = np.flatnonzero(~here)
+            if not len(left):
                 break
+            sample, draw, height = sample[left], draw[left], height[left]
         total[:, start : start + width] += counted.reshape(len(total), -1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +16,9 @@ from study.curves import History, growth, recorded
 from study.drawing import save, styles_of
 from study.figures import draw_front
 from study.ledger import read_trials
-from study.records import TrialRecord, trial_directory
+from study.records import TrialRecord
 from study.searched import searched
-from study.stored import Outline
-from trainables.attempt import attempt_directory
+from study.stored import Outline, checked_file
 from trainables.fields import FieldError
 
 Drawn = Iterator[tuple[str, Figure]]  # a file's stem, and what it shows
@@ -187,7 +185,7 @@ FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
 
 def read_history(study: Path, record: TrialRecord) -> History:
     """Rows of its history.json. Raises FieldError where it is not what the trial wrote."""
-    history: History = json.loads(_checked(study, record, "history.json").read_text())
+    history: History = json.loads(checked_file(study, record, "history.json").read_text())
     return history
 
 
@@ -195,15 +193,4 @@ def read_predictions(study: Path, record: TrialRecord) -> Any:
     """Its validation predictions. Raises FieldError where they are not what the trial wrote."""
     from trainables.predictions import Predictions
 
-    return Predictions.load(_checked(study, record, "predictions.npz"))
-
-
-def _checked(study: Path, record: TrialRecord, name: str) -> Path:
-    path = attempt_directory(trial_directory(study, record.label, record.number), record.attempt) / name
-    if not path.is_file():
-        raise FieldError(record.name, f"{path} is not there.")
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != record.digests.get(name):
-        raise FieldError(record.name, f"{path} is not what the trial wrote (its digest differs).")
-    return path
+    return Predictions.load(checked_file(study, record, "predictions.npz"))

@@ -15,7 +15,7 @@ LEVEL = 0.95
 SIGNIFICANCE = 0.05  # of the test whether a model is calibrated
 FRACTIONS = ("accuracy", "error", "top5_accuracy")
 # Standard errors by which gaps are moved to find the worlds that fit a measured error, and halvings of that range.
-REACH, HALVINGS = 6.0, 12
+REACH, HALVINGS = 6.0, 10
 
 
 class Interval(NamedTuple):
@@ -74,6 +74,18 @@ def basic(estimate: float, values: Floats, level: float = LEVEL) -> tuple[float,
     """2 x estimate - quantile: a resample is as much too high over the estimate as that is over the truth."""
     low, high = percentile(values, level)
     return 2 * estimate - high, 2 * estimate - low
+
+
+def of_difference(name: str, estimate: float, values: Floats, level: float = LEVEL) -> tuple[float, float]:
+    """Of one trial's metric less another's: percentiles, and for a calibration error the basic interval too.
+
+    Two errors lose some of their bias in their difference, not all of it: either interval alone covers too little.
+    """
+    low, high = percentile(values, level)
+    if name not in CALIBRATION:
+        return low, high
+    other_low, other_high = basic(estimate, values, level)
+    return min(low, other_low), max(high, other_high)
 
 
 def _of_calibration_error(name: str, found: Resampled, values: Floats, level: float) -> tuple[float, float]:

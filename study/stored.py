@@ -5,6 +5,7 @@ Who reads trials alone opens an `Outline`: it imports no torch and no method, wh
 
 from __future__ import annotations
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +83,21 @@ class StoredStudy:
     def files(self, record: TrialRecord) -> Path:
         """The directory of the attempt that counts: predictions.npz, history.json, model.pt, log."""
         return attempt_directory(trial_directory(self.directory, record.label, record.number), record.attempt)
+
+
+def checked_file(directory: Path, record: TrialRecord, name: str) -> Path:
+    """A file of a finished trial's attempt, in the study of that directory. Raises FieldError where it is missing, or
+    is not what the trial wrote.
+    """
+    path = attempt_directory(trial_directory(directory, record.label, record.number), record.attempt) / name
+    if not path.is_file():
+        raise FieldError(record.name, f"{path} is not there. Bring it back from a backup.")
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != record.digests.get(name):
+        problem = f"{path} is not what the trial wrote (its digest differs). Bring it back from a backup."
+        raise FieldError(record.name, problem)
+    return path
 
 
 def home_of(directory: Path) -> dict[str, Any]:

@@ -291,7 +291,7 @@ def test_the_command_writes_one_file_and_a_server_away_is_one_line(made, monkeyp
     monkeypatch.setattr(StoredStudy, "records", lambda self: records)
     study.directory.mkdir(exist_ok=True)
     with pytest.raises(SystemExit) as ended:
-        main(["report", "small", "small", "--tracking", "sqlite:////nowhere/mlflow.db"])
+        main(["report", "small", "small", "--bootstrap", "0", "--tracking", "sqlite:////nowhere/mlflow.db"])
     assert ended.value.code == 0
     file = study.directory / "report.html"
     assert capsys.readouterr().out.splitlines() == [
