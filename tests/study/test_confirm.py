@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
 from search_spaces import strict_yaml
-from study import confirm, run
+from study import confirm
 from study.audit import audit
 from study.candidates import Asked, best, confirming_spec
 from study.cli import main
@@ -37,18 +36,16 @@ from study.pareto import front
 from study.picking import pick
 from study.records import TrialRecord
 from study.run import _record_spec, prepare_data
-from study.search import LedgerSearch
 from study.spec import SpecError, read_spec
 from study.stored import StoredStudy, open_outline, open_study
 from study.tracking import sync
-from tests.study.commands import calstudy, here, start, wait_until, write_spec
+from tests.study.commands import calstudy, here, here_json, start, wait_until, write_spec
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
 from trainables.learner import Learner
 from trainables.metrics.binned import expected_calibration_error
 from trainables.predictions import Predictions
 from trainables.prepared import load_split, prepare
-from trainables.trainable import CalibrationTrainable
 from trainables.trial_data import trial_data
 
 pytestmark = pytest.mark.slow
@@ -96,31 +93,13 @@ def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) ->
     return study
 
 
-def trained_here(study: StoredStudy, ledger: Ledger, listeners: list[Any], *engine: Any) -> None:
-    """What Ray Tune does with the search and its trials, in this process."""
-    asked = LedgerSearch(study, ledger, listeners, lambda: 1)
-    while isinstance(config := asked.suggest("one"), dict):
-        actor = CalibrationTrainable.__new__(CalibrationTrainable)  # Tune's own set-up wants a storage
-        actor.reset_config(config)
-        asked.attempt_started("one")
-        while not (result := actor.step())["done"]:
-            asked.on_trial_result("one", result)
-        asked.on_trial_complete("one", result)
-        assert asked.fault is None
-
-
 @pytest.fixture(scope="module")
 def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A storage with a search and its confirmation; `shown` is what the command printed."""
     storage = tmp_path_factory.mktemp("confirmed")
     search(storage, shift=packs(storage))
-    words = ["confirm", "small", "--trial", "focal/0001", "--seeds", "2", "--storage", str(storage), "--json"]
-    with pytest.MonkeyPatch.context() as patch, io.StringIO() as shown, redirect_stdout(shown):
-        patch.setattr(run, "_tune", trained_here)
-        with pytest.raises(SystemExit) as ended:
-            main(words)
-        assert ended.value.code == 0
-        (storage / "shown.json").write_text(shown.getvalue())
+    words = ("confirm", "small", "--trial", "focal/0001", "--seeds", 2, "--storage", storage)
+    (storage / "shown.json").write_text(json.dumps(here_json(*words)))
     return storage
 
 
