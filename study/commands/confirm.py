@@ -106,7 +106,7 @@ def _print(found: Confirmation) -> None:
     spec = found.study.spec
     for objective in spec.objectives:
         columns = (">search", ">validation", ">test", ">shrinkage")
-        made = table("retrained", ">seeds", *columns, title=f"{objective.metric} ({objective.direction})")
+        made = table("retrained", ">n", *columns, title=f"{objective.metric} ({objective.direction})")
         for row in found.rows:
             made.add_row(*_row(row, objective))
         console.print(made)
@@ -117,9 +117,9 @@ def _print(found: Confirmation) -> None:
     console.print(f"front that holds on test: {', '.join(front) or 'none yet'}", soft_wrap=True)
     sizes = found.study.recorded["sizes"]
     console.print(
-        f"search: one trial, chosen on {sizes['validation']} validation samples; validation and test ({sizes['test']}"
-        " samples): mean and standard deviation over fresh seeds; shrinkage: how much better it looked when it was"
-        " chosen. Nothing is selected on test.",
+        f"n: seeds. search: one trial, chosen on {sizes['validation']} validation samples. validation and test"
+        f" ({sizes['test']} samples): mean and standard deviation over fresh seeds. shrinkage: how much better it"
+        " looked when it was chosen. Nothing is selected on test.",
         soft_wrap=True,
     )
     console.print(f"study: {found.study.directory}", soft_wrap=True)
