@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces import strict_yaml
 from study.mlflow_store import PAGE, STATUS, open_store, what_happened
-from study.openings import Tested, read_tested
 from study.records import TrialRecord
 from study.uris import without_credentials
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
 
+    from study.openings import Tested
     from study.stored import StoredStudy
 
 # What all trials share and no later run of the study may change: the parent's params (MLflow refuses a changed one).
@@ -68,6 +68,8 @@ class StudyRuns:
         self._describe_parent()
         self._found = {name: self._keep_one(same) for name, same in runs.items()}
         if self._study.spec.confirms is not None:
+            from study.openings import read_tested
+
             self._tested = read_tested(self._study.outline)
         parent = self._parent.info.run_id
         for run in self._found.values():

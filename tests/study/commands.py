@@ -75,7 +75,7 @@ def start(*words: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
 
 
-def wait_until(true: Callable[[], Any], seconds: float = 120) -> None:
+def wait_until(true: Callable[[], Any], seconds: float = 240) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not come to pass"

@@ -13,11 +13,10 @@ from tests.study.counting import counted_once, epochs_trained
 pytestmark = pytest.mark.slow
 
 
-def all_are_well_under_way(trials: Path, attempt: int, epochs: int) -> bool:
-    """Whether both trials have trained so many epochs in that attempt, and left a checkpoint on the way."""
-    logs = list(trials.glob(f"*/*/attempt-{attempt}/log"))
-    saved = list(trials.glob(f"*/*/attempt-{attempt}/last.pt"))
-    return len(logs) == len(saved) == 2 and all(log.read_text().count("epoch=") >= epochs for log in logs)
+def one_is_well_under_way(trials: Path, attempt: int, epochs: int) -> bool:
+    """Whether a trial has trained so many epochs in that attempt, and left a checkpoint on the way."""
+    found = [path.parent for path in trials.glob(f"*/*/attempt-{attempt}/last.pt")]
+    return any((folder / "log").read_text().count("epoch=") >= epochs for folder in found)
 
 
 def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
@@ -34,7 +33,7 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
     for kill in range(2):
         driver = start("run", spec, "--storage", tmp_path)
         # Well beyond a checkpoint, in epochs: to start anew would repeat more than the promise allows.
-        wait_until(lambda kill=kill: all_are_well_under_way(directory, kill + 1, 15))
+        wait_until(lambda kill=kill: one_is_well_under_way(directory, kill + 1, 15))
         driver.kill()
         driver.wait()
     refused = here("status", "small", "--storage", tmp_path)

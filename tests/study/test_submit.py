@@ -195,7 +195,7 @@ def test_doctor_is_asked_first_and_says_all_of_a_sound_cluster(cluster: Cluster,
 @pytest.mark.slow
 def test_a_study_at_work_is_read_elsewhere_and_not_submitted_twice(cluster: Cluster, submission: Submission) -> None:
     first = ["0000/attempt-1", "0001/attempt-1"]
-    wait_until(lambda: submission.attempts == first, 120, "both trials train")
+    wait_until(lambda: submission.attempts == first, 300, "both trials train")
     assert counts(cluster.workers[0], submission.storage) == {"planned": 2, "running": 2}
     refused = on(cluster.head, *submission.words, check=False)
     assert (refused.returncode, refused.stdout) == (2, "") and len(refused.stderr.splitlines()) == 1
@@ -211,7 +211,7 @@ def test_a_stopped_study_goes_on_when_it_is_submitted_again(cluster: Cluster, su
     assert counts(other, storage) == {"planned": 2}  # no driver: nothing runs
     submission.gate.touch()
     on(head, *submission.words)
-    wait_until(lambda: "2/2 trials; 2 complete" in log_of(head, "calstudy-small-*"), 120, "the study is finished")
+    wait_until(lambda: "2/2 trials; 2 complete" in log_of(head, "calstudy-small-*"), 300, "the study is finished")
     assert submission.attempts == ["0000/attempt-1", "0000/attempt-2", "0001/attempt-1", "0001/attempt-2"]
     assert counts(other, storage) == {"planned": 2, "complete": 2}
     assert "front (validation)" in on(other, "pareto", "small", "--storage", storage).stdout
