@@ -23,7 +23,7 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
     """kill -9 of the driver while trials train, twice; then all is counted once, little is trained twice."""
     spec = write_spec(
         tmp_path / "small.yaml",
-        model={"name": "mlp", "width": 1024, "depth": 3},
+        model={"name": "mlp", "width": 512, "depth": 2},
         epochs=60,
         trials=1,
         search_space={},
@@ -33,7 +33,7 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
     for kill in range(2):
         driver = start("run", spec, "--storage", tmp_path)
         # Well beyond a checkpoint, in epochs: to start anew would repeat more than the promise allows.
-        wait_until(lambda kill=kill: one_is_well_under_way(directory, kill + 1, 15))
+        wait_until(lambda kill=kill: one_is_well_under_way(directory, kill + 1, 12))
         driver.kill()
         driver.wait()
     refused = here("status", "small", "--storage", tmp_path)
