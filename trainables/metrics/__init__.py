@@ -36,7 +36,6 @@ STORED = {
     "mce": "binned.maximum_calibration_error",
     "adaptive_ece": "binned.adaptive_calibration_error",
     "classwise_ece": "classwise.classwise_calibration_error",
-    "smooth_ece": "smooth.smooth_calibration_error",
     "debiased_l2": "binned.debiased_l2_calibration_error",
 }
 ON_REQUEST = {
@@ -48,6 +47,7 @@ ON_REQUEST = {
     "ace_unweighted": "binned.average_calibration_error",
     "rmsce": "binned.root_mean_square_calibration_error",
     "l2": "binned.l2_calibration_error",
+    "smooth_ece": "smooth.smooth_calibration_error",
     "thresholded_classwise_ece": "classwise.thresholded_classwise_calibration_error",
     "debiased_l2_marginal": "classwise.debiased_l2_marginal_error",
     "ece_sweep": "sweep.sweep_calibration_error",
