@@ -125,14 +125,16 @@ def differences_from(
 
 
 def trial_named(records: Sequence[TrialRecord], name: str, path: str) -> TrialRecord:
-    """The complete trial of that name. Raises FieldError at `path`, with the nearest name."""
-    found = next((record for record in records if record.name == name), None)
+    """The complete trial of that name, `focal/7` too. Raises FieldError at `path`, with the nearest name."""
+    label, _, number = name.partition("/")
+    named = (one for one in records if one.label == label and number.isdecimal() and one.number == int(number))
+    found = next(named, None)
     if found is None:
         names = [record.name for record in complete(records)]
         there = nearest(name, names) if len(names) <= 10 or " Did" in nearest(name, names) else " Write focal/0007."
         raise FieldError(path, f"there is no trial '{name}'.{there}")
     if found.state != "complete":
-        raise FieldError(path, f"{name} is {found.state}; only a complete trial has predictions.")
+        raise FieldError(path, f"{found.name} is {found.state}; only a complete trial has predictions and a model.")
     return found
 
 

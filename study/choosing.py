@@ -64,7 +64,7 @@ def _not_worse(study: StoredStudy, records: Sequence[TrialRecord], metric: str) 
         raise FieldError(
             "pick", f"{metric} has no interval; {metric}~best takes one of {', '.join(resampled_names())}."
         )
-    finished = complete(records)
+    finished = [record for record in complete(records) if metric in record.metrics]
     best = min(finished, key=lambda record: (_sign(metric) * record.metrics[metric], record.label, record.number))
     found = differences_from(study.outline, best, finished, metric)
     return {best.name, *(name for name, (low, high) in found.items() if low <= 0 <= high)}

@@ -41,6 +41,7 @@ def calstudy() -> None:
     calstudy pareto digits         accuracy against calibration error: the trials nothing beats
     calstudy confirm digits --pareto     retrain those from fresh seeds, and open the sealed test split
     calstudy report digits         one page that tells all of it; --format latex: the papers' table
+    calstudy figures digits        reliability, hypervolume, searched values, learning curves
     calstudy export digits --pick knee --name digits      one model into the MLflow registry
     calstudy verify models:/digits/1                      prove that it is the one measured
     calstudy audit  digits         prove that every trial is counted once

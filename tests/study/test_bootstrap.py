@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ import torch
 from pytest import approx
 
 from benchmarks import coverage as simulation
-from study.bootstrap import analyse, compare, front_shares, measured, trial_named
+from study import choosing
+from study.bootstrap import analyse, compare, differences_from, front_shares, measured, trial_named
 from study.consistency import calibrated_sums
 from study.figures import draw_front
 from study.intervals import intervals, wilson
@@ -200,9 +202,22 @@ def test_missing_altered_and_strange_predictions_are_one_line(study, tmp_path):
         analyse(outline, records, 100)
 
 
+def test_what_is_not_worse_than_the_best_of_a_search(study):
+    """The best and its twin, not the poor one; by the very differences that `compare` shows."""
+    outline, records = study
+    one, twin, poor = records[:3]
+    found = differences_from(outline, one, [twin, poor], "accuracy", 200)
+    shown = {record.name: compare(outline, record, one, 200)["accuracy"] for record in (twin, poor)}
+    assert found == {one.name: (0, 0), **{name: (each.low, each.high) for name, each in shown.items()}}
+    asked = SimpleNamespace(outline=outline)
+    assert choosing._not_worse(asked, records, "accuracy") == {one.name, twin.name}
+    with pytest.raises(FieldError, match=r"^pick: smooth_ece has no interval"):
+        choosing._not_worse(asked, records, "smooth_ece")
+
+
 def test_trials_to_compare_are_found_by_name(study):
     _, records = study
-    assert trial_named(records, "focal/0001", "compare") is records[1]
+    assert trial_named(records, "focal/0001", "compare") is trial_named(records, "focal/1", "compare") is records[1]
     with pytest.raises(FieldError, match=r"^compare: there is no trial 'focl/0001'. Did you mean 'focal/0001'\?$"):
         trial_named(records, "focl/0001", "compare")
     with pytest.raises(FieldError, match=r"^compare: focal/0003 is failed; only a complete trial"):
