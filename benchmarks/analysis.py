@@ -1,30 +1,41 @@
-"""What reading a study costs: the paired bootstrap, beside a loop over resamples; the front of many trials.
+"""What reading a study costs: the paired bootstrap, beside a loop over resamples; the front of many trials; the page.
 
-    python -m benchmarks.analysis            # a minute; prints a table for RESULTS.md
+    python -m benchmarks.analysis            # some minutes; prints a table for RESULTS.md
 
 The loop does what one writes first: for each resample take its rows and call the metrics on them. It is timed on a few
-resamples of a few trials and multiplied up. Both start from logits [N, K] in memory, in one process.
+resamples of a few trials and multiplied up. Both start from logits [N, K] in memory; ours shares the trials out among
+the cores. The page is of a study on disk whose trials were never trained: `calstudy report` as a command.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from benchmarks.coverage import drawn_labels, evidence, softmax
+from search_spaces import strict_yaml
 from study.bootstrap import measured
 from study.intervals import intervals
-from study.objective import Objective
+from study.ledger import Ledger, open_storage
+from study.objective import Objective, plain_name
 from study.pareto import front
-from study.records import TrialRecord
+from study.records import TrialRecord, trial_directory
 from study.resampling import Draws
+from study.spec import spec_from_mapping
+from study.threads import in_threads
 from trainables import metrics
-from trainables.predictions import Predictions
+from trainables.attempt import attempt_directory
+from trainables.predictions import Predictions, file_digest
 
 METRICS = ("accuracy", "nll", "ece", "classwise_ece")
 AFTER = tuple(f"ts_{name}" for name in METRICS)
@@ -48,9 +59,8 @@ def trials(count: int, samples: int) -> list[Predictions]:
 
 def bootstrap(found: list[Predictions], resamples: int, wanted: tuple[str, ...]) -> None:
     draws = Draws.of(len(found[0].labels), resamples, 0)
-    for predictions in found:
-        for part in measured(predictions, draws, wanted).values():
-            intervals(part)
+    plain = {plain_name(name) for name in wanted}
+    in_threads(lambda one: [intervals(part, wanted=plain) for part in measured(one, draws, wanted).values()], found)
 
 
 def loop(found: list[Predictions], resamples: int) -> None:
@@ -73,11 +83,50 @@ def front_seconds(count: int) -> float:
     return seconds(lambda: front(records, objectives))
 
 
+def stored_study(root: Path, found: list[Predictions]) -> None:
+    """ROOT/page: the predictions as trials of five methods, with a learning curve each."""
+    methods = ["cross_entropy", "focal", "label_smoothing", "mbls", "mixup"]
+    plain = {"name": "page", "data": "digits", "model": "mlp", "methods": methods, "trials": len(found) // len(methods)}
+    spec, directory = spec_from_mapping(plain, "page.yaml"), root / "page"
+    directory.mkdir()
+    sizes = {"train": 9000, "validation": len(found[0].labels), "test": 0}
+    recorded = {"id": "page", "data_digest": "", "classes": [str(k) for k in range(10)], "sizes": sizes, "versions": {}}
+    strict = {**spec.to_mapping(), "recorded": {**recorded, "meaning": spec.meaning()}}
+    (directory / "study.yaml").write_text(strict_yaml.dump(strict))
+    ledger = Ledger(open_storage(directory, None), "page", "page")
+    curve = [{"epoch": epoch, "accuracy": 0.8, "ece": 0.1, "seconds": 1.0} for epoch in range(1, 21)]
+    for place, predictions in enumerate(found):
+        variant = spec.variants[place % len(spec.variants)]
+        if place < len(spec.variants):
+            ledger.open(variant.label, spec.objectives)
+        number = ledger.ask(variant.label, variant.space.distributions, "random", 0).number
+        attempt = ledger.begin_attempt(variant.label, number)
+        files = attempt_directory(trial_directory(directory, variant.label, number), attempt)
+        files.mkdir(parents=True)
+        predictions.save(files / "predictions.npz")
+        (files / "history.json").write_text(json.dumps(curve))
+        digests = {file.name: file_digest(file) for file in files.iterdir()}
+        told = {"epoch": 20, "samples": 180_000, "seconds": 20.0, "digests": digests, "metrics": predictions.evaluate()}
+        ledger.tell(variant.label, number, {"state": "complete", "attempt": attempt, **told}, spec.objectives)
+
+
+def page(count: int, samples: int) -> str:
+    """A row of the table: what `calstudy report` of so many trials takes, and what it writes."""
+    with tempfile.TemporaryDirectory() as root:
+        stored_study(Path(root), trials(count, samples))
+        calstudy = str(Path(sys.executable).with_name("calstudy"))
+        words = [calstudy, "report", "page", "--storage", root]
+        took = seconds(lambda: subprocess.run(words, check=True, stdout=subprocess.DEVNULL))
+        megabytes = (Path(root) / "page" / "report.html").stat().st_size / 1e6
+    return f"| `report` of {count} trials x {samples:,} x 10, {megabytes:.1f} MB | {took:.1f} | | |"
+
+
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     words.add_argument("--trials", type=int, default=60)
     words.add_argument("--samples", type=int, default=5000)
     words.add_argument("--resamples", type=int, default=1000)
+    words.add_argument("--page-trials", type=int, default=300)
     given = words.parse_args()
     found = trials(given.trials, given.samples)
     short = found[:LOOPED_TRIALS]
@@ -90,7 +139,9 @@ def main() -> None:
     print(f"| {', '.join(METRICS)}: {work} | {ours:.1f} | {looped:.0f} | {looped / ours:.0f}x |", flush=True)
     after = seconds(lambda: bootstrap(found, given.resamples, AFTER))
     print(f"| the same after temperatures refitted in each resample | {after:.1f} | | |", flush=True)
-    print(f"| front of 10,000 trials | {front_seconds(10_000):.2f} | | |")
+    print(f"| front of 10,000 trials | {front_seconds(10_000):.2f} | | |", flush=True)
+    for samples in (1000, given.samples):
+        print(page(given.page_trials, samples), flush=True)
 
 
 if __name__ == "__main__":

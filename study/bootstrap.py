@@ -7,9 +7,9 @@ not: docs/uncertainty.md.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from study.intervals import Interval, Resampled, intervals, of_difference
 from study.objective import Objective, plain_name
 from study.pareto import complete, front
 from study.records import TrialRecord
-from study.resampling import RESAMPLED, Draws, Floats, Indices, Table, mass_starts
+from study.resampling import RESAMPLED, Draws, Floats, Table, mass_starts
 from study.stored import Outline, StoredStudy, checked_file
 from study.temperature_grid import sums_after
+from study.threads import in_threads
 from trainables.fields import FieldError, nearest
 from trainables.metrics import AFTER_TEMPERATURE
 from trainables.post_hoc import cross_fitted
@@ -28,6 +29,8 @@ from trainables.predictions import Predictions
 
 RESAMPLES = 1000
 FEWEST_SAMPLES = 10
+
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True)
@@ -68,13 +71,20 @@ def analyse(
     outline = study.outline if isinstance(study, StoredStudy) else study
     wanted = set(resampled_names() if wanted is None else wanted)
     objectives = [objective.metric for objective in outline.objectives]
-    found, values = {}, {}
-    for record, predictions, draws in _drawn(outline, complete(records), resamples, seed):
+
+    def told(predictions: Predictions, draws: Draws) -> tuple[dict[str, Interval], dict[str, Floats]]:
         parts = measured(predictions, draws, wanted | set(objectives))
-        kept = {prefix + name: one for prefix, part in parts.items() for name, one in intervals(part).items()}
-        found[record.name] = {name: one for name, one in kept.items() if name in wanted}
-        values[record.name] = _values(parts, objectives)
-    return Analysis(resamples, found, front_shares(values, outline.objectives))
+        found = {
+            prefix + name: one
+            for prefix, part in parts.items()
+            for name, one in intervals(part, wanted=_plain(wanted, prefix)).items()
+        }
+        return found, _values(parts, objectives)
+
+    finished = complete(records)
+    names, found = [record.name for record in finished], _of_each(outline, finished, resamples, seed, told)
+    shares = front_shares({name: values for name, (_, values) in zip(names, found, strict=True)}, outline.objectives)
+    return Analysis(resamples, {name: sure for name, (sure, _) in zip(names, found, strict=True)}, shares)
 
 
 def analyse_front(study: Outline, records: Mapping[str, Sequence[TrialRecord]], resamples: int) -> Analysis:
@@ -95,12 +105,13 @@ def compare(
     """Each metric of `one` less that of `other`, 95%, by the same resamples. Raises FieldError as `analyse`."""
     outline = study.outline if isinstance(study, StoredStudy) else study
     names = resampled_names()
-    sides = []
-    for _, predictions, draws in _drawn(outline, [one, other], resamples, seed):
+
+    def told(predictions: Predictions, draws: Draws) -> tuple[dict[str, float], dict[str, Floats]]:
         parts = measured(predictions, draws, names)
         estimates = {prefix + name: value for prefix, p in parts.items() for name, value in p.estimates().items()}
-        sides.append((estimates, _values(parts, names)))
-    (first, of_first), (second, of_second) = sides
+        return estimates, _values(parts, names)
+
+    (first, of_first), (second, of_second) = _of_each(outline, [one, other], resamples, seed, told)
     found = {}
     for name in (name for name in names if name in of_first and name in of_second):
         estimate, moved = first[name] - second[name], of_first[name] - of_second[name]
@@ -113,15 +124,19 @@ def differences_from(
     study: Outline, best: TrialRecord, records: Sequence[TrialRecord], metric: str, resamples: int = RESAMPLES
 ) -> dict[str, tuple[float, float]]:
     """95% intervals of the metric of each trial less that of `best`, by the same resamples, as `compare` has them."""
-    found: dict[str, tuple[float, float]] = {}
-    first: tuple[float, Floats] | None = None
-    for record, predictions, draws in _drawn(study, [best, *records], resamples, 0):
+
+    def told(predictions: Predictions, draws: Draws) -> tuple[float, Floats]:
         parts = measured(predictions, draws, [metric])
         (estimate,) = (p.estimates()[plain_name(metric)] for p in parts.values())
-        value = estimate, _values(parts, [metric])[metric]
-        first = value if first is None else first
-        found[record.name] = of_difference(plain_name(metric), value[0] - first[0], value[1] - first[1])
-    return found
+        return estimate, _values(parts, [metric])[metric]
+
+    trials = [best, *records]
+    found = _of_each(study, trials, resamples, 0, told)
+    first, of_first = found[0]
+    return {
+        record.name: of_difference(plain_name(metric), estimate - first, values - of_first)
+        for record, (estimate, values) in zip(trials, found, strict=True)
+    }
 
 
 def trial_named(records: Sequence[TrialRecord], name: str, path: str) -> TrialRecord:
@@ -165,27 +180,42 @@ def measured(predictions: Predictions, draws: Draws, wanted: Collection[str]) ->
 
 def _values(parts: dict[str, Resampled], names: Collection[str]) -> dict[str, Floats]:
     """The resampled values of these metrics, [B] each."""
-    every = {prefix + name: one for prefix, part in parts.items() for name, one in part.resamples.metrics().items()}
+    every = {
+        prefix + name: one
+        for prefix, part in parts.items()
+        for name, one in part.resamples.metrics(_plain(names, prefix)).items()
+    }
     return {name: every[name] for name in names if name in every}
 
 
-def _drawn(
-    study: Outline, records: Sequence[TrialRecord], resamples: int, seed: int
-) -> Iterator[tuple[TrialRecord, Predictions, Draws]]:
-    """Each trial with its predictions, all of the same samples, and what is drawn for all of them."""
-    draws: Draws | None = None
-    labels: Indices | None = None
-    for record in records:
+def _plain(names: Collection[str], prefix: str) -> set[str]:
+    """Those of the names that are of predictions as they are, or after temperature scaling; without the prefix."""
+    return {plain_name(name) for name in names if name.startswith(AFTER_TEMPERATURE) == bool(prefix)}
+
+
+def _of_each(
+    study: Outline,
+    records: Sequence[TrialRecord],
+    resamples: int,
+    seed: int,
+    tell: Callable[[Predictions, Draws], Told],
+) -> list[Told]:
+    """What `tell` makes of each trial's predictions, all of the same samples, and of what is drawn for all of them."""
+    if not records:
+        return []
+    labels = stored_predictions(study, records[0]).labels.numpy()
+    if len(labels) < FEWEST_SAMPLES:
+        raise FieldError("bootstrap", f"{len(labels)} validation samples are too few to resample.")
+    draws = Draws.of(len(labels), resamples, seed)
+
+    def told(record: TrialRecord) -> Told:
         predictions = stored_predictions(study, record)
-        if draws is None or labels is None:
-            labels = predictions.labels.numpy()
-            if len(labels) < FEWEST_SAMPLES:
-                raise FieldError("bootstrap", f"{len(labels)} validation samples are too few to resample.")
-            draws = Draws.of(len(labels), resamples, seed)
         if not np.array_equal(predictions.labels.numpy(), labels):
             problem = f"its validation labels are not those of {records[0].name}; they cannot be compared."
             raise FieldError(record.name, problem)
-        yield record, predictions, draws
+        return tell(predictions, draws)
+
+    return in_threads(told, records)
 
 
 def stored_predictions(study: Outline, record: TrialRecord) -> Predictions:

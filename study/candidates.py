@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
 from search_spaces.space import Value
-from study.confirmed import BASELINE, SUFFIX, candidate_label, confirming_directory, default_label
+from study.confirmed import BASELINE, DEFAULT, SUFFIX, candidate_label, confirming_directory, default_label
 from study.objective import Objective
 from study.pareto import complete, front
 from study.records import TrialRecord
@@ -49,20 +50,37 @@ def confirming_spec(search: StoredStudy, asked: Asked) -> StudySpec:
     before = _confirmation_before(search)
     known = [] if before is None else [variant.to_mapping() for variant in before.variants]
     candidates = _chosen(search, asked) if asked.anything or before is None else []
-    wanted = [*(_candidate(search.spec, record) for record in candidates), *_defaults(search)]
-    labels = {entry["label"] for entry in known}
     seeds = asked.seeds or (SEEDS if before is None else before.trials)
     plain = {
         **search.spec.to_mapping(),
         "name": name + SUFFIX,
         "confirms": name,
-        "methods": [*known, *(entry for entry in wanted if entry["label"] not in labels)],
+        "methods": _with_wanted(known, candidates, search),
         "search_space": {},
         "first_seed": search.spec.first_seed + FRESH,
         "trials": seeds if before is None else max(seeds, before.trials),
         "keep_models": "all",  # until they have been opened on test; those of the front are not known before
     }
     return spec_from_mapping(plain, name + SUFFIX, search.directory)
+
+
+def _with_wanted(
+    known: list[dict[str, Any]], candidates: list[TrialRecord], search: StoredStudy
+) -> list[dict[str, Any]]:
+    """What is retrained already, then what is asked for. A candidate that is its method's default is both at once."""
+    defaults = {entry["label"]: entry for entry in _defaults(search)}
+    entries, labels = list(known), {entry["label"] for entry in known}
+    for record in candidates:
+        label, default = candidate_label(record), defaults[default_label(record.label)]
+        if not labels & {label, default_label(label)}:
+            entry = {**_candidate(search.spec, record), "label": default["label"]}
+            both = entry == default and default["label"] not in labels
+            entries.append({**entry, "label": default_label(label) if both else label})
+    covered = {
+        re.sub(rf"_\d{{4,}}(?={DEFAULT}$)", "", entry["label"]) for entry in entries if entry["label"] not in defaults
+    }
+    covered |= {entry["label"] for entry in entries}
+    return [*entries, *(entry for label, entry in defaults.items() if label not in covered)]
 
 
 def _confirmation_before(search: StoredStudy) -> StudySpec | None:
@@ -91,7 +109,15 @@ def _chosen(search: StoredStudy, asked: Asked) -> list[TrialRecord]:
         return list({record.name: record for record in named}.values())
     if asked.top is not None:
         return best(finished, search.spec.objectives, asked.top)
-    return front(finished, search.spec.objectives)
+    return _distinct(front(finished, search.spec.objectives))
+
+
+def _distinct(records: Iterable[TrialRecord]) -> list[TrialRecord]:
+    """The first of those of equal values: from fresh seeds they are the same."""
+    found: dict[tuple[Any, ...], TrialRecord] = {}
+    for record in records:
+        found.setdefault((record.label, *sorted(record.params.items())), record)
+    return list(found.values())
 
 
 def _named(name: str, records: Sequence[TrialRecord]) -> TrialRecord:
@@ -107,11 +133,14 @@ def _named(name: str, records: Sequence[TrialRecord]) -> TrialRecord:
 
 
 def best(records: Sequence[TrialRecord], objectives: Sequence[Objective], count: int) -> list[TrialRecord]:
-    """The front, then the front of the rest, and so on until there are `count`; by validation, like all choosing."""
+    """The front, then the front of the rest, and so on until there are `count` of different values.
+
+    By validation, like all choosing.
+    """
     left, taken = list(records), list[TrialRecord]()
     while left and len(taken) < count:
         layer = front(left, objectives)
-        taken += layer
+        taken = _distinct([*taken, *layer])
         left = [record for record in left if record not in layer]
     return taken[:count]
 

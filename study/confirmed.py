@@ -103,10 +103,12 @@ def _row(
 
 def _candidate(entry: Mapping[str, Any], searched: Mapping[str, TrialRecord]) -> TrialRecord | None:
     """The trial that an entry retrains. Raises SpecError where it is not that trial: another study has its name now."""
-    found = re.fullmatch(r"(.+)_(\d{4,})", entry["label"])
+    found = re.fullmatch(rf"(.+)_(\d{{4,}})({DEFAULT})?", entry["label"])
     if found is None:
         return None
     record, values = searched.get(f"{found[1]}/{found[2]}"), entry.get("values", {})
+    if record is None and found[3]:
+        return None  # the default of a method whose own label ends in a number
     if record is None or any(path not in values or values[path] != value for path, value in record.params.items()):
         problem = "no trial of the study has these values: another has taken its name. Move one of the two away."
         raise SpecError("study.yaml", f"methods.{entry['label']}", problem)
@@ -117,7 +119,7 @@ def _candidate(entry: Mapping[str, Any], searched: Mapping[str, TrialRecord]) ->
 
 
 def candidate_label(record: TrialRecord) -> str:
-    """`focal_0007`: the label under which a trial of the search is retrained."""
+    """`focal_0007`: the label under which a trial of the search is retrained; `focal_0007_default` where it is both."""
     return f"{record.label}_{record.number:04d}"
 
 

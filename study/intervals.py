@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 
-from study.resampling import CALIBRATION, Floats, Sums
+from study.resampling import CALIBRATION, RESAMPLED, Floats, Sums
 
 LEVEL = 0.95
 SIGNIFICANCE = 0.05  # of the test whether a model is calibrated
@@ -34,16 +34,16 @@ class Resampled:
     resamples: Sums
     calibrated: Sums
 
-    def estimates(self) -> dict[str, float]:
-        """Each metric as trainables.metrics has it."""
-        return {name: float(value[0]) for name, value in self.sample.metrics().items()}
+    def estimates(self, wanted: Collection[str] = RESAMPLED) -> dict[str, float]:
+        """Each metric that is wanted as trainables.metrics has it."""
+        return {name: float(value[0]) for name, value in self.sample.metrics(wanted).items()}
 
 
-def intervals(found: Resampled, level: float = LEVEL) -> dict[str, Interval]:
-    """The interval of each metric that is defined for the sample and for all its resamples."""
-    values, calibrated = found.resamples.metrics(), found.calibrated.calibration()
+def intervals(found: Resampled, level: float = LEVEL, wanted: Collection[str] = RESAMPLED) -> dict[str, Interval]:
+    """The interval of each metric that is wanted and defined for the sample and for all its resamples."""
+    values, calibrated = found.resamples.metrics(wanted), found.calibrated.calibration(wanted)
     intervals = {}
-    for name, estimate in found.estimates().items():
+    for name, estimate in found.estimates(wanted).items():
         if name in FRACTIONS:
             intervals[name] = Interval(estimate, *wilson(estimate, found.sample.samples, level))
         elif name in values and name in CALIBRATION:

@@ -14,6 +14,7 @@ from torch import Tensor
 from study import pareto
 from study.records import TrialRecord
 from study.stored import StoredStudy
+from study.threads import in_threads
 from trainables import post_hoc
 from trainables.fields import FieldError
 from trainables.metrics.binned import ReliabilityBins, equal_width_index
@@ -35,14 +36,18 @@ def diagrams(study: StoredStudy, records: Iterable[TrialRecord]) -> tuple[dict[s
     A diagram: `raw` and `scaled` (after cross-fitted temperature scaling), each with a row [bin, samples, hits, mean
     confidence] for every bin that holds a sample; `temperature`, the median over the folds.
     """
+    finished = pareto.complete(records)
+    with _one_thread():
+        drawn = in_threads(
+            lambda record: _diagram_or_why(study.files(record) / FILE, record.digests.get(FILE)), finished
+        )
     found: dict[str, dict[str, Any]] = {}
     lacking: dict[str, list[str]] = {}  # trials by what is wrong
-    with _one_thread():
-        for record in pareto.complete(records):
-            try:
-                found[record.name] = _diagram_of(study.files(record) / FILE, record.digests.get(FILE))
-            except FieldError as error:
-                lacking.setdefault(error.problem, []).append(record.name)
+    for record, (diagram_of, why) in zip(finished, drawn, strict=True):
+        if diagram_of is not None:
+            found[record.name] = diagram_of
+        else:
+            lacking.setdefault(why, []).append(record.name)
     return found, [
         f"No reliability diagram of {_named(names)}: {FILE} {why.removesuffix('.')}." for why, names in lacking.items()
     ]
@@ -59,16 +64,18 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _diagram_of(file: Path, digest: str | None) -> dict[str, Any]:
+def _diagram_or_why(file: Path, digest: str | None) -> tuple[dict[str, Any] | None, str]:
+    """The diagram, or why there is none."""
     try:
         if file_digest(file) != digest:
-            raise FieldError("", "is not the file that the ledger knows (another sha256)")
-        predictions = Predictions.load(file)
+            return None, "is not the file that the ledger knows (another sha256)"
+        return diagram(Predictions.load(file)), ""
     except FileNotFoundError:
-        raise FieldError("", "is missing") from None
+        return None, "is missing"
     except OSError as error:
-        raise FieldError("", f"cannot be read ({error.strerror})") from None
-    return diagram(predictions)
+        return None, f"cannot be read ({error.strerror})"
+    except FieldError as error:
+        return None, error.problem
 
 
 def _named(names: list[str]) -> str:

@@ -10,6 +10,7 @@ sweeps) are not resampled.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -60,17 +61,18 @@ class Sums:
         """The sums by name."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("samples", "classes")}
 
-    def metrics(self) -> dict[str, Floats]:
-        """Each metric of RESAMPLED that is defined here, [B]."""
+    def metrics(self, wanted: Collection[str] = RESAMPLED) -> dict[str, Floats]:
+        """Each metric that is wanted and defined here, [B]."""
         accuracy, top5, nll, brier = self.scores / self.samples
         found = {"accuracy": accuracy, "error": 1 - accuracy, "nll": nll, "brier": brier}
         if self.classes > 5:
             found["top5_accuracy"] = top5
-        return found | self.calibration()
+        return {name: values for name, values in found.items() if name in wanted} | self.calibration(wanted)
 
-    def calibration(self) -> dict[str, Floats]:
-        """Each metric of CALIBRATION that is defined here, [B]."""
-        found = {name: self.calibration_error(name, self.gaps(name)) for name in CALIBRATION if len(self.gaps(name))}
+    def calibration(self, wanted: Collection[str] = CALIBRATION) -> dict[str, Floats]:
+        """Each calibration error that is wanted and defined here, [B]."""
+        names = [name for name in CALIBRATION if name in wanted and len(self.gaps(name))]
+        found = {name: self.calibration_error(name, self.gaps(name)) for name in names}
         return {name: values for name, values in found.items() if not np.isnan(values).any()}
 
     def gaps(self, metric: str) -> Floats:

@@ -439,6 +439,30 @@ def test_it_goes_on_with_more_seeds_and_other_candidates(confirmed: Path) -> Non
     refuse_changes(before, more, "study.yaml", "exists already")
 
 
+def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> None:
+    """Two repeats of cross-entropy on the front, and a focal trial that is the published default."""
+    told = {"cross_entropy": [(0.96, 0.03), (0.97, 0.04)], "focal": [(0.95, 0.02), (0.9, 0.1)]}
+    searched = search(tmp_path, told=told, search_space={})
+    spec = confirming_spec(searched, Asked(pareto=True))
+    labels = [variant.label for variant in spec.variants]
+    assert labels == ["cross_entropy_0001_default", "focal_0000_default"]
+    assert spec.variant("focal_0000_default").space.pins == {"method.gamma": 3.0}
+    directory = tmp_path / "small-confirm"
+    directory.mkdir()
+    _record_spec(spec, "study.yaml", directory, prepare_data(spec, "study.yaml"), None)
+    assert confirming_spec(searched, Asked()) == spec  # the defaults are there
+    rows = confirmed_rows(searched.outline)
+    assert rows is not None
+    assert [(row.role, row.candidate.name) for row in rows if row.candidate is not None] == [
+        ("candidate", "cross_entropy/0001"),
+        ("candidate", "focal/0000"),
+    ]
+    more = confirming_spec(searched, Asked(trials=("focal/0000", "focal/0001", "cross_entropy/0000")))
+    assert [variant.label for variant in more.variants][2:] == ["focal_0001", "cross_entropy_0000_default"]
+    third = confirming_spec(searched, Asked(top=3))
+    assert [variant.label for variant in third.variants] == [*labels, "focal_0001"]
+
+
 def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path: Path) -> None:
     file = storage / "small-confirm" / "study.yaml"
     plain = strict_yaml.read(file)
