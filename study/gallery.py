@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
@@ -21,6 +21,9 @@ from study.searched import searched
 from study.stored import Outline, checked_file
 from trainables.fields import FieldError
 
+if TYPE_CHECKING:
+    from study.bootstrap import Analysis
+
 Drawn = Iterator[tuple[str, Figure]]  # a file's stem, and what it shows
 
 
@@ -28,12 +31,14 @@ Drawn = Iterator[tuple[str, Figure]]  # a file's stem, and what it shows
 class Gallery:
     """A study to be drawn. trial: `focal/0007`, whose reliability is shown; else the knee's.
 
+    resamples: of the front's intervals; 0 draws it without.
     absent: what was left out of a figure that could be drawn, in words.
     """
 
     study: Outline
     records: dict[str, list[TrialRecord]]
     trial: str | None = None
+    resamples: int = 0
     absent: list[str] = field(default_factory=list)
 
     @cached_property
@@ -45,6 +50,19 @@ class Gallery:
     @cached_property
     def front(self) -> list[TrialRecord]:
         return pareto.front([record for found in self.finished.values() for record in found], self.study.objectives)
+
+    @cached_property
+    def analysis(self) -> Analysis | None:
+        """Intervals of the objectives and shares; None where there are none, and `absent` says why."""
+        from study.bootstrap import analyse
+
+        trials = [record for found in self.finished.values() for record in found]
+        wanted = [objective.metric for objective in self.study.objectives]
+        try:
+            return analyse(self.study, trials, self.resamples, wanted=wanted) if self.resamples else None
+        except FieldError as error:
+            self.absent.append(f"intervals of the front: {error}")
+            return None
 
     @cached_property
     def histories(self) -> dict[str, History]:
@@ -90,7 +108,8 @@ def draw(gallery: Gallery, folder: Path, suffix: str, names: Sequence[str]) -> t
 def _front(gallery: Gallery) -> Drawn:
     study = gallery.study
     every = [record for found in gallery.records.values() for record in found]
-    yield "front", draw_front(every, study.objectives, study.name, study.recorded["sizes"]["validation"])
+    samples = study.recorded["sizes"]["validation"]
+    yield "front", draw_front(every, study.objectives, study.name, samples, gallery.analysis)
 
 
 def _reliability(gallery: Gallery) -> Drawn:

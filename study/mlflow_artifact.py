@@ -1,19 +1,37 @@
-"""A file among the artifacts of a study's own run in MLflow. Nothing else is made there: no experiment and no run."""
+"""Files among the artifacts of a study's own run in MLflow. Nothing else is made there: no experiment and no run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from study.mlflow_store import environment, open_store, what_happened
+from study.stored import check_home
 from study.uris import TrackingError, public_uri, sqlite_file
+from trainables.fields import UserError
 
 if TYPE_CHECKING:
     from study.stored import StoredStudy
 
 
-def log_artifact(study: StoredStudy, uri: str, file: Path) -> None:
-    """Put the file among the artifacts of the study's run, in place of one of its name. Raises TrackingError."""
+def try_to_log(study: StoredStudy, files: Sequence[Path], folder: str | None, tracking: str | None) -> str:
+    """`log_artifacts` to the study's MLflow, and a line on it: a server that is away costs that and nothing else."""
+    try:
+        check_home(study)
+        uri = study.tracking(tracking)
+        log_artifacts(study, uri, files, folder)
+    except UserError as error:
+        return f"not in MLflow: {error}"
+    what = "an artifact" if len(files) == 1 else f"{len(files)} artifacts"
+    return f"in MLflow at {public_uri(uri)}, {what} of the run {study.spec.name}"
+
+
+def log_artifacts(study: StoredStudy, uri: str, files: Sequence[Path], folder: str | None = None) -> None:
+    """Put files among the artifacts of the study's run, or a folder of them, in place of those of their names.
+
+    Raises TrackingError.
+    """
     database = sqlite_file(uri)
     if database is not None and not database.is_file():
         raise TrackingError(f"MLflow at {public_uri(uri)}: there is no such database.")
@@ -21,7 +39,9 @@ def log_artifact(study: StoredStudy, uri: str, file: Path) -> None:
         try:
             run = _own_run(study, uri)
             if run is not None:
-                _repository(run, uri).log_artifact(str(file))
+                repository = _repository(run, uri)
+                for file in files:
+                    repository.log_artifact(str(file), folder)
         except Exception as error:  # whatever a server, a driver or a network has to say
             raise TrackingError(what_happened(error, uri)) from None
     if run is None:

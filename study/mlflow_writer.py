@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces import strict_yaml
 from study.mlflow_store import PAGE, STATUS, open_store, what_happened
+from study.mlflow_words import NOTE, description
 from study.records import TrialRecord
 from study.uris import without_credentials
 
@@ -152,7 +153,8 @@ class StudyRuns:
             own = not self._uri.startswith("http")
             location = str(self._artifacts / name) if own else None
             kind = ExperimentTag("mlflow.experimentKind", "custom_model_development")  # else the UI asks
-            return self._store.get_experiment(self._store.create_experiment(name, location, [kind]))
+            words = ExperimentTag(NOTE, description(self._study))
+            return self._store.get_experiment(self._store.create_experiment(name, location, [kind, words]))
         if found.lifecycle_stage == LifecycleStage.DELETED:
             self._store.restore_experiment(found.experiment_id)
         return found
@@ -206,6 +208,7 @@ class StudyRuns:
             **({"calstudy.confirms": spec.confirms} if spec.confirms is not None else {}),
             "mlflow.source.name": "calstudy",
             **_commit_tag(recorded["versions"]),
+            **({} if NOTE in run.data.tags else {NOTE: description(self._study)}),  # what a person wrote there stays
         }
         self._log(run.info.run_id, lacking, [], tags)
         self._status = run.info.status

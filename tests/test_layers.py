@@ -41,6 +41,8 @@ READERS = (
     "mlflow_writer.py",
     "mlflow_reader.py",
     "mlflow_artifact.py",
+    "mlflow_words.py",
+    "threads.py",
     "audit.py",
     "audit_openings.py",
     "evidence.py",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from study.terminal import console, storage_option
+from study.terminal import console, storage_option, tracking_option
 
 NAMES = ("front", "reliability", "hypervolume", "hyperparameters", "gamma", "learning", "entropy")
 
@@ -17,21 +17,39 @@ NAMES = ("front", "reliability", "hypervolume", "hyperparameters", "gamma", "lea
 @click.option("--only", type=click.Choice(NAMES), help="This one alone.")
 @click.option("--trial", metavar="METHOD/NUMBER", help="Whose reliability is drawn; default: the knee's.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Default: STUDY/figures.")
+@click.option(
+    "--bootstrap",
+    type=click.IntRange(0, 10_000),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Resamples of the front's intervals; 0: none.",
+)
 @storage_option
+@tracking_option
 def figures(
-    study: str, suffix: str, only: str | None, trial: str | None, output: Path | None, storage: str | None
+    study: str,
+    suffix: str,
+    only: str | None,
+    trial: str | None,
+    output: Path | None,
+    bootstrap: int,
+    storage: str | None,
+    tracking: str | None,
 ) -> None:
     """Draw all that the study's files allow: front, reliability, hypervolume over trials and compute, searched values
     against objectives, gamma, learning curves, entropy where right and where wrong.
 
-    What cannot be drawn is named with its reason. All of it is of the validation split.
+    What cannot be drawn is named with its reason. All of it is of the validation split. The study's run in MLflow has
+    them among its artifacts.
     """
     from study.gallery import Gallery, draw
-    from study.stored import open_outline
+    from study.mlflow_artifact import try_to_log
+    from study.stored import open_study
     from trainables.fields import FieldError
 
-    opened = open_outline(study, storage)
-    gallery = Gallery(opened, opened.records(), trial)
+    opened = open_study(study, storage)
+    gallery = Gallery(opened.outline, opened.records(), trial, bootstrap)
     written, reasons = draw(gallery, output or opened.directory / "figures", suffix, [only] if only else NAMES)
     if not written:
         raise FieldError("figures", "; ".join(reason.rstrip(".") for reason in reasons) + ".")
@@ -39,3 +57,4 @@ def figures(
         console.print(f"wrote {path}", soft_wrap=True)
     for reason in reasons:
         console.print(f"not drawn: {reason}", soft_wrap=True)
+    console.print(try_to_log(opened, written, "figures", tracking), soft_wrap=True)

@@ -11,7 +11,7 @@ import click
 from study.terminal import console, errors, storage_option, tracking_option
 
 if TYPE_CHECKING:
-    from study.stored import Outline, StoredStudy
+    from study.stored import Outline
     from study.table import Block, Table
 
 
@@ -115,6 +115,7 @@ def _page(
 ) -> None:
     from study.bootstrap import analyse_front
     from study.confirmed import confirmation_of
+    from study.mlflow_artifact import try_to_log
     from study.report import gather, gather_page
     from study.report_page import write_page
     from study.stored import open_study
@@ -138,25 +139,9 @@ def _page(
         console.print(note, soft_wrap=True)
     console.print(f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB", soft_wrap=True)
     for study in opened:
-        console.print(_log(study, file, tracking), soft_wrap=True)
+        console.print(try_to_log(study, [file], None, tracking), soft_wrap=True)
     if shown:
         _show(file)
-
-
-def _log(study: StoredStudy, file: Path, tracking: str | None) -> str:
-    """Put it into MLflow; a server that is away costs a line and nothing else."""
-    from study.mlflow_artifact import log_artifact
-    from study.stored import check_home
-    from study.uris import public_uri
-    from trainables.fields import UserError
-
-    try:
-        check_home(study)
-        uri = study.tracking(tracking)
-        log_artifact(study, uri, file)
-    except UserError as error:
-        return f"not in MLflow: {error}"
-    return f"in MLflow at {public_uri(uri)}, an artifact of the run {study.spec.name}"
 
 
 def _show(file: Path) -> None:

@@ -3,16 +3,17 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-import yaml
 from optuna.distributions import BaseDistribution
 
+from search_spaces import strict_yaml
 from study.ledger import Ledger, open_storage
 from study.objective import Objective
 from study.records import trial_directory
+from study.spec import spec_from_mapping
 from study.stored import Outline, open_outline
+from trainables import methods
 from trainables.attempt import attempt_directory
 from trainables.predictions import Predictions, file_digest
 
@@ -32,19 +33,22 @@ def made_study(
     """trials by label, told in order; space: of every label; predictions: of (label, number)."""
     directory = root / name
     directory.mkdir(parents=True)
-    plain: dict[str, Any] = {
+    known = methods.names()
+    plain = {
         "name": name,
-        "methods": [{"label": label} for label in trials],
+        "data": "digits",
+        "model": "mlp",
+        "methods": [{"label": label, "name": label if label in known else "cross_entropy"} for label in trials],
         "objectives": [{"metric": each.metric, "direction": each.direction} for each in objectives],
-        "trials": max(map(len, trials.values())),
-        "ledger": None,
-        "recorded": {
-            "id": name,
-            "classes": [str(k) for k in range(classes)],
-            "sizes": {"train": 900, "validation": 287, "test": 360},
-        },
+        "trials": max(1, *map(len, trials.values())),
     }
-    (directory / "study.yaml").write_text(yaml.safe_dump(plain))
+    recorded = {
+        "id": name,
+        "classes": [str(k) for k in range(classes)],
+        "sizes": {"train": 900, "validation": 287, "test": 360},
+    }
+    spec = spec_from_mapping(plain, "study.yaml")
+    (directory / "study.yaml").write_text(strict_yaml.dump({**spec.to_mapping(), "recorded": recorded}))
     ledger = Ledger(open_storage(directory, None), name, name)
     for label, found in trials.items():
         ledger.open(label, objectives)

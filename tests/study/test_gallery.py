@@ -15,6 +15,7 @@ from study.gallery import FIGURES, Gallery, draw
 from study.records import TrialRecord
 from study.searched import Searched
 from tests.study.made import OBJECTIVES, made_study, random_predictions
+from trainables.predictions import Predictions
 
 SPACE = {
     "method.gamma": FloatDistribution(0.1, 5, log=True),
@@ -41,7 +42,7 @@ def study_of(root, name, labels, trials, diagnosed=True, space=SPACE, gamma="gam
         return metrics, history(generator, label == gamma, diagnosed)
 
     def predicted(label, number):
-        return random_predictions(number)
+        return Predictions(random_predictions(number).logits, random_predictions(0).labels)
 
     return made_study(
         root, name, {label: [told(label) for _ in range(trials)] for label in labels}, space, predictions=predicted
@@ -66,6 +67,7 @@ def calstudy(capsys, *words):
 def test_all_are_drawn_at_column_width_in_every_format(storage, tmp_path, capsys):
     code, out, _ = calstudy(capsys, "figures", "digits", "--storage", storage)
     assert code == 0 and "not drawn" not in out
+    assert "not in MLflow" in out.splitlines()[-1]  # which has never heard of the study
     stems = {path.stem.split("-")[0] for path in (storage / "digits" / "figures").iterdir()}
     assert stems == set(FIGURES)
     for path in (storage / "digits" / "figures").iterdir():

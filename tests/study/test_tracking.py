@@ -52,6 +52,7 @@ class Study:
             "id": self.id,
             "created": "2023-11-14T22:13:20+00:00",
             "data_digest": "d1635",
+            "sizes": {"train": 1151, "validation": 287, "test": 359},
             "versions": {"torch": "2.15.0", "git_commit": "c0ffee"},
         }
 
@@ -262,6 +263,11 @@ def test_its_study_as_mlflow_has_it(storage: Path) -> None:
         and tags["calstudy.versions"] == "torch 2.15.0, git_commit c0ffee"
     )
     assert tags["mlflow.source.git.commit"] == "c0ffee"
+    words = client.get_experiment_by_name("small").tags["mlflow.note.content"]
+    assert tags["mlflow.note.content"] == words and "accuracy (higher is better) and ece (lower is better)" in words
+    client.set_tag(parent.info.run_id, "mlflow.note.content", "as I see it")
+    sync(study, embedded_tracking(storage))
+    assert client.get_run(parent.info.run_id).data.tags["mlflow.note.content"] == "as I see it"
     artifact = storage / "artifacts" / "small" / parent.info.run_id / "artifacts" / "study.yaml"
     stored = yaml.safe_load(artifact.read_text())
     assert (stored["tracking"], stored["ledger"]) == ("http://host", "postgresql://h/db")
