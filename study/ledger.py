@@ -13,6 +13,7 @@ import math
 import os
 import socket
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
+from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
@@ -186,6 +188,8 @@ class Ledger:
             directions = [StudyDirection[objective.direction.upper()] for objective in objectives]
             study = optuna.create_study(storage=self._storage, study_name=name, directions=directions)
             study.set_user_attr("calstudy", {"version": VERSION, "id": self._study_id, "label": label})
+            with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
+                study.set_metric_names([objective.metric for objective in objectives])  # for optuna-dashboard
         self._studies[label] = study
 
     # ---- asking ----------------------------------------------------------------------------------------------------

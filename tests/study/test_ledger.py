@@ -54,6 +54,12 @@ def test_what_is_told_is_what_is_read(tmp_path: Path) -> None:
     assert read.ended is not None and read.started is not None and read.ended >= read.started
 
 
+def test_what_optuna_dashboard_shows_is_named(tmp_path: Path) -> None:
+    ask(opened(tmp_path))
+    study = optuna.load_study(study_name="digits/focal", storage=open_storage(tmp_path, None))
+    assert study.metric_names == ["accuracy", "ece"]
+
+
 def test_attempts_are_numbered_across_restarts(tmp_path: Path) -> None:
     ask(opened(tmp_path))
     assert [opened(tmp_path).begin_attempt("focal", 0) for _ in range(3)] == [1, 2, 3]
