@@ -26,7 +26,7 @@ from trainables.fields import FieldError
 if TYPE_CHECKING:
     from study.bootstrap import Analysis
 
-# From its best value an axis reaches this many times the extent of the front, or of the best quarter of the others.
+# From its best value an axis reaches this many times what half of the front takes, or a quarter of all.
 REACH = 6.0
 
 _FRONT: dict[str, Any] = {"color": "black", "linewidth": 0.9}
@@ -98,12 +98,13 @@ def draw_front(
         axes.plot(*np.array([places[record.name] for record in front]).T, drawstyle="steps-post", zorder=3, **_FRONT)
     for record in front:
         share = 0.5 if analysis is None else analysis.shares.get(record.name, 0.5)
-        if analysis is not None:
+        if analysis is not None and record.name not in outside:
             _draw_intervals(axes, record, places[record.name], objectives[:2], analysis)
         _draw_member(axes, places[record.name], *styles[record.label], share)
     axes.plot(*places[knee.name][:2], **_RING, zorder=5)
     entries += _front_entries(knee, len(front), len(objectives))
-    finish(figure, [axes], title, entries, _caption(len(finished), outside, samples, objectives, analysis), height)
+    lying = len(outside), sum(record.name in outside for record in front)
+    finish(figure, [axes], title, entries, _caption(len(finished), lying, samples, objectives, analysis), height)
     return figure
 
 
@@ -114,22 +115,24 @@ def axis_label(objective: Objective) -> str:
 
 
 def in_reach(values: NDArray[np.float64], front: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which trials an axis shows, [N]: those not so much worse than the front that they would squash it.
+    """Which trials an axis shows, [N]: those not so much worse than most of the front that they would squash it.
 
-    values: [N], of every complete trial, smaller is better; front: the values of those on the front, all of them shown.
+    One of chance accuracy is often perfectly calibrated, and so on the front.
+    values: [N], of every complete trial, smaller is better; front: the values of those on the front.
     """
     gaps = values - values.min()
     worse = gaps[gaps > 0]
     if not len(worse):
         return np.full(len(gaps), True)
-    shown: NDArray[np.bool_] = gaps <= REACH * max(front.max() - values.min(), np.quantile(worse, 0.25))
+    half = np.quantile(front - values.min(), 0.5, method="lower")
+    shown: NDArray[np.bool_] = gaps <= REACH * max(half, np.quantile(worse, 0.25))
     return shown
 
 
 def _set_axes(
     axes: Axes, finished: Sequence[TrialRecord], front: Sequence[TrialRecord], objectives: Sequence[Objective]
-) -> int:
-    """Limits, ticks and labels of one or two axes. Returns how many trials lie outside."""
+) -> set[str]:
+    """Limits, ticks and labels of one or two axes. Returns the trials that lie outside."""
     values = np.array([[record.metrics[objective.metric] for objective in objectives] for record in finished])
     best = np.array([[record.metrics[objective.metric] for objective in objectives] for record in front])
     signs = [objective.sign for objective in objectives]
@@ -145,7 +148,7 @@ def _set_axes(
         axis.set_label_text(textwrap.fill(axis_label(objective), 44), fontsize=TEXT)
         axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         axis.set_major_formatter(ScalarFormatter(useOffset=False))
-    return int(outside.sum())
+    return {record.name for record, one in zip(finished, outside, strict=True) if one}
 
 
 def _strip_place(record: TrialRecord, methods: Sequence[str]) -> float:
@@ -194,9 +197,16 @@ def _front_entries(knee: TrialRecord, size: int, objectives: int) -> list[tuple[
 
 
 def _caption(
-    trials: int, outside: int, samples: int | None, objectives: Sequence[Objective], analysis: Analysis | None
+    trials: int,
+    lying: tuple[int, int],
+    samples: int | None,
+    objectives: Sequence[Objective],
+    analysis: Analysis | None,
 ) -> str:
-    """What a reader must know to trust the figure no further than it goes."""
+    """What a reader must know to trust the figure no further than it goes.
+
+    lying: how many trials lie outside the axes, and how many of these are on the front.
+    """
     split = f"{samples:,} validation samples" if samples is not None else "Validation split"
     sure = "values without intervals" if analysis is None else "bars: 95% intervals"
     sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; {sure}."]
@@ -207,6 +217,8 @@ def _caption(
     if len(objectives) > 2:
         undrawn = " and ".join(objective.metric for objective in objectives[2:])
         sentences.append(f"Front of all {len(objectives)} objectives; {undrawn} not drawn.")
+    outside, of_front = lying
     if outside:
-        sentences.append(f"{outside:,} {'trials lie' if outside > 1 else 'trial lies'} outside the axes.")
+        which = f", {of_front:,} of them on the front" if of_front else ""
+        sentences.append(f"{outside:,} {'trials lie' if outside > 1 else 'trial lies'} outside the axes{which}.")
     return "\n".join(textwrap.fill(sentence, 76) for sentence in sentences)

@@ -141,10 +141,18 @@ def test_one_trial_that_went_wrong():
     assert caption(figure).endswith("1 trial lies outside the axes.")
 
 
+def test_one_of_the_front_that_guesses_does_not_squash_the_rest():
+    """Right by chance and perfectly calibrated, as constant confidences are."""
+    guessing = trial("focal", 100, 0.1, 0.0)
+    figure = draw_front([*study(), guessing], BOTH, "t")
+    assert caption(figure).endswith("1 trial lies outside the axes, 1 of them on the front.")
+    assert figure.axes[0].get_xlim()[0] > 0.5
+
+
 def test_in_reach_by_hand():
-    """Six times the front's extent of 1 from the best value, 0."""
-    values = np.array([0.0, 1.0, 1.0, 1.0, 5.9, 6.1])
-    assert in_reach(values, np.array([0.0, 1.0])).tolist() == [True] * 5 + [False]
+    """Six times what half of the front takes, 1 from the best value, 0."""
+    values = np.array([0.0, 1.0, 1.0, 1.0, 5.9, 6.1, 90.0])
+    assert in_reach(values, np.array([0.0, 1.0, 90.0])).tolist() == [True] * 5 + [False] * 2
 
 
 def test_in_reach_where_the_front_is_one_point():
