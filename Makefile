@@ -4,10 +4,11 @@ BIN := .venv/bin
 
 .PHONY: study test lint chaos compare clean
 
-study: .venv/installed  ## train the digits study, draw its front, confirm its best, tell it on a page, register and verify one
+study: .venv/installed  ## train the digits study, confirm its best, draw it, tell it on a page, register and verify one
 	$(BIN)/calstudy run study/specs/digits.yaml --storage studies
-	$(BIN)/calstudy pareto digits --storage studies --bootstrap 1000 --figure studies/digits/figures/front.png
+	$(BIN)/calstudy pareto digits --storage studies --bootstrap 1000
 	$(BIN)/calstudy confirm digits --storage studies --top 3 --seeds 3
+	$(BIN)/calstudy figures digits --storage studies
 	$(BIN)/calstudy report digits --storage studies
 	$(BIN)/calstudy export digits --storage studies --pick knee --name digits --alias champion
 	$(BIN)/calstudy verify models:/digits@champion --storage studies

@@ -41,7 +41,8 @@ def card(facts: dict[str, Any], name: str) -> str:
             "",
             "## Training",
             f"Epochs: {config['epochs']}, with the weights of epoch {facts['epoch']}; "
-            f"batches of {config['batch_size']}, seed {config['seed']}, on {facts['device']}. Searched values:",
+            f"batches of {config['batch_size']}; weights and order drawn from seed {config['seed']} and number "
+            f"{config['number']}; on {facts['device']}. {_whence(facts.get('confirmed'))}:",
             *(settings or ["- none"]),
             "",
             f"## Validation ({facts['num_samples']} samples)",
@@ -64,6 +65,13 @@ def card(facts: dict[str, Any], name: str) -> str:
             "",
         ]
     )
+
+
+def _whence(confirmed: dict[str, Any] | None) -> str:
+    """Of the values listed below it."""
+    if confirmed is None:
+        return "Searched values"
+    return "Published values" if confirmed["searched"] is None else "Values found by the search, fixed here"
 
 
 def _figure(value: float | None) -> str:

@@ -59,6 +59,10 @@ LIBRARIES = ("calstudy", "torch", "mlflow", "numpy")
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 # The registry keeps no more characters of a description.
 DESCRIPTION_LIMIT = 5000
+DESCRIPTION = (
+    "Classifiers that give calibrated probabilities, their temperature inside. Each version tells on its own page what"
+    " it is, how it was made and what it scores; `calstudy verify` proves it."
+)
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -182,7 +186,7 @@ def _candidate(study: StoredStudy, record: TrialRecord, confirmed: dict[str, Any
         "id": study.id,
         "trial": record.name,
         "method": study.spec.trial_mapping(record.label)["method"]["name"],
-        "params": record.params,
+        "params": _searched_values(study, record),
         "config": config.to_mapping(),
         "data_digest": prepared.digest,
         "classes": list(prepared.classes),
@@ -201,6 +205,13 @@ def _candidate(study: StoredStudy, record: TrialRecord, confirmed: dict[str, Any
         **({"confirmed": confirmed} if confirmed is not None else {}),
     }
     return _Candidate(classifier, split, probs, difference, record, facts)
+
+
+def _searched_values(study: StoredStudy, record: TrialRecord) -> dict[str, Any]:
+    """What the search found for this trial; a confirmation has it fixed in its spec."""
+    if study.spec.confirms is None:
+        return record.params
+    return dict(study.spec.variant(record.label).space.pins)
 
 
 def _check_digests(study: StoredStudy, record: TrialRecord) -> None:
@@ -375,7 +386,7 @@ def _register(client: MlflowClient, run: Run, candidate: _Candidate, name: str) 
         _save(candidate, name, directory)
         logged = _upload(client, run, candidate, directory)
     try:
-        client.create_registered_model(name)
+        client.create_registered_model(name, description=DESCRIPTION)
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise

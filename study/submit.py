@@ -26,7 +26,7 @@ from study import facts
 from study.cluster import ClusterError, set_environment
 from study.doctor import Report
 from study.nodes import DATA_PATIENCE
-from study.spec import SpecError, StudySpec, read_spec
+from study.spec import SpecError, StudySpec, read_spec, refuse_confirmation
 from study.uris import public_uri, resolve_uri
 from trainables.naming import keep_extensions
 
@@ -58,7 +58,8 @@ class Errand:
 def errand(file: Path | None, storage: str | None, tracking: str | None, trials: int | None = None) -> Errand:
     """The errand, checked. Raises SpecError, ClusterError: a path must mean the same on every node."""
     spec = read_spec(file, trials=trials) if file is not None else None
-    if file is not None:
+    if file is not None and spec is not None:
+        refuse_confirmation(spec, file.name)
         _refuse_relative_paths(file)
     chosen = storage or (spec.storage if spec is not None else None) or os.environ.get("CALSTUDY_STORAGE")
     if chosen is None or not Path(chosen).is_absolute():

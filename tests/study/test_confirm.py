@@ -341,6 +341,9 @@ def test_a_confirmed_seed_is_registered_with_what_all_its_seeds_do_on_test(confi
     client = MlflowClient(f"sqlite:///{confirmed / 'mlflow.db'}")
     card = client.get_model_version("m", "1").description
     assert f"2 fresh seeds of {'`focal/0001`' if best.candidate else 'a published default'}" in card
+    pins = open_study("small-confirm", str(confirmed)).spec.variant(best.label).space.pins
+    assert pins and all(f"- {path}: {value}" in card for path, value in pins.items())
+    assert f"number {registered.number + 1_000_000};" in card
     for record, test in zip(best.records, best.tests, strict=True):
         (line,) = (line for line in card.splitlines() if line.startswith(f"| {record.name} |"))
         low, high = map(float, re.findall(r"\(([\d.]+) to ([\d.]+)\)", line)[0])

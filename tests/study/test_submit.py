@@ -68,6 +68,7 @@ def write_extensions(folder: Path, gate: Path) -> Path:
         ({"storage": "studies"}, None, None, ClusterError, "--storage: 'studies' is relative"),
         ({"ledger": "ledger.log"}, "/s", None, SpecError, "small.yaml: ledger: 'ledger.log' is relative"),
         ({"data": {"name": "parquet", "path": "a"}}, "/s", None, SpecError, "small.yaml: data.path: 'a' is relative"),
+        ({"confirms": "x"}, "/s", None, SpecError, "small.yaml: confirms: `calstudy confirm x` makes such a study"),
         ({}, "/s", "sqlite:///mlflow.db", TrackingError, "not an absolute path"),
         ({"tracking": "mlruns"}, "/s", None, TrackingError, "no tracking server"),
     ],
