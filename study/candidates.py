@@ -11,7 +11,7 @@ from typing import Any
 from search_spaces.space import Value
 from study.confirmed import BASELINE, DEFAULT, SUFFIX, candidate_label, confirming_directory, default_label
 from study.objective import Objective
-from study.pareto import complete, front
+from study.pareto import complete, front, knee
 from study.records import TrialRecord
 from study.spec import SpecError, StudySpec, spec_from_mapping
 from study.stored import StoredStudy, open_directory
@@ -135,12 +135,13 @@ def _named(name: str, records: Sequence[TrialRecord]) -> TrialRecord:
 def best(records: Sequence[TrialRecord], objectives: Sequence[Objective], count: int) -> list[TrialRecord]:
     """The front, then the front of the rest, and so on until there are `count` of different values.
 
-    By validation, like all choosing.
+    Of a front that does not fit whole the knee comes first. By validation, like all choosing.
     """
     left, taken = list(records), list[TrialRecord]()
     while left and len(taken) < count:
         layer = front(left, objectives)
-        taken = _distinct([*taken, *layer])
+        compromise = [knee(layer, objectives)] if len(taken) + len(layer) > count else []
+        taken = _distinct([*taken, *(one for one in compromise if one is not None), *layer])
         left = [record for record in left if record not in layer]
     return taken[:count]
 

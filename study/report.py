@@ -148,7 +148,7 @@ def _facts(study: StoredStudy) -> list[list[str]]:
     return [
         ["Data", _settings(plain["data"])],
         ["Classes", f"{len(recorded['classes']):,}"],
-        ["Samples", "; ".join(f"{split} {size:,}" + " (sealed)" * (split == "test") for split, size in sizes.items())],
+        ["Samples", "; ".join(f"{split} {size:,}" for split, size in sizes.items()) + " (calstudy confirm alone opens it)"],
         ["Network", _settings(plain["model"])],
         ["Optimizer", _settings(plain["optimizer"])],
         [
@@ -354,8 +354,9 @@ def _reproduce(study: StoredStudy, finished: Iterable[TrialRecord], confirmation
     commit = versions.get("git_commit")
     commands = [["calstudy run study.yaml", "the file below; after an interruption the same again"]]
     if confirmation is not None:
-        seeds = max((len(row.records) for row in confirmation.rows), default=1)
-        commands.append([f"calstudy confirm {name} --pareto --seeds {seeds}", "opens the sealed test split"])
+        trials = [row.candidate.name for row in confirmation.rows if row.candidate is not None]
+        words = [f"--trial {trial}" for trial in trials] + [f"--seeds {confirmation.study.spec.trials}"]
+        commands.append([" ".join(["calstudy confirm", name, *words]), "opens the sealed test split"])
     commands.append([f"calstudy report {name}", "this page"])
     if commit:
         commands.insert(0, [f"git checkout {commit}", "the code it was run with"])

@@ -20,7 +20,12 @@ SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95
 
 @click.command()
 @click.argument("study")
-@click.option("--top", type=click.IntRange(min=1), metavar="K", help="The best K by validation: the front, then on.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="K",
+    help="The best K by validation: the front, its knee first where not all fit; then on.",
+)
 @click.option("--pareto", is_flag=True, help="The front; also where nothing is said the first time.")
 @click.option("--trial", "trials", multiple=True, metavar="METHOD/NUMBER", help="This one: focal/0007. Again for more.")
 @click.option("--seeds", type=click.IntRange(min=1), metavar="S", help="Fresh seeds of each; 3 where nothing is said.")

@@ -130,7 +130,7 @@ def _page(
         try:
             analysis = analyse_front(study.outline, records, bootstrap) if bootstrap else None
         except FieldError as error:  # a file that is missing or altered: the page says so, without intervals
-            refused = f"no intervals: {error}"
+            refused = f"No intervals: {error}"
         found = gather(study, records, analysis, confirmation_of(study))
         found["notes"] += [refused] if refused else []
         gathered.append(found)

@@ -120,7 +120,8 @@ function noiseSection(page, study, view) {
   if (!study.noise.length) {
     return [h("p", {}, "It was not measured. A method with nothing to search is repeated with fresh seeds, and how much its " +
       "values vary is what a difference must exceed to be more than the seed; here every method has something to search, " +
-      "or fewer than two complete trials. List ", h("code", {}, "cross_entropy"), " without a range that fits it.")];
+      "or fewer than two complete trials. List ", h("code", {}, "cross_entropy"), " without a range that fits it. ",
+      study.confirmation ? "How far the seeds of one confirmed setting lie apart is told under From validation to test." : "")];
   }
   const wanted = coreMeasures(study, view);
   const most = noiseRow(study).trials;

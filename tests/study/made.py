@@ -44,6 +44,9 @@ def made_study(
     }
     recorded = {
         "id": name,
+        "created": "2023-11-14T22:13:20+00:00",
+        "data_digest": "d1635",
+        "versions": {},
         "classes": [str(k) for k in range(classes)],
         "sizes": {"train": 900, "validation": 287, "test": 360},
     }

@@ -492,6 +492,17 @@ def test_the_best_are_the_front_and_then_the_next() -> None:
     assert [record.label for record in best(records, objectives, 9)] == ["a", "b", "c", "d"]
 
 
+def test_of_a_front_that_does_not_fit_the_knee_comes_first() -> None:
+    objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
+    points = {"a": (0.95, 0.2), "b": (0.94, 0.03), "c": (0.5, 0.01)}
+    records = [
+        TrialRecord(name, 0, "complete", {}, {"accuracy": accuracy, "ece": ece})
+        for name, (accuracy, ece) in points.items()
+    ]
+    assert [record.label for record in best(records, objectives, 2)] == ["b", "a"]
+    assert [record.label for record in best(records, objectives, 3)] == ["a", "b", "c"]
+
+
 def test_confirmed_values_are_like_fresh_draws_and_those_of_winners_are_not() -> None:
     """Simulated studies of 30 trials that are all equally good, and truly calibrated, on 500 samples each.
 

@@ -239,7 +239,7 @@ def test_the_other_sections_say_what_there_is(page: Page) -> None:
     assert "known to about 50% only" in page.one("#study-1-noise p").text  # 1 / sqrt(2 (3 - 1))
     shrinkage = page.one("#study-1-confirmation").text
     assert "+0.0100" in shrinkage and "\N{MINUS SIGN}0.0300" in shrinkage and "noisy" in shrinkage
-    assert "calstudy confirm small --pareto --seeds 2" in page.one("#study-1-reproduce").text
+    assert "calstudy confirm small --trial focal/0001 --seeds 3" in page.one("#study-1-reproduce").text
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
