@@ -117,5 +117,5 @@ def _check_values(facts: Evidence, record: TrialRecord, tested: Tested, check: C
         name = objective.metric
         scaled = logits / tested.temperature if name != plain_name(name) else logits
         value, found = tested.metrics.get(name, math.nan), float(metrics.find(name)(scaled, predictions.labels))
-        if not abs(value - found) <= TOLERANCE:
+        if not abs(value - found) <= TOLERANCE and not (math.isnan(value) and math.isnan(found)):
             check.off(record.name, f"{name} on test is {value:g} in the ledger, {found:g} by test.npz", BACKUP)

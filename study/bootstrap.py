@@ -7,6 +7,7 @@ not: docs/uncertainty.md.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
@@ -14,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from study.consistency import calibrated_sums
-from study.intervals import Interval, Resampled, intervals, of_difference
+from study.intervals import Interval, Resampled, intervals, of_difference, unseen
 from study.objective import Objective, plain_name
 from study.pareto import complete, front
 from study.records import TrialRecord
@@ -22,7 +23,7 @@ from study.resampling import RESAMPLED, Draws, Floats, Table, mass_starts
 from study.stored import Outline, StoredStudy, checked_file
 from study.temperature_grid import sums_after
 from study.threads import in_threads
-from trainables.fields import FieldError, nearest
+from trainables.fields import FieldError
 from trainables.metrics import AFTER_TEMPERATURE
 from trainables.post_hoc import cross_fitted
 from trainables.predictions import Predictions
@@ -106,17 +107,19 @@ def compare(
     outline = study.outline if isinstance(study, StoredStudy) else study
     names = resampled_names()
 
-    def told(predictions: Predictions, draws: Draws) -> tuple[dict[str, float], dict[str, Floats]]:
+    def told(predictions: Predictions, draws: Draws) -> tuple[dict[str, float], dict[str, Floats], Resampled]:
         parts = measured(predictions, draws, names)
         estimates = {prefix + name: value for prefix, p in parts.items() for name, value in p.estimates().items()}
-        return estimates, _values(parts, names)
+        return estimates, _values(parts, names), parts[""]
 
-    (first, of_first), (second, of_second) = _of_each(outline, [one, other], resamples, seed, told)
+    (first, of_first, raw), (second, of_second, other_raw) = _of_each(outline, [one, other], resamples, seed, told)
     found = {}
     for name in (name for name in names if name in of_first and name in of_second):
         estimate, moved = first[name] - second[name], of_first[name] - of_second[name]
         low, high = of_difference(plain_name(name), estimate, moved)
-        found[name] = Difference(first[name], second[name], estimate, low, high)
+        low, high = low - unseen(other_raw, plain_name(name)), high + unseen(raw, plain_name(name))
+        if math.isfinite(low) and math.isfinite(high):
+            found[name] = Difference(first[name], second[name], estimate, low, high)
     return found
 
 
@@ -125,32 +128,21 @@ def differences_from(
 ) -> dict[str, tuple[float, float]]:
     """95% intervals of the metric of each trial less that of `best`, by the same resamples, as `compare` has them."""
 
-    def told(predictions: Predictions, draws: Draws) -> tuple[float, Floats]:
+    name = plain_name(metric)
+
+    def told(predictions: Predictions, draws: Draws) -> tuple[float, Floats, float]:
         parts = measured(predictions, draws, [metric])
-        (estimate,) = (p.estimates()[plain_name(metric)] for p in parts.values())
-        return estimate, _values(parts, [metric])[metric]
+        (found,) = parts.values()
+        return found.estimates()[name], _values(parts, [metric])[metric], unseen(found, name)
 
     trials = [best, *records]
     found = _of_each(study, trials, resamples, 0, told)
-    first, of_first = found[0]
-    return {
-        record.name: of_difference(plain_name(metric), estimate - first, values - of_first)
-        for record, (estimate, values) in zip(trials, found, strict=True)
-    }
-
-
-def trial_named(records: Sequence[TrialRecord], name: str, path: str) -> TrialRecord:
-    """The complete trial of that name, `focal/7` too. Raises FieldError at `path`, with the nearest name."""
-    label, _, number = name.partition("/")
-    named = (one for one in records if one.label == label and number.isdecimal() and one.number == int(number))
-    found = next(named, None)
-    if found is None:
-        names = [record.name for record in complete(records)]
-        there = nearest(name, names) if len(names) <= 10 or " Did" in nearest(name, names) else " Write focal/0007."
-        raise FieldError(path, f"there is no trial '{name}'.{there}")
-    if found.state != "complete":
-        raise FieldError(path, f"{found.name} is {found.state}; only a complete trial has predictions and a model.")
-    return found
+    first, of_first, of_best = found[0]
+    differences = {}
+    for record, (estimate, values, of_trial) in zip(trials, found, strict=True):
+        low, high = of_difference(name, estimate - first, values - of_first)
+        differences[record.name] = low - of_best, high + of_trial
+    return differences
 
 
 # ---- one trial -----------------------------------------------------------------------------------------------------

@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from search_spaces.space import Value
 from study.confirmed import BASELINE, DEFAULT, SUFFIX, candidate_label, confirming_directory, default_label
 from study.objective import Objective
 from study.pareto import complete, front, knee
-from study.records import TrialRecord
+from study.records import TrialRecord, trial_named
 from study.spec import SpecError, StudySpec, spec_from_mapping
 from study.stored import StoredStudy, open_directory
 from study.variant import Variant
 from trainables.config import value_at
-from trainables.fields import FieldError, nearest
 from trainables.methods.cross_entropy import CrossEntropy
 
 # Far above the trials of any search: seeds that nothing was chosen on. The splits are by the study's seed and stay.
@@ -105,7 +103,7 @@ def _chosen(search: StoredStudy, asked: Asked) -> list[TrialRecord]:
         problem = "no trial is complete yet: there is nothing to confirm. Let `calstudy run` finish some first."
         raise SpecError(search.spec.name, "", problem)
     if asked.trials:
-        named = [_named(name, records) for name in asked.trials]
+        named = [trial_named(records, name, "--trial") for name in asked.trials]
         return list({record.name: record for record in named}.values())
     if asked.top is not None:
         return best(finished, search.spec.objectives, asked.top)
@@ -118,18 +116,6 @@ def _distinct(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     for record in records:
         found.setdefault((record.label, *sorted(record.params.items())), record)
     return list(found.values())
-
-
-def _named(name: str, records: Sequence[TrialRecord]) -> TrialRecord:
-    label, _, number = name.partition("/")
-    for record in records:
-        if record.label == label and number.isdigit() and int(number) == record.number:
-            if record.state != "complete":
-                raise FieldError("--trial", f"{record.name} is {record.state}; only a complete trial can be confirmed.")
-            return record
-    known = [record.name for record in complete(records)]
-    near = get_close_matches(name, known, n=1, cutoff=0.5) or known[:8]
-    raise FieldError("--trial", f"there is no trial '{name}'.{nearest(name, near)}")
 
 
 def best(records: Sequence[TrialRecord], objectives: Sequence[Objective], count: int) -> list[TrialRecord]:

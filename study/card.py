@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from study.bootstrap import RESAMPLES, measured
-from study.choosing import Choice
+from study.choosing import Choice, median_seed
 from study.intervals import intervals
 from study.openings import TEST_FILE, Tested, read_tested
 from study.resampling import Draws
@@ -71,7 +71,9 @@ def _whence(confirmed: dict[str, Any] | None) -> str:
     """Of the values listed below it."""
     if confirmed is None:
         return "Searched values"
-    return "Published values" if confirmed["searched"] is None else "Values found by the search, fixed here"
+    if confirmed["searched"] is not None:
+        return "Values found by the search, fixed here"
+    return "Values of the study" if confirmed["role"] == "baseline" else "Published values, the study's for the rest"
 
 
 def _figure(value: float | None) -> str:
@@ -103,6 +105,7 @@ def confirmed_facts(choice: Choice) -> dict[str, Any] | None:
         "label": row.label,
         "role": row.role,
         "registered": choice.record.name,
+        "median": choice.record == median_seed(row.records, choice.study.spec.objectives[0]),
         "searched": None
         if searched is None
         else {"trial": searched.name, **{name: searched.metrics[name] for name in _names(searched.metrics)}},
@@ -151,12 +154,12 @@ def _confirmed_section(confirmed: dict[str, Any] | None) -> list[str]:
         + " |"
         for seed in seeds
     ]
-    of = "a published default" if searched is None else f"`{searched['trial']}`, found by the search"
+    of = _DEFAULTS[confirmed["role"]] if searched is None else f"`{searched['trial']}`, found by the search"
+    median = ", the seed with the median validation value of the first objective" * confirmed["median"]
     return [
         f"## Confirmed: {len(seeds)} fresh seeds of {of}",
-        f"`{confirmed['registered']}`, the seed with the median validation value of the first objective, is this model."
-        f" Mean and standard deviation over the seeds; test: {confirmed['test_samples']} samples, opened once for each"
-        " seed, after everything was chosen.",
+        f"This model is `{confirmed['registered']}`{median}. Mean and standard deviation over the seeds; test:"
+        f" {confirmed['test_samples']} samples, which nothing was chosen by.",
         "",
         "| | search, validation | fresh seeds, validation | fresh seeds, test |",
         "|---|---|---|---|",
@@ -171,6 +174,7 @@ def _confirmed_section(confirmed: dict[str, Any] | None) -> list[str]:
     ]
 
 
+_DEFAULTS = {"default": "the method's published default", "baseline": "cross-entropy as the study has it"}
 _EACH = ("accuracy", "ece", "ts_nll", "ts_ece")
 
 

@@ -6,12 +6,12 @@ import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from study.confirmed import Confirmation, Confirmed, confirmation_of, moments
+from study.confirmed import SUFFIX, Confirmation, Confirmed, confirmation_of, moments
 from study.objective import LARGER_IS_BETTER, Objective, plain_name
 from study.pareto import complete
 from study.picking import pick
 from study.records import TrialRecord
-from study.stored import StoredStudy
+from study.stored import StoredStudy, open_directory
 from study.table import welch_interval
 from trainables.fields import FieldError
 
@@ -30,9 +30,18 @@ def choose(study: StoredStudy, rule: str) -> Choice:
     """The trial that the rule picks, by validation values. Raises FieldError at `pick`.
 
     Where the study is confirmed the rule picks among what was retrained, by means over the fresh seeds, and of those
-    seeds the median one is taken: the best of them would look better than it is.
+    seeds the median one is taken: the best of them would look better than it is. A confirmation that is not finished
+    is no choice: which of its rows are there is up to when it was stopped.
     """
+    if study.spec.confirms is not None:
+        problem = f"{study.spec.name} confirms '{study.spec.confirms}': pick from that, it chooses among the confirmed."
+        raise FieldError("pick", problem)
     objectives, confirmation = study.spec.objectives, confirmation_of(study)
+    if confirmation is not None and not _is_finished(confirmation):
+        problem = (
+            f"{confirmation.study.spec.name} is not finished; `calstudy confirm {study.spec.name}` goes on with it."
+        )
+        raise FieldError("pick", f"{problem} (--trial takes one trial all the same.)")
     rows = [row for row in confirmation.rows if row.records] if confirmation is not None else []
     if confirmation is None or not rows:
         records = [record for found in study.records().values() for record in found]
@@ -41,6 +50,23 @@ def choose(study: StoredStudy, rule: str) -> Choice:
     chosen = pick(means.values(), objectives, rule, lambda metric: _not_worse_over_seeds(rows, metric))
     (row,) = (row for row in rows if row.label == chosen.label)
     return Choice(confirmation.study, median_seed(row.records, objectives[0]), row, confirmation)
+
+
+def seed_of(study: StoredStudy, record: TrialRecord) -> Choice:
+    """That trial; of a confirmation with the row it is a seed of, so that its card tells of test."""
+    if study.spec.confirms is not None:
+        search = study.directory.with_name(study.directory.name.removesuffix(SUFFIX))
+        confirmation = confirmation_of(open_directory(search, search.name))
+        for row in confirmation.rows if confirmation is not None else ():
+            if row.label == record.label:
+                return Choice(study, record, row, confirmation)
+    return Choice(study, record)
+
+
+def _is_finished(confirmation: Confirmation) -> bool:
+    """Every seed trained, and every trained one measured on test."""
+    measured = all(len(row.tests) == len(row.records) for row in confirmation.rows)
+    return measured and not confirmation.study.lacking(confirmation.study.records())
 
 
 def _mean_of(row: Confirmed) -> TrialRecord:

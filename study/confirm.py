@@ -15,7 +15,17 @@ from torch import Tensor
 from study.candidates import Asked, confirming_spec
 from study.ledger import Ledger, LedgerError, driver_is_alive, driver_lock, open_storage
 from study.objective import plain_name
-from study.openings import OPENINGS, TEST_FILE, TESTED, Opening, Shifted, Tested, openings_in, tested_in
+from study.openings import (
+    OPENINGS,
+    TEST_FILE,
+    TESTED,
+    Opening,
+    Shifted,
+    Tested,
+    came_to_nothing,
+    openings_in,
+    tested_in,
+)
 from study.records import TrialRecord
 from study.run import Outcome, prepare_data, run_study
 from study.spec import SpecError
@@ -62,7 +72,9 @@ def confirm(
         return outcome, None
     opened = measure(outcome.study)
     if opened:
-        console.print(f"{spec.name}: the test split was opened for {opened} models, once each")
+        vain = came_to_nothing(outcome.study.outline)
+        how = f"; {vain} openings came to nothing, `calstudy audit` names them" if vain else ", once each"
+        console.print(f"{spec.name}: the test split was opened for {opened} models{how}", soft_wrap=True)
     try:
         sync(outcome.study, outcome.study.tracking(None))
     except TrackingError as error:
@@ -135,16 +147,18 @@ def measure(study: StoredStudy) -> int:
             digest, shift = shift_set.digest(), shift_of(shift_set, prepared.classes, prepared.input_shape)
             for record in finished:
                 tested = book.tested(record)
-                if tested is not None and not _is_asked(name, tested, digest):
+                if tested is not None and not _is_asked(name, tested, digest, shift.ood):
                     book.tell(record, desk.on_shift(record, tested, name, shift, digest))
     return opened
 
 
-def _is_asked(name: str, tested: Tested, digest: str) -> bool:
-    """Whether it was asked about the set. Raises ConfirmError where that was another set of the name."""
-    if name in tested.shifts and tested.shifts[name].data != digest:
+def _is_asked(name: str, tested: Tested, digest: str, ood: bool) -> bool:
+    """Whether it was asked about the set as it is seen now. Raises ConfirmError where that was another of the name."""
+    if name not in tested.shifts:
+        return False
+    if tested.shifts[name].data != digest:
         raise ConfirmError(f"shift.{name}: the source is not what was measured; put it back, or rename the set.")
-    return name in tested.shifts
+    return ood == ("accuracy" not in tested.shifts[name].metrics)
 
 
 @dataclass(frozen=True)

@@ -142,10 +142,14 @@ def moments(values: Sequence[Mapping[str, float]]) -> dict[str, Moments]:
 
 
 def front_on_test(rows: Iterable[Confirmed], objectives: Sequence[Objective]) -> list[str]:
-    """The labels whose mean test values no other's dominate, best of the first objective first."""
+    """The labels whose mean test values no other's dominate, best of the first objective first.
+
+    One of which a seed has no value of an objective there (nothing above 99% sure, say) takes no part.
+    """
     means = [
         TrialRecord(row.label, 0, "complete", {}, {name: value.mean for name, value in moments(row.tests).items()})
         for row in rows
         if row.tests
     ]
+    means = [mean for mean in means if all(objective.metric in mean.metrics for objective in objectives)]
     return [record.label for record in front(means, objectives)]

@@ -16,7 +16,7 @@ from study.curves import History, growth, recorded
 from study.drawing import save, styles_of
 from study.figures import draw_front
 from study.ledger import read_trials
-from study.records import TrialRecord
+from study.records import TrialRecord, trial_named
 from study.searched import searched
 from study.stored import Outline, checked_file
 from trainables.fields import FieldError
@@ -132,10 +132,7 @@ def _chosen(gallery: Gallery) -> TrialRecord:
         found = pareto.knee(_front_of(gallery), gallery.study.objectives)
         assert found is not None
         return found
-    for record in (record for found in gallery.finished.values() for record in found):
-        if record.name == gallery.trial:
-            return record
-    raise FieldError(gallery.trial, "no complete trial of that name; write METHOD/NUMBER as in focal/0007.")
+    return trial_named([record for found in gallery.records.values() for record in found], gallery.trial, "--trial")
 
 
 def _front_of(gallery: Gallery) -> list[TrialRecord]:
@@ -157,7 +154,8 @@ def _hyperparameters(gallery: Gallery) -> Drawn:
     styles, drawn = styles_of(list(gallery.records)), False
     trials = read_trials(study.directory, study.ledger, study.name, list(gallery.finished))
     for label, done in gallery.finished.items():
-        found = searched(trials[label], study.objectives)
+        known = {record.number for record in done}  # a driver may have told more since
+        found = searched([trial for trial in trials[label] if trial.number in known], study.objectives)
         if found.values:
             title = f"{study.name}: {label}"
             figure = plots.draw_searched(found, done, front, study.objectives, styles[label], title)

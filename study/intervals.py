@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -13,7 +14,10 @@ from study.resampling import CALIBRATION, RESAMPLED, Floats, Sums
 
 LEVEL = 0.95
 SIGNIFICANCE = 0.05  # of the test whether a model is calibrated
+ROUNDING = 1e-6  # sums of the same terms in another order, in float32
 FRACTIONS = ("accuracy", "error", "top5_accuracy")
+# With fewer wrong answers than this no resample shows what one more would cost.
+FEWEST_WRONG = 5
 # Standard errors by which gaps are moved to find the worlds that fit a measured error, and halvings of that range.
 REACH, HALVINGS = 6.0, 10
 
@@ -34,25 +38,51 @@ class Resampled:
     resamples: Sums
     calibrated: Sums
 
+    @property
+    def wrong(self) -> int:
+        """Answers that are wrong."""
+        return round(self.sample.samples - float(self.sample.scores[0, 0]))
+
     def estimates(self, wanted: Collection[str] = RESAMPLED) -> dict[str, float]:
         """Each metric that is wanted as trainables.metrics has it."""
         return {name: float(value[0]) for name, value in self.sample.metrics(wanted).items()}
 
 
 def intervals(found: Resampled, level: float = LEVEL, wanted: Collection[str] = RESAMPLED) -> dict[str, Interval]:
-    """The interval of each metric that is wanted and defined for the sample and for all its resamples."""
+    """The interval of each metric that is wanted and defined for the sample and for all its resamples.
+
+    Where fewer than FEWEST_WRONG answers are wrong fractions have one, and sums of gaps one that is wide enough for the
+    wrong answers that may be missing; what a single one can move without bound has none.
+    """
     values, calibrated = found.resamples.metrics(wanted), found.calibrated.calibration(wanted)
     intervals = {}
     for name, estimate in found.estimates(wanted).items():
         if name in FRACTIONS:
             intervals[name] = Interval(estimate, *wilson(estimate, found.sample.samples, level))
+        elif math.isinf(unseen(found, name, level)):
+            continue
         elif name in values and name in CALIBRATION:
             low, high = _of_calibration_error(name, found, values[name], level)
-            rejected = (1 + np.sum(calibrated[name] >= estimate)) / (1 + len(calibrated[name])) <= SIGNIFICANCE
+            high = min(1.0, max(high, estimate + unseen(found, name, level)))
+            as_large = np.sum(calibrated[name] >= estimate - ROUNDING)
+            rejected = (1 + as_large) / (1 + len(calibrated[name])) <= SIGNIFICANCE
             intervals[name] = Interval(estimate, low if rejected else 0.0, high)
         elif name in values:
             intervals[name] = Interval(estimate, *percentile(values[name], level))
     return intervals
+
+
+def unseen(found: Resampled, name: str, level: float = LEVEL) -> float:
+    """How much larger a metric may truly be by wrong answers that no resample holds; 0 where FEWEST_WRONG are there.
+
+    A wrong answer takes its share of the samples from the hits of one bin, or from one class to another; what it costs
+    in NLL, say, has no bound.
+    """
+    if found.wrong >= FEWEST_WRONG or name in FRACTIONS:
+        return 0.0
+    share = found.wrong / found.sample.samples
+    more = wilson(share, found.sample.samples, level)[1] - share
+    return {"ece": more, "adaptive_ece": more, "classwise_ece": 2 * more / found.sample.classes}.get(name, math.inf)
 
 
 def wilson(share: float, samples: int, level: float = LEVEL) -> tuple[float, float]:

@@ -30,12 +30,14 @@ def description(study: StoredStudy) -> str:
             f"The run `{spec.name}` is the whole confirmation; below it `focal_0007/0001` is a retraining of"
             " `focal/0007`, and `focal_default/0001` of the method's published settings, each from a seed of its own."
             " `final/ece` is of the validation split, `test/ece` of the sealed test split"
-            f" ({samples['test']:,} samples), opened once for each model; `shift/NAME/ece` of other data. Nothing was"
-            " chosen by them."
+            f" ({samples['test']:,} samples), which only `calstudy confirm` opens; `shift/NAME/ece` of other data."
+            " Nothing was chosen by them."
         )
     after = "`ts_` in a name: after temperature scaling."
     files = (
         "Artifacts: `study.yaml`, the study as checked; `report.html`, all of it on one page (download it), and"
         f" `figures/`, as `calstudy report {spec.name}` and `calstudy figures {spec.name}` made them last."
+        if spec.confirms is None
+        else f"`report.html` of the run `{spec.confirms}` tells of both on one page."
     )
     return "\n\n".join([what, trials, after, files])

@@ -79,6 +79,12 @@ def tested_in(notes: Mapping[str, Any]) -> dict[int, Tested]:
     return dict(sorted(found.items()))
 
 
+def came_to_nothing(study: Outline) -> int:
+    """How many openings of a confirmation have no figures: a kill came between."""
+    notes = read_notes(study.directory, study.ledger, study.name, list(study.labels))
+    return sum(len(openings_in(of)) - len(tested_in(of)) for of in notes.values())
+
+
 def read_tested(study: Outline) -> dict[str, dict[int, Tested]]:
     """By label and trial number, as the ledger has it now; nothing of a study that confirms none."""
     if study.confirms is None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from trainables.fields import FieldError, nearest
 
 State = Literal["running", "complete", "pruned", "failed"]
 
@@ -45,6 +48,20 @@ class TrialRecord:
 def trial_name(label: str, number: int) -> str:
     """`focal/0007`."""
     return f"{label}/{number:04d}"
+
+
+def trial_named(records: Sequence[TrialRecord], name: str, path: str) -> TrialRecord:
+    """The complete trial of that name, `focal/7` too. Raises FieldError at `path`, with the nearest name."""
+    label, _, number = name.partition("/")
+    named = (one for one in records if one.label == label and number.isdecimal() and one.number == int(number))
+    found = next(named, None)
+    if found is None:
+        names = [record.name for record in records if record.state == "complete"]
+        there = nearest(name, names) if len(names) <= 10 or " Did" in nearest(name, names) else " Write focal/0007."
+        raise FieldError(path, f"there is no trial '{name}'.{there}")
+    if found.state != "complete":
+        raise FieldError(path, f"{found.name} is {found.state}; only a complete trial has predictions and a model.")
+    return found
 
 
 def trial_directory(study: Path, label: str, number: int) -> Path:

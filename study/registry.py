@@ -370,10 +370,16 @@ def _run_of(client: MlflowClient, study: StoredStudy, record: TrialRecord) -> Ru
 
 
 def _find_version(client: MlflowClient, name: str, facts: dict[str, Any]) -> ModelVersion | None:
-    """The version that is this trial's model already: made from the same weights and predictions."""
+    """The version that is this trial's model already: made from the same weights and predictions, with this card."""
     same = {TAG + key: facts[key] for key in ("id", "trial", "model_sha256", "predictions_sha256")}
     of_trial = " and ".join(f"tags.`{key}` = '{value}'" for key, value in same.items())
-    found = [version for version in client.search_model_versions(of_trial) if version.name == name]
+    # What a confirmation tells is on its card: once there are more seeds, or figures of test, that is another version.
+    confirmed = tag_value(facts["confirmed"]) if "confirmed" in facts else None
+    found = [
+        version
+        for version in client.search_model_versions(of_trial)
+        if version.name == name and version.tags.get(TAG + "confirmed") == confirmed
+    ]
     return min(found, key=lambda version: int(version.version), default=None)
 
 

@@ -148,7 +148,10 @@ def _facts(study: StoredStudy) -> list[list[str]]:
     return [
         ["Data", _settings(plain["data"])],
         ["Classes", f"{len(recorded['classes']):,}"],
-        ["Samples", "; ".join(f"{split} {size:,}" for split, size in sizes.items()) + " (calstudy confirm alone opens it)"],
+        [
+            "Samples",
+            "; ".join(f"{split} {size:,}" for split, size in sizes.items()) + " (calstudy confirm alone opens it)",
+        ],
         ["Network", _settings(plain["model"])],
         ["Optimizer", _settings(plain["optimizer"])],
         [

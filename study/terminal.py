@@ -10,11 +10,30 @@ console = Console(highlight=False, markup=False)
 errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 FAILED, MISTAKE = 1, 2
+FEWEST_RESAMPLES = 100
 
 storage_option = click.option(
     "--storage", metavar="DIR", help="Folder of studies; default: the spec's, else $CALSTUDY_STORAGE, else ./studies."
 )
 tracking_option = click.option(
     "--tracking", metavar="URI", help="MLflow server; default: the study's, else the one embedded in the storage."
+)
+
+
+def _enough(context: click.Context, option: click.Parameter, resamples: int) -> int:
+    """So few resamples hold no quantile of 2.5%."""
+    if 0 < resamples < FEWEST_RESAMPLES:
+        raise click.BadParameter(f"{resamples} resamples are too few; 0 for none, or {FEWEST_RESAMPLES} and more.")
+    return resamples
+
+
+bootstrap_option = click.option(
+    "--bootstrap",
+    type=click.IntRange(0, 10_000),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    callback=_enough,
+    help="Resamples of the intervals; 0: none.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")

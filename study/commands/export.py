@@ -65,10 +65,10 @@ def export(
 
 
 def _chosen(study: StoredStudy, trial: str | None, rule: str | None) -> Choice:
-    from study.bootstrap import trial_named
-    from study.choosing import Choice, choose
+    from study.choosing import choose, seed_of
+    from study.records import trial_named
 
     if rule is not None:
         return choose(study, rule)
     records = [record for found in study.records().values() for record in found]
-    return Choice(study, trial_named(records, trial or "", "--trial"))
+    return seed_of(study, trial_named(records, trial or "", "--trial"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from study.terminal import console, storage_option, tracking_option
+from study.terminal import bootstrap_option, console, storage_option, tracking_option
 
 NAMES = ("front", "reliability", "hypervolume", "hyperparameters", "gamma", "learning", "entropy")
 
@@ -17,14 +17,7 @@ NAMES = ("front", "reliability", "hypervolume", "hyperparameters", "gamma", "lea
 @click.option("--only", type=click.Choice(NAMES), help="This one alone.")
 @click.option("--trial", metavar="METHOD/NUMBER", help="Whose reliability is drawn; default: the knee's.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Default: STUDY/figures.")
-@click.option(
-    "--bootstrap",
-    type=click.IntRange(0, 10_000),
-    default=1000,
-    show_default=True,
-    metavar="N",
-    help="Resamples of the front's intervals; 0: none.",
-)
+@bootstrap_option
 @storage_option
 @tracking_option
 def figures(
@@ -45,11 +38,15 @@ def figures(
     """
     from study.gallery import Gallery, draw
     from study.mlflow_artifact import try_to_log
+    from study.records import trial_named
     from study.stored import open_study
     from trainables.fields import FieldError
 
     opened = open_study(study, storage)
-    gallery = Gallery(opened.outline, opened.records(), trial, bootstrap)
+    records = opened.records()
+    if trial is not None:
+        trial_named([record for found in records.values() for record in found], trial, "--trial")
+    gallery = Gallery(opened.outline, records, trial, bootstrap)
     written, reasons = draw(gallery, output or opened.directory / "figures", suffix, [only] if only else NAMES)
     if not written:
         raise FieldError("figures", "; ".join(reason.rstrip(".") for reason in reasons) + ".")

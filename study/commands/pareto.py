@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from study.terminal import console, json_option, storage_option
+from study.terminal import FEWEST_RESAMPLES, console, json_option, storage_option
 
 if TYPE_CHECKING:
     from study.bootstrap import Analysis
@@ -27,7 +27,10 @@ SHARE = (
 @click.option("--figure", type=click.Path(path_type=Path), metavar="F", help="Draw it: .png, .pdf or .svg.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="F", help="The front as a table.")
 @click.option(
-    "--bootstrap", type=click.IntRange(100, 10_000), metavar="N", help="95% intervals from N resamples (1000 will do)."
+    "--bootstrap",
+    type=click.IntRange(FEWEST_RESAMPLES, 10_000),
+    metavar="N",
+    help="95% intervals from N resamples (1000 will do).",
 )
 @click.option("--compare", nargs=2, metavar="A B", help="Two trials and their difference: focal/0007 mbls/0003.")
 @storage_option
@@ -122,7 +125,8 @@ def _columns(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compare(study: Outline, names: tuple[str, str], resamples: int | None, as_json: bool) -> None:
-    from study.bootstrap import RESAMPLES, compare, trial_named
+    from study.bootstrap import RESAMPLES, compare
+    from study.records import trial_named
     from study.show import differences_table
 
     resamples = resamples or RESAMPLES

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from study.terminal import console, errors, storage_option, tracking_option
+from study.terminal import bootstrap_option, console, errors, storage_option, tracking_option
 
 if TYPE_CHECKING:
     from study.stored import Outline
@@ -25,13 +25,7 @@ FORMATS = ["html", "latex", "csv", "md"]
 )
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="F", help="Where it is written.")
 @click.option("--open", "shown", is_flag=True, help="Show the page in the browser.")
-@click.option(
-    "--bootstrap",
-    type=click.IntRange(0, 10_000),
-    default=1000,
-    metavar="N",
-    help="Resamples of the page's intervals; 0: none. Default 1000.",
-)
+@bootstrap_option
 @storage_option
 @tracking_option
 def report(
@@ -82,6 +76,8 @@ def _blocks(studies: tuple[str, ...], storage: str | None) -> Table:
     from trainables.fields import FieldError
 
     outlines = [open_outline(study, storage) for study in studies]
+    for outline in outlines:
+        _refuse_confirmation(outline)
     blocks, notes = [], []
     for outline in outlines:
         try:
@@ -100,6 +96,14 @@ def _block(outline: Outline) -> Block:
         return block_of_search(outline, outline.records())
     rows = [TableRow(row.label, row.role, row.tests) for row in confirmed]
     return block_of_tests(outline, rows, "on each seed's whole validation split")
+
+
+def _refuse_confirmation(study: Outline) -> None:
+    from trainables.fields import FieldError
+
+    if study.confirms is not None:
+        problem = f"it confirms '{study.confirms}', whose report tells of both: calstudy report {study.confirms}"
+        raise FieldError(study.name, problem)
 
 
 # ---- the page ------------------------------------------------------------------------------------------------------
@@ -122,6 +126,8 @@ def _page(
     from trainables.fields import FieldError
 
     opened = list({found.directory: found for found in (open_study(study, storage) for study in studies)}.values())
+    for study in opened:
+        _refuse_confirmation(study.outline)
     first = opened[0].directory
     file = (output or (first if len(opened) == 1 else first.parent) / "report.html").absolute()
     gathered = []

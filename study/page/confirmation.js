@@ -9,8 +9,8 @@ function confirmationSection(study, view) {
   }
   const wanted = study.objectives.map((name) => view.measures.find((each) => each.name === name)).filter(Boolean);
   return [
-    h("p", {}, `From ${found.name}: each row was trained again with fresh seeds. The step from “searched” to “fresh seeds” is what ` +
-      "choosing the best of many had added; both are of the validation split. ",
+    h("p", {}, `From ${found.name}: each row was trained again with fresh seeds. The step from “searched” to “fresh seeds” is the luck of ` +
+      "the seed that was chosen, on the same validation split; that of the split goes with the step to “test”. ",
     found.opened ? "“Test” is of the same seeds on the sealed split, opened for this alone; nothing was chosen by it. " :
       "The test split has not been opened yet. ", "Mean ± one standard deviation over the seeds."),
     h("div", { class: "dumbbells" }, wanted.map((measure) => dumbbells(found.rows, measure))),

@@ -276,7 +276,8 @@ function frontCaption(study, view, drawn) {
   }
   if (study.resamples) {
     said.push(`Whiskers: 95% intervals of a paired bootstrap, ${countText(study.resamples)} resamples of the same ` +
-      `${countText(study.samples)} samples; of every trial when it is pointed at. `);
+      `${countText(study.samples)} samples; of every trial when it is pointed at, of metrics that are no objective only of ` +
+      "those on the study's front. ");
   } else {
     said.push("Values are without intervals: ", h("code", {}, `calstudy report ${study.name} --bootstrap 1000`), " adds them. ");
   }

@@ -11,13 +11,13 @@ from pytest import approx
 
 from benchmarks import coverage as simulation
 from study import choosing
-from study.bootstrap import analyse, compare, differences_from, front_shares, measured, trial_named
+from study.bootstrap import analyse, compare, differences_from, front_shares, measured
 from study.consistency import calibrated_sums
 from study.figures import draw_front
 from study.intervals import intervals, wilson
 from study.objective import Objective
 from study.pareto import front
-from study.records import TrialRecord, trial_directory
+from study.records import TrialRecord, trial_directory, trial_named
 from study.resampling import Draws, Table
 from study.stored import Outline
 from study.temperature_grid import FOLDS, temperatures
@@ -213,6 +213,21 @@ def test_what_is_not_worse_than_the_best_of_a_search(study):
     assert choosing._not_worse(asked, records, "accuracy") == {one.name, twin.name}
     with pytest.raises(FieldError, match=r"^pick: smooth_ece has no interval"):
         choosing._not_worse(asked, records, "smooth_ece")
+
+
+def test_where_nearly_all_are_right_what_a_wrong_one_would_cost_is_not_known():
+    """All of 287 right: Wilson's limit of the share that may be wrong in truth is z^2 / (N + z^2)."""
+    labels = torch.randint(10, (287,), generator=torch.Generator().manual_seed(0))
+    sure = 14.0 * torch.nn.functional.one_hot(labels, 10).float()
+    draws = Draws.of(287, 200, 0)
+    found = intervals(measured(Predictions(sure, labels), draws, EVERYTHING)[""])
+    assert set(found) == {"accuracy", "error", "top5_accuracy", "ece", "adaptive_ece", "classwise_ece"}
+    most = 1.96**2 / (287 + 1.96**2)
+    assert found["error"].high == approx(most, rel=1e-3) and found["ece"].high == approx(most, rel=1e-2)
+    assert found["ece"].low == found["classwise_ece"].low == 0  # no drawn label is another: nothing is rejected
+    five = labels.clone()
+    five[:5] = (five[:5] + 1) % 10
+    assert {"nll", "brier", "mce"} <= set(intervals(measured(Predictions(sure, five), draws, EVERYTHING)[""]))
 
 
 def test_trials_to_compare_are_found_by_name(study):

@@ -1,5 +1,6 @@
 """What becomes the model: means and medians by hand; nothing of the test split moves it."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,10 +40,12 @@ def rows(seeds: dict[str, Any] = SEEDS, test: float = 0.5) -> tuple[Confirmed, .
     )
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, rule: str, found: tuple[Confirmed, ...]) -> str:
+def chosen(monkeypatch: pytest.MonkeyPatch, rule: str, found: tuple[Confirmed, ...], lacking: int = 0) -> str:
     of_search = [TrialRecord("focal", 1, "complete", {}, {"accuracy": 0.99, "ece": 0.0})]
-    study: Any = SimpleNamespace(spec=SimpleNamespace(objectives=BOTH), records=lambda: {"focal": of_search})
-    confirming: Any = SimpleNamespace()
+    spec = SimpleNamespace(name="small", objectives=BOTH, confirms=None)
+    study: Any = SimpleNamespace(spec=spec, records=lambda: {"focal": of_search})
+    spec = SimpleNamespace(name="small-confirm", objectives=BOTH, confirms="small")
+    confirming: Any = SimpleNamespace(spec=spec, records=dict, lacking=lambda records: lacking)
     monkeypatch.setattr(choosing, "confirmation_of", lambda study: Confirmation(confirming, found))
     choice = choose(study, rule)
     assert choice.study is (confirming if any(row.records for row in found) else study)
@@ -79,9 +82,24 @@ def test_not_worse_than_the_best_over_seeds(monkeypatch: pytest.MonkeyPatch) -> 
         chosen(monkeypatch, "min ece where accuracy~best", rows(one_seed))
 
 
-def test_what_is_not_confirmed_yet_is_chosen_from_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting = {label: [] for label in SEEDS}
-    assert chosen(monkeypatch, "min ece", rows(waiting)) == "focal/0001"
+def test_where_every_seed_failed_it_is_chosen_from_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = {label: [] for label in SEEDS}
+    assert chosen(monkeypatch, "min ece", rows(nothing)) == "focal/0001"
+
+
+def test_of_a_confirmation_that_is_not_finished_nothing_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of its rows are there is up to when it was stopped."""
+    said = r"^pick: small-confirm is not finished; `calstudy confirm small` goes on with it. \(--trial takes one"
+    with pytest.raises(FieldError, match=said):
+        chosen(monkeypatch, "knee", rows(), lacking=1)
+    with pytest.raises(FieldError, match=said):
+        chosen(monkeypatch, "knee", tuple(replace(row, tests=row.tests[:2]) for row in rows()))
+
+
+def test_of_a_confirmation_itself_nothing_is_picked() -> None:
+    study: Any = SimpleNamespace(spec=SimpleNamespace(name="small-confirm", confirms="small"))
+    with pytest.raises(FieldError, match=r"^pick: small-confirm confirms 'small': pick from that"):
+        choose(study, "knee")
 
 
 def test_the_median_of_two_is_the_worse_one() -> None:

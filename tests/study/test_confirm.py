@@ -340,7 +340,7 @@ def test_a_confirmed_seed_is_registered_with_what_all_its_seeds_do_on_test(confi
     assert f"from small-confirm/{registered.name}" in shown
     client = MlflowClient(f"sqlite:///{confirmed / 'mlflow.db'}")
     card = client.get_model_version("m", "1").description
-    assert f"2 fresh seeds of {'`focal/0001`' if best.candidate else 'a published default'}" in card
+    assert f"2 fresh seeds of {'`focal/0001`' if best.candidate else ''}" in card
     pins = open_study("small-confirm", str(confirmed)).spec.variant(best.label).space.pins
     assert pins and all(f"- {path}: {value}" in card for path, value in pins.items())
     assert f"number {registered.number + 1_000_000};" in card
@@ -352,6 +352,29 @@ def test_a_confirmed_seed_is_registered_with_what_all_its_seeds_do_on_test(confi
         assert high - low == pytest.approx(4 * (test["accuracy"] * (1 - test["accuracy"]) / 359) ** 0.5, rel=0.1)
     found = json.loads(here("verify", "models:/m/1", "--storage", confirmed, "--json"))
     assert found["ok"]
+
+
+def test_the_card_of_a_seed_taken_by_name_tells_of_test_as_soon_as_it_is_opened(storage: Path) -> None:
+    file = storage / "small-confirm" / "study.yaml"
+    plain = strict_yaml.read(file)
+    del plain["recorded"]["home"]  # of which this is a copy
+    file.write_text(strict_yaml.dump(plain))
+    study = unopened(storage)
+    words = ("export", "small-confirm", "--trial", "focal_0001/1", "--name", "n", "--storage", storage)
+    here(*words)
+    assert confirm.measure(study) == 8
+    assert "models:/n/2" in here(*words) and "is registered already: models:/n/2" in here(*words)
+    client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}")
+    before, after = (client.get_model_version("n", version).description for version in ("1", "2"))
+    assert "2 fresh seeds of `focal/0001`" in before and "not opened" in before
+    assert "2 fresh seeds of `focal/0001`" in after and "not opened" not in after
+
+
+def test_on_the_front_of_test_is_who_has_every_objective_there() -> None:
+    objectives = (Objective("accuracy", "maximize"), Objective("accuracy_above_99", "maximize"))
+    tests = {"sure": [{"accuracy": 0.9, "accuracy_above_99": 1.0}], "modest": [{"accuracy": 0.95}]}
+    rows = [Confirmed(label, "default", None, (), tuple(found), {}) for label, found in tests.items()]
+    assert front_on_test(rows, objectives) == ["sure"]
 
 
 def test_a_kill_between_the_opening_and_the_read_counts_as_an_opening(
@@ -474,6 +497,12 @@ def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path
     study = open_study("small-confirm", str(storage))
     assert confirm.measure(study) == 0  # test stays closed
     assert all("own" in tested.shifts for of in read_tested(study.outline).values() for tested in of.values())
+    plain["shift"]["own"] = {"name": "digits", "ood": False}  # a mistake made good: asked again, of the same source
+    file.write_text(strict_yaml.dump(plain))
+    assert confirm.measure(open_study("small-confirm", str(storage))) == 0
+    for tested in (one for of in read_tested(study.outline).values() for one in of.values()):
+        assert tested.shifts["own"].metrics.keys() == tested.shifts["turned"].metrics.keys()
+    assert "openings" not in off(audited(storage))
     plain["shift"]["own"] = {"name": "digits", "validation": 0.1}
     plain["shift"]["noise"] = {**plain["shift"]["noise"], "path": plain["shift"]["turned"]["path"]}
     file.write_text(strict_yaml.dump(plain))
@@ -534,7 +563,11 @@ def test_confirmed_values_are_like_fresh_draws_and_those_of_winners_are_not() ->
     ("words", "said"),
     [
         (("small", "--trial", "focl/0001"), "--trial: there is no trial 'focl/0001'. Did you mean 'focal/0001'?"),
-        (("small", "--trial", "mbls/1"), "--trial: mbls/0001 is failed; only a complete trial can be confirmed."),
+        (
+            ("small", "--trial", "mbls/1"),
+            "--trial: mbls/0001 is failed; only a complete trial has predictions and a model.",
+        ),
+        (("small", "--trial", "mbls/²"), "--trial: there is no trial 'mbls/²'."),
         (("small", "--top", 0), "0 is not in the range x>=1"),
         (("small", "--seeds", 0), "0 is not in the range x>=1"),
         (("small", "--top", 1, "--pareto"), "give one of --top, --pareto and --trial"),
@@ -581,6 +614,12 @@ def test_run_refuses_a_confirmation_and_confirm_a_study_in_its_place(
     search(tmp_path, "x-confirm")
     with pytest.raises(SpecError, match=r"this is no confirmation of 'x'; rename the study"):
         confirming_spec(searched, Asked())
+
+
+@pytest.mark.parametrize("form", ["html", "md"])
+def test_the_report_is_that_of_the_search(confirmed: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
+    said = refused(capsys, "report", "small-confirm", "--format", form, "--storage", confirmed)
+    assert "small-confirm: it confirms 'small', whose report tells of both: calstudy report small" in said
 
 
 def test_a_set_that_does_not_fit_is_said_before_anything_is_trained(

@@ -117,7 +117,7 @@ def test_the_trial_asked_for_is_the_one_shown(storage, tmp_path, capsys):
     assert calstudy(capsys, *words, "focal/0003")[0] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["reliability-focal-0003.png"]
     code, _, err = calstudy(capsys, *words, "focal/0099")
-    assert code == 2 and "focal/0099: no complete trial of that name" in err
+    assert code == 2 and "--trial: there is no trial 'focal/0099'" in err
 
 
 def test_of_more_methods_than_colours_those_on_the_front_have_them(tmp_path):

@@ -100,3 +100,10 @@ def test_what_is_not_there_is_said(tmp_path: Path, words: tuple[str, ...], said:
     study_of(tmp_path)
     shown = here("pareto", "small", *words, "--storage", tmp_path, check=2)
     assert said in shown and shown.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["report", "figures"])
+def test_so_few_resamples_have_no_quantiles(tmp_path: Path, command: str) -> None:
+    study_of(tmp_path, 1)
+    shown = here(command, "small", "--bootstrap", 18, "--storage", tmp_path, check=2)
+    assert "18 resamples are too few; 0 for none, or 100 and more." in shown and shown.count("\n") == 1
