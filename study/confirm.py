@@ -193,7 +193,7 @@ class _Desk:
         else:
             found = answers.evaluate_at(temperature)
             metrics = {key: value for key, value in found.items() if plain_name(key) in UNDER_SHIFT}
-        shifts = {**tested.shifts, name: Shifted(metrics, digest)}
+        shifts = {**tested.shifts, name: Shifted(metrics, digest, len(shift.images))}
         return replace(tested, shifts=shifts, digests={**tested.digests, file: written})
 
     def _model(self, record: TrialRecord) -> tuple[Classifier, float]:

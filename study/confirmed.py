@@ -10,7 +10,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +36,7 @@ class Confirmed:
     records: tuple[TrialRecord, ...]  # .metrics are of the validation split
     tests: tuple[dict[str, float], ...]  # the same seeds on the test split, the same names; fewer while it is not done
     shifts: dict[str, tuple[dict[str, float], ...]]  # the same on each set of `shift:`
+    shift_samples: dict[str, int] = field(default_factory=dict)  # the sizes of these sets
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,8 @@ def _row(
         name: tuple(test.shifts[name].metrics for test in opened if name in test.shifts)
         for name in dict.fromkeys(name for test in opened for name in test.shifts)
     }
-    return Confirmed(entry["label"], role, candidate, done, tuple(test.metrics for test in opened), shifts)
+    sizes = {name: of.samples for test in opened for name, of in test.shifts.items() if of.samples is not None}
+    return Confirmed(entry["label"], role, candidate, done, tuple(test.metrics for test in opened), shifts, sizes)
 
 
 def _candidate(entry: Mapping[str, Any], searched: Mapping[str, TrialRecord]) -> TrialRecord | None:

@@ -30,10 +30,11 @@ class Opening:
 
 @dataclass(frozen=True)
 class Shifted:
-    """What a trial's model does on a set of `shift:`; `data` is the digest of that set."""
+    """What a trial's model does on a set of `shift:`; `data` is the digest of that set, `samples` its size."""
 
     metrics: dict[str, float]
     data: str
+    samples: int | None = None
 
 
 @dataclass(frozen=True)

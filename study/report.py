@@ -9,6 +9,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from search_spaces import strict_yaml
@@ -117,7 +118,7 @@ def _abstract(
     states = Counter(record.state for record in trials)
     planned = max(spec.trials * len(spec.variants), len(trials))
     sentences = [
-        f"{_count(len(spec.variants), 'method')} of training {_name(spec.model)} on {_name(spec.data)},"
+        f"{_count(len(spec.variants), 'method')} of training {_name(spec.model)} on {_data(spec.data)},"
         f" {_count(spec.trials, 'trial')} each, in search of {sought}.",
         f"{states['complete']:,} of {_count(planned, 'planned trial')} complete"
         + "".join(f", {states[state]:,} {state}" for state in ("pruned", "failed", "running") if states[state])
@@ -167,6 +168,12 @@ def _facts(study: StoredStudy) -> list[list[str]]:
 
 def _name(settings: Any) -> str:
     return name_of(type(settings))
+
+
+def _data(data: Any) -> str:
+    """`digits`; of a data set that is a file or folder anywhere, `cifar10.parquet`."""
+    path = getattr(data, "path", None)
+    return _name(data) if path is None else Path(path).name
 
 
 def _settings(plain: Mapping[str, Any]) -> str:
@@ -336,6 +343,7 @@ def _confirmation(confirmation: Any, measured: Sequence[str]) -> Plain:
             for row in confirmation.rows
         ],
         "shifts": shifts,
+        "shift_samples": {name: size for row in confirmation.rows for name, size in row.shift_samples.items()},
     }
 
 

@@ -148,10 +148,15 @@ def _print_shift(found: Confirmation, name: str) -> None:
 
     rows = [(row.label, moments(row.shifts[name])) for row in found.rows if row.shifts.get(name)]
     shown = [metric for metric in rows[0][1] if metric in SHOWN_OF_SHIFT]
-    made = table("retrained", *(f">{metric}" for metric in shown), title=f"shift: {name}")
+    made = table("retrained", *(f">{metric}" for metric in shown), title=_of_shift(name, found))
     for label, values in rows:
         made.add_row(label, *(_figure(values.get(metric)) for metric in shown))
     console.print(made)
+
+
+def _of_shift(name: str, found: Confirmation) -> str:
+    samples = next((row.shift_samples[name] for row in found.rows if name in row.shift_samples), None)
+    return f"shift: {name}" + (f", {samples:,} samples" if samples is not None else "")
 
 
 def _figure(value: Moments | None) -> str:

@@ -15,7 +15,9 @@ function confirmationSection(study, view) {
       "The test split has not been opened yet. ", "Mean ± one standard deviation over the seeds."),
     h("div", { class: "dumbbells" }, wanted.map((measure) => dumbbells(found.rows, measure))),
     scrolled("confirmation", confirmationTable(found.rows, wanted)),
-    ...found.shifts.flatMap((shift) => shiftTable(found.rows, shift)),
+    ...(found.shifts.length ? [h("p", {}, "Under shift the temperature is still that of the validation split. To every calibration " +
+      "error noise adds, the more the fewer the samples: sets of different sizes do not compare.")] : []),
+    ...found.shifts.flatMap((shift) => shiftTable(found.rows, shift, found.shift_samples[shift])),
   ];
 }
 
@@ -71,11 +73,11 @@ function dumbbells(rows, measure) {
   })), h("figcaption", {}, "Ring: as searched. Grey: fresh seeds on validation. Blue: the same seeds on test."));
 }
 
-function shiftTable(rows, shift) {
+function shiftTable(rows, shift, samples) {
   const measured = rows.filter((each) => each.shifts[shift]);
   const names = [...new Set(measured.flatMap((each) => Object.keys(each.shifts[shift])))];
   return [
-    h("h4", {}, "Under shift: ", shift),
+    h("h4", {}, `Under shift: ${shift}${samples ? `, ${countText(samples)} samples` : ""}`),
     scrolled(`shift ${shift}`, h("table", { class: "few" }, head(["retrained", ...names]),
       h("tbody", {}, measured.map((each) => row(each.label, names.map((name) => spreadText(each.shifts[shift][name] ?? null))))))),
   ];

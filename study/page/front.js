@@ -268,7 +268,8 @@ function tipOf(study, view, trial) {
 function frontCaption(study, view, drawn) {
   const said = [
     h("b", {}, "Every complete trial by its validation values. "),
-    `The line joins the ${plural(drawn.front.length, "trial")} that no other of those shown beats on both axes. `,
+    drawn.front.length === 1 ? "One trial no other of those shown beats on both axes. " :
+      `The line joins the ${plural(drawn.front.length, "trial")} that no other of those shown beats on both axes. `,
   ];
   const searched = new Set(study.objectives);
   if (searched.size > 2 || ![view.x.name, view.y.name].every((name) => searched.has(name))) {

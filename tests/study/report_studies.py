@@ -43,6 +43,7 @@ class Confirmed:
     records: tuple[TrialRecord, ...]
     tests: tuple[dict[str, float], ...] = ()
     shifts: dict[str, tuple[dict[str, float], ...]] = field(default_factory=dict)
+    shift_samples: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def confirmation_of(study: StoredStudy, records: Mapping[str, Sequence[TrialReco
     return Confirmation(
         confirming,
         (
-            Confirmed("focal_0001", "candidate", candidate, seeds, tests, shifts),
+            Confirmed("focal_0001", "candidate", candidate, seeds, tests, shifts, {"noisy": 100}),
             Confirmed("cross_entropy_default", "baseline", None, tuple(records["cross_entropy"][:2])),
         ),
     )
