@@ -23,6 +23,7 @@ LONGEST = (
     "test_submit",
     "test_confirm",
     "test_run_to_model",
+    "test_newcomer",
     "test_targets",
     "test_tracking",
     "test_hosts",

@@ -484,12 +484,12 @@ def test_what_a_driver_has_still_to_do_is_pending(storage: Path) -> None:
 @pytest.mark.slow
 def test_beside_a_driver_then_killed_then_whole(tmp_path: Path) -> None:
     """No false alarm while it works; off once it is dead; clean when it has gone on to the end."""
-    spec = write_spec(tmp_path / "small.yaml", epochs=60, trials=4, checkpoint_seconds=0.2)
+    spec = write_spec(tmp_path / "small.yaml", epochs=40, trials=3, checkpoint_seconds=0.2)
     driver = start("run", spec, "--storage", tmp_path)
     directory = tmp_path / "small"
     wait_until(lambda: list(directory.glob("trials/*/*/attempt-1/model.pt")))
     audits, running = 0, 0
-    while len(list(directory.glob("trials/*/*/attempt-1/model.pt"))) < 4 or not running:
+    while len(list(directory.glob("trials/*/*/attempt-1/model.pt"))) < 3 or not running:
         report = audited(tmp_path)
         assert report.driver and off(report) == {}
         audits, running = audits + 1, running + report.checks[CHECKS.index("running")].counted
@@ -500,8 +500,8 @@ def test_beside_a_driver_then_killed_then_whole(tmp_path: Path) -> None:
     assert "running" in off(report) and report.lost > 0 and report.duplicated == 0
     calstudy("run", spec, "--storage", tmp_path)
     report = audited(tmp_path)
-    assert off(report) == {} and (report.planned, report.lost, report.duplicated) == (8, 0, 0)
-    assert report.epochs.needed == 8 * 60
+    assert off(report) == {} and (report.planned, report.lost, report.duplicated) == (6, 0, 0)
+    assert report.epochs.needed == 6 * 40
 
 
 @pytest.fixture(scope="module")

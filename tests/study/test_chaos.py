@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from benchmarks.chaos.__main__ import play
-from benchmarks.chaos.grounds.local import Local, actor_sigkill, driver_sigkill, half_written_checkpoint
+from benchmarks.chaos.grounds.local import Local, actor_sigkill, half_written_checkpoint
 from benchmarks.chaos.grounds.tracking import Tracking, mlflow_lost_answer
 from benchmarks.chaos.stage import by_kind
 
@@ -17,7 +17,9 @@ pytestmark = pytest.mark.slow
 class Both(Tracking):
     """An MLflow server that loses answers, under a study whose trials last."""
 
-    faults = by_kind(driver_sigkill, actor_sigkill, half_written_checkpoint, mlflow_lost_answer)
+    faults = by_kind(
+        actor_sigkill, half_written_checkpoint, mlflow_lost_answer
+    )  # drivers are killed in test_run_killed
     study: ClassVar = {**Local.study, "trials": 1, "epochs": 25, "checkpoint_seconds": 0.3}
 
 
