@@ -14,6 +14,7 @@ from study.drawing import COLOURS, DPI, WIDTH
 from study.gallery import FIGURES, Gallery, draw
 from study.records import TrialRecord
 from study.searched import Searched
+from study.stored import open_outline
 from tests.study.made import OBJECTIVES, made_study, random_predictions
 from trainables.predictions import Predictions
 
@@ -109,6 +110,15 @@ def test_without_a_complete_trial_nothing_is_drawn(tmp_path, capsys, trials):
     code, out, err = calstudy(capsys, "figures", "digits", "--storage", tmp_path)
     assert (code, out, err.count("\n")) == (2, "", 1) and "no complete trial" in err
     assert not (tmp_path / "digits" / "figures").exists()
+
+
+@pytest.mark.slow
+def test_a_driver_may_tell_more_while_it_is_drawn(storage, tmp_path):
+    """The values searched are read from the ledger again: only those of the trials at hand are drawn."""
+    study = open_outline("digits", str(storage))
+    before = {label: found[:-1] for label, found in study.records().items()}
+    written, reasons = draw(Gallery(study, before), tmp_path, "png", ["hyperparameters"])
+    assert len(written) == 2 and not reasons
 
 
 @pytest.mark.slow
