@@ -127,7 +127,6 @@ def differences_from(
     study: Outline, best: TrialRecord, records: Sequence[TrialRecord], metric: str, resamples: int = RESAMPLES
 ) -> dict[str, tuple[float, float]]:
     """95% intervals of the metric of each trial less that of `best`, by the same resamples, as `compare` has them."""
-
     name = plain_name(metric)
 
     def told(predictions: Predictions, draws: Draws) -> tuple[float, Floats, float]:

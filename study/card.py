@@ -120,7 +120,10 @@ def _names(measured_values: dict[str, float]) -> list[str]:
 
 
 def _with_intervals(choice: Choice, record: Any, tested: Tested) -> dict[str, list[float]]:
-    """Each figure of the test split as [value, low, high]: 95%, by bootstrap; at the fitted temperature with ts_."""
+    """Each figure of the test split as [value, low, high]: 95%, by bootstrap; at the fitted temperature with ts_.
+
+    [value] alone where nearly all are right and it has no interval.
+    """
     path = choice.study.files(record) / TEST_FILE
     if not path.is_file() or file_digest(path) != tested.digests.get(TEST_FILE):
         raise FieldError(record.name, f"{path} is missing or not what confirm wrote. Bring it back from a backup.")
@@ -131,7 +134,8 @@ def _with_intervals(choice: Choice, record: Any, tested: Tested) -> dict[str, li
         scaled = Predictions(answers.logits.double() / temperature, answers.labels)
         of_split = intervals(measured(scaled, draws, SHOWN)[""])
         for name in SHOWN:
-            found[prefix + name] = [tested.metrics[prefix + name], of_split[name].low, of_split[name].high]
+            ends = of_split[name][1:] if name in of_split else ()
+            found[prefix + name] = [tested.metrics[prefix + name], *ends]
     return found
 
 
@@ -184,5 +188,6 @@ def _over(values: Sequence[float]) -> str:
 
 
 def _with_range(found: Sequence[float]) -> str:
-    value, low, high = found
-    return f"{_figure(value if math.isfinite(value) else None)} ({low:.4f} to {high:.4f})"
+    value, *ends = found
+    low_to_high = " ({:.4f} to {:.4f})".format(*ends) if ends else ""
+    return _figure(value if math.isfinite(value) else None) + low_to_high

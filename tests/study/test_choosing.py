@@ -1,18 +1,22 @@
 """What becomes the model: means and medians by hand; nothing of the test split moves it."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from scipy.stats import ttest_ind
 
-from study import choosing
+from study import card, choosing
 from study.choosing import choose, median_seed
 from study.confirmed import Confirmation, Confirmed
 from study.objective import Objective
 from study.records import TrialRecord
 from trainables.fields import FieldError
+from trainables.predictions import Predictions
 
 BOTH = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 # Validation values of three fresh seeds each. Mean accuracies .95, .94, .80; mean ECE .05, .02, .01.
@@ -108,3 +112,16 @@ def test_the_median_of_two_is_the_worse_one() -> None:
     assert median_seed(found, BOTH[0]).number == 2
     assert median_seed(found[:3], BOTH[0]).number == 2
     assert median_seed(found[:2], BOTH[0]).number == 1
+
+
+def test_the_card_of_a_model_that_is_nearly_always_right(tmp_path: Path) -> None:
+    """NLL has no interval there, and its figure stands alone."""
+    labels = torch.arange(200) % 10
+    answers = Predictions(9.0 * torch.nn.functional.one_hot(labels, 10).float(), labels)
+    digest = answers.save(tmp_path / "test.npz")
+    tested: Any = SimpleNamespace(digests={"test.npz": digest}, temperature=1.0, metrics=answers.evaluate_at(1.0))
+    choice: Any = SimpleNamespace(study=SimpleNamespace(files=lambda record: tmp_path))
+    found = card._with_intervals(choice, None, tested)
+    assert [len(found[name]) for name in ("accuracy", "nll", "ece", "ts_nll")] == [3, 1, 3, 1]
+    assert card._with_range(found["nll"]) == f"{answers.evaluate()['nll']:.4f}"
+    assert re.fullmatch(r"1\.0000 \(0\.98\d\d to 1\.0000\)", card._with_range(found["accuracy"]))
