@@ -24,18 +24,18 @@ import torch
 
 from benchmarks.coverage import drawn_labels, evidence, softmax
 from search_spaces import strict_yaml
-from study.bootstrap import measured
-from study.intervals import intervals
-from study.ledger import Ledger, open_storage
-from study.objective import Objective, plain_name
-from study.pareto import front
-from study.records import TrialRecord, trial_directory
-from study.resampling import Draws
-from study.spec import spec_from_mapping
-from study.threads import in_threads
+from study.analysis.pareto import front
+from study.schema.objective import Objective, plain_name
+from study.schema.spec import spec_from_mapping
+from study.store.ledger import Ledger, open_storage
+from study.store.trials import TrialRecord, trial_directory
+from study.uncertainty.bootstrap import measured
+from study.uncertainty.intervals import intervals
+from study.uncertainty.resampling import Draws
 from trainables import metrics
-from trainables.attempt import attempt_directory
-from trainables.predictions import Predictions, file_digest
+from trainables.outputs.attempts import attempt_directory
+from trainables.outputs.predictions import Predictions, file_digest
+from trainables.threads import in_threads
 
 METRICS = ("accuracy", "nll", "ece", "classwise_ece")
 AFTER = tuple(f"ts_{name}" for name in METRICS)

@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from study.bootstrap import front_shares
-from study.consistency import calibrated_sums
-from study.intervals import Resampled, intervals, of_difference
-from study.objective import Objective
-from study.resampling import BINS, Draws, Table
+from study.schema.objective import Objective
+from study.uncertainty.bootstrap import front_shares
+from study.uncertainty.consistency import calibrated_sums
+from study.uncertainty.intervals import Resampled, intervals, of_difference
+from study.uncertainty.resampling import BINS, Draws, Table
 
 SIZES = (2000, 5000)
 ERRORS = (0.0, 0.005, 0.01, 0.03, 0.08)

@@ -15,8 +15,8 @@ import statistics
 import sys
 from pathlib import Path
 
-from study.records import TrialRecord
-from study.stored import StoredStudy, open_directory
+from study.store.study import StoredStudy, open_directory
+from study.store.trials import TrialRecord
 
 METRICS = ("accuracy", "nll", "brier", "ece", "ts_ece")
 DIAGNOSTICS = ("entropy_right", "entropy_wrong", "head_norm")

@@ -20,7 +20,7 @@ from benchmarks.compare import peers
 from benchmarks.compare.inputs import random
 from trainables import metrics, post_hoc
 from trainables.metrics import conventions
-from trainables.predictions import Predictions
+from trainables.outputs.predictions import Predictions
 
 # Our metrics, and what of a package measures the same.
 RIVALS: dict[str, dict[str, Callable[..., object]]] = {

@@ -45,7 +45,7 @@ def learner(gamma: float, lr: float) -> Any:
 
     from trainables.config import TrialConfig
     from trainables.learner import Learner
-    from trainables.trial_data import trial_data
+    from trainables.loading.trial_data import trial_data
 
     torch.set_num_threads(1)
     plain = {key: SPEC[key] for key in ("data", "model", "epochs", "batch_size")}
@@ -70,7 +70,7 @@ def by_calstudy(trials: int, directory: Path) -> tuple[float, float]:
     import yaml
 
     from study.cli import main
-    from study.stored import open_study
+    from study.store.study import open_study
 
     spec = directory / "overhead.yaml"
     spec.write_text(yaml.safe_dump({**SPEC, "trials": trials}))

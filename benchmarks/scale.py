@@ -154,17 +154,17 @@ def cluster(nodes: int, slots: int) -> Iterator[str]:
 def run(trials: int, nodes: int, slots: int, reports: int, directory: Path) -> dict[str, Any]:
     """One study of sleeping trials; the marks of its driver."""
     os.environ["SCALE_REPORTS"] = str(reports)
-    from study.cluster import set_environment
+    from study.engine.ray_session import set_environment
 
     set_environment()
     import mlflow  # noqa: F401 - what is imported once is not a trial's
     from rich.console import Console
     from sleeping import Sleeping
 
-    from study import run as engine
-    from study.mlflow_store import open_store
-    from study.spec import spec_from_mapping
-    from study.uris import embedded_tracking
+    from study.engine import run as engine
+    from study.schema.spec import spec_from_mapping
+    from study.schema.uris import embedded_tracking
+    from study.tracking.store import open_store
     from trainables import trainable
 
     uri, console = embedded_tracking(directory), Console(file=io.StringIO())
@@ -186,8 +186,8 @@ def ask(counts: list[int], directory: Path) -> dict[str, Any]:
     import optuna
     from optuna.distributions import FloatDistribution
 
-    from study.ledger import Ledger, open_storage
-    from study.objective import Objective
+    from study.schema.objective import Objective
+    from study.store.ledger import Ledger, open_storage
 
     objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
     space = {f"value.{number}": FloatDistribution(0, 1) for number in range(5)}

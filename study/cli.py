@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from study import commands
-from study.terminal import FAILED, MISTAKE, errors
+from study.terminal.console import FAILED, MISTAKE, errors
 from trainables.fields import UserError
-from trainables.naming import stems
+from trainables.plugins import stems
 
 
 class _Commands(click.Group):

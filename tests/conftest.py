@@ -25,11 +25,11 @@ LONGEST = (
     "test_run_to_model",
     "test_newcomer",
     "test_targets",
-    "test_tracking",
+    "test_projection",
     "test_hosts",
     "test_doctor",
     "test_page",
-    "test_registry",
+    "test_export",
 )
 FIRST = {f"{name}.py": place for place, name in enumerate(LONGEST)}
 

@@ -10,7 +10,7 @@ from trainables.config import TrialConfig, owner_of, value_at
 from trainables.fields import FieldError
 from trainables.methods.focal import Focal
 from trainables.methods.sece import Sece
-from trainables.naming import use_extensions
+from trainables.plugins import use_extensions
 
 PLAIN = {"data": "digits", "model": "mlp", "method": "focal"}
 

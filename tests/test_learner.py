@@ -11,15 +11,15 @@ import torch
 from torch.testing import assert_close
 
 from trainables import metrics
-from trainables.classifier import Classifier
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
 from trainables.learner import Diverged, Learner, diagnostics
+from trainables.loading.cache import load_split, prepare
+from trainables.loading.trial_data import trial_data
 from trainables.model import Network
 from trainables.optimizer import Optimizer
-from trainables.predictions import Predictions, file_digest
-from trainables.prepared import load_split, prepare
-from trainables.trial_data import trial_data
+from trainables.outputs.classifier import Classifier
+from trainables.outputs.predictions import Predictions, file_digest
 
 CPU = torch.device("cpu")
 

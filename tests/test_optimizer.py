@@ -10,12 +10,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from search_spaces import strict_yaml
-from study.spec import SpecError, spec_from_mapping
+from study.schema.spec import SpecError, spec_from_mapping
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
 from trainables.learner import Learner
+from trainables.loading.trial_data import trial_data
 from trainables.optimizer import Optimizer
-from trainables.trial_data import trial_data
 
 UPDATES = 1000
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from trainables.attempt import attempts_in
 from trainables.config import TrialConfig
 from trainables.data.digits import Digits
 from trainables.learner import Learner
-from trainables.predictions import Predictions, file_digest
-from trainables.prepared import data_digest
+from trainables.loading.cache import data_digest
+from trainables.outputs.attempts import attempts_in
+from trainables.outputs.predictions import Predictions, file_digest
 from trainables.trainable import Assignment, CalibrationTrainable, device_for, trainable_for
 
 pytestmark = pytest.mark.slow

@@ -11,8 +11,8 @@ from trainables.dataset import Dataset
 from trainables.fields import FieldError, Settings, allowed_types, check_value, choice, nearest, number, text
 from trainables.method import Method
 from trainables.model import Model
-from trainables.naming import name_of, use_extensions
 from trainables.optimizer import Optimizer
+from trainables.plugins import name_of, use_extensions
 
 # Where each named kind of thing is found.
 FOLDERS: dict[type, Callable[[str], Any]] = {Dataset: data.find, Model: models.find, Method: methods.find}

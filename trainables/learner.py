@@ -13,17 +13,17 @@ import torch
 from torch import Tensor
 
 from trainables import metrics
-from trainables.batches import DeviceSplit
-from trainables.classifier import Classifier
 from trainables.config import TrialConfig
-from trainables.disk import write_whole
+from trainables.files.atomic import write_whole
+from trainables.loading.batches import DeviceSplit
+from trainables.loading.trial_data import TrialData
 from trainables.method import Batch, Task
 from trainables.methods.confidence_penalty import entropy
 from trainables.model import Network
-from trainables.predictions import Predictions
-from trainables.recording import TrainEntropy
+from trainables.outputs.classifier import Classifier
+from trainables.outputs.predictions import Predictions
+from trainables.outputs.train_entropy import TrainEntropy
 from trainables.seeding import seed_of, stream
-from trainables.trial_data import TrialData
 
 # Validation metrics of every epoch; all the others are measured once, on the trial's result.
 HISTORY_METRICS = ("accuracy", "nll", "brier", "ece")

@@ -17,12 +17,13 @@ from typing import Any
 import torch
 from ray.tune import PlacementGroupFactory, Trainable
 
-from trainables import methods, recording
-from trainables.attempt import attempt_directory, attempts_in, epochs_reached
+from trainables import methods
 from trainables.config import TrialConfig
-from trainables.disk import append, patiently, write_whole
+from trainables.files.atomic import append, patiently, write_whole
 from trainables.learner import Learner
-from trainables.trial_data import trial_data
+from trainables.loading.trial_data import trial_data
+from trainables.outputs import train_entropy
+from trainables.outputs.attempts import attempt_directory, attempts_in, epochs_reached
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ class CalibrationTrainable(Trainable):
         }
         recorded = learner.recorded()
         if recorded is not None:
-            digests[recording.FILE] = recorded.save(self._directory / recording.FILE)
+            digests[train_entropy.FILE] = recorded.save(self._directory / train_entropy.FILE)
         return {
             "state": "complete",
             "metrics": predictions.evaluate(also=self._assignment.metrics),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from trainables.attempt import attempts_in
+from trainables.outputs.attempts import attempts_in
 
 _ROW = re.compile(r"^epoch=(\d+) .*?\bseconds=(\S+)\s", re.MULTILINE)
 _PROCESS = re.compile(r"^process (\d+) on ", re.MULTILINE)

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.chaos.attempts import Attempt, Loss
 from benchmarks.chaos.processes import command_line, wait_for
-from study.stored import StoredStudy
+from study.store.study import StoredStudy
 
 # How long the processes of a study may take to end once their driver has. Where it was killed, two agents of Ray
 # first try for a minute to tell the control store, which is gone too, that their raylet is (process_watcher.py:109).
@@ -23,7 +23,7 @@ def audited(study: StoredStudy, tracking: str | None, seconds: float) -> dict[st
 
     MLflow follows the ledger: while a driver works, or its server has just been away, it may lack what was just told.
     """
-    from study.audit import audit
+    from study.audit.audit import audit
 
     deadline = time.monotonic() + seconds
     while True:
@@ -58,7 +58,7 @@ def proposed_as_undisturbed(study: StoredStudy) -> list[str]:
 
     True of the random sampler alone: others look at what is finished, and that is a matter of time.
     """
-    from study.ledger import Ledger, open_storage
+    from study.store.ledger import Ledger, open_storage
 
     spec, wrong = study.spec, []
     with tempfile.TemporaryDirectory() as folder:
@@ -80,8 +80,8 @@ def trained_as_undisturbed(study: StoredStudy, attempts: dict[str, list[Attempt]
 
     from trainables.config import TrialConfig
     from trainables.learner import Learner
-    from trainables.predictions import Predictions
-    from trainables.trial_data import trial_data
+    from trainables.loading.trial_data import trial_data
+    from trainables.outputs.predictions import Predictions
 
     resumed = [
         record

@@ -19,8 +19,8 @@ import yaml
 from benchmarks.chaos import proofs
 from benchmarks.chaos.attempts import Attempt, Loss, attempts_of, losses, rows
 from benchmarks.chaos.processes import ACTOR, MARK, command_line, marked, wait_for
-from study.records import TrialRecord
-from study.stored import StoredStudy, open_directory
+from study.store.study import StoredStudy, open_directory
+from study.store.trials import TrialRecord
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 RECOVERY_SECONDS = 240.0

@@ -23,11 +23,7 @@ from torch_uncertainty.metrics.classification import (
     SmoothCalibrationError,
 )
 from torch_uncertainty.post_processing import TemperatureScaler, VectorScaler
-from torchmetrics.functional.classification import (
-    binary_auroc,
-    multiclass_accuracy,
-    multiclass_calibration_error,
-)
+from torchmetrics.functional.classification import binary_auroc, multiclass_accuracy, multiclass_calibration_error
 
 BINS = 15
 

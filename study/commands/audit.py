@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from study.terminal import FAILED, console, json_option, storage_option, tracking_option
+from study.terminal.console import FAILED, console, json_option, storage_option, tracking_option
 
 
 @click.command()
@@ -21,8 +21,8 @@ def audit(study: str, storage: str | None, tracking: str | None, as_json: bool) 
     The ledger, MLflow, the files and the logs of a study are compared; whatever is off is named with its mend. Nothing
     is written. Exit code 1 when anything is off. While a driver is at work, what it has still to do is pending.
     """
-    from study.audit import audit as audit_study
-    from study.stored import open_study
+    from study.audit.audit import audit as audit_study
+    from study.store.study import open_study
 
     opened = open_study(study, storage)
     report = audit_study(opened, opened.tracking(tracking))
@@ -35,7 +35,7 @@ def audit(study: str, storage: str | None, tracking: str | None, as_json: bool) 
 
 
 def _print(report: Any) -> None:
-    from study.show import table
+    from study.terminal.tables import table
 
     made = table("check", ">counted", *([">pending"] if report.driver else []), ">off")
     for check in report.checks:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from study.terminal import FAILED, console, errors, json_option, storage_option, tracking_option
+from study.terminal.console import FAILED, console, errors, json_option, storage_option, tracking_option
 
 if TYPE_CHECKING:
-    from study.confirmed import Confirmation, Confirmed, Moments
-    from study.objective import Objective
+    from study.confirmation.results import Confirmation, Confirmed, Moments
+    from study.schema.objective import Objective
 
 # Of a set of `shift:`, what the terminal has room for.
 SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95_confidence", "ts_auroc_confidence")
@@ -50,10 +50,10 @@ def confirm(
     STUDY; kill it at any moment and run the same command again. Other candidates or more seeds are added to it.
     Nothing is ever selected on test.
     """
-    from study.candidates import Asked
-    from study.confirm import confirm as confirm_study
-    from study.confirmed import confirmation_of
-    from study.stored import open_study
+    from study.confirmation.candidates import Asked
+    from study.confirmation.confirm import confirm as confirm_study
+    from study.confirmation.results import confirmation_of
+    from study.store.study import open_study
 
     if (top is not None) + pareto + bool(trials) > 1:
         raise click.UsageError("give one of --top, --pareto and --trial.")
@@ -77,7 +77,7 @@ def confirm(
 
 
 def _json(found: Confirmation) -> dict[str, Any]:
-    from study.confirmed import front_on_test, moments
+    from study.confirmation.results import front_on_test, moments
 
     def plain(values: dict[str, Moments]) -> dict[str, Any]:
         return {
@@ -105,8 +105,8 @@ def _json(found: Confirmation) -> dict[str, Any]:
 
 
 def _print(found: Confirmation) -> None:
-    from study.confirmed import front_on_test
-    from study.show import table
+    from study.confirmation.results import front_on_test
+    from study.terminal.tables import table
 
     spec = found.study.spec
     for objective in spec.objectives:
@@ -132,7 +132,7 @@ def _print(found: Confirmation) -> None:
 
 def _row(row: Confirmed, objective: Objective) -> list[str]:
     """Shrinkage: how much better it looked when it was chosen than it is on test."""
-    from study.confirmed import moments
+    from study.confirmation.results import moments
 
     metric = objective.metric
     validation = moments([record.metrics for record in row.records]).get(metric)
@@ -143,8 +143,8 @@ def _row(row: Confirmed, objective: Objective) -> list[str]:
 
 
 def _print_shift(found: Confirmation, name: str) -> None:
-    from study.confirmed import moments
-    from study.show import table
+    from study.confirmation.results import moments
+    from study.terminal.tables import table
 
     rows = [(row.label, moments(row.shifts[name])) for row in found.rows if row.shifts.get(name)]
     shown = [metric for metric in rows[0][1] if metric in SHOWN_OF_SHIFT]

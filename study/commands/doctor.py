@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from study.terminal import FAILED, console, errors, json_option, storage_option, tracking_option
+from study.terminal.console import FAILED, console, errors, json_option, storage_option, tracking_option
 
 
 @click.command()
@@ -25,12 +25,12 @@ def doctor(spec: Path | None, address: str | None, storage: str | None, tracking
 
     Writes nothing but the cache of prepared data. A failure is one line with its mend, and the exit code is 1.
     """
-    from study.doctor import diagnose, show
-    from study.spec import read_spec
-    from study.stored import storage_root
+    from study.engine.doctor import diagnose, show
+    from study.schema.spec import read_spec
+    from study.store.study import storage_root
 
     if address is not None and address.startswith(("http://", "https://")):
-        from study.submit import diagnose_as_job, errand
+        from study.engine.submit import diagnose_as_job, errand
 
         asked = errand(spec, storage, tracking)
         with errors.status("asking every node"):

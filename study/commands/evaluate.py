@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from study.terminal import console, json_option
+from study.terminal.console import console, json_option
 
 if TYPE_CHECKING:
-    from trainables.predictions import Predictions
+    from trainables.outputs.predictions import Predictions
 
 # What is shown of post-hoc calibration.
 POST_HOC_METRICS = ("accuracy", "nll", "brier", "ece")
@@ -29,10 +29,10 @@ def evaluate(file: Path, bins: int, ood: Path | None, as_json: bool) -> None:
     top-5 of five classes, accuracy above 99% where nothing is that sure. Then other calibration after training,
     cross-fitted too; ECE as others compute it; and with --ood, how well doubt tells those samples from these.
     """
-    from study.show import conventions_table, finite, metrics_table, ood_table, post_hoc_table
+    from study.terminal.tables import conventions_table, finite, metrics_table, ood_table, post_hoc_table
     from trainables import metrics
     from trainables.metrics import conventions
-    from trainables.predictions import Predictions
+    from trainables.outputs.predictions import Predictions
 
     predictions = Predictions.load(file)
     apart = {} if ood is None else _ood(predictions, file, ood)
@@ -76,7 +76,7 @@ def _ood(predictions: Predictions, file: Path, ood: Path) -> dict[str, float]:
     from trainables import metrics, post_hoc
     from trainables.fields import FieldError
     from trainables.metrics import out_of_distribution
-    from trainables.predictions import load_logits
+    from trainables.outputs.predictions import load_logits
 
     own, strange = predictions.logits.double(), load_logits(ood).double()
     if own.shape[1] != strange.shape[1]:

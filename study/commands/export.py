@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from study.terminal import console, storage_option, tracking_option
+from study.terminal.console import console, storage_option, tracking_option
 
 if TYPE_CHECKING:
-    from study.choosing import Choice
-    from study.stored import StoredStudy
+    from study.registry.choice import Choice
+    from study.store.study import StoredStudy
 
 
 @click.command()
@@ -42,10 +42,10 @@ def export(
     and the seed with the median validation value is registered; the card has the test figures of all. accuracy~best:
     not significantly worse than the best, by validation.
     """
-    from study.card import confirmed_facts
-    from study.registry import export as export_model
-    from study.stored import check_home, open_study
-    from study.uris import public_uri
+    from study.registry.export import export as export_model
+    from study.registry.model_card import confirmed_facts
+    from study.schema.uris import public_uri
+    from study.store.study import check_home, open_study
 
     if (trial is None) == (pick is None):
         raise click.UsageError("give one of --trial and --pick.")
@@ -65,8 +65,8 @@ def export(
 
 
 def _chosen(study: StoredStudy, trial: str | None, rule: str | None) -> Choice:
-    from study.choosing import choose, seed_of
-    from study.records import trial_named
+    from study.registry.choice import choose, seed_of
+    from study.store.trials import trial_named
 
     if rule is not None:
         return choose(study, rule)

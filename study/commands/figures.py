@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from study.terminal import bootstrap_option, console, storage_option, tracking_option
+from study.terminal.console import bootstrap_option, console, storage_option, tracking_option
 
 NAMES = ("front", "reliability", "hypervolume", "hyperparameters", "gamma", "learning", "entropy")
 
@@ -36,10 +36,10 @@ def figures(
     What cannot be drawn is named with its reason. All of it is of the validation split. The study's run in MLflow has
     them among its artifacts.
     """
-    from study.gallery import Gallery, draw
-    from study.mlflow_artifact import try_to_log
-    from study.records import trial_named
-    from study.stored import open_study
+    from study.report.figure_set import Gallery, draw
+    from study.store.study import open_study
+    from study.store.trials import trial_named
+    from study.tracking.artifacts import try_to_log
     from trainables.fields import FieldError
 
     opened = open_study(study, storage)

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from study.terminal import console, json_option
+from study.terminal.console import console, json_option
 
 
 @click.command()
@@ -14,7 +14,7 @@ from study.terminal import console, json_option
 @json_option
 def list(kind: str, as_json: bool) -> None:
     """What a study can name, with settings, valid ranges and sources."""
-    from study.show import catalogue, print_catalogue
+    from study.terminal.tables import catalogue, print_catalogue
 
     rows = catalogue(kind)
     if as_json:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from study.terminal import FEWEST_RESAMPLES, console, json_option, storage_option
+from study.terminal.console import FEWEST_RESAMPLES, console, json_option, storage_option
 
 if TYPE_CHECKING:
-    from study.bootstrap import Analysis
-    from study.records import TrialRecord
-    from study.stored import Outline
+    from study.store.study import Outline
+    from study.store.trials import TrialRecord
+    from study.uncertainty.bootstrap import Analysis
 
 SHARE = (
     "share: of the resamples in which the trial is on the front; not the probability that it truly is. An interval of a"
@@ -49,10 +49,10 @@ def pareto(
 
     All values are of the validation split, on which the search chose: the best of many looks better than it is.
     """
-    from study.pareto import front, hypervolume, knee, write_front_csv
-    from study.picking import parse_where, satisfies
-    from study.progress import front_table
-    from study.stored import open_outline
+    from study.analysis.pareto import front, hypervolume, knee, write_front_csv
+    from study.analysis.selection import parse_where, satisfies
+    from study.store.study import open_outline
+    from study.terminal.progress import front_table
 
     opened = open_outline(study, storage)
     if compare is not None:
@@ -67,7 +67,7 @@ def pareto(
     analysis = None if bootstrap is None else _analysis(opened, candidates, bootstrap)
     sure = {record.name: _uncertainty(record, analysis) for record in found if analysis is not None}
     if figure is not None:
-        from study.figures import front_figure
+        from study.report.front_figure import front_figure
 
         front_figure(candidates, objectives, opened.name, figure, opened.recorded["sizes"]["validation"], analysis)
     if csv_file is not None:
@@ -107,7 +107,7 @@ def _front_row(record: TrialRecord) -> dict[str, Any]:
 
 
 def _analysis(study: Outline, candidates: list[TrialRecord], resamples: int) -> Analysis:
-    from study.bootstrap import analyse_front
+    from study.uncertainty.bootstrap import analyse_front
 
     return analyse_front(study, {"": candidates}, resamples)
 
@@ -125,9 +125,9 @@ def _columns(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compare(study: Outline, names: tuple[str, str], resamples: int | None, as_json: bool) -> None:
-    from study.bootstrap import RESAMPLES, compare
-    from study.records import trial_named
-    from study.show import differences_table
+    from study.store.trials import trial_named
+    from study.terminal.tables import differences_table
+    from study.uncertainty.bootstrap import RESAMPLES, compare
 
     resamples = resamples or RESAMPLES
     records = [record for found in study.records().values() for record in found]

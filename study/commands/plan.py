@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from study.terminal import console, json_option, storage_option
+from study.terminal.console import console, json_option, storage_option
 
 
 @click.command()
@@ -18,12 +18,12 @@ from study.terminal import console, json_option, storage_option
 @json_option
 def plan(spec: Path, explained: bool, trials: int | None, storage: str | None, as_json: bool) -> None:
     """Check a study file wholly, data included (decoded into the cache), and say what `run` will do. Trains nothing."""
-    from study.explain import explain
-    from study.run import prepare_data
-    from study.show import table
-    from study.spec import read_spec
-    from study.stored import storage_root
-    from study.uris import without_credentials
+    from study.engine.run import prepare_data
+    from study.schema.explain import explain
+    from study.schema.spec import read_spec
+    from study.schema.uris import without_credentials
+    from study.store.study import storage_root
+    from study.terminal.tables import table
 
     study = read_spec(spec, trials=trials)
     prepared = prepare_data(study, spec.name)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from study.terminal import bootstrap_option, console, errors, storage_option, tracking_option
+from study.terminal.console import bootstrap_option, console, errors, storage_option, tracking_option
 
 if TYPE_CHECKING:
-    from study.stored import Outline
-    from study.table import Block, Table
+    from study.analysis.comparison import Block, Table
+    from study.store.study import Outline
 
 
 FORMATS = ["html", "latex", "csv", "md"]
@@ -56,7 +56,7 @@ def report(
 
 
 def _table(studies: tuple[str, ...], form: str, output: Path | None, storage: str | None) -> None:
-    from study.table_text import CSV, caption, to_csv, to_latex, to_markdown
+    from study.report.paper_table import CSV, caption, to_csv, to_latex, to_markdown
 
     table = _blocks(studies, storage)
     text = {"latex": to_latex, "csv": to_csv, "md": to_markdown}[form](table)
@@ -71,8 +71,8 @@ def _table(studies: tuple[str, ...], form: str, output: Path | None, storage: st
 
 
 def _blocks(studies: tuple[str, ...], storage: str | None) -> Table:
-    from study.stored import open_outline
-    from study.table import combine
+    from study.analysis.comparison import combine
+    from study.store.study import open_outline
     from trainables.fields import FieldError
 
     outlines = [open_outline(study, storage) for study in studies]
@@ -88,8 +88,8 @@ def _blocks(studies: tuple[str, ...], storage: str | None) -> Table:
 
 
 def _block(outline: Outline) -> Block:
-    from study.confirmed import confirmed_rows
-    from study.table import TableRow, block_of_search, block_of_tests
+    from study.analysis.comparison import TableRow, block_of_search, block_of_tests
+    from study.confirmation.results import confirmed_rows
 
     confirmed = confirmed_rows(outline)
     if confirmed is None or not any(row.tests for row in confirmed):
@@ -117,12 +117,12 @@ def _page(
     storage: str | None,
     tracking: str | None,
 ) -> None:
-    from study.bootstrap import analyse_front
-    from study.confirmed import confirmation_of
-    from study.mlflow_artifact import try_to_log
-    from study.report import gather, gather_page
-    from study.report_page import write_page
-    from study.stored import open_study
+    from study.confirmation.results import confirmation_of
+    from study.report.html import write_page
+    from study.report.page_data import gather, gather_page
+    from study.store.study import open_study
+    from study.tracking.artifacts import try_to_log
+    from study.uncertainty.bootstrap import analyse_front
     from trainables.fields import FieldError
 
     opened = list({found.directory: found for found in (open_study(study, storage) for study in studies)}.values())

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from study.terminal import FAILED, console, storage_option, tracking_option
+from study.terminal.console import FAILED, console, storage_option, tracking_option
 
 
 @click.command()
@@ -22,9 +22,9 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     Kill it at any moment and run the same command again: it goes on, and every trial is counted once. More trials,
     another method, other resources or another tracking server go on too; a change of what a trial means is refused.
     """
-    from study.run import run_study
-    from study.spec import read_spec, refuse_confirmation
-    from study.stored import storage_root
+    from study.engine.run import run_study
+    from study.schema.spec import read_spec, refuse_confirmation
+    from study.store.study import storage_root
 
     study = read_spec(spec, trials=trials)
     refuse_confirmation(study, spec.name)
@@ -38,9 +38,9 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
 
 
 def _report_run(outcome: Any, uri: str) -> None:
-    from study.pareto import front
-    from study.progress import front_table
-    from study.uris import public_uri
+    from study.analysis.pareto import front
+    from study.schema.uris import public_uri
+    from study.terminal.progress import front_table
 
     study, records = outcome.study, [record for found in outcome.records.values() for record in found]
     states = {state: sum(record.state == state for record in records) for state in ("complete", "pruned", "failed")}

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from study.terminal import console, json_option, storage_option
+from study.terminal.console import console, json_option, storage_option
 
 
 @click.command()
@@ -18,9 +18,9 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
 
     STUDY is its directory, its spec, or its name under the storage; a driver may be running it elsewhere.
     """
-    from study.ledger import driver_is_alive
-    from study.show import failures_table, status_counts, status_table
-    from study.stored import open_outline
+    from study.store.ledger import driver_is_alive
+    from study.store.study import open_outline
+    from study.terminal.tables import failures_table, status_counts, status_table
 
     opened = open_outline(study, storage)
     records, alive = opened.records(), driver_is_alive(opened.directory)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from study.terminal import FAILED, console, errors, storage_option, tracking_option
+from study.terminal.console import FAILED, console, errors, storage_option, tracking_option
 
 
 @click.command()
@@ -23,9 +23,9 @@ def submit(spec: Path, address: str, trials: int | None, storage: str | None, tr
     Code, spec and extensions travel; the data and the storage are on the cluster, under absolute paths. `doctor` is
     asked first, and nothing starts where it finds a failure. Submit again after any interruption: it goes on.
     """
-    from study.doctor import show
-    from study.submit import errand
-    from study.submit import submit as submit_study
+    from study.engine.doctor import show
+    from study.engine.submit import errand
+    from study.engine.submit import submit as submit_study
 
     asked = errand(spec, storage, tracking, trials)
     host = urlsplit(address).hostname or ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from study.terminal import console, storage_option, tracking_option
+from study.terminal.console import console, storage_option, tracking_option
 
 
 @click.command()
@@ -13,9 +13,9 @@ from study.terminal import console, storage_option, tracking_option
 @tracking_option
 def sync(study: str, storage: str | None, tracking: str | None) -> None:
     """Complete in MLflow what a server that was away, or a kill, has left out. The ledger is what counts."""
-    from study.stored import check_home, open_study
-    from study.tracking import sync as sync_study
-    from study.uris import public_uri
+    from study.schema.uris import public_uri
+    from study.store.study import check_home, open_study
+    from study.tracking.projection import sync as sync_study
 
     opened = open_study(study, storage)
     check_home(opened)

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from study.terminal import FAILED, console, errors, json_option, storage_option, tracking_option
+from study.terminal.console import FAILED, console, errors, json_option, storage_option, tracking_option
 
 
 @click.command()
@@ -20,10 +20,10 @@ def verify(model_uri: str, storage: str | None, tracking: str | None, as_json: b
     Loads models:/NAME/VERSION (or models:/NAME@ALIAS) in a fresh process that refuses pickle, predicts the validation
     split from the data again, and compares probabilities (1e-5) and metrics (1e-6). Exit code 1 when they differ.
     """
-    from study.registry import verify as verify_model
-    from study.show import table
-    from study.stored import storage_root
-    from study.uris import resolve_uri
+    from study.registry.export import verify as verify_model
+    from study.schema.uris import resolve_uri
+    from study.store.study import storage_root
+    from study.terminal.tables import table
 
     report = verify_model(model_uri, resolve_uri(tracking, None, storage_root(storage)))
     if as_json:

@@ -8,11 +8,11 @@ from PIL import Image
 
 from trainables.data.cub200 import Cub200
 from trainables.data.image_folder import ImageFolder
+from trainables.data.shared.images import SLICE
 from trainables.data.tiny_imagenet import TinyImagenet
 from trainables.dataset import Dataset
 from trainables.fields import FieldError
-from trainables.images import SLICE
-from trainables.prepared import prepare
+from trainables.loading.cache import prepare
 
 
 def image(path: Path, value: int, size: tuple[int, int] = (4, 4), mode: str = "RGB") -> Path:

@@ -14,9 +14,9 @@ from PIL import Image
 
 from trainables.data import find
 from trainables.data.parquet import Parquet
+from trainables.data.shared.images import SMALL_BYTES
 from trainables.fields import FieldError
-from trainables.images import SMALL_BYTES
-from trainables.prepared import prepare
+from trainables.loading.cache import prepare
 
 
 def png(value: int | tuple[int, ...], size: tuple[int, int] = (4, 3), mode: str = "RGB") -> bytes:

@@ -9,9 +9,9 @@ import pytest
 
 from tests.data.torchvision_files import WRITERS
 from trainables.data import find, names
+from trainables.data.shared.torchvision import TorchvisionData
 from trainables.fields import FieldError
-from trainables.prepared import data_digest, load_split, prepare
-from trainables.torchvision_data import TorchvisionData
+from trainables.loading.cache import data_digest, load_split, prepare
 
 every_set = pytest.mark.parametrize("name", WRITERS)
 

@@ -16,12 +16,12 @@ from tests.references import meta
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
 from trainables.learner import Learner
-from trainables.lookahead import adam_step
+from trainables.loading.trial_data import trial_data
 from trainables.method import Batch, Step, Task
 from trainables.methods.focal import focal_loss
 from trainables.methods.gamma_net import GammaNet, learned_gamma
+from trainables.methods.shared.lookahead import adam_step
 from trainables.model import Network
-from trainables.trial_data import trial_data
 
 ROWS = GOLDEN["gamma_net"]
 LOOKS = pytest.mark.parametrize("lookahead", ["head", "all"])

@@ -13,9 +13,9 @@ from search_spaces import space
 from trainables import methods
 from trainables.config import TrialConfig, to_plain
 from trainables.learner import Learner
+from trainables.loading.trial_data import trial_data
 from trainables.method import Batch, Method, Task, Trainer
 from trainables.methods.cross_entropy import CrossEntropy
-from trainables.trial_data import trial_data
 
 CPU = torch.device("cpu")
 

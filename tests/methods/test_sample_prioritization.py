@@ -17,14 +17,14 @@ from tests.methods.fakes import FakeLearner
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
 from trainables.learner import Learner
+from trainables.loading.trial_data import trial_data
 from trainables.method import Batch, Method
 from trainables.methods.focal import Focal
 from trainables.methods.gamma_net import GammaNet
 from trainables.methods.mixup import Mixup
 from trainables.methods.sample_prioritization import SamplePrioritization, highest, priorities
 from trainables.methods.sece import Sece
-from trainables.recording import TrainEntropy
-from trainables.trial_data import trial_data
+from trainables.outputs.train_entropy import TrainEntropy
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from study.stored import StoredStudy, open_study
+from study.store.study import StoredStudy, open_study
 
 
 def runs_of(storage: Path, name: str = "small") -> list[Run]:

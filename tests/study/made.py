@@ -8,14 +8,14 @@ import torch
 from optuna.distributions import BaseDistribution
 
 from search_spaces import strict_yaml
-from study.ledger import Ledger, open_storage
-from study.objective import Objective
-from study.records import trial_directory
-from study.spec import spec_from_mapping
-from study.stored import Outline, open_outline
+from study.schema.objective import Objective
+from study.schema.spec import spec_from_mapping
+from study.store.ledger import Ledger, open_storage
+from study.store.study import Outline, open_outline
+from study.store.trials import trial_directory
 from trainables import methods
-from trainables.attempt import attempt_directory
-from trainables.predictions import Predictions, file_digest
+from trainables.outputs.attempts import attempt_directory
+from trainables.outputs.predictions import Predictions, file_digest
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 Trial = tuple[dict[str, float], list[dict[str, float]]]  # its metrics ({}: it failed) and its history

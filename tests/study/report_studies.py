@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 import torch
 
-from study.records import TrialRecord
-from study.spec import spec_from_mapping
-from study.stored import StoredStudy
-from trainables.predictions import Predictions
+from study.schema.spec import spec_from_mapping
+from study.store.study import StoredStudy
+from study.store.trials import TrialRecord
+from trainables.outputs.predictions import Predictions
 
 SAMPLES, CLASSES = 400, 10
 HOSTILE = "loss is nan </script><img src=x onerror=\"document.title='owned'\"> {{script}} <!--"
 
 
 class Interval(NamedTuple):
-    """As `study.bootstrap` has it."""
+    """As `study.uncertainty.bootstrap` has it."""
 
     estimate: float
     low: float
@@ -26,7 +26,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Analysis:
-    """As `study.bootstrap` has it."""
+    """As `study.uncertainty.bootstrap` has it."""
 
     intervals: dict[str, dict[str, Interval]]
     shares: dict[str, float]
@@ -35,7 +35,7 @@ class Analysis:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """As `study.confirmed` has it."""
+    """As `study.confirmation.results` has it."""
 
     label: str
     role: str
@@ -48,7 +48,7 @@ class Confirmed:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """As `study.confirmed` has it."""
+    """As `study.confirmation.results` has it."""
 
     study: StoredStudy
     rows: tuple[Confirmed, ...]

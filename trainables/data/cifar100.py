@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torchvision import datasets
 
-from trainables.torchvision_data import CifarData
+from trainables.data.shared.torchvision import CifarData
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from trainables.data.shared.images import ImageFiles, ImageList, check_lists, required
 from trainables.fields import FieldError, number
-from trainables.images import ImageFiles, ImageList, check_lists, required
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torchvision import datasets
 
-from trainables.torchvision_data import MnistData
+from trainables.data.shared.torchvision import MnistData
 
 
 @dataclass(frozen=True, kw_only=True)

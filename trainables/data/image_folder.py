@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
+from trainables.data.shared.images import ImageFiles, ImageList, check_lists
+from trainables.data.shared.splits import check_splits, split_names
 from trainables.fields import FieldError, nearest, text
-from trainables.images import ImageFiles, ImageList, check_lists
-from trainables.splits import check_splits, split_names
 
 
 @dataclass(frozen=True, kw_only=True)

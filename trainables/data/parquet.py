@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trainables.data.shared.images import SMALL_BYTES, decode
+from trainables.data.shared.splits import KNOWN_NAMES, check_splits, limited, split_names
 from trainables.dataset import Dataset, RawData, RawSplit, Samples
 from trainables.fields import FieldError, nearest, number, text
-from trainables.images import SMALL_BYTES, decode
-from trainables.splits import KNOWN_NAMES, check_splits, limited, split_names
 
 SPLIT_COLUMN = "split"
 SLICE = 256  # images a thread decodes at a time

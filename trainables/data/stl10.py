@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from torchvision import datasets
 
+from trainables.data.shared.torchvision import Published, TorchvisionData
 from trainables.dataset import RawData, RawSplit
-from trainables.torchvision_data import Published, TorchvisionData
 
 # As its class_names.txt has them, which has no published md5.
 CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")

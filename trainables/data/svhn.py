@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from torchvision import datasets
 
+from trainables.data.shared.torchvision import Published, TorchvisionData
 from trainables.dataset import RawData, RawSplit
-from trainables.torchvision_data import Published, TorchvisionData
 
 
 @dataclass(frozen=True, kw_only=True)

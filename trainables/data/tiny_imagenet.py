@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from trainables.data.shared.images import ImageFiles, ImageList, check_lists, required
 from trainables.fields import FieldError, nearest
-from trainables.images import ImageFiles, ImageList, check_lists, required
 
 ANNOTATIONS = "val/val_annotations.txt"
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from trainables.fields import FieldError, number, text
-from trainables.lookahead import Forward, LookaheadMethod, Parameters
 from trainables.method import Batch, State, Task
 from trainables.methods.focal import focal_loss
+from trainables.methods.shared.lookahead import Forward, LookaheadMethod, Parameters
 
 QUANTILES = {"gamma_q05": 0.05, "gamma_q50": 0.5, "gamma_q95": 0.95}
 

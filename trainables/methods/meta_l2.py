@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from trainables.lookahead import Forward, LookaheadMethod, Parameters
 from trainables.method import State, Task
+from trainables.methods.shared.lookahead import Forward, LookaheadMethod, Parameters
 
 
 @dataclass(frozen=True)

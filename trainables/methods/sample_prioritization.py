@@ -10,7 +10,7 @@ from trainables.fields import FieldError, choice, number, text
 from trainables.method import Batch, Method, State, Step, Task, Trainer, Wrapper
 from trainables.methods.confidence_penalty import entropy
 from trainables.methods.cross_entropy import CrossEntropy
-from trainables.recording import TrainEntropy
+from trainables.outputs.train_entropy import TrainEntropy
 
 
 def priorities(logits: Tensor, criterion: str) -> Tensor:

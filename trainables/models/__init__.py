@@ -1,6 +1,6 @@
 """The models: one file each, its stem is the name. `find("...")` gives the class, `names()` the list."""
 
-from trainables.naming import Folder
+from trainables.plugins import Folder
 
 _folder = Folder("model", __name__)
 find, names = _folder.find, _folder.names

@@ -6,7 +6,7 @@ from torchvision.models.resnet import Bottleneck
 
 from trainables.fields import choice
 from trainables.model import Model, Network
-from trainables.resnet import four_stage_resnet, three_stage_resnet
+from trainables.models.shared.resnet import four_stage_resnet, three_stage_resnet
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torchvision.models.resnet import Bottleneck
 
-from trainables.resnet import SmallImageResnet
+from trainables.models.shared.resnet import SmallImageResnet
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torchvision import models
 
-from trainables.download import DownloadError, download
 from trainables.fields import FieldError, choice, nearest, text
+from trainables.files.download import DownloadError, download
 from trainables.model import Model, Network
 
 # No linear layer at the end, or several outputs while training.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from trainables.model import Model, Network
-from trainables.resnet import three_stage_resnet
+from trainables.models.shared.resnet import three_stage_resnet
 
 
 @dataclass(frozen=True)

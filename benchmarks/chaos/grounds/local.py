@@ -12,8 +12,8 @@ from benchmarks.chaos import clock
 from benchmarks.chaos.attempts import Attempt, attempts_of
 from benchmarks.chaos.processes import stopped, wait_for
 from benchmarks.chaos.stage import Ground, Stage, Strike, by_kind
-from study.ledger import journal_path
-from trainables.attempt import attempt_directory, attempts_in
+from study.store.ledger import journal_path
+from trainables.outputs.attempts import attempt_directory, attempts_in
 
 
 def driver_sigkill(stage: Stage) -> Strike:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from benchmarks.chaos.processes import wait_for
 from benchmarks.chaos.stage import Fault, Ground, Stage, Strike
-from study.records import TrialRecord
+from study.store.trials import TrialRecord
 
 EXTENSIONS = Path(__file__).resolve().parents[1] / "extensions"
 # A trial of this ground trains for a second or two.

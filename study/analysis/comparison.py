@@ -1,0 +1,205 @@
+"""The papers' table from one's own runs: methods by metrics, mean and std over seeds, the best and what ties with it.
+
+Rows come from a confirmation (test split, fresh seeds), else from the search itself (validation split). Nothing here
+reads a file or knows how a table is written: see table_text.py.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from scipy.special import stdtrit
+
+from study.analysis import pareto
+from study.schema.objective import Objective
+from study.store.study import Outline
+from study.store.trials import TrialRecord
+from trainables.fields import FieldError
+from trainables.metrics import AFTER_TEMPERATURE
+
+METRICS = ("error", "nll", "ece", "mce", "adaptive_ece", "classwise_ece")  # smaller is better in all
+COLUMNS = tuple(prefix + metric for metric in METRICS for prefix in ("", AFTER_TEMPERATURE))
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One method's metrics by name, a mapping for each seed; `chosen_from`: how many trials a best one is the best of.
+
+    role: candidate, default, baseline of a confirmation; best or repeats of a search.
+    """
+
+    label: str
+    role: str
+    seeds: tuple[Mapping[str, float], ...]
+    chosen_from: int = 1
+
+    def values(self, metric: str) -> list[float]:
+        """One for each seed; empty where one of them lacks it: a mean over fewer seeds would pass for one over all."""
+        found = [seed[metric] for seed in self.seeds if math.isfinite(seed.get(metric, math.nan))]
+        return found if len(found) == len(self.seeds) else []
+
+
+@dataclass(frozen=True)
+class Cell:
+    """mean over seeds; std with n - 1, None of one seed; `tied`: not told apart from the best, which is another."""
+
+    mean: float
+    std: float | None
+    best: bool = False
+    tied: bool = False
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of one study. `temperature`: on what samples it was fitted; `objectives`: what its best are the best by;
+    notes: what a reader must know of it.
+    """
+
+    study: str
+    split: Literal["test", "validation"]
+    samples: int
+    classes: int
+    temperature: str
+    objectives: tuple[Objective, ...]
+    rows: tuple[TableRow, ...]
+    notes: tuple[str, ...] = ()
+
+    def cells(self, metric: str) -> list[Cell | None]:
+        """Of each row; None where it was not measured."""
+        return compared([row.values(metric) for row in self.rows])
+
+
+@dataclass(frozen=True)
+class Table:
+    """Blocks below each other, over the same columns."""
+
+    blocks: tuple[Block, ...]
+    notes: tuple[str, ...] = field(default=())  # what was left out, and why
+
+    @property
+    def columns(self) -> list[str]:
+        """Metrics measured somewhere. One after temperature scaling that nowhere differs from the one before is left
+        out: scaling changes no answer, so the error is one column.
+        """
+        rows = [row for block in self.blocks for row in block.rows]
+        return [name for name in COLUMNS if any(row.values(name) for row in rows) and not _repeated(name, rows)]
+
+
+def _repeated(name: str, rows: Sequence[TableRow]) -> bool:
+    before = name.removeprefix(AFTER_TEMPERATURE)
+    return before != name and all(row.values(name) == row.values(before) for row in rows)
+
+
+# ---- rows ----------------------------------------------------------------------------------------------------------
+
+
+def block_of_search(study: Outline, records: Mapping[str, Sequence[TrialRecord]]) -> Block:
+    """Validation figures: of a label that searched, its best trial by the objectives in their order; of one that had
+    nothing to search, all its trials, which differ by their seed.
+
+    Raises FieldError where no trial is complete.
+    """
+    finished = {label: pareto.complete(found) for label, found in records.items()}
+    if not any(finished.values()):
+        raise FieldError(study.name, "no complete trial to tabulate; let `calstudy run` finish some first.")
+    rows = tuple(_row(label, found, study.objectives) for label, found in finished.items() if found)
+    absent = [label for label, found in finished.items() if not found]
+    notes = (f"no complete trial: {', '.join(absent)}",) if absent else ()
+    sizes, classes = study.recorded["sizes"], study.recorded["classes"]
+    return Block(
+        study.name,
+        "validation",
+        sizes["validation"],
+        len(classes),
+        "cross-fitted within it",
+        study.objectives,
+        rows,
+        notes,
+    )
+
+
+def _row(label: str, finished: Sequence[TrialRecord], objectives: Sequence[Objective]) -> TableRow:
+    if not any(record.params for record in finished):
+        return TableRow(label, "repeats", tuple(record.metrics for record in finished))
+    best = pareto.front(finished, objectives)[0]
+    return TableRow(label, "best", (best.metrics,), len(finished))
+
+
+def block_of_tests(study: Outline, rows: Sequence[TableRow], temperature: str) -> Block:
+    """Test figures of a confirmation's rows; one without any is not opened yet, and named.
+
+    study: what was confirmed. Raises FieldError where there is none to show.
+    """
+    opened, waiting = [row for row in rows if row.seeds], [row.label for row in rows if not row.seeds]
+    if not opened:
+        raise FieldError(study.name, "nothing confirmed on the test split yet; let `calstudy confirm` finish.")
+    notes = (f"not opened on the test split yet: {', '.join(waiting)}",) if waiting else ()
+    sizes, classes = study.recorded["sizes"], study.recorded["classes"]
+    return Block(study.name, "test", sizes["test"], len(classes), temperature, study.objectives, tuple(opened), notes)
+
+
+def combine(blocks: Sequence[Block], notes: Sequence[str] = ()) -> Table:
+    """One table of several studies; what may not be read across its blocks is a note.
+
+    Raises FieldError where there is nothing to show, or one study is given twice.
+    """
+    if not blocks:
+        raise FieldError("table", f"there is nothing to show; {'; '.join(notes)}.")
+    names = [block.study for block in blocks]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise FieldError("table", f"{', '.join(twice)} is given twice; name each study once.")
+    across = []
+    if len({block.split for block in blocks}) > 1:
+        across.append("test and validation figures stand side by side here: compare within a block only")
+    if len({block.classes for block in blocks}) > 1:
+        across.append("the studies differ in their number of classes: compare within a block only")
+    searched = [block for block in blocks if any(row.chosen_from > 1 for row in block.rows)]
+    if len({block.objectives for block in searched}) > 1:
+        across.append("the studies chose their best by different objectives")
+    return Table(tuple(blocks), (*across, *notes))
+
+
+# ---- cells ---------------------------------------------------------------------------------------------------------
+
+
+def compared(values: Sequence[Sequence[float]]) -> list[Cell | None]:
+    """Mean and std of each row's values; the best means marked, and the rows not told apart from a best one.
+
+    values: one sequence a row, one number a seed, smaller is better; None of an empty one.
+    """
+    means = [statistics.fmean(row) if row else math.inf for row in values]
+    least = min(means, default=math.inf)
+    bests = [row for row, mean in zip(values, means, strict=True) if row and mean == least]
+    cells: list[Cell | None] = []
+    for row, mean in zip(values, means, strict=True):
+        if not row:
+            cells.append(None)
+            continue
+        best = mean == least
+        tied = not best and any(ties(row, other) for other in bests)
+        cells.append(Cell(mean, statistics.stdev(row) if len(row) > 1 else None, best, tied))
+    return cells
+
+
+def ties(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether the 95% Welch interval of the difference of means contains 0. One seed ties with nothing."""
+    if min(len(one), len(other)) < 2:
+        return False
+    low, high = welch_interval(one, other)
+    return low <= 0 <= high
+
+
+def welch_interval(one: Sequence[float], other: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """Interval of mean(one) - mean(other), of variances that may differ. Welch 1947; two values each at least."""
+    difference = statistics.fmean(one) - statistics.fmean(other)
+    parts = [(statistics.variance(values) / len(values), len(values) - 1) for values in (one, other)]
+    variance = sum(part for part, _ in parts)
+    if variance == 0:
+        return difference, difference
+    freedom = variance**2 / sum(part**2 / free for part, free in parts)
+    reach = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(variance)
+    return difference - reach, difference + reach

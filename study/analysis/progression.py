@@ -1,0 +1,56 @@
+"""What changes as a study goes on, and as a trial does: arrays for figures, from records and histories."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from study.analysis import pareto
+from study.schema.objective import Objective
+from study.store.trials import TrialRecord
+
+Values = NDArray[np.float64]
+History = Sequence[Mapping[str, float]]  # rows of a trial's history.json, an epoch each
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The front's hypervolume after each finished trial, in the order in which they ended: [T] arrays.
+
+    samples: images shown to networks up to then; a failed trial counts as one and is charged what it told.
+    """
+
+    trials: Values
+    samples: Values
+    volume: Values
+
+
+def growth(records: Sequence[TrialRecord], objectives: Sequence[Objective], num_classes: int) -> Growth:
+    """Of these trials together. One still running is none yet."""
+    ended = [record for record in records if record.state != "running"]
+    ended.sort(key=lambda record: (math.inf if record.ended is None else record.ended, record.label, record.number))
+    front: list[TrialRecord] = []
+    volume, volumes, samples = 0.0, [], []
+    for record in ended:
+        grown = pareto.front([*front, record], objectives)
+        if any(member is record for member in grown):
+            front, volume = grown, pareto.hypervolume(grown, objectives, num_classes)
+        volumes.append(volume)
+        samples.append(record.samples or 0)
+    numbers = np.arange(1, len(ended) + 1, dtype=np.float64)
+    return Growth(numbers, np.cumsum(samples, dtype=np.float64), np.array(volumes, dtype=np.float64))
+
+
+def by_epoch(history: History, name: str) -> tuple[Values, Values]:
+    """Epochs and what was recorded as `name` at their end, NaN where it was not: two [E] arrays."""
+    epochs = [row["epoch"] for row in history]
+    return np.array(epochs, np.float64), np.array([row.get(name, math.nan) for row in history], np.float64)
+
+
+def recorded(history: History, name: str) -> bool:
+    """Whether any epoch has it."""
+    return any(name in row for row in history)

@@ -1,0 +1,209 @@
+"""The rules by which one trial is picked, and conditions on trials: pure functions on records of validation values."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from study.analysis.pareto import complete, front, knee, measured_names, rank
+from study.schema.objective import LARGER_IS_BETTER, Objective, plain_name
+from study.store.trials import TrialRecord
+from trainables import metrics
+from trainables.fields import FieldError
+
+# {a metric: the names of the trials that are not significantly worse in it than the best}
+NotWorse = Callable[[str], Collection[str]]
+
+RULES = "knee, or: min ece where accuracy>=0.95, or: min ece where accuracy~best, or: weighted error=1 ece=2"
+
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_CONDITION = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*([^\s<>=]+)")
+_PICK = re.compile(r"(?:(min|max)\s+(\w+)|weighted\s+(\S.*?))(?:\s+where\s+(.+))?")
+_AS_GOOD = re.compile(r"(\w+)\s*~\s*best")
+_LARGEST = {"nll": math.inf, "brier": 2.0}  # of the other metrics 1: they are fractions
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A bound on a metric of the validation split."""
+
+    metric: str
+    comparison: str  # >= <= > <
+    bound: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.comparison} {self.bound:g}"
+
+
+def parse_where(text: str) -> list[Condition]:
+    """`accuracy>=0.95 and ece<0.02`; a comma says `and` too. Raises FieldError at `where`."""
+    if not text.strip():
+        raise FieldError("where", "is empty; write a condition as accuracy>=0.95.")
+    return [_condition(part.strip()) for part in re.split(r"\s+and\s+|,", text, flags=re.IGNORECASE)]
+
+
+def _condition(text: str) -> Condition:
+    found = _CONDITION.fullmatch(text)
+    if _AS_GOOD.fullmatch(text):
+        raise FieldError("where", f"'{text}' is for `export --pick`; write a bound as accuracy>=0.95.")
+    if found is None:
+        problem = f"cannot read '{text}'; write a metric, one of {' '.join(_COMPARISONS)}, a number: accuracy>=0.95."
+        raise FieldError("where", problem)
+    metric, comparison, number = found.groups()
+    _check_metric("where", metric)
+    try:
+        bound = float(number)
+    except ValueError:
+        bound = math.nan
+    if not math.isfinite(bound):
+        raise FieldError("where", f"'{number}' in '{text}' is no number; write one as in accuracy>=0.95.")
+    largest = _LARGEST.get(plain_name(metric), 1.0)
+    if not 0 <= bound <= largest:
+        percent = f" Did you mean {bound / 100:g}?" if largest == 1 and 1 < bound <= 100 else ""
+        within = "is never negative" if largest == math.inf else f"lies in [0, {largest:g}]"
+        raise FieldError("where", f"{metric} {within}, got {bound:g}.{percent}")
+    return Condition(metric, comparison, bound)
+
+
+def _check_metric(where: str, metric: str) -> None:
+    try:
+        metrics.check(metric)
+    except FieldError as error:
+        raise FieldError(where, error.problem) from None
+
+
+def satisfies(record: TrialRecord, conditions: Iterable[Condition]) -> bool:
+    """Whether a trial is complete and meets every condition. A metric that was not measured meets none."""
+    return record.state == "complete" and all(
+        condition.metric in record.metrics
+        and _COMPARISONS[condition.comparison](record.metrics[condition.metric], condition.bound)
+        for condition in conditions
+    )
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The smallest weighted sum among the trials that meet all conditions; a negative weight where larger is better."""
+
+    weights: dict[str, float]
+    conditions: tuple[Condition, ...]
+    as_good: tuple[str, ...]  # in these not significantly worse than the best of all
+
+    @property
+    def metrics(self) -> list[str]:
+        """All it asks about."""
+        return [*self.weights, *(condition.metric for condition in self.conditions), *self.as_good]
+
+
+def parse_rule(text: str) -> Rule | None:
+    """`min ece where accuracy~best`; None of `knee`. Raises FieldError at `pick`."""
+    words = text.strip()
+    if words == "knee":
+        return None
+    found = _PICK.fullmatch(words)
+    if found is None:
+        raise FieldError("pick", f"cannot read '{text}'; write {RULES}.")
+    goal, metric, weighted, where = found.groups()
+    weights = _weights(weighted) if weighted else {metric: _goal_weight(goal, metric)}
+    parts = [part.strip() for part in re.split(r"\s+and\s+|,", where, flags=re.IGNORECASE)] if where else []
+    as_good = [part[1] for part in map(_AS_GOOD.fullmatch, parts) if part]
+    for name in as_good:
+        _check_metric("pick", name)
+    try:
+        bounds = [_condition(part) for part in parts if not _AS_GOOD.fullmatch(part)]
+    except FieldError as error:
+        raise FieldError("pick", error.problem) from None
+    return Rule(weights, tuple(bounds), tuple(as_good))
+
+
+def _goal_weight(goal: str, metric: str) -> float:
+    _check_metric("pick", metric)
+    better = "max" if plain_name(metric) in LARGER_IS_BETTER else "min"
+    if goal != better:
+        raise FieldError("pick", f"{metric} is better the other way; write {better} {metric}.")
+    return _sign(metric)
+
+
+def _sign(metric: str) -> float:
+    return -1.0 if plain_name(metric) in LARGER_IS_BETTER else 1.0
+
+
+def _weights(text: str) -> dict[str, float]:
+    """`error=1 ece=2`: each metric in its own units, times its weight."""
+    weights: dict[str, float] = {}
+    for part in re.split(r"[\s,]+", text):
+        metric, _, number = part.partition("=")
+        try:
+            weight = float(number)
+        except ValueError:
+            weight = math.nan
+        if not (math.isfinite(weight) and weight > 0):
+            raise FieldError(
+                "pick", f"cannot read '{part}'; write metrics and weights above 0: weighted error=1 ece=2."
+            )
+        _check_metric("pick", metric)
+        if metric in weights:
+            raise FieldError("pick", f"{metric} is weighted twice; remove one.")
+        weights[metric] = weight * _sign(metric)
+    return weights
+
+
+def pick(
+    records: Iterable[TrialRecord], objectives: Sequence[Objective], text: str, not_worse: NotWorse | None = None
+) -> TrialRecord:
+    """The trial that the rule names; equals by the objectives. Raises FieldError at `pick`.
+
+    not_worse: asked where the rule holds a `~best`.
+    """
+    finished, rule = complete(records), parse_rule(text)
+    if not finished:
+        raise FieldError("pick", "no trial is complete yet; let `calstudy run` finish some first.")
+    if rule is None:
+        chosen = knee(front(finished, objectives), objectives)
+        assert chosen is not None
+        return chosen
+    measured = measured_names(finished)
+    for name in rule.metrics:
+        if name not in measured:
+            raise FieldError("pick", f"{name} was not measured; there is {', '.join(measured)}.")
+    allowed = [
+        record
+        for record in finished
+        if satisfies(record, rule.conditions) and all(name in record.metrics for name in rule.weights)
+    ]
+    for name in rule.as_good:
+        if not_worse is None:
+            raise FieldError("pick", f"{name}~best needs the stored predictions of a study.")
+        as_good = not_worse(name)
+        allowed = [record for record in allowed if record.name in as_good]
+    if not allowed:
+        raise FieldError("pick", _nothing_satisfies(finished, rule))
+
+    def total(record: TrialRecord) -> float:
+        return math.fsum(weight * record.metrics[name] for name, weight in rule.weights.items())
+
+    return min(allowed, key=lambda record: (total(record), *rank(record, objectives)))
+
+
+def _nothing_satisfies(finished: Sequence[TrialRecord], rule: Rule) -> str:
+    asked = " and ".join([*map(str, rule.conditions), *(f"{name}~best" for name in rule.as_good)])
+    bests = "; ".join(_best(finished, condition) for condition in rule.conditions)
+    together = ", each by itself" if len(rule.conditions) > 1 else ""
+    there = f" The best there is{together}: {bests}." if bests else ""
+    return f"no complete trial has {asked}.{there} Relax the condition."
+
+
+def _best(finished: Sequence[TrialRecord], condition: Condition) -> str:
+    """The value that comes nearest to the condition or meets it best, and whose it is."""
+    sign = -1.0 if condition.comparison.startswith(">") else 1.0
+    measured = (record for record in finished if condition.metric in record.metrics)
+    best = min(measured, key=lambda record: (sign * record.metrics[condition.metric], record.label, record.number))
+    return f"{condition.metric} {best.metrics[condition.metric]:.6g} ({best.name})"

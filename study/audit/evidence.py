@@ -1,0 +1,138 @@
+"""What an audit looks at, read once and in such an order that a driver at work raises no alarm.
+
+Directories come first, then MLflow, then the ledger, in which everything stands before it stands anywhere else. Whether
+a driver is at work is asked before and after.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from study.schema.uris import TrackingError
+from study.store.ledger import driver_is_alive, journal_path, open_storage
+from study.store.study import StoredStudy
+from study.store.test_openings import tested_in
+from study.store.trials import TrialRecord, trial_name
+from study.tracking.projection import FINISHED
+from study.tracking.reader import TrackedRun, read_runs
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a label's Optuna study says besides its trials."""
+
+    mark: dict[str, Any] | None
+    directions: list[str]
+    notes: dict[str, Any]  # of the label: openings of the test split, and what was measured
+    values: dict[int, list[float] | None]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that was read, once."""
+
+    study: StoredStudy
+    alive: bool
+    attempts: dict[str, set[int]]  # on disk, by trial
+    runs: list[TrackedRun]
+    unreachable: str | None  # why MLflow says nothing
+    told: dict[str, Told]
+    records: dict[str, list[TrialRecord]]
+
+    @property
+    def all(self) -> list[TrialRecord]:
+        """Trials of every state."""
+        return [record for found in self.records.values() for record in found]
+
+    @property
+    def finished(self) -> list[TrialRecord]:
+        """Those that MLflow must have."""
+        return [record for record in self.all if record.state in FINISHED]
+
+    @property
+    def values(self) -> dict[str, list[float] | None]:
+        """What the sampler was told of the finished trials, by trial."""
+        return {
+            trial_name(label, number): values
+            for label, told in self.told.items()
+            for number, values in told.values.items()
+        }
+
+    @property
+    def tested(self) -> dict[str, dict[str, float]]:
+        """What was measured on the test split and is tracked, by trial."""
+        return {
+            trial_name(label, number): {key: value for key, value in tested.flat.items() if math.isfinite(value)}
+            for label, told in self.told.items()
+            for number, tested in tested_in(told.notes).items()
+        }
+
+    @property
+    def goes_on(self) -> str:
+        """The mend for what training lacks."""
+        return self.study.outline.goes_on
+
+    @property
+    def sync(self) -> str:
+        """The mend for what MLflow lacks."""
+        return f"`calstudy sync {self.study.spec.name}`"
+
+
+def gather(study: StoredStudy, tracking_uri: str) -> Evidence:
+    """Read all of it. Raises LedgerError where the ledger cannot be read."""
+    alive = driver_is_alive(study.directory)
+    attempts = _attempts_on_disk(study.directory / "trials")
+    runs, unreachable = [], None
+    try:
+        runs = read_runs(tracking_uri, study.spec.name, study.id)
+    except TrackingError as error:
+        unreachable = str(error)
+    records = study.records()
+    told = _told(study)
+    # One that has come or gone while we read has changed things under us too.
+    alive = alive or driver_is_alive(study.directory)
+    return Evidence(study, alive, attempts, runs, unreachable, told, records)
+
+
+def _told(study: StoredStudy) -> dict[str, Told]:
+    """By label, of all labels in the ledger."""
+    directory, ledger, prefix = study.directory, study.spec.ledger, f"{study.spec.name}/"
+    if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
+        return {}
+    storage = open_storage(directory, ledger)
+    told = {}
+    for found in storage.get_all_studies():
+        if not found.study_name.startswith(prefix):
+            continue
+        trials = storage.get_all_trials(found._study_id, deepcopy=False)
+        told[found.study_name.removeprefix(prefix)] = Told(
+            found.user_attrs.get("calstudy"),
+            [direction.name.lower() for direction in found.directions],
+            found.user_attrs,
+            {trial.number: trial.values for trial in trials if trial.state.is_finished()},
+        )
+    return told
+
+
+def _attempts_on_disk(trials: Path) -> dict[str, set[int]]:
+    """Their numbers by trial: {"focal/0007": {1, 2}}."""
+    found: dict[str, set[int]] = {}
+    for label in _folders(trials):
+        for number in _folders(label):
+            names = [re.fullmatch(r"attempt-(\d+)", attempt.name) for attempt in _folders(number)]
+            found[f"{label.name}/{number.name}"] = {int(name[1]) for name in names if name}
+    return found
+
+
+def _folders(directory: Path) -> Iterator[Path]:
+    try:
+        with os.scandir(directory) as entries:
+            yield from [Path(entry.path) for entry in entries if entry.is_dir()]
+    except FileNotFoundError:
+        return

@@ -1,0 +1,121 @@
+"""The audit's check of the sealed test split: every opening is one of `confirm`, and gave what the ledger has of it.
+
+It proves nothing of who opens the file past the one function that asks the ledger for an opening.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+
+from study.audit.evidence import Evidence
+from study.audit.result import Check
+from study.schema.objective import plain_name
+from study.store.test_openings import OPENINGS, Opening, Tested, openings_in, tested_in
+from study.store.trials import TrialRecord, trial_name
+from trainables import metrics
+from trainables.fields import FieldError
+from trainables.outputs.predictions import Predictions, file_digest
+
+TOLERANCE = 1e-6  # of a metric computed once more, on another machine
+BACKUP = "restore it from a backup"
+CHOSEN = "what has been chosen since then may have been chosen on it"
+
+
+def check_openings(facts: Evidence) -> Check:
+    """Also says, in its notes, of which run of `confirm` each opening was."""
+    opened = sum(len(told.notes.get(OPENINGS, [])) for told in facts.told.values())
+    check = Check("openings", "openings of the test split, each of a confirm run", opened)
+    seen: set[int] = set()
+    for label, told in facts.told.items():
+        if facts.study.spec.confirms is None:
+            for plain in told.notes.get(OPENINGS, []):
+                problem = f"the test split was opened ({json.dumps(plain)}) and no confirm run tells of it"
+                check.off(f"ledger of {label}", problem, CHOSEN)
+            continue
+        openings = _numbered(label, openings_in(told.notes), seen, check)
+        tested = tested_in(told.notes)
+        records = {record.number: record for record in facts.records.get(label, ()) if record.state == "complete"}
+        _compare(label, openings, tested, records, check)
+        for number, record in records.items():
+            if number not in tested:
+                mend = f"{facts.study.outline.goes_on} opens it"
+                check.off(record.name, "it is complete and not measured on test", mend, facts.alive)
+            else:
+                _check_files(facts, record, tested[number], check)
+        if openings:
+            check.notes.append(f"{label}: {'; '.join(_told(openings, tested))}")
+    return check
+
+
+def _numbered(label: str, openings: Iterable[Opening | None], seen: set[int], check: Check) -> list[Opening]:
+    """Those that say what they opened, each under a number of its own."""
+    whole = []
+    for opening in openings:
+        if opening is None:
+            check.off(f"ledger of {label}", "an opening of the test split does not say what it opened", CHOSEN)
+        elif opening.number in seen:
+            check.off(f"ledger of {label}", f"opening {opening.number} of the test split is there twice", CHOSEN)
+        else:
+            seen.add(opening.number)
+            whole.append(opening)
+    return whole
+
+
+def _compare(
+    label: str,
+    openings: list[Opening],
+    tested: Mapping[int, Tested],
+    records: Mapping[int, TrialRecord],
+    check: Check,
+) -> None:
+    """Openings are of complete trials, and end with what was measured."""
+    for opening in openings:
+        name, number = trial_name(label, opening.trial), opening.number
+        found = tested.get(opening.trial)
+        if opening.trial not in records:
+            check.off(name, f"opening {number} of the test split is of a trial that is not complete", CHOSEN)
+        elif found is not None and number > found.opening:
+            check.off(name, f"it was opened on test once more (opening {number}) after it had been measured", CHOSEN)
+    known = {(opening.trial, opening.number) for opening in openings}
+    for trial, found in tested.items():
+        if (trial, found.opening) not in known:
+            check.off(trial_name(label, trial), "it was measured on test and no opening tells of it", BACKUP)
+
+
+def _told(openings: list[Opening], tested: Mapping[int, Tested]) -> Iterable[str]:
+    for opening in openings:
+        found = tested.get(opening.trial)
+        came = "" if found is not None and found.opening == opening.number else ", came to nothing"
+        yield f"opening {opening.number} of trial {opening.trial} by confirm run {opening.run}{came}"
+
+
+def _check_files(facts: Evidence, record: TrialRecord, tested: Tested, check: Check) -> None:
+    """What was measured is what the files give."""
+    for name, digest in tested.digests.items():
+        file = facts.study.files(record) / name
+        try:
+            found = file_digest(file)
+        except OSError as error:
+            check.off(record.name, f"{name}: {error.strerror or error}", BACKUP)
+            continue
+        if found != digest:
+            check.off(record.name, f"{name} is not the one measured, its digest differs", BACKUP)
+        elif name == "test.npz":
+            _check_values(facts, record, tested, check)
+
+
+def _check_values(facts: Evidence, record: TrialRecord, tested: Tested, check: Check) -> None:
+    try:
+        predictions = Predictions.load(facts.study.files(record) / "test.npz")
+    except FieldError as error:
+        check.off(record.name, error.problem, BACKUP)
+        return
+    logits = predictions.logits.double()
+    for objective in facts.study.spec.objectives:
+        name = objective.metric
+        scaled = logits / tested.temperature if name != plain_name(name) else logits
+        value, found = tested.metrics.get(name, math.nan), float(metrics.find(name)(scaled, predictions.labels))
+        if not abs(value - found) <= TOLERANCE and not (math.isnan(value) and math.isnan(found)):
+            check.off(record.name, f"{name} on test is {value:g} in the ledger, {found:g} by test.npz", BACKUP)

@@ -1,0 +1,228 @@
+"""Confirm: a search's candidates retrained from fresh seeds, and the sealed test split opened once for each model.
+
+The only file that opens the test split. Nothing is ever selected on what is found there.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, replace
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from study.confirmation.candidates import Asked, confirming_spec
+from study.engine.run import Outcome, prepare_data, run_study
+from study.registry.verify import batches
+from study.schema.objective import plain_name
+from study.schema.spec import SpecError
+from study.schema.uris import TrackingError
+from study.store.ledger import Ledger, LedgerError, driver_is_alive, driver_lock, open_storage
+from study.store.study import StoredStudy
+from study.store.test_openings import (
+    OPENINGS,
+    TEST_FILE,
+    TESTED,
+    Opening,
+    Shifted,
+    Tested,
+    came_to_nothing,
+    openings_in,
+    tested_in,
+)
+from study.store.trials import TrialRecord
+from study.tracking.projection import sync
+from trainables import post_hoc
+from trainables.config import TrialConfig
+from trainables.fields import UserError
+from trainables.loading.cache import Prepared, prepare
+from trainables.loading.shift import Shift, shift_of
+from trainables.loading.test_split import open_test
+from trainables.metrics import AFTER_TEMPERATURE, out_of_distribution
+from trainables.outputs.classifier import Classifier
+from trainables.outputs.predictions import Predictions, file_digest
+
+UNDER_SHIFT = ("accuracy", "nll", "brier", "ece")  # of a set with the study's own classes
+
+
+class ConfirmError(UserError):
+    """A model that cannot be measured: one line that says why, and the mend."""
+
+
+def confirm(
+    search: StoredStudy, asked: Asked, tracking: str | None, address: str | None, console: Console
+) -> tuple[Outcome, str | None]:
+    """Retrain what is asked, then open the test split for each model that has not been measured yet.
+
+    Returns what the training came to, and what keeps MLflow from having the test figures. Killed at any moment, the
+    same again goes on. Raises UserError before anything has started.
+    """
+    if driver_is_alive(search.directory):
+        raise LedgerError(
+            f"{search.directory}: a driver is at work on this study. Wait until it is done, then confirm."
+        )
+    spec = confirming_spec(search, asked)
+    if prepare_data(spec, spec.name).digest != search.recorded["data_digest"]:
+        problem = f"the source is not what '{search.spec.name}' was trained on. Put it back."
+        raise SpecError(spec.name, "data", problem)
+    uri = tracking or search.recorded.get("tracking")
+    outcome = run_study(spec, spec.name, search.directory.parent, uri, address, console)
+    if outcome.interrupted is not None:
+        return outcome, None
+    opened = measure(outcome.study)
+    if opened:
+        vain = came_to_nothing(outcome.study.outline)
+        how = f"; {vain} openings came to nothing, `calstudy audit` names them" if vain else ", once each"
+        console.print(f"{spec.name}: the test split was opened for {opened} models{how}", soft_wrap=True)
+    try:
+        sync(outcome.study, outcome.study.tracking(None))
+    except TrackingError as error:
+        return outcome, str(error)
+    return outcome, None
+
+
+# ---- the sealed split ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Book:
+    """The ledger's openings and what came of them; one run of `confirm`, under the driver's lock."""
+
+    ledger: Ledger
+    labels: tuple[str, ...]
+    run: int
+
+    @classmethod
+    def of(cls, study: StoredStudy) -> _Book:
+        spec = study.spec
+        ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
+        for variant in spec.variants:
+            ledger.open(variant.label, spec.objectives)
+        book = cls(ledger, tuple(variant.label for variant in spec.variants), 0)
+        return replace(book, run=1 + max((opening.run for opening in book._openings()), default=0))
+
+    def _openings(self) -> list[Opening]:
+        found = [opening for label in self.labels for opening in openings_in(self.ledger.notes(label))]
+        return [opening for opening in found if opening is not None]
+
+    def stands(self, number: int) -> bool:
+        return any(opening.number == number for opening in self._openings())
+
+    def open(self, record: TrialRecord) -> int:
+        """Write a new opening for a trial; its number."""
+        number = 1 + max((opening.number for opening in self._openings()), default=0)
+        opening = Opening(number, record.number, record.attempt, self.run, time.time())
+        written = self.ledger.notes(record.label).get(OPENINGS, [])
+        self.ledger.note(record.label, OPENINGS, [*written, asdict(opening)])
+        return number
+
+    def tested(self, record: TrialRecord) -> Tested | None:
+        return tested_in(self.ledger.notes(record.label)).get(record.number)
+
+    def tell(self, record: TrialRecord, tested: Tested) -> None:
+        """Write what was measured."""
+        self.ledger.note(record.label, f"{TESTED}{record.number}", tested.to_plain())
+
+
+def measure(study: StoredStudy) -> int:
+    """Open the test split for each complete trial that has not been measured; how many there were. Then the sets of
+    `shift:` that a model has not been asked about.
+
+    A kill between an opening and what was measured leaves an opening that came to nothing; the next run opens anew.
+    """
+    spec = study.spec
+    prepared = prepare(spec.data, spec.seed, digest=study.recorded["data_digest"])
+    device, opened = torch.device("cuda" if torch.cuda.is_available() else "cpu"), 0
+    with driver_lock(study.directory, spec.ledger):
+        book = _Book.of(study)
+        desk = _Desk(study, prepared, device, book)
+        records = [record for label in book.labels for record in book.ledger.records(label)]
+        finished = [record for record in records if record.state == "complete"]
+        for record in finished:
+            if book.tested(record) is None:
+                book.tell(record, desk.on_test(record))
+                opened += 1
+        for name, shift_set in spec.shift.items():
+            digest, shift = shift_set.digest(), shift_of(shift_set, prepared.classes, prepared.input_shape)
+            for record in finished:
+                tested = book.tested(record)
+                if tested is not None and not _is_asked(name, tested, digest, shift.ood):
+                    book.tell(record, desk.on_shift(record, tested, name, shift, digest))
+    return opened
+
+
+def _is_asked(name: str, tested: Tested, digest: str, ood: bool) -> bool:
+    """Whether it was asked about the set as it is seen now. Raises ConfirmError where that was another of the name."""
+    if name not in tested.shifts:
+        return False
+    if tested.shifts[name].data != digest:
+        raise ConfirmError(f"shift.{name}: the source is not what was measured; put it back, or rename the set.")
+    return ood == ("accuracy" not in tested.shifts[name].metrics)
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """Where models are measured: from their files, on the driver's own GPU where it has one."""
+
+    study: StoredStudy
+    prepared: Prepared
+    device: torch.device
+    book: _Book
+
+    def on_test(self, record: TrialRecord) -> Tested:
+        """A trial's model on the test split, its temperature fitted on the whole validation split."""
+        model, temperature = self._model(record)
+        opening = self.book.open(record)
+        split = open_test(self.prepared, opening, self.book)
+        answers = Predictions(self._logits(model, split.images), split.labels.clone())
+        digest = answers.save(self.study.files(record) / TEST_FILE)
+        wanted = [objective.metric for objective in self.study.spec.objectives]
+        metrics = answers.evaluate_at(temperature, also=wanted)
+        return Tested(opening, metrics, temperature, {TEST_FILE: digest}, time.time())
+
+    def on_shift(self, record: TrialRecord, tested: Tested, name: str, shift: Shift, digest: str) -> Tested:
+        """What was measured of a trial, and its model on a set of `shift:`, at the same temperature."""
+        model, temperature = self._model(record)
+        answers = Predictions(self._logits(model, shift.images), shift.labels.clone())
+        file = f"shift_{name}.npz"
+        written = answers.save(self.study.files(record) / file)
+        if shift.ood:
+            own = Predictions.load(self.study.files(record) / TEST_FILE)
+            metrics = told_apart(own.logits, answers.logits, temperature)
+        else:
+            found = answers.evaluate_at(temperature)
+            metrics = {key: value for key, value in found.items() if plain_name(key) in UNDER_SHIFT}
+        shifts = {**tested.shifts, name: Shifted(metrics, digest, len(shift.images))}
+        return replace(tested, shifts=shifts, digests={**tested.digests, file: written})
+
+    def _model(self, record: TrialRecord) -> tuple[Classifier, float]:
+        """The model a trial has left, on the device, and its temperature. Raises ConfirmError where it is another."""
+        files = self.study.files(record)
+        for name in ("predictions.npz", "model.pt"):
+            if not (files / name).is_file() or file_digest(files / name) != record.digests.get(name):
+                problem = "is missing or not what the trial wrote; restore it from a backup"
+                raise ConfirmError(f"{record.name}: {files / name} {problem}.")
+        values = {**record.params, "number": self.study.spec.seed_number(record.number)}
+        config = TrialConfig.from_mapping(self.study.spec.trial_mapping(record.label), values)
+        with torch.random.fork_rng(devices=[]):
+            network = config.model.build(self.prepared.input_shape, self.prepared.num_classes)
+        try:
+            model = Classifier(network, self.prepared.mean, self.prepared.std).load(files / "model.pt")
+        except Exception as error:  # whatever torch makes of weights that do not fit
+            first = str(error).strip().partition("\n")[0]
+            raise ConfirmError(f"{files / 'model.pt'}: does not fit the study's network ({first}).") from None
+        validation = Predictions.load(files / "predictions.npz")
+        return model.to(self.device), post_hoc.fit_temperature(validation.logits, validation.labels)
+
+    def _logits(self, model: Classifier, images: Tensor) -> Tensor:
+        """[N, K] float32, on the CPU."""
+        with torch.inference_mode():
+            return torch.cat([model.logits(batch.to(self.device)).float().cpu() for batch in batches(images)])
+
+
+def told_apart(own: Tensor, strange: Tensor, temperature: float) -> dict[str, float]:
+    """How well doubt tells strange samples (logits [M, K]) from a model's own [N, K]; ts_: both at the temperature."""
+    raw = out_of_distribution.evaluate(own.double(), strange.double())
+    after = out_of_distribution.evaluate(own.double() / temperature, strange.double() / temperature)
+    return raw | {AFTER_TEMPERATURE + key: value for key, value in after.items()}

@@ -1,0 +1,248 @@
+"""What a machine says of itself, in plain values.
+
+These functions are sent to the nodes of a cluster as they stand here, whatever code lies there: each uses the standard
+library and others of this file, nothing else (`prepared` alone imports ours: it is asked once the code is known).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("study", "trainables", "search_spaces")
+# What a trial is trained with: nodes that differ in one of these train different trials under one name.
+LIBRARIES = ("torch", "torchvision", "ray", "optuna", "mlflow", "numpy", "scikit-learn")
+GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, either of them under Windows
+# A function of this file and what it is given.
+Question = tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]
+
+
+def answers(questions: Sequence[Question]) -> dict[str, Any]:
+    """All answers in one mapping."""
+    found: dict[str, Any] = {}
+    for question, given in questions:
+        found |= question(*given)
+    return found
+
+
+def identity() -> dict[str, Any]:
+    """Who answers, and with which Python and libraries."""
+    return {"hostname": socket.gethostname(), "python": platform.python_version(), "versions": versions(LIBRARIES)}
+
+
+def versions(names: Sequence[str]) -> dict[str, str]:
+    """Of distributions, as installed or lying beside the code; "missing" where there is none."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "missing"
+    return found
+
+
+def code_files(folder: Path) -> list[Path]:
+    """The files that make a package (or a folder of extensions) what it does, sorted."""
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".yaml") and path.is_file())
+
+
+def code(extensions: str | None = None) -> dict[str, Any]:
+    """sha256 over our packages as this process would import them, and where they lie; that of a folder of extensions.
+
+    An extensions folder that is not there has none.
+    """
+    digest, places = hashlib.sha256(), []
+    for name in PACKAGES:
+        found = importlib.util.find_spec(name)
+        folder = Path(next(iter(found.submodule_search_locations or ()))) if found is not None else None
+        places.append(str(folder.parent) if folder is not None else "nowhere")
+        if folder is not None:
+            digest.update(f"{name} {_folder_digest(folder)}".encode())
+    there = extensions is not None and Path(extensions).is_dir()
+    return {
+        "code": digest.hexdigest(),
+        "code_at": ", ".join(dict.fromkeys(places)),
+        "extensions": _folder_digest(Path(extensions)) if extensions is not None and there else None,
+    }
+
+
+def _folder_digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in code_files(folder):
+        digest.update(f"{path.relative_to(folder)} {_file_digest(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def storage(folder: str, token: str, own: str) -> dict[str, Any]:
+    """Whether this machine sees what the driver wrote into `folder` (None, or why not), and the driver's lock there.
+
+    Writes the token into a file `own`, for the driver to see. `lock` is held, ignored, or why it cannot be asked.
+    """
+    path = Path(folder)
+    try:
+        if (path / "token").read_text() != token:
+            return {"storage": "another folder lies there", "lock": None}
+        with (path / own).open("w") as file:
+            file.write(token)
+            file.flush()
+            os.fsync(file.fileno())
+        return {"storage": None, "lock": _lock_state(path / "lock")}
+    except OSError as error:
+        return {"storage": error.strerror or str(error), "lock": None}
+
+
+def _lock_state(path: Path) -> str:
+    with path.open("r+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return "held"
+        except OSError as error:
+            return error.strerror or str(error)
+    return "ignored"
+
+
+def gpus() -> dict[str, Any]:
+    """How many GPUs torch sees here, or why it cannot say. Asked in a process of its own: this one stays without CUDA.
+
+    Ray hides GPUs from a task that asks for none: what the raylet was started with counts. Where no driver has made
+    its device, torch need not be asked.
+    """
+    if not any(Path(device).exists() for device in GPU_DEVICES):
+        return {"gpus": 0}
+    code = "import torch; print(torch.cuda.device_count())"
+    environment = {**os.environ, **_raylet_environment("CUDA_VISIBLE_DEVICES")}
+    if "RAY_RAYLET_PID" in os.environ and not _raylet_environment("CUDA_VISIBLE_DEVICES"):
+        environment.pop("CUDA_VISIBLE_DEVICES", None)
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=45, env=environment)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"gpus": f"torch does not start ({type(error).__name__})"}
+    if done.returncode != 0:
+        return {"gpus": (done.stderr.strip().splitlines() or ["torch does not start"])[-1]}
+    return {"gpus": int(done.stdout)}
+
+
+def _raylet_environment(name: str) -> dict[str, str]:
+    """{name: value} as Ray itself was started on this node; empty where it is not set or cannot be known."""
+    try:
+        written = Path(f"/proc/{os.environ['RAY_RAYLET_PID']}/environ").read_bytes().decode(errors="replace")
+    except (KeyError, OSError):
+        return {}
+    pairs = (pair.partition("=") for pair in written.split("\0"))
+    return {key: value for key, _, value in pairs if key == name}
+
+
+def room(storage_root: str) -> dict[str, Any]:
+    """Bytes free of the disks a trial writes to, {what: (path, free)}, and of memory (None where it is not told)."""
+    disks = {}
+    for what, place in (("storage", Path(storage_root)), ("cache", _cache()), ("temp", Path(tempfile.gettempdir()))):
+        path = place.absolute()
+        there = next((parent for parent in (path, *path.parents) if parent.exists()), Path("/"))
+        disks[what] = (str(path), shutil.disk_usage(there).free)
+    return {"disks": disks, "memory": _free_memory()}
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("CALSTUDY_CACHE") or "~/.cache/calstudy").expanduser()
+
+
+def _free_memory() -> int | None:
+    """Of the machine, or of the container (cgroup 2) where that has less. What only caches files counts as free."""
+    free = []
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+        free.append(int(lines["MemAvailable"].split()[0]) * 1024)
+        group = Path("/sys/fs/cgroup")
+        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
+        cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())["inactive_file"]
+        free.append(limit - used + int(cached))
+    except (OSError, ValueError, KeyError):  # not Linux, no container, or "max"
+        pass
+    return min(free, default=None)
+
+
+def token() -> dict[str, Any]:
+    """Whether Ray's token authentication is on here, and the token's file where others can read it."""
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
+    return {
+        "authentication": os.environ.get("RAY_AUTH_MODE", "").lower() == "token",
+        "open_token": str(path) if _others_can_read(path) else None,
+    }
+
+
+def _others_can_read(path: Path) -> bool:
+    """Group or others may read it, and no folder above keeps them out."""
+    try:
+        reachable = all(parent.stat().st_mode & 0o011 for parent in path.absolute().parents)
+        return bool(path.stat().st_mode & 0o044) and reachable
+    except OSError:
+        return False
+
+
+def clock() -> dict[str, Any]:
+    """Seconds since 1970, as this machine has it."""
+    return {"clock": time.time()}
+
+
+def prepared(trial: dict[str, Any], digest: str | None, thorough: bool) -> dict[str, Any]:
+    """The digest of a trial's data, prepared here now where they were not; why not; and which cached files are damaged.
+
+    trial: TrialConfig's plain values. digest: what the data must have; with that in the cache, torch is not loaded.
+    thorough: read the cached arrays of train and validation against their sha256 (the sealed test split stays closed,
+    only its size is checked).
+    """
+    whole = digest is not None and _whole(_cache() / digest)
+    found = {"data": digest} if whole else _prepare(trial, digest)
+    if thorough and found["data"] is not None:
+        return {**found, "damaged": [str(path) for path in _damaged(_cache() / found["data"])]}
+    return found
+
+
+def _prepare(trial: dict[str, Any], digest: str | None) -> dict[str, Any]:
+    from trainables.config import TrialConfig
+    from trainables.fields import FieldError
+    from trainables.loading.cache import prepare
+
+    try:
+        config = TrialConfig.from_mapping(trial)
+        return {"data": prepare(config.data, config.seed, digest=digest).digest}
+    except FieldError as error:
+        where = error if error.path.startswith(("data", "extensions")) else error.under("data")
+        return {"data": None, "data_problem": str(where)}
+    except OSError as error:
+        return {"data": None, "data_problem": f"data: {error}"}
+
+
+def _whole(directory: Path) -> bool:
+    """An entry of the cache is there, its files of the size they were written with."""
+    try:
+        sizes = json.loads((directory / "meta.json").read_text())["bytes"]
+        return all((directory / name).stat().st_size == size for name, size in sizes.items())
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _damaged(directory: Path) -> list[Path]:
+    expected = json.loads((directory / "meta.json").read_text())["sha256"]
+    readable = [name for name in expected if not name.startswith("test")]
+    return [directory / name for name in readable if _file_digest(directory / name) != expected[name]]
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,298 @@
+"""StudySpec -> ledger -> Ray Tuner -> done. Idempotent: run it again and it does what is still to be done."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from search_spaces import strict_yaml
+from study.analysis.pareto import front
+from study.engine import node_facts
+from study.engine.nodes import check_nodes
+from study.engine.ray_session import check_address, joined, scratch_directory, set_environment
+from study.schema.compatibility import completed_meaning, refuse_changes
+from study.schema.spec import SpecError, StudySpec, check_objectives
+from study.schema.uris import public_uri, resolve_uri
+from study.store.ledger import Ledger, driver_lock, journal_path, open_storage, repair_journal
+from study.store.study import StoredStudy, check_home, home_of, open_directory
+from study.store.targets import check_targets
+from study.store.trials import TrialRecord, trial_directory
+from study.terminal.progress import Progress
+from trainables.fields import FieldError
+from trainables.loading.cache import Prepared, prepare
+from trainables.loading.shift import shift_of
+from trainables.outputs.attempts import clear_checkpoints
+from trainables.plugins import keep_extensions
+
+# Ray, joined on entry; it gives how many trials run at once, whenever it is asked.
+Join = AbstractContextManager[Callable[[], int]]
+EXTENSIONS = "extensions"  # in the study's folder: what its extensions were
+# How long the end of a run waits for a tracking server that does not answer.
+TRACKING_PATIENCE = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What a run came to."""
+
+    study: StoredStudy
+    records: dict[str, list[TrialRecord]]
+    interrupted: str | None  # the signal's name
+    untracked: int  # finished trials MLflow does not have yet
+    tracking_trouble: str | None
+
+
+def prepare_data(spec: StudySpec, file_name: str) -> Prepared:
+    """The study's data, decoded once on this machine. SpecError where the data, an objective or a set of `shift:`
+    cannot be used."""
+    try:
+        prepared = prepare(spec.data, spec.seed)
+    except FieldError as error:
+        located = error.under("data")
+        raise SpecError(file_name, located.path, located.problem) from None
+    check_objectives(spec, prepared.num_classes, file_name)
+    for name, shift_set in spec.shift.items():
+        try:
+            shift_of(shift_set, prepared.classes, prepared.input_shape)
+        except FieldError as error:
+            located = error.under(f"shift.{name}")
+            raise SpecError(file_name, located.path, located.problem) from None
+    return prepared
+
+
+def run_study(
+    spec: StudySpec, file_name: str, root: Path, tracking: str | None, address: str | None, console: Console
+) -> Outcome:
+    """Train what the study still lacks. Raises SpecError, LedgerError, ClusterError before anything has started.
+
+    tracking: an MLflow URI instead of the spec's, remembered with the study.
+    """
+    set_environment()  # while there is one thread: C code of others reads the environment without a lock
+    tracking_uri = resolve_uri(tracking, spec.tracking, root)
+    if address is not None:
+        check_address(address)
+    prepared = prepare_data(spec, file_name)
+    check_targets(spec, root, prepared.digest, file_name)
+    directory = root / spec.name
+    directory.mkdir(parents=True, exist_ok=True)
+    if spec.ledger is not None and "://" not in spec.ledger:
+        Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
+    with driver_lock(directory, spec.ledger), _ray(spec, root, prepared, address) as join:
+        study = _record_spec(spec, file_name, directory, prepared, tracking)
+        if spec.ledger is None or "://" not in spec.ledger:
+            for mended in repair_journal(journal_path(directory, spec.ledger)):
+                console.print(f"ledger: {mended}.")
+        ledger = _open_ledger(study)
+        _remove_leftovers(study)
+        return _train(study, ledger, tracking_uri, join, console)
+
+
+@contextmanager
+def _ray(spec: StudySpec, root: Path, prepared: Prepared, address: str | None) -> Iterator[Join]:
+    """How to join Ray. A cluster is joined now: its nodes are asked before anything of the study is written."""
+    needs = {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
+    if address is None:
+        yield joined(None, needs)
+        return
+    with joined(address, needs) as slots:
+        check_nodes(spec, root, prepared.digest)
+        yield nullcontext(slots)
+
+
+def _record_spec(
+    spec: StudySpec, file_name: str, directory: Path, prepared: Prepared, tracking: str | None
+) -> StoredStudy:
+    """STUDY/study.yaml: the spec as checked, with what it was checked against. Refuses a change of meaning, a copy."""
+    recorded: dict[str, Any] = {"id": uuid.uuid4().hex, "created": datetime.now(UTC).isoformat(timespec="seconds")}
+    stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
+    if stored is not None:
+        check_home(stored)
+        # Kept even where nothing has been asked: the ledger and MLflow may know it already.
+        recorded = stored.recorded
+    if stored is not None and any(stored.records().values()):
+        meaning = completed_meaning(recorded["meaning"], stored.spec.meaning())
+        refuse_changes(meaning, spec, file_name, "exists already")
+        if recorded["data_digest"] != prepared.digest:
+            problem = f"the source is not what '{spec.name}' was begun with. Put it back, or give the study a new name."
+            raise SpecError(file_name, "data", problem)
+        if stored.spec.ledger != spec.ledger:
+            problem = f"'{spec.name}' has its ledger at {public_uri(stored.spec.ledger or 'ledger.log')}; write that."
+            raise SpecError(file_name, "ledger", problem)
+    recorded = {
+        **recorded,
+        "data_digest": prepared.digest,
+        "classes": list(prepared.classes),
+        "sizes": dict(prepared.sizes),
+        "versions": versions(),
+        "meaning": spec.meaning(),
+        "home": home_of(directory),
+        "tracking": tracking,
+    }
+    plain = spec.to_mapping()
+    if spec.extensions is not None:
+        # Whoever reads the study, wherever, needs the names; the folder it was run with may be a machine's own.
+        keep_extensions(Path(spec.extensions), directory / EXTENSIONS)
+        plain["extensions"] = EXTENSIONS
+    partial = directory / "study.yaml.partial"
+    partial.touch(mode=0o600)  # a tracking or ledger URI may hold a password
+    partial.write_text(strict_yaml.dump({**plain, "recorded": recorded}))
+    os.replace(partial, directory / "study.yaml")
+    return StoredStudy(directory, spec, recorded)
+
+
+def versions() -> dict[str, str]:
+    """What trials are trained with now; recorded with each of them."""
+    commit = git_commit()
+    return {**node_facts.versions(("calstudy", *node_facts.LIBRARIES)), **({"git_commit": commit} if commit else {})}
+
+
+def git_commit() -> str | None:
+    """The commit of the folder the study is run from, with `+` where files differ from it; None outside git."""
+    command = ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except OSError:
+        return None
+    return found.stdout.strip() or None if found.returncode == 0 else None
+
+
+def _open_ledger(study: StoredStudy) -> Ledger:
+    """The ledger with a dead driver's half facts completed and the published defaults waiting."""
+    spec = study.spec
+    ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
+    for variant in spec.variants:
+        ledger.open(variant.label, spec.objectives)
+        ledger.finish_told(variant.label, spec.objectives)
+        ledger.complete_half_asked(variant.label, variant.space.distributions, spec.sampler.name, spec.sampler.seed)
+        ledger.enqueue(variant.label, variant.space.defaults[: spec.trials])
+    return ledger
+
+
+def _remove_leftovers(study: StoredStudy) -> None:
+    """What a kill between a trial's result and the clearing up after it has left."""
+    for found in study.records().values():
+        for record in found:
+            if record.state != "running":
+                clear_checkpoints(trial_directory(study.directory, record.label, record.number))
+
+
+def _train(study: StoredStudy, ledger: Ledger, tracking_uri: str, join: Join, console: Console) -> Outcome:
+    from study.tracking.projection import Projection
+
+    spec = study.spec
+    records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
+    with Projection(study, tracking_uri) as projection, _Signals() as signals:
+        if study.lacking(records):
+            keeper = _ModelKeeper(study, records)
+            with Progress(spec, records, console) as progress:
+                _tune(study, ledger, [keeper, progress, projection], join, signals)
+        records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
+        complete = not study.lacking(records)
+        untracked = projection.close(complete, TRACKING_PATIENCE)
+    return Outcome(study, records, signals.caught, untracked, projection.trouble)
+
+
+def _tune(study: StoredStudy, ledger: Ledger, listeners: list[Any], join: Join, signals: _Signals) -> None:
+    """Join Ray and train, until every budget is met or a stop is requested."""
+    with join as slots:
+        signals.listen()
+        from study.engine.search import LedgerSearch
+        from trainables.trainable import CalibrationTrainable
+
+        search = LedgerSearch(study, ledger, listeners, slots)
+        tune_study(search, study.spec.name, CalibrationTrainable, lambda: signals.caught is not None)
+
+
+def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[[], bool]) -> None:
+    """One Ray Tune run over all methods, on the Ray there is."""
+    from ray import tune
+
+    from study.engine.search import Interrupted, Watch, losses_are_deaths
+
+    with scratch_directory() as scratch:
+        tuner = tune.Tuner(
+            trainable,
+            tune_config=tune.TuneConfig(
+                search_alg=search,
+                num_samples=-1,
+                # No limit of Tune's: it would stay what it is while nodes come and go. The search has its own.
+                max_concurrent_trials=max(1, search.outstanding),
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+            ),
+            run_config=tune.RunConfig(
+                name=name,
+                storage_path=scratch,
+                callbacks=[Watch(search, stop_requested)],
+                failure_config=tune.FailureConfig(max_failures=0),  # the search decides what is tried again
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+                verbose=0,
+            ),
+        )
+        with suppress(Interrupted), losses_are_deaths():
+            tuner.fit()
+        if search.fault is not None:
+            raise search.fault
+
+
+class _Signals:
+    """SIGINT and SIGTERM as they arrive; a second one ends the process as it would have."""
+
+    def __init__(self) -> None:
+        self.caught: str | None = None
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def __enter__(self) -> _Signals:
+        self.listen()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def listen(self) -> None:
+        """Take the signals; once more after Ray has been joined, which takes SIGTERM for itself."""
+        for number in self._before:
+            signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: object) -> None:
+        self.caught = signal.Signals(number).name
+        signal.signal(number, self._before[signal.Signals(number)])
+
+
+class _ModelKeeper:
+    """`keep_models: front`: removes the weights of trials that are not on the front (any more)."""
+
+    def __init__(self, study: StoredStudy, records: dict[str, list[TrialRecord]]) -> None:
+        self._study = study
+        self._kept: list[TrialRecord] = []
+        self._keep([record for found in records.values() for record in found if record.state == "complete"])
+
+    def started(self, record: TrialRecord) -> None:
+        pass
+
+    def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
+        pass
+
+    def finished(self, record: TrialRecord) -> None:
+        if record.state == "complete":
+            self._keep([*self._kept, record])
+
+    def _keep(self, candidates: list[TrialRecord]) -> None:
+        if self._study.spec.keep_models == "all":
+            return
+        self._kept = front(candidates, self._study.spec.objectives)
+        kept = {record.name for record in self._kept}
+        for dropped in candidates:
+            if dropped.name not in kept:
+                (self._study.files(dropped) / "model.pt").unlink(missing_ok=True)

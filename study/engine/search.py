@@ -1,0 +1,311 @@
+"""LedgerSearch: the Ray Searcher that asks and tells the ledger. Ray is told nothing the ledger does not know."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import ray
+from ray.air.execution._internal import RayActorManager
+from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.tune import Callback
+from ray.tune.search import Searcher
+
+from study.engine.ray_session import ClusterError
+from study.schema.resources import Resources
+from study.store.ledger import Ledger
+from study.store.study import StoredStudy
+from study.store.targets import with_target_files
+from study.store.trials import TrialRecord, trial_directory
+from trainables.config import with_value
+from trainables.outputs.attempts import clear_checkpoints
+from trainables.trainable import Assignment, time_limit_reason
+
+# A report is of as many epochs as fit in this time, at least one: it costs more than a short epoch. Many trials at once
+# report less often, so that one driver can hear them all.
+STEP_SECONDS, REPORTS_A_SECOND = 2.0, 50
+# A trial ends itself at the first epoch after its limit; one that does not is taken to hang after this much more. Its
+# process must start within it: importing torch and reading the data take a busy machine half a minute.
+OVERDUE_SECONDS, OVERDUE_SHARE = 60.0, 0.1
+
+
+class Listener(Protocol):
+    """Who hears of trials once the ledger knows: the live view, the tracking."""
+
+    def started(self, record: TrialRecord) -> None:
+        """An attempt at a trial begins."""
+
+    def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
+        """A trial reported epochs."""
+
+    def finished(self, record: TrialRecord) -> None:
+        """A trial's result stands in the ledger."""
+
+
+class Interrupted(Exception):
+    """The run was asked to stop; its trials go on at the next run."""
+
+
+@dataclass
+class _Attempt:
+    record: TrialRecord
+    number: int
+    resources: Resources
+    heard: float | None = None  # when it was last heard of, monotonic seconds; None until it has a place
+    seconds: float = 0.0  # of training, over all attempts
+    epoch: int = 0
+    overdue: bool = False
+
+
+class LedgerSearch(Searcher):
+    """Hands out what the ledger lacks, method after method in turn, until every budget is met.
+
+    `slots`: how many trials the cluster runs at once, now; nodes come and go.
+    """
+
+    def __init__(self, study: StoredStudy, ledger: Ledger, listeners: list[Listener], slots: Callable[[], int]) -> None:
+        super().__init__()
+        self._spec, self._directory, self._ledger, self._listeners = study.spec, study.directory, ledger, listeners
+        self._slots = slots
+        self._digest, self._versions = study.recorded["data_digest"], study.recorded["versions"]
+        self._limit = None if self._spec.trial_minutes is None else 60 * self._spec.trial_minutes
+        records = {variant.label: ledger.records(variant.label) for variant in self._spec.variants}
+        self._asked = {label: len(found) for label, found in records.items()}
+        # What a dead driver left RUNNING is taken up first, and whatever dies on us is put back here.
+        self._again = deque(record for found in records.values() for record in found if record.state == "running")
+        self._live: dict[str, _Attempt] = {}
+        self.fault: Exception | None = None
+
+    @property
+    def outstanding(self) -> int:
+        """How many trials are still to be handed out."""
+        return len(self._again) + sum(max(0, self._spec.trials - asked) for asked in self._asked.values())
+
+    def suggest(self, trial_id: str) -> Any:
+        """One attempt for Ray; None while no more can run or only running ones are left, FINISHED when there are none.
+
+        Twice the slots: a finished actor finds its next trial waiting. No more than that: what is asked later is asked
+        by a sampler that knows more.
+        """
+        if len(self._live) >= 2 * max(1, self._slots()):
+            return None
+        record = self._again.popleft() if self._again else self._ask()
+        if record is None:
+            return None if self._live else Searcher.FINISHED
+        resources = self._spec.resources_of(record.label)
+        if record.deaths.get("out_of_memory"):
+            resources = resources.on_a_whole_gpu()
+        attempt = self._ledger.begin_attempt(record.label, record.number)
+        self._live[trial_id] = _Attempt(record, attempt, resources)
+        return {"assignment": self._assignment(self._live[trial_id]).to_json()}
+
+    def _ask(self) -> TrialRecord | None:
+        """A new trial of the method that has the fewest, so that all advance together."""
+        label = min(self._asked, key=lambda label: self._asked[label])
+        if self._asked[label] >= self._spec.trials:
+            return None
+        self._asked[label] += 1
+        space, sampler = self._spec.variant(label).space, self._spec.sampler
+        return self._ledger.ask(label, space.distributions, sampler.name, sampler.seed)
+
+    def _assignment(self, attempt: _Attempt) -> Assignment:
+        record = attempt.record
+        config, number = self._spec.trial_mapping(record.label), self._spec.seed_number(record.number)
+        for path, value in record.params.items():
+            config = with_value(config, path, value)
+        return Assignment(
+            trial=record.name,
+            directory=str(trial_directory(self._directory, record.label, record.number)),
+            attempt=attempt.number,
+            config={**with_target_files(config, self._directory.parent), "number": number},
+            checkpoint_seconds=self._spec.checkpoint_seconds,
+            data_digest=self._digest,
+            resources={"cpu": attempt.resources.cpu, "gpu": attempt.resources.gpu},
+            metrics=tuple(objective.metric for objective in self._spec.objectives),
+            step_seconds=max(STEP_SECONDS, self._slots() / REPORTS_A_SECOND),
+            seconds_limit=self._limit,
+            study_file=str(self._directory / "study.yaml"),
+        )
+
+    # ---- what Ray tells --------------------------------------------------------------------------------------------
+
+    def attempt_started(self, trial_id: str) -> None:
+        """Ray has a place for it; until then it only waited."""
+        self._live[trial_id].heard = time.monotonic()
+        for listener in self._listeners:
+            listener.started(self._live[trial_id].record)
+
+    def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
+        """Epochs of a running trial."""
+        self._guarded(lambda: self._trained(trial_id, json.loads(result["report"])["rows"]))
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        """A trial ended by itself; one whose process died (`error`) is for `attempt_died`, which knows why."""
+        if not error and result is not None:
+            report = json.loads(result["report"])
+            self._guarded(lambda: self._ended(trial_id, report["rows"], report["outcome"]))
+
+    def attempt_died(self, trial_id: str, said: str) -> None:
+        """A process died under its trial, as Ray has it: hand the trial out again, or FAIL it when that is no use."""
+        cause, reason = cause_of_death(said)
+        self._guarded(lambda: self._again_or_fail(trial_id, cause, reason))
+
+    def overdue(self) -> list[str]:
+        """Trials that have not been heard of for longer than they may train at all: they hang. Each is told once."""
+        if self._limit is None:
+            return []
+        now, found = time.monotonic(), []
+        patience = self._limit + max(OVERDUE_SECONDS, OVERDUE_SHARE * self._limit)
+        for trial_id, attempt in self._live.items():
+            left = patience - attempt.seconds
+            if attempt.heard is not None and not attempt.overdue and now - attempt.heard > left:
+                attempt.overdue = True
+                found.append(trial_id)
+        return found
+
+    # ---- what follows ----------------------------------------------------------------------------------------------
+
+    def _trained(self, trial_id: str, rows: list[dict[str, float]]) -> None:
+        attempt = self._live[trial_id]
+        attempt.heard = time.monotonic()
+        attempt.seconds += sum(row["seconds"] for row in rows)
+        attempt.epoch = int(rows[-1]["epoch"]) if rows else attempt.epoch
+        for listener in self._listeners:
+            listener.trained(attempt.record, rows)
+
+    def _ended(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any]) -> None:
+        if outcome["state"] == "storage_unseen":  # it joined after all nodes were asked, or has lost its mount
+            mend = "Mount the storage there, or take the node out, and run again."
+            raise ClusterError(f"{outcome['reason']}. {mend}")
+        cause = {"out_of_memory": "out_of_memory", "interrupted": "process"}.get(outcome["state"])
+        if cause is None:
+            self._finish(trial_id, rows, outcome)
+        else:
+            self._again_or_fail(trial_id, cause, outcome["reason"])
+
+    def _again_or_fail(self, trial_id: str, cause: str, reason: str) -> None:
+        attempt = self._live[trial_id]
+        record = attempt.record
+        remains = {"epoch": attempt.epoch, "seconds": attempt.seconds} if attempt.epoch else {}
+        if attempt.overdue and self._limit is not None:
+            reason = time_limit_reason(self._limit, attempt.epoch) + ", where it hung"
+            self._finish(trial_id, [], {"state": "failed", "reason": reason, **remains})
+            return
+        may_be_tried = self._ledger.died(record.label, record.number, cause)
+        whole = attempt.resources.on_a_whole_gpu() == attempt.resources
+        if may_be_tried and not (cause == "out_of_memory" and whole):
+            del self._live[trial_id]
+            self._again.append(self._ledger.record(record.label, record.number))
+        else:
+            self._finish(trial_id, [], {"state": "failed", "reason": reason, **remains})
+
+    def _finish(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any]) -> None:
+        attempt = self._live.pop(trial_id)
+        label, number = attempt.record.label, attempt.record.number
+        told = {**outcome, "attempt": attempt.number, "versions": self._versions}
+        record = self._ledger.tell(label, number, told, self._spec.objectives)
+        clear_checkpoints(trial_directory(self._directory, label, number))
+        for listener in self._listeners:
+            listener.trained(record, rows)
+            listener.finished(record)
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        """Ray turns an exception here into a failed *trial*; the ledger's trouble is the run's."""
+        try:
+            act()
+        except Exception as error:
+            self.fault = error
+
+    # Ray would save searchers with its own snapshots; ours has nothing that is not in the ledger.
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing to save."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing to restore."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Searcher, ()
+
+
+@contextmanager
+def losses_are_deaths() -> Iterator[None]:
+    """Have Tune take every way in which Ray loses an actor's answer as that actor's death.
+
+    It knows RayActorError and RayTaskError and ends the whole run at any other, all trials with it
+    (ray/air/execution/_internal/actor_manager.py:290): at the OutOfMemoryError of Ray's memory monitor, at what is lost
+    with a node.
+    """
+    managers: Any = RayActorManager
+    known = managers._actor_task_failed
+
+    def failed(manager: Any, tracked_actor_task: Any, exception: Exception) -> None:
+        if isinstance(exception, RayError) and not isinstance(exception, RayActorError | RayTaskError):
+            exception = RayActorError(error_msg=str(exception))
+        known(manager, tracked_actor_task, exception)
+
+    managers._actor_task_failed = failed
+    try:
+        yield
+    finally:
+        managers._actor_task_failed = known
+
+
+def cause_of_death(said: str) -> tuple[str, str]:
+    """What ended an attempt's process, as the ledger counts it (process or node), and in words.
+
+    said: the text of Ray's exception; it has no other way to tell.
+    """
+    said = " ".join(said.split())
+    if "node has died" in said or "node has been drained" in said:
+        return "node", "its node died"
+    if "temporarily unavailable" in said:  # nobody says that its process ended: its node's raylet is gone, or the way
+        return "node", "its node could not be reached"
+    if "memory usage threshold" in said or "low on memory" in said:
+        return "process", "out of memory: Ray's memory monitor ended its process"
+    because = re.search(r"because (its .*?)(?:\.(?:\s|$)|$)", said)
+    detail = re.search(r"Worker exit detail: (.*?)(?:\.(?:\s|$)|$)", said)
+    found = [match.group(1) for match in (because, detail) if match] or [said or "no reason given"]
+    return "process", f"its process died: {'; '.join(found)[:300]}"
+
+
+class Watch(Callback):
+    """Brings to the search what Ray tells callbacks only, ends what hangs, and ends the run when asked to."""
+
+    def __init__(self, search: LedgerSearch, stop_requested: Callable[[], bool]) -> None:
+        self._search, self._stop_requested = search, stop_requested
+        self._running: dict[str, Any] = {}  # Tune's trials, by id
+
+    def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial begins in its process."""
+        self._running[trial.trial_id] = trial
+        self._search.attempt_started(trial.trial_id)
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial's process is free."""
+        self._running.pop(trial.trial_id, None)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """A trial's process is gone."""
+        self._running.pop(trial.trial_id, None)
+        # Not `get_pickled_error`: it looks where a snapshot of Tune's would have been copied to, and we make none.
+        said = Path(trial.error_file).read_text(errors="replace") if trial.error_file else ""
+        self._search.attempt_died(trial.trial_id, said)
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """Between two events of the loop: the place from which an exception ends the run."""
+        for trial_id in self._search.overdue():
+            ray.kill(self._running[trial_id].temporary_state.ray_actor)
+        if self._search.fault is not None:
+            raise self._search.fault
+        if self._stop_requested():
+            raise Interrupted
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Callback, ()

@@ -1,0 +1,264 @@
+"""A study as a Ray job: its code, spec and extensions travel, its driver runs on the head, and the laptop can close.
+
+Only the cluster's job server need be reached, as through `ssh -L 8265:127.0.0.1:8265 HEAD`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from search_spaces import strict_yaml
+from study.engine import node_facts
+from study.engine.doctor import Report
+from study.engine.nodes import DATA_PATIENCE
+from study.engine.ray_session import ClusterError, set_environment
+from study.schema.spec import SpecError, StudySpec, read_spec, refuse_confirmation
+from study.schema.uris import public_uri, resolve_uri
+from trainables.plugins import keep_extensions
+
+REQUEST_SECONDS = 30  # for one answer of the job server
+POLL_SECONDS = 0.5
+# A driver that is stopped tells the ledger and the tracking first; Ray's own patience is 3 seconds, then SIGKILL.
+STOP_SECONDS = 60
+SPEC_FOLDER, EXTENSIONS = "spec", "extensions"
+
+
+@dataclass(frozen=True)
+class Errand:
+    """What is asked of the cluster: a spec, and where its study lies there."""
+
+    spec: StudySpec | None
+    file: Path | None
+    root: Path
+    tracking: str | None  # from --tracking
+    trials: int | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """What both commands are told. A tracking URI goes with the spec: a job's command line is shown to all."""
+        named = [f"{SPEC_FOLDER}/{self.file.name}"] if self.file is not None else []
+        tracking = ["--tracking", self.tracking] if self.file is None and self.tracking is not None else []
+        return [*named, "--address", "auto", "--storage", str(self.root), *tracking]
+
+
+def errand(file: Path | None, storage: str | None, tracking: str | None, trials: int | None = None) -> Errand:
+    """The errand, checked. Raises SpecError, ClusterError: a path must mean the same on every node."""
+    spec = read_spec(file, trials=trials) if file is not None else None
+    if file is not None and spec is not None:
+        refuse_confirmation(spec, file.name)
+        _refuse_relative_paths(file)
+    chosen = storage or (spec.storage if spec is not None else None) or os.environ.get("CALSTUDY_STORAGE")
+    if chosen is None or not Path(chosen).is_absolute():
+        found = "is missing" if chosen is None else f"'{chosen}' is relative to this machine"
+        raise ClusterError(f"--storage: {found}; give the absolute path of a folder that every node sees.")
+    uri = resolve_uri(tracking, spec.tracking if spec is not None else None, Path(chosen))
+    if spec is None and uri != public_uri(uri):
+        raise ClusterError(
+            "--tracking: its password would stand in the job's command line. Give SPEC too: it travels apart."
+        )
+    return Errand(spec, file, Path(chosen), tracking, trials)
+
+
+def _refuse_relative_paths(file: Path) -> None:
+    written = strict_yaml.read(file)
+    sources = {"data": written["data"], **{f"shift.{name}": of for name, of in (written.get("shift") or {}).items()}}
+    paths = [(f"{key}.path", source.get("path")) for key, source in sources.items() if isinstance(source, dict)]
+    for key, path in (*paths, ("ledger", written.get("ledger"))):
+        if isinstance(path, str) and "://" not in path and not os.path.isabs(path):
+            problem = f"'{path}' is relative to this machine; a cluster needs its absolute path there, on every node."
+            raise SpecError(file.name, key, problem)
+
+
+# ---- what travels -------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def package(errand: Errand) -> Iterator[Path]:
+    """A folder with the code as installed here, the spec and its extensions, and nothing else."""
+    with tempfile.TemporaryDirectory(prefix="calstudy-submit-") as made:
+        folder = Path(made)
+        for name in node_facts.PACKAGES:
+            found = importlib.util.find_spec(name)
+            assert found is not None and found.submodule_search_locations
+            source = Path(found.submodule_search_locations[0])
+            for path in node_facts.code_files(source):
+                (folder / name / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, folder / name / path.relative_to(source))
+        _write_version(folder)
+        if errand.file is not None and errand.spec is not None:
+            _write_spec(folder / SPEC_FOLDER, errand.file, errand.spec, errand.tracking)
+        yield folder
+
+
+def _write_version(folder: Path) -> None:
+    """What `importlib.metadata` reads, for nodes on which calstudy is not installed, or another version is."""
+    version = node_facts.versions(["calstudy"])["calstudy"]
+    described = folder / f"calstudy-{version}.dist-info" / "METADATA"
+    described.parent.mkdir()
+    described.write_text(f"Metadata-Version: 2.1\nName: calstudy\nVersion: {version}\n")
+
+
+def _write_spec(folder: Path, file: Path, spec: StudySpec, tracking: str | None) -> None:
+    folder.mkdir()
+    written = strict_yaml.read(file)
+    if spec.extensions is not None:
+        keep_extensions(Path(spec.extensions), folder / EXTENSIONS)
+        written["extensions"] = EXTENSIONS
+    if tracking is not None:
+        written["tracking"] = tracking
+    target = folder / file.name
+    target.touch(mode=0o600)  # a tracking or ledger URI may hold a password; Ray keeps the mode
+    target.write_text(strict_yaml.dump(written))
+
+
+# ---- the job server -----------------------------------------------------------------------------------------------
+
+
+def connect(address: str) -> Any:
+    """Ray's job client. Raises ClusterError: no such extra, no job server there, or not with this token."""
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ClusterError(f"--address: '{address}' is no job server; write http://HOST:8265, as `ray dashboard` says.")
+    if importlib.util.find_spec("aiohttp") is None:
+        raise ClusterError("Ray's job client is not installed. pip install 'calstudy[cluster]'")
+    set_environment()
+    from ray.job_submission import JobSubmissionClient
+
+    for talker in ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging"):
+        logging.getLogger(talker).setLevel(logging.WARNING)
+
+    class Client(JobSubmissionClient):
+        """Ray's own waits for ever."""
+
+        def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
+            return super()._do_request(method, endpoint, **{"timeout": REQUEST_SECONDS, **options})
+
+    # Ray lets these win over the address it is given.
+    aside = {name: os.environ.pop(name, None) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")}
+    try:
+        with _told(address):
+            return Client(address)
+    finally:
+        os.environ.update({name: value for name, value in aside.items() if value is not None})
+
+
+@contextmanager
+def _told(address: str) -> Iterator[None]:
+    """What Ray's client raises, as one line of ours."""
+    from ray.exceptions import AuthenticationError
+    from requests.exceptions import ConnectionError as NoConnection
+    from requests.exceptions import Timeout
+
+    try:
+        yield
+    except AuthenticationError as error:
+        missing = "no authentication token" in str(error)
+        found = "asks for a token" if missing else "refuses this token"
+        mend = "Set RAY_AUTH_MODE=token, and put the head's ~/.ray/auth_token into yours (chmod 600)."
+        raise ClusterError(f"--address: the job server at {address} {found}. {mend}") from None
+    except (ConnectionError, NoConnection, Timeout):
+        mend = "Start the head with its dashboard, forward its port 8265, or mend the address."
+        raise ClusterError(f"--address: nothing answers at {address}. {mend}") from None
+    except (OSError, RuntimeError, ValueError, KeyError) as error:
+        words = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ClusterError(f"--address: the job server at {address} does not do it: {words}") from None
+
+
+def _job_id(kind: str, name: str) -> str:
+    return f"{kind}-{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+
+
+def _start(client: Any, folder: Path, job: str, words: list[str], metadata: dict[str, str]) -> None:
+    client.submit_job(
+        # `exec`: a stop reaches Python itself, once.
+        entrypoint=f"exec python -m study.cli {shlex.join(words)}",
+        submission_id=job,
+        runtime_env={
+            "working_dir": str(folder),
+            "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(STOP_SECONDS), "COLUMNS": "120"},
+        },
+        metadata=metadata,
+    )
+
+
+# ---- doctor, then run ---------------------------------------------------------------------------------------------
+
+
+def diagnose_as_job(errand: Errand, address: str) -> Report:
+    """What `calstudy doctor` says on the head. Raises ClusterError where it cannot be run there."""
+    client = connect(address)
+    with package(errand) as folder, _told(address):
+        return _diagnose(client, errand, address, folder)
+
+
+def _diagnose(client: Any, errand: Errand, address: str, folder: Path) -> Report:
+    job = _job_id("doctor", errand.spec.name if errand.spec is not None else "cluster")
+    _start(client, folder, job, ["doctor", *errand.words, "--json"], {"calstudy": "doctor"})
+    try:
+        _wait(client, job)
+    except BaseException:
+        with suppress(Exception):  # what stopped us is what matters
+            client.stop_job(job)
+        raise
+    log = client.get_job_logs(job).strip().splitlines()
+    told = [line for line in log if line.startswith('{"ok"')]
+    if not told:
+        last = (log or [client.get_job_info(job).message or "it left no word"])[-1]
+        mend = f" All of it: ray job logs {job} --address {address}"
+        if "No module named" in last or "python: not found" in last:
+            mend = " Start Ray on the head where `python` is the one with Ray, torch and the rest." + mend
+        raise ClusterError(f"doctor failed on the head: {last.rstrip('.')}.{mend}")
+    return Report.from_json(json.loads(told[-1]))
+
+
+def _wait(client: Any, job: str) -> None:
+    deadline = time.monotonic() + DATA_PATIENCE
+    while not client.get_job_status(job).is_terminal():
+        if time.monotonic() > deadline:
+            raise ClusterError(f"doctor has not ended on the head within {DATA_PATIENCE:g} s; stopped.")
+        time.sleep(POLL_SECONDS)
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The doctor's findings, and the job where they let it start."""
+
+    report: Report
+    job: str | None
+
+
+def submit(errand: Errand, address: str) -> Submitted:
+    """Ask doctor on the head; where all is well, start the study there. Raises ClusterError where it runs already."""
+    assert errand.spec is not None
+    name, client = errand.spec.name, connect(address)
+    mark = {"calstudy": "run", "study": name, "storage": str(errand.root)}
+    with package(errand) as folder, _told(address):
+        for other in client.list_jobs():
+            if not other.status.is_terminal() and mark.items() <= (other.metadata or {}).items():
+                job = other.submission_id
+                mend = f"Wait, or: ray job stop {job} --address {address}"
+                raise ClusterError(f"{name}: the job {job} is at work on it. {mend}")
+        report = _diagnose(client, errand, address, folder)
+        for finding in report.findings:
+            if finding.check == "driver":
+                raise ClusterError(f"{name}: {finding.text}")
+        if not report.ok:
+            return Submitted(report, None)
+        job, trials = _job_id("calstudy", name), errand.trials
+        more = [] if trials is None else ["--trials", str(trials)]
+        _start(client, folder, job, ["run", *errand.words, *more], mark)
+    return Submitted(report, job)

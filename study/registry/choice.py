@@ -1,0 +1,112 @@
+"""Which trial becomes the model: by validation alone, of what was confirmed where anything was."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from study.analysis.comparison import welch_interval
+from study.analysis.pareto import complete
+from study.analysis.selection import pick
+from study.confirmation.results import SUFFIX, Confirmation, Confirmed, confirmation_of, moments
+from study.schema.objective import LARGER_IS_BETTER, Objective, plain_name
+from study.store.study import StoredStudy, open_directory
+from study.store.trials import TrialRecord
+from trainables.fields import FieldError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The trial to register and the study it is of: the search, or its confirmation, of whose `row` it is a seed."""
+
+    study: StoredStudy
+    record: TrialRecord
+    row: Confirmed | None = None
+    confirmation: Confirmation | None = None
+
+
+def choose(study: StoredStudy, rule: str) -> Choice:
+    """The trial that the rule picks, by validation values. Raises FieldError at `pick`.
+
+    Where the study is confirmed the rule picks among what was retrained, by means over the fresh seeds, and of those
+    seeds the median one is taken: the best of them would look better than it is. A confirmation that is not finished
+    is no choice: which of its rows are there is up to when it was stopped.
+    """
+    if study.spec.confirms is not None:
+        problem = f"{study.spec.name} confirms '{study.spec.confirms}': pick from that, it chooses among the confirmed."
+        raise FieldError("pick", problem)
+    objectives, confirmation = study.spec.objectives, confirmation_of(study)
+    if confirmation is not None and not _is_finished(confirmation):
+        problem = (
+            f"{confirmation.study.spec.name} is not finished; `calstudy confirm {study.spec.name}` goes on with it."
+        )
+        raise FieldError("pick", f"{problem} (--trial takes one trial all the same.)")
+    rows = [row for row in confirmation.rows if row.records] if confirmation is not None else []
+    if confirmation is None or not rows:
+        records = [record for found in study.records().values() for record in found]
+        return Choice(study, pick(records, objectives, rule, lambda metric: _not_worse(study, records, metric)))
+    means = {row.label: _mean_of(row) for row in rows}
+    chosen = pick(means.values(), objectives, rule, lambda metric: _not_worse_over_seeds(rows, metric))
+    (row,) = (row for row in rows if row.label == chosen.label)
+    return Choice(confirmation.study, median_seed(row.records, objectives[0]), row, confirmation)
+
+
+def seed_of(study: StoredStudy, record: TrialRecord) -> Choice:
+    """That trial; of a confirmation with the row it is a seed of, so that its card tells of test."""
+    if study.spec.confirms is not None:
+        search = study.directory.with_name(study.directory.name.removesuffix(SUFFIX))
+        confirmation = confirmation_of(open_directory(search, search.name))
+        for row in confirmation.rows if confirmation is not None else ():
+            if row.label == record.label:
+                return Choice(study, record, row, confirmation)
+    return Choice(study, record)
+
+
+def _is_finished(confirmation: Confirmation) -> bool:
+    """Every seed trained, and every trained one measured on test."""
+    measured = all(len(row.tests) == len(row.records) for row in confirmation.rows)
+    return measured and not confirmation.study.lacking(confirmation.study.records())
+
+
+def _mean_of(row: Confirmed) -> TrialRecord:
+    """A row as one trial with the mean values of its seeds."""
+    values = {name: value.mean for name, value in moments([record.metrics for record in row.records]).items()}
+    return TrialRecord(row.label, 0, "complete", dict(row.records[0].params), values)
+
+
+def median_seed(records: Sequence[TrialRecord], objective: Objective) -> TrialRecord:
+    """The seed with the median value of the objective; of two in the middle the worse one."""
+    return sorted(records, key=lambda record: (objective.sign * record.metrics[objective.metric], record.number))[
+        len(records) // 2
+    ]
+
+
+def _not_worse(study: StoredStudy, records: Sequence[TrialRecord], metric: str) -> Collection[str]:
+    """The complete trials whose paired difference from the best has an interval that reaches 0."""
+    from study.uncertainty.bootstrap import differences_from, resampled_names
+
+    if metric not in resampled_names():
+        raise FieldError(
+            "pick", f"{metric} has no interval; {metric}~best takes one of {', '.join(resampled_names())}."
+        )
+    finished = [record for record in complete(records) if metric in record.metrics]
+    best = min(finished, key=lambda record: (_sign(metric) * record.metrics[metric], record.label, record.number))
+    found = differences_from(study.outline, best, finished, metric)
+    return {best.name, *(name for name, (low, high) in found.items() if low <= 0 <= high)}
+
+
+def _not_worse_over_seeds(rows: Sequence[Confirmed], metric: str) -> Collection[str]:
+    """The rows whose 95% Welch interval of the difference from the best mean contains 0."""
+    values = {_mean_of(row).name: [record.metrics[metric] for record in row.records] for row in rows}
+    if any(len(found) < 2 for found in values.values()):
+        problem = f"{metric}~best needs two seeds of each that was confirmed; `calstudy confirm --seeds` adds them."
+        raise FieldError("pick", problem)
+    best = min(values, key=lambda name: _sign(metric) * statistics.fmean(values[name]))
+    intervals = {name: welch_interval(found, values[best]) for name, found in values.items()}
+    return {best, *(name for name, (low, high) in intervals.items() if low <= 0 <= high)}
+
+
+def _sign(metric: str) -> float:
+    """Times this, smaller is better."""
+    return -1.0 if plain_name(metric) in LARGER_IS_BETTER else 1.0

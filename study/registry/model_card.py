@@ -1,0 +1,193 @@
+"""The model card: what a registered model is, how it was made, what it scores and what that is worth. Markdown."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from study.registry.choice import Choice, median_seed
+from study.store.test_openings import TEST_FILE, Tested, read_tested
+from study.uncertainty.bootstrap import RESAMPLES, measured
+from study.uncertainty.intervals import intervals
+from study.uncertainty.resampling import Draws
+from trainables import metrics
+from trainables.fields import FieldError
+from trainables.outputs.predictions import Predictions, file_digest
+
+SHOWN = ("accuracy", "nll", "brier", "ece")
+
+
+def card(facts: dict[str, Any], name: str) -> str:
+    """The model card: what it is, how it was made, what it scores and what that is worth. Markdown."""
+    config, trial = facts["config"], facts["metrics_of_trial"]
+    shape = " x ".join(str(size) for size in facts["input_shape"])
+    rows = [
+        f"| {metric} | {_figure(trial[metric])} | {_figure(facts['metrics'][metric])} "
+        f"| {_figure(trial[metrics.AFTER_TEMPERATURE + metric])} |"
+        for metric in ("accuracy", "nll", "brier", "ece")
+    ]
+    settings = [f"- {path}: {value}" for path, value in sorted(facts["params"].items())]
+    return "\n".join(
+        [
+            f"# {name}: {config['model']['name']} trained by {facts['method']}",
+            "",
+            f"Images of {config['data']['name']} in, probabilities of {len(facts['classes'])} classes out. Trial "
+            f"`{facts['trial']}` of study `{facts['study']}` (id {facts['id']}, data {facts['data_digest'][:12]}).",
+            "",
+            f"Input: float32 [N, {shape}], pixels as the data set has them (not normalised). "
+            "Output: float32 [N, K], rows that sum to 1. Normalisation and temperature are inside.",
+            "",
+            "## Training",
+            f"Epochs: {config['epochs']}, with the weights of epoch {facts['epoch']}; "
+            f"batches of {config['batch_size']}; weights and order drawn from seed {config['seed']} and number "
+            f"{config['number']}; on {facts['device']}. {_whence(facts.get('confirmed'))}:",
+            *(settings or ["- none"]),
+            "",
+            f"## Validation ({facts['num_samples']} samples)",
+            f"| | before temperature | with temperature {facts['temperature']:.4g} | cross-fitted |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+            "The temperature was fitted on these same samples: its column is what the model gives on them, and "
+            "flatters. Cross-fitted, no sample has seen its own temperature. Every column flatters a little still: "
+            "validation chose this trial. The test split played no part.",
+            "",
+            *_confirmed_section(facts.get("confirmed")),
+            "## Use",
+            "```python",
+            f'model = mlflow.pyfunc.load_model("models:/{name}/VERSION", model_config={{"device": "cpu"}})',
+            "probs = model.predict(images)",
+            "```",
+            f"Prove it: `calstudy verify models:/{name}/VERSION`. Serve it: "
+            f"`mlflow models serve -m models:/{name}/VERSION --env-manager local`.",
+            "",
+        ]
+    )
+
+
+def _whence(confirmed: dict[str, Any] | None) -> str:
+    """Of the values listed below it."""
+    if confirmed is None:
+        return "Searched values"
+    if confirmed["searched"] is not None:
+        return "Values found by the search, fixed here"
+    return "Values of the study" if confirmed["role"] == "baseline" else "Published values, the study's for the rest"
+
+
+def _figure(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4f}"
+
+
+# ---- what a confirmation adds --------------------------------------------------------------------------------------
+
+
+def confirmed_facts(choice: Choice) -> dict[str, Any] | None:
+    """Of a choice among confirmed candidates: each seed's validation and test figures, the latter with intervals.
+
+    None of a choice from the search alone. Raises FieldError where a seed's test predictions are missing or altered.
+    """
+    row, confirmation = choice.row, choice.confirmation
+    if row is None or confirmation is None:
+        return None
+    told = read_tested(confirmation.study.outline)[row.label]
+    seeds = [
+        {
+            "trial": record.name,
+            "validation": {name: record.metrics[name] for name in _names(record.metrics)},
+            "test": _with_intervals(choice, record, told[record.number]) if record.number in told else None,
+        }
+        for record in row.records
+    ]
+    searched = row.candidate
+    return {
+        "label": row.label,
+        "role": row.role,
+        "registered": choice.record.name,
+        "median": choice.record == median_seed(row.records, choice.study.spec.objectives[0]),
+        "searched": None
+        if searched is None
+        else {"trial": searched.name, **{name: searched.metrics[name] for name in _names(searched.metrics)}},
+        "seeds": seeds,
+        "test_samples": confirmation.study.recorded["sizes"]["test"],
+    }
+
+
+def _names(measured_values: dict[str, float]) -> list[str]:
+    wanted = [*SHOWN, *(metrics.AFTER_TEMPERATURE + name for name in SHOWN)]
+    return [name for name in wanted if name in measured_values]
+
+
+def _with_intervals(choice: Choice, record: Any, tested: Tested) -> dict[str, list[float]]:
+    """Each figure of the test split as [value, low, high]: 95%, by bootstrap; at the fitted temperature with ts_.
+
+    [value] alone where nearly all are right and it has no interval.
+    """
+    path = choice.study.files(record) / TEST_FILE
+    if not path.is_file() or file_digest(path) != tested.digests.get(TEST_FILE):
+        raise FieldError(record.name, f"{path} is missing or not what confirm wrote. Bring it back from a backup.")
+    answers = Predictions.load(path)
+    draws = Draws.of(len(answers.labels), RESAMPLES, 0)
+    found: dict[str, list[float]] = {}
+    for prefix, temperature in (("", 1.0), (metrics.AFTER_TEMPERATURE, tested.temperature)):
+        scaled = Predictions(answers.logits.double() / temperature, answers.labels)
+        of_split = intervals(measured(scaled, draws, SHOWN)[""])
+        for name in SHOWN:
+            ends = of_split[name][1:] if name in of_split else ()
+            found[prefix + name] = [tested.metrics[prefix + name], *ends]
+    return found
+
+
+def _confirmed_section(confirmed: dict[str, Any] | None) -> list[str]:
+    """Validation to test: what the search saw, what fresh seeds have, and what the sealed split says of each."""
+    if confirmed is None:
+        return []
+    seeds = confirmed["seeds"]
+    tests = [seed["test"] for seed in seeds if seed["test"] is not None]
+    searched = confirmed["searched"]
+    rows = []
+    for name in _names(seeds[0]["validation"]):
+        before = "-" if searched is None else _figure(searched.get(name))
+        validation = _over([seed["validation"][name] for seed in seeds if name in seed["validation"]])
+        test = _over([found[name][0] for found in tests]) if tests else "not opened"
+        rows.append(f"| {name} | {before} | {validation} | {test} |")
+    each = [
+        f"| {seed['trial']} | "
+        + " | ".join(_with_range(seed["test"][name]) if seed["test"] else "not opened" for name in _EACH)
+        + " |"
+        for seed in seeds
+    ]
+    of = _DEFAULTS[confirmed["role"]] if searched is None else f"`{searched['trial']}`, found by the search"
+    median = ", the seed with the median validation value of the first objective" * confirmed["median"]
+    return [
+        f"## Confirmed: {len(seeds)} fresh seeds of {of}",
+        f"This model is `{confirmed['registered']}`{median}. Mean and standard deviation over the seeds; test:"
+        f" {confirmed['test_samples']} samples, which nothing was chosen by.",
+        "",
+        "| | search, validation | fresh seeds, validation | fresh seeds, test |",
+        "|---|---|---|---|",
+        *rows,
+        "",
+        "Each seed on test, with 95% intervals:",
+        "",
+        f"| seed | {' | '.join(_EACH)} |",
+        f"|---|{'---|' * len(_EACH)}",
+        *each,
+        "",
+    ]
+
+
+_DEFAULTS = {"default": "the method's published default", "baseline": "cross-entropy as the study has it"}
+_EACH = ("accuracy", "ece", "ts_nll", "ts_ece")
+
+
+def _over(values: Sequence[float]) -> str:
+    mean = statistics.fmean(values)
+    return _figure(mean) + (f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else "")
+
+
+def _with_range(found: Sequence[float]) -> str:
+    value, *ends = found
+    low_to_high = " ({:.4f} to {:.4f})".format(*ends) if ends else ""
+    return _figure(value if math.isfinite(value) else None) + low_to_high

@@ -1,0 +1,214 @@
+"""All figures of a study that its files allow; for each that they do not, the reason in a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
+
+from study.analysis import pareto
+from study.analysis.importance import searched
+from study.analysis.progression import History, growth, recorded
+from study.report import figures
+from study.report.front_figure import draw_front
+from study.report.style import save, styles_of
+from study.store.ledger import read_trials
+from study.store.study import Outline, checked_file
+from study.store.trials import TrialRecord, trial_named
+from trainables.fields import FieldError
+
+if TYPE_CHECKING:
+    from study.uncertainty.bootstrap import Analysis
+
+Drawn = Iterator[tuple[str, Figure]]  # a file's stem, and what it shows
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """A study to be drawn. trial: `focal/0007`, whose reliability is shown; else the knee's.
+
+    resamples: of the front's intervals; 0 draws it without.
+    absent: what was left out of a figure that could be drawn, in words.
+    """
+
+    study: Outline
+    records: dict[str, list[TrialRecord]]
+    trial: str | None = None
+    resamples: int = 0
+    absent: list[str] = field(default_factory=list)
+
+    @cached_property
+    def finished(self) -> dict[str, list[TrialRecord]]:
+        """The complete trials of each label that has one."""
+        done = {label: pareto.complete(found) for label, found in self.records.items()}
+        return {label: found for label, found in done.items() if found}
+
+    @cached_property
+    def front(self) -> list[TrialRecord]:
+        return pareto.front([record for found in self.finished.values() for record in found], self.study.objectives)
+
+    @cached_property
+    def analysis(self) -> Analysis | None:
+        """Intervals of the objectives and shares; None where there are none, and `absent` says why."""
+        from study.uncertainty.bootstrap import analyse
+
+        trials = [record for found in self.finished.values() for record in found]
+        wanted = [objective.metric for objective in self.study.objectives]
+        try:
+            return analyse(self.study, trials, self.resamples, wanted=wanted) if self.resamples else None
+        except FieldError as error:
+            self.absent.append(f"intervals of the front: {error}")
+            return None
+
+    @cached_property
+    def histories(self) -> dict[str, History]:
+        """By label, of its best trial by the objectives in their order; one that does not read is named in `absent`."""
+        found: dict[str, History] = {}
+        for label, done in self.finished.items():
+            try:
+                found[label] = read_history(self.study.directory, pareto.front(done, self.study.objectives)[0])
+            except FieldError as error:
+                self.absent.append(str(error))
+        return found
+
+    @property
+    def chosen(self) -> str:
+        """Which trial of a method is shown, for captions."""
+        return f"the trial best by {self.study.objectives[0].metric}"
+
+    def styles(self) -> dict[str, tuple[str, str]]:
+        """Of lines: those of methods on the front first, where there are more than colours."""
+        return figures.line_styles(list(self.records), [record.label for record in self.front])
+
+    def with_recorded(self, name: str) -> dict[str, History]:
+        return {label: history for label, history in self.histories.items() if recorded(history, name)}
+
+
+def draw(gallery: Gallery, folder: Path, suffix: str, names: Sequence[str]) -> tuple[list[Path], list[str]]:
+    """Write these figures; returns their files, and the reasons of those that are not drawn."""
+    written: list[Path] = []
+    reasons: list[str] = []
+    for name in names:
+        try:
+            for stem, figure in FIGURES[name](gallery):
+                save(figure, folder / f"{stem}.{suffix}")
+                written.append(folder / f"{stem}.{suffix}")
+        except FieldError as error:
+            reasons.append(f"{name}: {error}")
+    return written, [*reasons, *gallery.absent]
+
+
+# ---- each figure ---------------------------------------------------------------------------------------------------
+
+
+def _front(gallery: Gallery) -> Drawn:
+    study = gallery.study
+    every = [record for found in gallery.records.values() for record in found]
+    samples = study.recorded["sizes"]["validation"]
+    yield "front", draw_front(every, study.objectives, study.name, samples, gallery.analysis)
+
+
+def _reliability(gallery: Gallery) -> Drawn:
+    from study.analysis.reliability import reliability
+    from trainables.post_hoc import cross_fitted
+
+    record = _chosen(gallery)
+    predictions = read_predictions(gallery.study.directory, record)
+    logits, labels = predictions.logits, predictions.labels
+    panels = {
+        "raw": reliability(logits, labels),
+        "after temperature": reliability(cross_fitted(logits, labels), labels),
+    }
+    title = f"{gallery.study.name}: {record.name}"
+    yield f"reliability-{record.label}-{record.number:04d}", figures.draw_reliability(panels, title, len(labels))
+
+
+def _chosen(gallery: Gallery) -> TrialRecord:
+    if gallery.trial is None:
+        found = pareto.knee(_front_of(gallery), gallery.study.objectives)
+        assert found is not None
+        return found
+    return trial_named([record for found in gallery.records.values() for record in found], gallery.trial, "--trial")
+
+
+def _front_of(gallery: Gallery) -> list[TrialRecord]:
+    if not gallery.front:
+        raise FieldError(gallery.study.name, "no complete trial.")
+    return gallery.front
+
+
+def _hypervolume(gallery: Gallery) -> Drawn:
+    _front_of(gallery)
+    study, classes = gallery.study, len(gallery.study.recorded["classes"])
+    whole = growth([record for found in gallery.records.values() for record in found], study.objectives, classes)
+    methods = {label: growth(gallery.records[label], study.objectives, classes) for label in gallery.finished}
+    yield "hypervolume", figures.draw_growth(whole, methods, gallery.styles(), study.name, study.objectives)
+
+
+def _hyperparameters(gallery: Gallery) -> Drawn:
+    study, front = gallery.study, _front_of(gallery)
+    styles, drawn = styles_of(list(gallery.records)), False
+    trials = read_trials(study.directory, study.ledger, study.name, list(gallery.finished))
+    for label, done in gallery.finished.items():
+        known = {record.number for record in done}  # a driver may have told more since
+        found = searched([trial for trial in trials[label] if trial.number in known], study.objectives)
+        if found.values:
+            title = f"{study.name}: {label}"
+            figure = figures.draw_searched(found, done, front, study.objectives, styles[label], title)
+            yield f"hyperparameters-{label}", figure
+            drawn = True
+    if not drawn:
+        raise FieldError(study.name, "no method searched a value.")
+
+
+def _gamma(gallery: Gallery) -> Drawn:
+    histories = gallery.with_recorded("gamma_q50")
+    if not histories:
+        raise FieldError(gallery.study.name, "no method learned a gamma (gamma_net does).")
+    yield "gamma", figures.draw_gamma(histories, gallery.styles(), gallery.study.name, gallery.chosen)
+
+
+def _learning(gallery: Gallery) -> Drawn:
+    histories = gallery.with_recorded("nll")
+    if not histories:
+        raise FieldError(gallery.study.name, "no complete trial with its history.")
+    yield "learning", figures.draw_learning(histories, gallery.styles(), gallery.study.name, gallery.chosen)
+
+
+def _entropy(gallery: Gallery) -> Drawn:
+    histories = gallery.with_recorded("entropy_right")
+    if not histories:
+        raise FieldError(gallery.study.name, "nothing recorded it; set `diagnostics: true` in a study.")
+    yield "entropy", figures.draw_entropy(histories, gallery.styles(), gallery.study.name, gallery.chosen)
+
+
+FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
+    "front": _front,
+    "reliability": _reliability,
+    "hypervolume": _hypervolume,
+    "hyperparameters": _hyperparameters,
+    "gamma": _gamma,
+    "learning": _learning,
+    "entropy": _entropy,
+}
+
+
+# ---- a trial's files -----------------------------------------------------------------------------------------------
+
+
+def read_history(study: Path, record: TrialRecord) -> History:
+    """Rows of its history.json. Raises FieldError where it is not what the trial wrote."""
+    history: History = json.loads(checked_file(study, record, "history.json").read_text())
+    return history
+
+
+def read_predictions(study: Path, record: TrialRecord) -> Any:
+    """Its validation predictions. Raises FieldError where they are not what the trial wrote."""
+    from trainables.outputs.predictions import Predictions
+
+    return Predictions.load(checked_file(study, record, "predictions.npz"))

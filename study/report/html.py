@@ -1,0 +1,56 @@
+"""The page of a report: template, style, script and data in one file that asks nobody for anything."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from trainables.files.atomic import write_whole
+
+SCRIPTS = ("dom.js", "front.js", "reliability.js", "tables.js", "confirmation.js", "page.js")  # in this order
+
+
+def render(page: dict[str, Any]) -> str:
+    """The whole HTML of what `report.gather_page` has gathered.
+
+    Only the style and the script that stand in it may act, by their digests; whatever a study holds is data, in a block
+    that is never run, and the script sets it as text.
+    """
+    script = "\n".join(['"use strict";', *(_part(name) for name in SCRIPTS)])
+    style = _part("page.css")
+    names = ", ".join(study["name"] for study in page["studies"])
+    policy = (
+        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}';"
+        " base-uri 'none'; form-action 'none'"
+    )
+    parts = {
+        "title": html.escape(f"{names}: what the study tells"),
+        "policy": policy,
+        "style": style,
+        "script": script,
+        # In JSON a `<` can only stand inside a string: written so, no `</script>` or `<!--` can end or open anything.
+        "data": json.dumps(page, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+    }
+    # In one pass: what is put in is not searched again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _part("page.html"))
+
+
+def write_page(file: Path, page: dict[str, Any]) -> None:
+    """Write `render`, whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(file, render(page).encode())
+
+
+def _part(name: str) -> str:
+    return (resources.files("study.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    """As a Content-Security-Policy names it."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,390 @@
+"""What the page of a study tells, as plain values: gathered here, laid out by page/, put together by report_page.py.
+
+All numbers are of the validation split but those of a confirmation, which says so of each. Nothing chooses by test.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from search_spaces import strict_yaml
+from search_spaces.space import to_plain
+from study.analysis import pareto
+from study.engine.node_facts import versions
+from study.report.reliability_rows import BINS, diagrams
+from study.report.style import COLOURS, MARKERS, displayed
+from study.schema.objective import LARGER_IS_BETTER, plain_name
+from study.schema.uris import without_credentials
+from study.schema.variant import Variant
+from study.store.study import StoredStudy
+from study.store.trials import TrialRecord
+from trainables import metrics
+from trainables.plugins import name_of
+
+Plain = dict[str, Any]
+
+
+def gather(
+    study: StoredStudy, records: Mapping[str, Sequence[TrialRecord]], analysis: Any = None, confirmation: Any = None
+) -> Plain:
+    """One study as the page has it, JSON-able.
+
+    analysis: `bootstrap.Analysis`, or None where there are no intervals. confirmation: `confirmed.Confirmation`, or
+    None. Metric values stand in lists in the order of `metrics`; null where a trial has none.
+    """
+    spec, recorded = study.spec, study.recorded
+    trials = [record for found in records.values() for record in found]
+    finished = pareto.complete(trials)
+    measured = [name for name in metrics.names() if any(name in record.metrics for record in finished)]
+    front = pareto.front(finished, spec.objectives)
+    knee = pareto.knee(front, spec.objectives)
+    drawn, notes = diagrams(study, finished)
+    on_front = {record.name for record in front}
+    labels = [variant.label for variant in spec.variants]
+    return {
+        "name": spec.name,
+        "created": str(recorded.get("created", "")),
+        "abstract": _abstract(study, trials, front, knee),
+        "facts": _facts(study),
+        "objectives": [objective.metric for objective in spec.objectives],
+        "metrics": [{"name": name, "label": displayed(name), "better": better(name)} for name in measured],
+        "methods": [_method(variant, spec.trials, records.get(variant.label, ())) for variant in spec.variants],
+        "budget": _budget(spec.trials, {label: records.get(label, ()) for label in labels}),
+        "trials": [
+            {
+                **_trial(record, labels, measured, analysis),
+                "front": record.name in on_front,
+                **drawn.get(record.name, {}),
+            }
+            for record in finished
+        ],
+        "knee": knee.name if knee is not None else None,
+        "hypervolume": _number(pareto.hypervolume(front, spec.objectives, len(recorded["classes"]))),
+        "samples": recorded["sizes"]["validation"],
+        "resamples": None if analysis is None else analysis.resamples,
+        "unfinished": _unfinished(trials),
+        "noise": _noise(spec.variants, records, measured),
+        "confirmation": None if confirmation is None else _confirmation(confirmation, measured),
+        "reproduce": _reproduce(study, finished, confirmation),
+        "notes": notes,
+    }
+
+
+def gather_page(studies: Sequence[Plain], made: str) -> Plain:
+    """The whole page: `gather` of each study, and what must be said of them side by side.
+
+    made: when, for a reader.
+    """
+    notes = []
+    for what, say in (("objectives", "different objectives"), ("classes", "different numbers of classes")):
+        if len({str(_shared(study, what)) for study in studies}) > 1:
+            found = "; ".join(f"{study['name']}: {_shared(study, what)}" for study in studies)
+            notes.append(f"These studies have {say} ({found}): read each by itself, their values do not compare.")
+    return {
+        "made": made,
+        "version": versions(("calstudy",))["calstudy"],
+        "bins": BINS,
+        "colours": list(COLOURS),
+        "markers": list(MARKERS),
+        "notes": notes,
+        "studies": list(studies),
+    }
+
+
+def _shared(study: Plain, what: str) -> Any:
+    return study["reproduce"]["classes"] if what == "classes" else ", ".join(study["objectives"])
+
+
+def better(metric: str) -> str | None:
+    """`higher` or `lower`; None of the share above 99%, which is neither good nor bad."""
+    name = plain_name(metric)
+    return None if name == "share_above_99" else "higher" if name in LARGER_IS_BETTER else "lower"
+
+
+# ---- what was studied ----------------------------------------------------------------------------------------------
+
+
+def _abstract(
+    study: StoredStudy, trials: Sequence[TrialRecord], front: Sequence[TrialRecord], knee: TrialRecord | None
+) -> list[str]:
+    """What a reader should know first, a sentence each."""
+    spec, sizes = study.spec, study.recorded["sizes"]
+    sought = " and ".join(f"{displayed(o.metric)} ({_better_word(o.direction)} is better)" for o in spec.objectives)
+    states = Counter(record.state for record in trials)
+    planned = max(spec.trials * len(spec.variants), len(trials))
+    sentences = [
+        f"{_count(len(spec.variants), 'method')} of training {_name(spec.model)} on {_data(spec.data)},"
+        f" {_count(spec.trials, 'trial')} each, in search of {sought}.",
+        f"{states['complete']:,} of {_count(planned, 'planned trial')} complete"
+        + "".join(f", {states[state]:,} {state}" for state in ("pruned", "failed", "running") if states[state])
+        + ".",
+    ]
+    if knee is not None and len(spec.objectives) == 1:
+        values = f"{displayed(spec.objectives[0].metric)} {knee.metrics[spec.objectives[0].metric]:.4f}"
+        sentences.append(f"The best is {knee.name} ({values}).")
+    elif knee is not None:
+        values = ", ".join(f"{displayed(o.metric)} {knee.metrics[o.metric]:.4f}" for o in spec.objectives)
+        methods = len({record.label for record in front})
+        what = "Its knee" if len(front) > 1 else "It"
+        sentences.append(
+            f"{_count(len(front), 'trial')} of {_count(methods, 'method')} {'is' if len(front) == 1 else 'are'} on the"
+            f" front: no other is better in one objective and as good in the rest. {what} is {knee.name} ({values})."
+        )
+    sentences.append(
+        f"All values are of the validation split ({_count(sizes['validation'], 'sample')}), on which the search chose:"
+        " the best of many looks better than it is."
+    )
+    return sentences
+
+
+def _facts(study: StoredStudy) -> list[list[str]]:
+    """[what, value] for a reader, in the order of the spec."""
+    plain, recorded = without_credentials(study.spec.to_mapping()), study.recorded
+    sizes = recorded["sizes"]
+    return [
+        ["Data", _settings(plain["data"])],
+        ["Classes", f"{len(recorded['classes']):,}"],
+        [
+            "Samples",
+            "; ".join(f"{split} {size:,}" for split, size in sizes.items()) + " (calstudy confirm alone opens it)",
+        ],
+        ["Network", _settings(plain["model"])],
+        ["Optimizer", _settings(plain["optimizer"])],
+        [
+            "Training",
+            f"{_count(plain['epochs'], 'epoch')}, batches of {plain['batch_size']}; result: {plain['result']}",
+        ],
+        ["Search", f"{plain['sampler']['name']}; published settings are tried first"],
+        ["Objectives", "; ".join(f"{o.direction} {o.metric}" for o in study.spec.objectives)],
+        ["Calibration", f"{BINS} bins; {metrics.CONVENTION}"],
+        ["Temperature", "fitted by NLL inside validation, cross-fitted: no sample sees its own temperature"],
+    ]
+
+
+def _name(settings: Any) -> str:
+    return name_of(type(settings))
+
+
+def _data(data: Any) -> str:
+    """`digits`; of a data set that is a file or folder anywhere, `cifar10.parquet`."""
+    path = getattr(data, "path", None)
+    return _name(data) if path is None else Path(path).name
+
+
+def _settings(plain: Mapping[str, Any]) -> str:
+    """`mlp: width 128, depth 1`."""
+    rest = ", ".join(f"{key} {strict_yaml.one_line(value)}" for key, value in plain.items() if key != "name")
+    return f"{plain['name']}: {rest}" if rest else str(plain["name"])
+
+
+def _better_word(direction: str) -> str:
+    return "higher" if direction == "maximize" else "lower"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+# ---- methods, budgets, failures ------------------------------------------------------------------------------------
+
+
+def _method(variant: Variant, planned: int, records: Sequence[TrialRecord]) -> Plain:
+    """A method's settings and what it was given: trials by state, and compute over all of them."""
+    states = Counter(record.state for record in records)
+    return {
+        "label": variant.label,
+        "name": _name(variant.method),
+        "searched": {path: _range(to_plain(entry)) for path, entry in variant.space.distributions.items()},
+        "planned": max(planned, len(records)),
+        "states": {state: states[state] for state in ("complete", "pruned", "failed", "running")},
+        "samples": _total(records, "samples"),
+        "seconds": _total(records, "seconds"),
+        "devices": sorted({record.device for record in records if record.seconds is not None}),
+    }
+
+
+def _range(plain: Any) -> str:
+    """`0.01 to 0.5, log` or `flsd_53 | flsd_532`."""
+    if "choices" in plain:
+        return " | ".join(str(choice) for choice in plain["choices"])
+    flags = "".join(f", {key}" if plain[key] is True else f", {key} {plain[key]}" for key in plain if key in _FLAGS)
+    return f"{plain['low']:g} to {plain['high']:g}{flags}"
+
+
+_FLAGS = ("log", "step", "int")
+
+
+def _total(records: Iterable[TrialRecord], cost: str) -> float | None:
+    known = [value for record in records if (value := getattr(record, cost)) is not None]
+    return round(sum(known), 1) if known else None
+
+
+def _budget(planned: int, records: Mapping[str, Sequence[TrialRecord]]) -> list[str]:
+    """Whether the methods were given the same, a sentence each for trials, samples and seconds."""
+    counts = {label: len(pareto.complete(found)) for label, found in records.items()}
+    lowest, highest = min(counts, key=lambda label: counts[label]), max(counts, key=lambda label: counts[label])
+    sentences = [f"Each method was given {_count(planned, 'trial')}"]
+    if counts[lowest] == counts[highest]:
+        sentences[0] += f", and of each {counts[lowest]:,} are complete: the numbers of trials are equal."
+    else:
+        sentences[0] += (
+            f", but not all are complete: {counts[lowest]:,} of {lowest}, {counts[highest]:,} of {highest}."
+            " The best of more trials looks better."
+        )
+    for unit, cost in (("samples shown in training", "samples"), ("seconds of training", "seconds")):
+        totals = {label: _total(found, cost) or 0.0 for label, found in records.items()}
+        least, most = min(totals, key=lambda label: totals[label]), max(totals, key=lambda label: totals[label])
+        if not totals[most]:
+            continue
+        if totals[most] <= 1.01 * totals[least]:
+            sentences.append(f"The {unit} are equal, within 1%.")
+        else:
+            times = f", {totals[most] / totals[least]:.3g} times as many" if totals[least] else ""
+            sentences.append(
+                f"The {unit} are not equal: {most} took {totals[most]:,.0f}, {least} {totals[least]:,.0f}{times}."
+            )
+    sentences.append("Seconds are as they passed, whatever else the machine was doing.")
+    return sentences
+
+
+def _unfinished(trials: Iterable[TrialRecord]) -> list[Plain]:
+    """Every trial that is not complete, with the reason."""
+    return [
+        {
+            "trial": record.name,
+            "state": record.state,
+            "reason": record.reason or ("not finished when this page was made" if record.state == "running" else ""),
+            "attempts": record.attempt,
+            "params": record.params,
+        }
+        for record in trials
+        if record.state != "complete"
+    ]
+
+
+def _trial(record: TrialRecord, labels: Sequence[str], measured: Sequence[str], analysis: Any) -> Plain:
+    """A complete trial; `method` is the place of its label, `intervals` {place of the metric: [low, high]}."""
+    found: Plain = {
+        "method": labels.index(record.label),
+        "number": record.number,
+        "name": record.name,
+        "params": record.params,
+        "values": [_number(record.metrics.get(name)) for name in measured],
+        "samples": record.samples,
+        "seconds": _number(record.seconds),
+        "epoch": record.epoch,
+    }
+    if analysis is None:
+        return found
+    intervals = analysis.intervals.get(record.name, {})
+    return found | {
+        "intervals": {
+            place: [_number(intervals[name].low), _number(intervals[name].high)]
+            for place, name in enumerate(measured)
+            if name in intervals
+        },
+        "share": _number(analysis.shares.get(record.name)),
+    }
+
+
+# ---- noise ---------------------------------------------------------------------------------------------------------
+
+
+def _noise(
+    variants: Iterable[Variant], records: Mapping[str, Sequence[TrialRecord]], measured: Sequence[str]
+) -> list[Plain]:
+    """Mean and std over fresh seeds, per metric, of each method that has nothing to search and two trials or more."""
+    rows = []
+    for variant in variants:
+        found = pareto.complete(records.get(variant.label, ()))
+        if variant.space.distributions or len(found) < 2:
+            continue
+        values = [[record.metrics[name] for record in found if name in record.metrics] for name in measured]
+        rows.append({"label": variant.label, "trials": len(found), "spread": [_spread(each) for each in values]})
+    return rows
+
+
+def _spread(values: Sequence[float]) -> list[float | None] | None:
+    """[mean, std], the std (n - 1 below it) null of one value; null of none."""
+    if not values:
+        return None
+    return [_number(statistics.fmean(values)), _number(statistics.stdev(values)) if len(values) > 1 else None]
+
+
+# ---- a confirmation ------------------------------------------------------------------------------------------------
+
+
+def _confirmation(confirmation: Any, measured: Sequence[str]) -> Plain:
+    """What a search's winners are worth: validation as searched, validation and test of fresh seeds."""
+    shifts = list(dict.fromkeys(name for row in confirmation.rows for name in row.shifts))
+    return {
+        "name": confirmation.study.spec.name,
+        "opened": any(row.tests for row in confirmation.rows),
+        "rows": [
+            {
+                "label": row.label,
+                "role": row.role,
+                "candidate": row.candidate.name if row.candidate is not None else None,
+                "seeds": len(row.records),
+                "searched": [
+                    _number(row.candidate.metrics.get(name)) if row.candidate is not None else None for name in measured
+                ],
+                "validation": [_over(name, [record.metrics for record in row.records]) for name in measured],
+                "test": [_over(name, row.tests) for name in measured],
+                "shifts": {
+                    shift: {name: _over(name, found) for name in _names(found)} for shift, found in row.shifts.items()
+                },
+            }
+            for row in confirmation.rows
+        ],
+        "shifts": shifts,
+        "shift_samples": {name: size for row in confirmation.rows for name, size in row.shift_samples.items()},
+    }
+
+
+def _names(found: Iterable[Mapping[str, float]]) -> list[str]:
+    return list(dict.fromkeys(name for each in found for name in each))
+
+
+def _over(name: str, seeds: Iterable[Mapping[str, float]]) -> list[float | None] | None:
+    return _spread([each[name] for each in seeds if name in each and math.isfinite(each[name])])
+
+
+# ---- how to do it again --------------------------------------------------------------------------------------------
+
+
+def _reproduce(study: StoredStudy, finished: Iterable[TrialRecord], confirmation: Any) -> Plain:
+    """Commands, the spec, versions and digests. `trained_with`: what trials were trained with where it differs."""
+    recorded, name = study.recorded, study.spec.name
+    versions = {key: str(value) for key, value in recorded["versions"].items()}
+    commit = versions.get("git_commit")
+    commands = [["calstudy run study.yaml", "the file below; after an interruption the same again"]]
+    if confirmation is not None:
+        trials = [row.candidate.name for row in confirmation.rows if row.candidate is not None]
+        words = [f"--trial {trial}" for trial in trials] + [f"--seeds {confirmation.study.spec.trials}"]
+        commands.append([" ".join(["calstudy confirm", name, *words]), "opens the sealed test split"])
+    commands.append([f"calstudy report {name}", "this page"])
+    if commit:
+        commands.insert(0, [f"git checkout {commit}", "the code it was run with"])
+    others = Counter(
+        ", ".join(f"{key} {found}" for key, found in sorted(record.versions.items()) if versions.get(key) != str(found))
+        for record in finished
+    )
+    return {
+        "commands": commands,
+        "spec": strict_yaml.dump(without_credentials(study.spec.to_mapping())),
+        "versions": versions,
+        "trained_with": {what: count for what, count in others.items() if what},
+        "data_digest": str(recorded["data_digest"]),
+        "classes": len(recorded["classes"]),
+    }
+
+
+def _number(value: float | None) -> float | None:
+    """Six significant digits; null for what is no number."""
+    return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None

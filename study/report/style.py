@@ -1,0 +1,124 @@
+"""How every figure of a study looks: colours, sizes, title and legend above, caption below."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from study.schema.objective import plain_name
+from trainables.fields import FieldError
+
+SUFFIXES = (".png", ".pdf", ".svg")
+DPI = 300
+WIDTH, PLOT_HEIGHT, STRIP_HEIGHT, LINE_HEIGHT = 3.5, 2.6, 0.24, 0.13  # inches
+TEXT, SMALL = 7.0, 6.0  # points
+
+# Okabe and Ito 2008: told apart by colour-blind readers. Black is the front's; yellow is too faint on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # seven to six colours: 42 methods before a pair comes again
+
+_DISPLAYED = {
+    "top5_accuracy": "top-5 accuracy",
+    "nll": "NLL in nats",
+    "entropy": "entropy in nats",
+    "brier": "Brier score",
+    "ece": "ECE",
+    "mce": "MCE",
+    "adaptive_ece": "adaptive ECE",
+    "classwise_ece": "classwise ECE",
+    "smooth_ece": "smooth ECE",
+    "debiased_l2": "debiased L2 error",
+}
+
+Style = tuple[str, str]  # colour and marker
+Entry = tuple[Any, str]  # what stands in a legend, and its name
+
+
+def new_figure() -> Figure:
+    """An empty one that needs no display and no global state."""
+    figure = Figure(layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def styles_of(labels: Sequence[str]) -> dict[str, Style]:
+    """Colour and marker of each method, by its place in the study."""
+    return {label: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, label in enumerate(labels)}
+
+
+def displayed(metric: str) -> str:
+    """`ECE after temperature scaling`."""
+    name = plain_name(metric)
+    scaled = " after temperature scaling" if name != metric else ""
+    return f"{_DISPLAYED.get(name, name.replace('_', ' '))}{scaled}"
+
+
+def check_suffix(path: Path) -> None:
+    """Raise FieldError at `figure` where the name says no format we write."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise FieldError("figure", f"'{path.name}' should end in one of {', '.join(SUFFIXES)}.")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write it as PNG, PDF or SVG, by the suffix."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # TrueType in a PDF: publishers refuse matplotlib's usual Type 3.
+    with matplotlib.rc_context({"pdf.fonttype": 42}):
+        figure.savefig(path, dpi=DPI)
+
+
+def wrapped(sentences: Sequence[str]) -> str:
+    """A caption: each sentence on lines of its own."""
+    return "\n".join(textwrap.fill(sentence, 76) for sentence in sentences)
+
+
+def finish(
+    figure: Figure, panels: Sequence[Axes], title: str, entries: Sequence[Entry], note: str, plot_height: float
+) -> None:
+    """Title and legend above the axes, the caption below, and a height (inches) that leaves the axes theirs."""
+    names = [name for _, name in entries]
+    columns = _columns(names)
+    heading = textwrap.fill(title, 60)
+    lines = math.ceil(len(names) / columns) + heading.count("\n") + note.count("\n") + 4
+    figure.set_size_inches(WIDTH, plot_height + LINE_HEIGHT * lines)
+    figure.legend(
+        [handle for handle, _ in entries],
+        names,
+        title=heading,
+        title_fontsize=TEXT + 1,
+        fontsize=SMALL,
+        loc="outside upper center",
+        ncols=columns,
+        frameon=False,
+        handletextpad=0.4,
+    )
+    figure.supxlabel(note, fontsize=SMALL, color="0.3")
+    for axes in panels:
+        tidy(axes)
+
+
+def tidy(axes: Axes) -> None:
+    """Small ticks, a faint grid, no box."""
+    axes.tick_params(labelsize=SMALL, width=0.6, length=2.5)
+    axes.grid(linewidth=0.4, color="0.9")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_linewidth(0.6)
+
+
+def _columns(names: Sequence[str]) -> int:
+    """The most legend columns, at most four, that fit the width: some 72 letters, 6 of them for each handle."""
+    for columns in (4, 3, 2):
+        widths = [max(map(len, column)) + 6 for column in np.array_split(names, columns) if len(column)]
+        if sum(widths) <= 72:
+            return columns
+    return 1

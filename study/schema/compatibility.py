@@ -1,0 +1,80 @@
+"""What a trial of a study means, in plain values: what may not change once there are trials."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from search_spaces import strict_yaml
+from study.schema.errors import SpecError
+
+
+class Meant(Protocol):
+    """A study, as far as it is asked here."""
+
+    @property
+    def name(self) -> str: ...
+
+    def meaning(self) -> dict[str, Any]:
+        """What a trial means."""
+
+
+def leaves(plain: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """(dotted path, value) of everything in a nested mapping."""
+    found: list[tuple[str, Any]] = []
+    for key, value in plain.items():
+        found += leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value)]
+    return found
+
+
+def completed_meaning(recorded: Mapping[str, Any], today: Mapping[str, Any]) -> dict[str, Any]:
+    """A meaning an older version recorded, with the keys it did not know; `today` is how its spec is read now.
+
+    What is searched is not completed: a range that came later is a change.
+    """
+    whole = dict(today)
+    for key, value in recorded.items():
+        known = today.get(key)
+        if isinstance(value, Mapping) and isinstance(known, Mapping) and key != "space":
+            value = completed_meaning(value, known)
+        whole[key] = value
+    return {key: value for key, value in whole.items() if key != "space" or key in recorded}
+
+
+def refuse_changes(old_meaning: Mapping[str, Any], new: Meant, file_name: str, done_note: str) -> None:
+    """Raise SpecError naming every line in which trials of the new spec would mean something else.
+
+    A new label is welcome. `done_note` says what there is already: `has 37 trials`.
+    """
+    meaning = new.meaning()
+    old_methods, new_methods = dict(old_meaning["methods"]), dict(meaning["methods"])
+    gone = [f"methods.{label}: was there, is missing" for label in old_methods if label not in new_methods]
+    both = [label for label in old_methods if label in new_methods]
+    old_lines = _lines({**old_meaning, "methods": {label: old_methods[label] for label in both}})
+    new_lines = _lines({**meaning, "methods": {label: new_methods[label] for label in both}})
+    changed = [
+        f"{key}: was {old_lines.get(key, 'not there')}, is {new_lines.get(key, 'not there')}"
+        for key in dict.fromkeys([*old_lines, *new_lines])
+        if old_lines.get(key) != new_lines.get(key)
+    ]
+    if gone or changed:
+        problem = (
+            f"'{new.name}' {done_note}, and a trial of this file would mean something else."
+            " Put these lines back, or give the study a new name:"
+        )
+        raise SpecError(file_name, "name", problem, (*changed, *gone))
+
+
+def _lines(meaning: Mapping[str, Any]) -> dict[str, str]:
+    """{dotted key: value as it is written}; a range and a list stand whole."""
+    lines = {}
+    for key, value in meaning.items():
+        if key == "methods":
+            for label, parts in value.items():
+                for path, fixed in {**parts["fixed"], **parts["space"]}.items():
+                    lines[f"methods.{label}: {path}"] = strict_yaml.one_line(fixed)
+        elif isinstance(value, Mapping):
+            lines |= {path: strict_yaml.one_line(leaf) for path, leaf in leaves(value, f"{key}.")}
+        else:
+            lines[key] = strict_yaml.one_line(value)
+    return lines

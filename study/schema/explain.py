@@ -1,0 +1,101 @@
+"""`plan --explain`: every key of a study with its value, its default and what it means, and what is searched."""
+
+from collections.abc import Iterator
+from dataclasses import MISSING, Field, fields
+from typing import Any, NamedTuple
+
+from optuna.distributions import BaseDistribution
+
+from search_spaces import strict_yaml
+from search_spaces.space import Pin, to_plain
+from study.schema.objective import Objective
+from study.schema.spec import StudySpec
+from study.schema.uris import without_credentials
+from study.schema.variant import Variant
+from trainables.config import FOLDERS
+from trainables.fields import Settings
+from trainables.method import Method
+from trainables.plugins import name_of
+
+
+class Row(NamedTuple):
+    """One key, as text."""
+
+    key: str
+    value: str
+    default: str
+    note: str  # what it means; of a searched path, where its range comes from
+
+
+def explain(spec: StudySpec) -> list[Row]:
+    """A row for every key, in the order of the file."""
+    rows: list[Row] = []
+    for field in fields(spec):
+        value, note = getattr(spec, field.name), field.metadata.get("doc", "")
+        if field.name == "variants":
+            rows += [row for variant in value for row in _variant_rows(variant)]
+        elif field.name == "search_space":
+            rows += [Row(f"search_space.{path}", _written(entry), "", note) for path, entry in value.items()]
+            rows += [] if value else [Row("search_space", "{}", "{}", note)]
+        elif field.name == "shift":
+            rows += [
+                Row(f"shift.{name}", strict_yaml.one_line(of.to_mapping()), "", note) for name, of in value.items()
+            ]
+            rows += [] if value else [Row("shift", "{}", "{}", note)]
+        elif isinstance(value, Settings):
+            rows += _settings_rows(field.name, value, note)
+        else:
+            rows.append(Row(field.name, _written(value), default_text(field), note))
+    return [Row(*(without_credentials(cell) for cell in row)) for row in rows]
+
+
+def _settings_rows(key: str, settings: Settings, note: str) -> Iterator[Row]:
+    if any(isinstance(settings, kind) for kind in FOLDERS):
+        yield Row(f"{key}.name", name_of(type(settings)), "required", note)
+    for field in fields(settings):
+        value = _written(getattr(settings, field.name))
+        yield Row(f"{key}.{field.name}", value, default_text(field), field.metadata.get("doc", ""))
+
+
+def _variant_rows(variant: Variant) -> Iterator[Row]:
+    """The method's own settings, whether fixed or searched, what else is searched, and what is tried first."""
+    key, space = f"methods.{variant.label}", variant.space
+    yield Row(key, name_of(type(variant.method)), "required", (type(variant.method).__doc__ or "").partition("\n")[0])
+    described = dict(_method_fields(variant.method, "method"))
+    for path in dict.fromkeys([*described, *space.origins]):
+        value, default, note = described.get(path, ("", "", ""))
+        if path in space.pins:
+            value = _written(space.pins[path])
+        elif path in space.distributions:
+            value = _written(space.distributions[path])
+        yield Row(f"{key}: {path}", value, default, space.origins.get(path, note))
+    for setting in space.defaults:
+        yield Row(f"{key}: tried first", strict_yaml.one_line(setting), "", "published, or the study's own")
+
+
+def _method_fields(method: Method, prefix: str) -> Iterator[tuple[str, tuple[str, str, str]]]:
+    """(path, (value, default, meaning)) of a method's settings, its base's after its own."""
+    for field in fields(method):
+        path, value, note = f"{prefix}.{field.name}", getattr(method, field.name), field.metadata.get("doc", "")
+        if isinstance(value, Method):
+            yield path, (name_of(type(value)), default_text(field), note)
+            yield from _method_fields(value, path)
+        else:
+            yield path, (_written(value), default_text(field), note)
+
+
+def default_text(field: Field[Any]) -> str:
+    if field.default is not MISSING:
+        return _written(field.default)
+    if field.default_factory is not MISSING:
+        return _written(field.default_factory())
+    return "required"
+
+
+def _written(value: Any) -> str:
+    """A value as it would stand in the file."""
+    if isinstance(value, Method):
+        return name_of(type(value))
+    if isinstance(value, tuple) and all(isinstance(item, Objective) for item in value):
+        return ", ".join(f"{objective.direction} {objective.metric}" for objective in value)
+    return strict_yaml.one_line(to_plain(value) if isinstance(value, BaseDistribution | Pin) else value)

@@ -1,0 +1,386 @@
+"""StudySpec: a study's YAML in, checked and typed out. Every error a user can write into it is found here."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from search_spaces import strict_yaml
+from search_spaces.space import Entry, Pin, SpaceError, parse_entry, to_plain
+from study.schema.compatibility import leaves
+from study.schema.errors import SpecError as SpecError
+from study.schema.objective import Objective, plain_name
+from study.schema.resources import Resources
+from study.schema.variant import Variant, build_variant, check_path, fixed_paths, read_values, with_pins
+from trainables import data, methods, metrics, models
+from trainables.config import TrialConfig, build, nested_kind
+from trainables.config import to_plain as settings_to_plain
+from trainables.dataset import Dataset
+from trainables.fields import FieldError, Settings, check_value, choice, nearest, number, text
+from trainables.loading.shift import ShiftSet
+from trainables.method import Method
+from trainables.model import Model
+from trainables.optimizer import Optimizer
+from trainables.plugins import extension_folder, stems, use_extensions
+
+
+@dataclass(frozen=True)
+class Sampler(Settings):
+    """Who proposes the values of a trial."""
+
+    name: str = choice("tpe", "random", doc="who proposes values")
+    seed: int = number(0, low=0, doc="of the proposals")
+
+
+def _as_in_a_trial(name: str) -> Any:
+    """A field of the study that every trial has too: same default, same range."""
+    spec = TrialConfig.field_named(name)
+    return field(default=spec.default, metadata=spec.metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySpec(Settings):
+    """A study, checked. Its fields are the keys of the file, in their order; `variants` stand under `methods:`."""
+
+    name: str = text(doc="[a-z0-9_-]; the study's directory")
+    data: Dataset = field(metadata={"doc": "a data set and its options"})
+    model: Model = field(metadata={"doc": "a network and its options"})
+    variants: tuple[Variant, ...] = field(metadata={"doc": "names, or labelled variants with values fixed"})
+    optimizer: Optimizer = field(default_factory=Optimizer, metadata={"doc": "how the weights move"})
+    batch_size: int = _as_in_a_trial("batch_size")
+    epochs: int = _as_in_a_trial("epochs")
+    seed: int = _as_in_a_trial("seed")
+    first_seed: int = number(0, low=0, doc="trial k of every method trains from stream(seed, first_seed + k)")
+    result: str = _as_in_a_trial("result")
+    equal_train: bool = _as_in_a_trial("equal_train")
+    diagnostics: bool = _as_in_a_trial("diagnostics")
+    record: str | None = _as_in_a_trial("record")
+    objectives: tuple[Objective, ...] = field(
+        default=(Objective("accuracy", "maximize"), Objective("ece", "minimize")),
+        metadata={"doc": "what is searched for, on the validation split"},
+    )
+    search_space: dict[str, Entry] = field(
+        default_factory=dict, metadata={"doc": "laid over search_spaces/<method>.yaml; a plain value pins"}
+    )
+    shift: dict[str, ShiftSet] = field(
+        default_factory=dict, metadata={"doc": "sets that `calstudy confirm` asks its models about, by name"}
+    )
+    sampler: Sampler = field(default_factory=Sampler)
+    trials: int = number(24, low=1, doc="for each method")
+    trial_minutes: float | None = number(None, above=0, doc="of training; a trial that takes longer fails; null: none")
+    resources: Resources = field(default_factory=Resources, metadata={"doc": "of a trial; a method may have its own"})
+    checkpoint_seconds: float = number(30.0, low=0, doc="seconds between checkpoints; 0 is every epoch")
+    keep_models: str = choice("all", "front", doc="whose model.pt is kept")
+    storage: str | None = text(
+        None, doc="folder of studies, from where one stands; null: $CALSTUDY_STORAGE or ./studies"
+    )
+    tracking: str | None = text(None, doc="MLflow URI; null: the one embedded in the storage")
+    ledger: str | None = text(None, doc="Optuna storage: a path, from this file, or an RDB URL; null: STUDY/ledger.log")
+    extensions: str | None = _as_in_a_trial("extensions")
+    confirms: str | None = text(None, doc="the study whose candidates this one retrains; written by `calstudy confirm`")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not re.fullmatch(r"[a-z0-9_][a-z0-9_-]*", self.name):
+            mended = re.sub(r"[^a-z0-9_-]+", "_", self.name.lower()).strip("_-")
+            hint = f" Write '{mended}'?" if mended else ""
+            raise FieldError("name", f"may hold a-z, 0-9, _ and - only (- not first), got '{self.name}'.{hint}")
+        if self.name == "artifacts":
+            raise FieldError("name", "'artifacts' is where the embedded MLflow keeps its files; take another.")
+        for key in ("storage", "tracking", "ledger"):
+            if getattr(self, key) == "":
+                raise FieldError(key, "is empty; write null, or remove it.")
+
+    def variant(self, label: str) -> Variant:
+        """The variant of that label; FieldError with the nearest label where there is none."""
+        found = {variant.label: variant for variant in self.variants}
+        if label not in found:
+            raise FieldError("methods", f"there is no label '{label}'.{nearest(label, list(found))}")
+        return found[label]
+
+    def resources_of(self, label: str) -> Resources:
+        """What a trial of the label takes: its method's own, else the study's."""
+        return self.variant(label).resources or self.resources
+
+    def seed_number(self, number: int) -> int:
+        """What trial `number` of every label has as its config's number: where its random streams start."""
+        return self.first_seed + number
+
+    def trial(self, label: str) -> TrialConfig:
+        """The trial the label starts from: the study's own values, with what is pinned."""
+        variant = self.variant(label)
+        shared = {name: getattr(self, name) for name in _shared_with_a_trial()}
+        return with_pins(TrialConfig(method=variant.method, **shared), variant.space.pins)
+
+    def trial_mapping(self, label: str) -> dict[str, Any]:
+        """The same in plain values, for `TrialConfig.from_mapping(mapping, values)`."""
+        return {key: value for key, value in self.trial(label).to_mapping().items() if key != "number"}
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Every key in plain values, which `spec_from_mapping` reads back as an equal spec."""
+        plain: dict[str, Any] = {}
+        for spec in fields(self):
+            value = getattr(self, spec.name)
+            plain[_key(spec)] = settings_to_plain(value) if isinstance(value, Settings) else value
+        plain["methods"] = [variant.to_mapping() for variant in self.variants]
+        plain["objectives"] = [settings_to_plain(objective) for objective in self.objectives]
+        plain["shift"] = {name: shift_set.to_mapping() for name, shift_set in self.shift.items()}
+        plain["search_space"] = {path: to_plain(entry) for path, entry in self.search_space.items()}
+        return plain
+
+    def meaning(self) -> dict[str, Any]:
+        """What a trial means, in plain values: what may not change once there are trials."""
+        plain = self.to_mapping()
+        kept = (*_shared_with_a_trial(), "first_seed", "confirms", "objectives", "sampler")
+        meaning = {key: value for key, value in plain.items() if key in kept and key != "extensions"}
+        # Where the data lies may change; that it is the same is known by its digest.
+        meaning["data"] = {key: value for key, value in meaning["data"].items() if key != "path"}
+        meaning["methods"] = {variant.label: _meaning_of(variant) for variant in self.variants}
+        return meaning
+
+
+def _meaning_of(variant: Variant) -> dict[str, Any]:
+    """Its fixed values, and of what is searched the ranges and pins."""
+    space = variant.space
+    values = leaves(settings_to_plain(variant.method), "method.")
+    fixed = {path: value for path, value in values if path not in space.origins}
+    ranges = {path: to_plain(entry) for path, entry in space.distributions.items()}
+    return {"fixed": fixed, "space": dict(sorted({**ranges, **space.pins}.items()))}
+
+
+def _shared_with_a_trial() -> list[str]:
+    """The keys a study hands on to its trials as they are."""
+    own = {spec.name for spec in fields(StudySpec)}
+    return [spec.name for spec in fields(TrialConfig) if spec.name in own]
+
+
+def _key(spec: Field[Any]) -> str:
+    return "methods" if spec.name == "variants" else spec.name
+
+
+KEYS = tuple(_key(spec) for spec in fields(StudySpec))
+REQUIRED = tuple(
+    _key(spec) for spec in fields(StudySpec) if spec.default is MISSING and spec.default_factory is MISSING
+)
+
+
+def read_spec(path: Path, **overrides: Any) -> StudySpec:
+    """The study in a file. `overrides` are keys given elsewhere (`trials=8`); None means not given.
+
+    Raises SpecError, and nothing else, for anything a file can hold.
+    """
+    try:
+        plain = strict_yaml.read(path)
+    except strict_yaml.YamlError as error:
+        raise SpecError(path.name, error.path, error.problem) from None
+    given = {key: value for key, value in overrides.items() if value is not None}
+    if isinstance(plain, dict):
+        plain = {**plain, **given}
+    return spec_from_mapping(plain, path.name, path.absolute().parent)
+
+
+def spec_from_mapping(mapping: Any, file_name: str, folder: Path | None = None) -> StudySpec:
+    """The study in plain values; relative paths of data and extensions start from `folder` (default: here)."""
+    try:
+        return _read(mapping, folder or Path.cwd())
+    except (FieldError, SpaceError) as error:
+        raise SpecError(file_name, error.path, error.problem) from None
+
+
+def _read(plain: Any, folder: Path) -> StudySpec:
+    needed = f"a study needs {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}."
+    if plain is None:
+        raise FieldError("", f"is empty; {needed}")
+    if not isinstance(plain, Mapping):
+        raise FieldError("", f"must be a mapping of keys, got {type(plain).__name__}; {needed}")
+    for key in plain:
+        if key not in KEYS:
+            raise FieldError(str(key), f"there is no key '{key}'.{nearest(key, list(KEYS))}")
+    for key in REQUIRED:
+        if key not in plain:
+            raise FieldError(key, f"is missing; {needed}")
+    plain = _with_absolute_paths(plain, folder)
+    _use_extensions(check_value(StudySpec, StudySpec.field_named("extensions"), plain.get("extensions")))
+    taken: dict[str, Any] = {}
+    for spec in fields(StudySpec):
+        if spec.name in plain and spec.name not in ("objectives", "search_space", "shift"):
+            taken[spec.name] = _read_field(spec, plain[spec.name])
+    if "objectives" in plain:
+        taken["objectives"] = _read_objectives(plain["objectives"])
+    taken["shift"] = _read_shift(plain.get("shift"))
+    taken["search_space"], taken["variants"] = _read_variants(plain, taken)
+    return StudySpec(**taken)
+
+
+def _read_field(spec: Field[Any], value: Any) -> Any:
+    kind = nested_kind(StudySpec, spec.name)
+    if kind is None:
+        return check_value(StudySpec, spec, value)
+    with _under(spec.name):
+        return build(kind, value)
+
+
+@contextmanager
+def _under(path: str) -> Iterator[None]:
+    """An error inside is told under `path`."""
+    try:
+        yield
+    except FieldError as error:
+        raise error.under(path) from None
+
+
+def _with_absolute_paths(plain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Relative paths of data, extensions and ledger start from the folder of the study's file."""
+
+    def absolute(path: Any) -> Any:
+        if not isinstance(path, str) or not path or "://" in path:
+            return path
+        return os.path.abspath(folder / Path(path).expanduser())
+
+    def located(dataset: Any) -> Any:
+        if isinstance(dataset, Mapping) and "path" in dataset:
+            return {**dataset, "path": absolute(dataset["path"])}
+        return dataset
+
+    done = dict(plain)
+    if "data" in done:
+        done["data"] = located(done["data"])
+    if isinstance(done.get("shift"), Mapping):
+        done["shift"] = {name: located(dataset) for name, dataset in done["shift"].items()}
+    if done.get("extensions") == "":
+        raise FieldError("extensions", "is empty; write null, or remove it.")
+    for key in ("extensions", "ledger"):
+        if key in done:
+            done[key] = absolute(done[key])
+    return done
+
+
+def _use_extensions(directory: str | None) -> None:
+    """Make the names of the folder known; every one of its files must hold what it promises."""
+    use_extensions(directory)
+    for package in (methods, models, data):
+        short = package.__name__.rpartition(".")[2]
+        folder = extension_folder(short)
+        if folder is not None:
+            package.names()  # a name of ours, taken twice, is told here
+            for name in stems(folder):
+                package.find(name)
+    spaces = extension_folder("search_spaces")
+    for name in stems(spaces, ".yaml") if spaces is not None else ():
+        if name not in methods.names():
+            problem = f"search_spaces/{name}.yaml: there is no method '{name}'.{nearest(name, methods.names())}"
+            raise FieldError("extensions", problem)
+
+
+def _read_objectives(plain: Any) -> tuple[Objective, ...]:
+    if not isinstance(plain, list) or not plain:
+        raise FieldError("objectives", f"must be a list of one objective or more, got {plain!r}.")
+    found: list[Objective] = []
+    for index, entry in enumerate(plain):
+        where = f"objectives[{index}]"
+        if not isinstance(entry, Mapping):
+            problem = f"must be a mapping, as {{metric: accuracy, direction: maximize}}, got {entry!r}."
+            raise FieldError(where, problem)
+        if "direction" not in entry and "metric" in entry:
+            raise FieldError(f"{where}.direction", "is missing; write maximize or minimize.")
+        with _under(where):
+            objective: Objective = build(Objective, entry)
+        if objective.metric in [other.metric for other in found]:
+            raise FieldError(f"{where}.metric", f"'{objective.metric}' is named twice; remove one.")
+        found.append(objective)
+    return tuple(found)
+
+
+def _read_shift(plain: Any) -> dict[str, ShiftSet]:
+    plain = {} if plain is None else plain
+    if not isinstance(plain, Mapping):
+        raise FieldError("shift", f"must be a mapping of names to data sets, got {plain!r}.")
+    found = {}
+    for name, shift_set in plain.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_]+", name):
+            raise FieldError("shift", f"the name of a set may hold a-z, 0-9 and _ only, got {name!r}.")
+        with _under(f"shift.{name}"):
+            found[name] = ShiftSet.read(shift_set)
+    return found
+
+
+def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[dict[str, Entry], tuple[Variant, ...]]:
+    """The study's search space, and its methods with the space of each."""
+    shared = {name: taken[name] for name in _shared_with_a_trial() if name in taken}
+    trials: dict[str, TrialConfig] = {}
+    fixed: dict[str, tuple[str, ...]] = {}
+    own_resources: dict[str, Resources] = {}
+    own_values: dict[str, dict[str, Pin]] = {}
+    written = plain["methods"]
+    if not isinstance(written, list) or not written:
+        raise FieldError("methods", f"must be a list of one method or more, got {written!r}.")
+    for index, entry in enumerate(written):
+        where = f"methods[{index}]"
+        own = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
+        if not isinstance(own.get("name"), str):
+            problem = f"must be a method's name, or a mapping with `name` and its fields, got {entry!r}."
+            raise FieldError(where, problem)
+        label = own.pop("label", own["name"])
+        with _under(where):
+            if "resources" in own:
+                own_resources[label] = _read_resources(own.pop("resources"), taken)
+            values = read_values(own.pop("values", {}))
+            method: Method = build(Method, own)
+        if not isinstance(label, str) or not re.fullmatch(r"[a-z0-9_]+", label):
+            raise FieldError(f"{where}.label", f"may hold a-z, 0-9 and _ only, got {label!r}.")
+        if label in trials:
+            problem = f"methods[{list(trials).index(label)}] is '{label}' already; give one of them another label."
+            raise FieldError(f"{where}.label", problem)
+        trials[label], fixed[label] = TrialConfig(method=method, **shared), fixed_paths(method, own)
+        own_values[label] = values
+    space = _read_search_space(plain.get("search_space"), trials, fixed)
+    spaces = extension_folder("search_spaces")
+    folders = [] if spaces is None else [spaces]
+    variants = []
+    for index, (label, trial) in enumerate(trials.items()):
+        own_pins = {f"methods[{index}].values.{path}": (path, pin) for path, pin in own_values[label].items()}
+        variant = build_variant(trial, label, fixed[label], space, folders, own_pins)
+        variants.append(replace(variant, resources=own_resources.get(label)))
+    return space, tuple(variants)
+
+
+def _read_resources(plain: Any, taken: Mapping[str, Any]) -> Resources:
+    """A method's own; what it leaves out is the study's."""
+    shared = settings_to_plain(taken.get("resources", Resources()))
+    with _under("resources"):
+        own: Resources = build(Resources, {**shared, **plain} if isinstance(plain, Mapping) else plain)
+    return own
+
+
+def _read_search_space(
+    plain: Any, trials: Mapping[str, TrialConfig], fixed: Mapping[str, tuple[str, ...]]
+) -> dict[str, Entry]:
+    # `search_space:` with every line of it commented out reads as null.
+    plain = {} if plain is None else plain
+    if not isinstance(plain, Mapping):
+        raise FieldError("search_space", f"must be a mapping of path to range, got {plain!r}.")
+    for path in plain:
+        check_path(path, trials, fixed)
+    return {path: parse_entry(f"search_space.{path}", entry) for path, entry in plain.items()}
+
+
+def check_objectives(spec: StudySpec, num_classes: int, file_name: str = "study.yaml") -> None:
+    """Raise SpecError where an objective says nothing for that many classes."""
+    available = set(metrics.available(num_classes))
+    for index, objective in enumerate(spec.objectives):
+        if plain_name(objective.metric) not in available:
+            problem = f"{objective.metric} says nothing about {num_classes} classes; take accuracy, or other data."
+            raise SpecError(file_name, f"objectives[{index}].metric", problem)
+
+
+def refuse_confirmation(spec: StudySpec, file_name: str) -> None:
+    """Raise SpecError for a study that only `confirm` may go on with: it alone opens the test split afterwards."""
+    if spec.confirms is not None:
+        raise SpecError(
+            file_name, "confirms", f"`calstudy confirm {spec.confirms}` makes such a study and goes on with it."
+        )

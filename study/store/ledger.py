@@ -1,0 +1,393 @@
+"""The ledger: every fact about a trial stands here before anyone else hears of it.
+
+One Optuna study per method label, in one storage: a journal file (STUDY/ledger.log) or an RDB URL. One driver at a
+time writes it, under a lock; anyone may read it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import math
+import os
+import socket
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal._file import get_lock_file
+from optuna.study import Study, StudyDirection
+from optuna.study._frozen import FrozenStudy
+from optuna.trial import FrozenTrial, TrialState
+
+from study.schema.objective import Objective
+from study.schema.uris import public_uri
+from study.store.trials import State, TrialRecord
+from trainables.fields import UserError
+from trainables.files.atomic import append, patiently
+from trainables.seeding import seed_of
+
+VERSION = 1  # of what we write into Optuna's attributes
+# How often a trial's attempts may end for a cause that is not the driver's; then the trial is FAIL. Nodes that are
+# taken away are nobody's fault; memory is tried once more, on a whole GPU.
+MAX_DEATHS = {"process": 3, "node": 20, "out_of_memory": 2}
+_STATES: dict[TrialState, State] = {
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+_OPTUNA_STATES = {state: optuna_state for optuna_state, state in _STATES.items()}
+
+
+class LedgerError(UserError):
+    """The ledger cannot be used as asked; the message says why and the mend."""
+
+
+@contextmanager
+def driver_lock(directory: Path, ledger: str | None = None) -> Iterator[None]:
+    """Be the one driver of a study, and of a journal it may share with others (`ledger`: a path).
+
+    Raises LedgerError, naming the driver there is.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(_locked(directory / "driver.lock"))
+        if ledger is not None and "://" not in ledger:
+            stack.enter_context(_locked(Path(ledger + ".driver")))
+        yield
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("a+") as file:
+        for patience in range(10, -1, -1):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                # A reader that asks whether a driver lives holds the lock for an instant.
+                if patience:
+                    time.sleep(0.05)
+                    continue
+                file.seek(0)
+                holder = file.read().strip() or "unknown"
+                raise LedgerError(
+                    f"{path.parent}: another driver is at work ({holder}). Wait for it or stop it, then run again."
+                ) from None
+        file.truncate(0)
+        file.write(f"pid {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield
+
+
+def driver_is_alive(directory: Path) -> bool:
+    """Whether a driver holds the study now."""
+    try:
+        with (directory / "driver.lock").open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def open_storage(directory: Path, ledger: str | None) -> BaseStorage:
+    """The Optuna storage of a study: its own journal, a journal elsewhere (a path), or an RDB (a URL)."""
+    if ledger is not None and "://" in ledger:
+        try:
+            return RDBStorage(ledger)
+        except Exception as error:
+            raise LedgerError(f"ledger: cannot open {public_uri(ledger)} ({type(error).__name__}).") from None
+    return JournalStorage(_PatientJournal(str(journal_path(directory, ledger))))
+
+
+class _PatientJournal(JournalFileBackend):
+    """Optuna's journal on a disk that may be full: an append leaves all its lines, or none and waits for space."""
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+
+        def write() -> None:
+            with get_lock_file(self._lock):
+                append(Path(self._file_path), lines.encode(), durable=True)
+
+        patiently(write)  # the lock is a file too
+
+
+def journal_path(directory: Path, ledger: str | None) -> Path:
+    """Where the journal lies."""
+    return Path(ledger) if ledger is not None else directory / "ledger.log"
+
+
+def repair_journal(path: Path) -> list[str]:
+    """What a killed driver leaves, mended under the driver's lock; says what was mended.
+
+    A line without its end is half a fact nobody has heard of: it is cut (the next write would glue to it). A stale
+    lock of the journal would hold the next write for 30 seconds: it is removed.
+    """
+    mended = []
+    for lock in path.parent.glob(path.name + ".lock*"):
+        lock.unlink(missing_ok=True)
+        mended.append(f"removed the stale {lock.name}")
+    if path.exists():
+        whole = _whole_length(path)
+        torn = path.stat().st_size - whole
+        if torn:
+            os.truncate(path, whole)
+            mended.append(f"cut a torn last line of {torn} bytes from {path.name}")
+    return mended
+
+
+def _whole_length(path: Path) -> int:
+    """Bytes up to and with the last line end."""
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - 65536)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            end = start
+    return 0
+
+
+class Ledger:
+    """The trials of one study, by label and number."""
+
+    def __init__(self, storage: BaseStorage, name: str, study_id: str) -> None:
+        self._storage, self._name, self._study_id = storage, name, study_id
+        self._studies: dict[str, Study] = {}
+
+    def open(self, label: str, objectives: tuple[Objective, ...]) -> None:
+        """Create or reopen the Optuna study of a label. Raises LedgerError where it is another study's.
+
+        One in which nothing has been asked yet is made anew: what waits in it may be of an older spec.
+        """
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        name = f"{self._name}/{label}"
+        # Optuna's own `load_if_exists` writes into a journal each time it loads.
+        if name in {found.study_name for found in self._storage.get_all_studies()}:
+            study = optuna.load_study(study_name=name, storage=self._storage)
+            _check_mark(study.user_attrs.get("calstudy"), name, self._study_id)
+            if not any(trial.state in _STATES for trial in study.get_trials(deepcopy=False)):
+                optuna.delete_study(study_name=name, storage=self._storage)
+                return self.open(label, objectives)
+        else:
+            directions = [StudyDirection[objective.direction.upper()] for objective in objectives]
+            study = optuna.create_study(storage=self._storage, study_name=name, directions=directions)
+            study.set_user_attr("calstudy", {"version": VERSION, "id": self._study_id, "label": label})
+            with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
+                study.set_metric_names([objective.metric for objective in objectives])  # for optuna-dashboard
+        self._studies[label] = study
+
+    # ---- asking ----------------------------------------------------------------------------------------------------
+
+    def enqueue(self, label: str, defaults: list[dict[str, Any]]) -> None:
+        """Have published settings tried first; those that stand in the ledger already stay as they are."""
+        for params in defaults:
+            self._studies[label].enqueue_trial(params, skip_if_exists=True)
+
+    def ask(self, label: str, space: Mapping[str, BaseDistribution], sampler: str, seed: int) -> TrialRecord:
+        """A new trial, RUNNING, with all its parameters."""
+        study = self._studies[label]
+        waiting = [trial.number for trial in study.get_trials(deepcopy=False, states=(TrialState.WAITING,))]
+        number = min(waiting) if waiting else len(study.get_trials(deepcopy=False))
+        study.sampler = sampler_for(sampler, seed, label, number, space)
+        trial = study.ask(fixed_distributions=dict(space))
+        return self.record(label, trial.number)
+
+    def complete_half_asked(self, label: str, space: Mapping[str, BaseDistribution], sampler: str, seed: int) -> None:
+        """Give the parameters it still lacks to each RUNNING trial of a driver killed while asking.
+
+        The sampler is seeded as at first, and draws what was drawn already once more, so that the rest comes out as
+        it would have.
+        """
+        study = self._studies[label]
+        for frozen in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if set(space) <= set(frozen.params):
+                continue
+            study.sampler = sampler_for(sampler, seed, label, frozen.number, space)
+            trial = optuna.trial.Trial(study, frozen._trial_id)
+            for path, distribution in space.items():
+                if path in frozen.params and path not in trial.relative_params:
+                    study.sampler.sample_independent(study, frozen, path, distribution)
+                trial._suggest(path, distribution)
+
+    def begin_attempt(self, label: str, number: int) -> int:
+        """The number of a new attempt at a RUNNING trial."""
+        trial_id = self._trial(label, number)._trial_id
+        attempt = int(self._trial(label, number).user_attrs.get("attempt", 0)) + 1
+        self._storage.set_trial_user_attr(trial_id, "attempt", attempt)
+        return attempt
+
+    def died(self, label: str, number: int, cause: str) -> bool:
+        """Note what ended an attempt (a key of MAX_DEATHS); whether the trial may be tried again."""
+        trial = self._trial(label, number)
+        deaths = dict(trial.user_attrs.get("deaths", {}))
+        deaths[cause] = deaths.get(cause, 0) + 1
+        self._storage.set_trial_user_attr(trial._trial_id, "deaths", deaths)
+        return deaths[cause] < MAX_DEATHS[cause]
+
+    # ---- telling ---------------------------------------------------------------------------------------------------
+
+    def tell(self, label: str, number: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> TrialRecord:
+        """Finish a trial: first what it left, then its state. A kill between the two is mended by `finish_told`.
+
+        A complete outcome whose objective is no finite number is FAIL: never a value that is none.
+        """
+        for objective in objectives:
+            value = outcome.get("metrics", {}).get(objective.metric, math.nan)
+            if outcome["state"] == "complete" and not math.isfinite(value):
+                reason = f"objective {objective.metric} is {value}"
+                outcome = {**outcome, "state": "failed", "reason": reason, "metrics": {}}
+        trial = self._trial(label, number)
+        self._storage.set_trial_user_attr(trial._trial_id, "outcome", outcome)
+        self._close(label, trial._trial_id, outcome, objectives)
+        return self.record(label, number)
+
+    def finish_told(self, label: str, objectives: tuple[Objective, ...]) -> None:
+        """Set the state of trials whose driver was killed between outcome and state."""
+        for trial in self._studies[label].get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if "outcome" in trial.user_attrs:
+                self._close(label, trial._trial_id, trial.user_attrs["outcome"], objectives)
+
+    def _close(self, label: str, trial_id: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> None:
+        state = _OPTUNA_STATES[outcome["state"]]
+        complete = outcome["state"] == "complete"
+        values = [outcome["metrics"][objective.metric] for objective in objectives] if complete else None
+        self._storage.set_trial_state_values(trial_id, state, values)
+
+    # ---- what is not of one trial alone ----------------------------------------------------------------------------
+
+    def note(self, label: str, key: str, value: Any) -> None:
+        """Write a fact of the label, in plain values."""
+        self._studies[label].set_user_attr(key, value)
+
+    def notes(self, label: str) -> dict[str, Any]:
+        """The facts of the label, read anew."""
+        return self._studies[label].user_attrs
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    def records(self, label: str) -> list[TrialRecord]:
+        """The trials of a label in order of their number (not those that only wait to be asked)."""
+        trials = self._studies[label].get_trials(deepcopy=False)
+        return [_record(label, trial) for trial in trials if trial.state in _STATES]
+
+    def record(self, label: str, number: int) -> TrialRecord:
+        """One trial."""
+        return _record(label, self._trial(label, number))
+
+    def _trial(self, label: str, number: int) -> FrozenTrial:
+        study = self._studies[label]
+        return self._storage.get_trial(self._storage.get_trial_id_from_study_id_trial_number(study._study_id, number))
+
+
+def _record(label: str, trial: FrozenTrial) -> TrialRecord:
+    outcome = trial.user_attrs.get("outcome", {}) if trial.state.is_finished() else {}
+    return TrialRecord(
+        label=label,
+        number=trial.number,
+        state=_STATES[trial.state],
+        params=dict(trial.params),
+        metrics=outcome.get("metrics", {}),
+        attempt=outcome.get("attempt", trial.user_attrs.get("attempt", 0)),
+        epoch=outcome.get("epoch"),
+        seconds=outcome.get("seconds"),
+        samples=outcome.get("samples"),
+        reason=outcome.get("reason"),
+        digests=outcome.get("digests", {}),
+        deaths=trial.user_attrs.get("deaths", {}),
+        started=trial.datetime_start.timestamp() if trial.datetime_start else None,
+        ended=trial.datetime_complete.timestamp() if trial.datetime_complete else None,
+        device=outcome.get("device", "cpu"),
+        versions=outcome.get("versions", {}),
+    )
+
+
+def _check_mark(mark: dict[str, Any] | None, study_name: str, study_id: str) -> None:
+    _check_version(mark, study_name)
+    if mark is not None and mark["id"] != study_id:
+        raise LedgerError(f"ledger: it holds another study named '{study_name}'; take a new name or another ledger.")
+
+
+def _check_version(mark: dict[str, Any] | None, study_name: str) -> None:
+    # Without a mark its driver was killed before it; nothing has been asked in it.
+    if mark is not None and mark["version"] > VERSION:
+        raise LedgerError(f"ledger: '{study_name}' was written by a newer calstudy; upgrade to read it.")
+
+
+def read_records(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[TrialRecord]]:
+    """All trials by label, without a driver's rights: nothing is created, repaired or written."""
+    trials = read_trials(directory, ledger, name, labels)
+    return {label: [_record(label, trial) for trial in found] for label, found in trials.items()}
+
+
+def read_trials(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[FrozenTrial]]:
+    """`read_records` as Optuna has them, with their distributions; not those that only wait to be asked."""
+    found: dict[str, list[FrozenTrial]] = {label: [] for label in labels}
+    for storage, label, study in _present(directory, ledger, name, labels):
+        trials = storage.get_all_trials(study._study_id, deepcopy=False)
+        found[label] = [trial for trial in trials if trial.state in _STATES]
+    return found
+
+
+def read_notes(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, dict[str, Any]]:
+    """The facts of each label that are not of one trial alone, without a driver's rights."""
+    notes: dict[str, dict[str, Any]] = {label: {} for label in labels}
+    for _, label, study in _present(directory, ledger, name, labels):
+        notes[label] = study.user_attrs
+    return notes
+
+
+def _present(
+    directory: Path, ledger: str | None, name: str, labels: list[str]
+) -> Iterator[tuple[BaseStorage, str, FrozenStudy]]:
+    """The Optuna studies of the labels that there are."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
+        return
+    with _uncollected():
+        storage = open_storage(directory, ledger)
+    present = {study.study_name: study for study in storage.get_all_studies()}
+    for label in labels:
+        study = present.get(f"{name}/{label}")
+        if study is not None:
+            _check_version(study.user_attrs.get("calstudy"), study.study_name)
+            yield storage, label, study
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collection: a long journal makes many objects, none of them garbage; looking costs a third."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def sampler_for(sampler: str, seed: int, label: str, number: int, space: Mapping[str, BaseDistribution]) -> BaseSampler:
+    """A fresh sampler for one trial: it keeps no state, so a restart proposes what no restart would have.
+
+    TPE starts with as many random (or published) trials as twice the number of parameters: with Optuna's default of
+    10 a small study would be random search in disguise. Parameters are modelled together (multivariate).
+    """
+    own_seed = seed_of(seed, "sampler", label, number) % 2**32
+    if sampler == "random":
+        return RandomSampler(seed=own_seed)
+    return TPESampler(seed=own_seed, multivariate=True, n_startup_trials=max(2 * len(space), 1))

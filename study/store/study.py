@@ -1,0 +1,208 @@
+"""A study on disk, opened for reading: its spec as checked, what was recorded beside it, its trials.
+
+Who reads trials alone opens an `Outline`: it imports no torch and no method, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from search_spaces import strict_yaml
+from study.schema.errors import SpecError
+from study.schema.objective import Objective
+from study.schema.uris import resolve_uri
+from study.store.ledger import read_records
+from study.store.trials import TrialRecord, trial_directory
+from trainables.fields import FieldError
+from trainables.outputs.attempts import attempt_directory
+
+if TYPE_CHECKING:
+    from study.schema.spec import StudySpec
+
+
+@dataclass(frozen=True)
+class Outline:
+    """Of STUDY/study.yaml what reading the trials takes. `recorded`: as in StoredStudy."""
+
+    directory: Path
+    name: str
+    labels: tuple[str, ...]
+    objectives: tuple[Objective, ...]
+    trials: int  # planned for each label
+    ledger: str | None
+    recorded: dict[str, Any]
+    confirms: str | None = None  # the study whose candidates it retrains
+
+    @property
+    def goes_on(self) -> str:
+        """The command that goes on with it."""
+        return "`calstudy run`" if self.confirms is None else f"`calstudy confirm {self.confirms}`"
+
+    def records(self) -> dict[str, list[TrialRecord]]:
+        """All trials by label, in order of their number, as the ledger has them now."""
+        return read_records(self.directory, self.ledger, self.name, list(self.labels))
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """STUDY/study.yaml, read. `recorded`: id, created, data_digest, classes, sizes, versions, meaning."""
+
+    directory: Path
+    spec: StudySpec
+    recorded: dict[str, Any]
+
+    @property
+    def id(self) -> str:
+        """Tells apart two studies of one name on one server."""
+        return str(self.recorded["id"])
+
+    @property
+    def outline(self) -> Outline:
+        """The part of it that reading its trials takes."""
+        spec, labels = self.spec, tuple(variant.label for variant in self.spec.variants)
+        planned = (spec.objectives, spec.trials, spec.ledger)
+        return Outline(self.directory, spec.name, labels, *planned, self.recorded, spec.confirms)
+
+    def records(self) -> dict[str, list[TrialRecord]]:
+        """All trials by label, in order of their number, as the ledger has them now."""
+        return self.outline.records()
+
+    def lacking(self, records: dict[str, list[TrialRecord]]) -> int:
+        """How many planned trials are not finished."""
+        running = sum(record.state == "running" for found in records.values() for record in found)
+        return running + sum(max(0, self.spec.trials - len(found)) for found in records.values())
+
+    def tracking(self, option: str | None) -> str:
+        """The MLflow that has this study: --tracking, else what its last run was told, else the study's own."""
+        return resolve_uri(option or self.recorded.get("tracking"), self.spec.tracking, self.directory.parent)
+
+    def files(self, record: TrialRecord) -> Path:
+        """The directory of the attempt that counts: predictions.npz, history.json, model.pt, log."""
+        return attempt_directory(trial_directory(self.directory, record.label, record.number), record.attempt)
+
+
+def checked_file(directory: Path, record: TrialRecord, name: str) -> Path:
+    """A file of a finished trial's attempt, in the study of that directory. Raises FieldError where it is missing, or
+    is not what the trial wrote.
+    """
+    path = attempt_directory(trial_directory(directory, record.label, record.number), record.attempt) / name
+    if not path.is_file():
+        raise FieldError(record.name, f"{path} is not there. Bring it back from a backup.")
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != record.digests.get(name):
+        problem = f"{path} is not what the trial wrote (its digest differs). Bring it back from a backup."
+        raise FieldError(record.name, problem)
+    return path
+
+
+def home_of(directory: Path) -> dict[str, Any]:
+    """Where a study lives: its path, and what a copy of the directory does not have."""
+    return {"path": str(directory), "inode": directory.stat().st_ino}
+
+
+def check_home(study: StoredStudy) -> None:
+    """Raise SpecError for the copy of a study: two of one identity would count one trial twice.
+
+    One that was moved or is mounted elsewhere keeps its inode; one copied in place of the original, its path.
+    """
+    begun, here = study.recorded.get("home"), home_of(study.directory)
+    if begun is not None and begun["path"] != here["path"] and begun["inode"] != here["inode"]:
+        raise SpecError(
+            str(study.directory),
+            "recorded.home",
+            f"this is a copy of the study at {begun['path']}. Go on there; or, if that one is gone for good, remove"
+            " `home` from study.yaml.",
+        )
+
+
+def storage_root(option: str | None, spec: str | None = None) -> Path:
+    """--storage DIR, else the spec's, else $CALSTUDY_STORAGE, else ./studies; absolute."""
+    chosen = option or spec or os.environ.get("CALSTUDY_STORAGE") or "studies"
+    return Path(chosen).expanduser().absolute()
+
+
+def open_study(reference: str, storage: str | None) -> StoredStudy:
+    """STUDY as a user names it: a directory, its spec, or a bare name under the storage.
+
+    Raises SpecError where there is none.
+    """
+    return open_directory(_directory_of(reference, storage), reference)
+
+
+def open_outline(reference: str, storage: str | None) -> Outline:
+    """`open_study` for who reads its trials alone; what else a damaged study.yaml holds wrong goes unseen."""
+    directory = _directory_of(reference, storage)
+    plain, recorded = _read_study(directory, reference)
+    try:
+        outline = Outline(
+            directory,
+            plain["name"],
+            tuple(method["label"] for method in plain["methods"]),
+            tuple(Objective(**objective) for objective in plain["objectives"]),
+            plain["trials"],
+            plain["ledger"],
+            recorded,
+            plain.get("confirms"),
+        )
+    except (KeyError, TypeError, FieldError):  # the whole reading knows what to say
+        return open_directory(directory, reference).outline
+    _check_folder(directory, outline.name)
+    return outline
+
+
+def open_directory(directory: Path, reference: str) -> StoredStudy:
+    """The study of a directory. Raises SpecError where its study.yaml is missing or does not read."""
+    from study.schema.spec import spec_from_mapping
+
+    plain, recorded = _read_study(directory, reference)
+    study = StoredStudy(directory, spec_from_mapping(plain, str(directory / "study.yaml"), directory), recorded)
+    _check_folder(directory, study.spec.name)
+    return study
+
+
+def _directory_of(reference: str, storage: str | None) -> Path:
+    path = Path(reference).expanduser()
+    if path.is_file():
+        named = _read_yaml(path)
+        if isinstance(named, dict) and "recorded" in named:
+            return path.absolute().parent
+        name = named.get("name") if isinstance(named, dict) else None
+        if not isinstance(name, str):
+            raise SpecError(path.name, "name", "is missing; it says which study is meant.")
+        spec_storage = named.get("storage")
+        return storage_root(storage, spec_storage if isinstance(spec_storage, str) else None) / name
+    return path.absolute() if (path / "study.yaml").is_file() else storage_root(storage) / reference
+
+
+def _read_study(directory: Path, reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """STUDY/study.yaml: the spec in plain values, and what was recorded beside it."""
+    file = directory / "study.yaml"
+    if not file.is_file():
+        known = sorted(path.parent.name for path in directory.parent.glob("*/study.yaml"))
+        there = f" There is {', '.join(known)}." if known else ""
+        raise SpecError(reference, "", f"no study at {directory}. `calstudy run SPEC` makes one.{there}")
+    plain = _read_yaml(file)
+    recorded = plain.pop("recorded", None) if isinstance(plain, dict) else None
+    if not isinstance(recorded, dict):
+        problem = "this is a study's file, not the record of one that was run. `calstudy run` it, in another folder."
+        raise SpecError(str(file), "", problem)
+    return plain, recorded
+
+
+def _check_folder(directory: Path, name: str) -> None:
+    if directory.name != name:
+        raise SpecError(
+            str(directory), "", f"it holds the study '{name}', whose folder must be named so. Rename it back."
+        )
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
+        return strict_yaml.read(path)
+    except strict_yaml.YamlError as error:
+        raise SpecError(path.name, error.path, error.problem) from None

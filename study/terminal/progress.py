@@ -1,0 +1,194 @@
+"""What a person sees while a study runs: a live view on a terminal, plain lines on a pipe."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from study.analysis.pareto import front
+from study.schema.objective import Objective
+from study.store.trials import TrialRecord
+
+if TYPE_CHECKING:
+    from study.schema.spec import StudySpec
+    from study.uncertainty.bootstrap import Analysis
+
+# On a pipe: a line at most this often, and one at the end.
+LINE_SECONDS = 10.0
+FRONT_ROWS = 6
+
+
+class Progress:
+    """Hears of every trial from the search; as a context, draws until the run is over."""
+
+    def __init__(self, spec: StudySpec, records: dict[str, list[TrialRecord]], console: Console) -> None:
+        self._spec, self._console = spec, console
+        self._finished = [record for found in records.values() for record in found if record.state != "running"]
+        self._planned = sum(max(spec.trials, len(found)) for found in records.values())
+        self._running: dict[str, tuple[TrialRecord, int]] = {}
+        self._started = time.monotonic()
+        self._begun = time.time()
+        self._epochs = 0  # trained since then
+        self._last_line = -LINE_SECONDS
+        self._front: list[TrialRecord] = self._front_of(self._finished)
+        self._live = Live(console=console, refresh_per_second=4, get_renderable=self._view, transient=True)
+
+    def __enter__(self) -> Progress:
+        left = self._planned - len(self._finished)
+        methods = len(self._spec.variants)
+        self._console.print(f"{self._spec.name}: {left} of {self._planned} trials to train, {methods} methods")
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        if self._console.is_terminal:
+            self._live.stop()
+
+    # ---- hearing ---------------------------------------------------------------------------------------------------
+
+    def started(self, record: TrialRecord) -> None:
+        """A trial begins (the first of them starts the clock of `time left`)."""
+        if not self._epochs and not self._running:
+            self._started = time.monotonic()
+        self._running[record.name] = (record, 0)
+
+    def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
+        """A trial reported epochs."""
+        if rows:
+            # Epochs of an earlier attempt come with the first report, with times from before this run.
+            self._epochs += sum(row["time"] >= self._begun for row in rows)
+            self._running[record.name] = (record, int(rows[-1]["epoch"]))
+        self._line()
+
+    def finished(self, record: TrialRecord) -> None:
+        """A trial is over."""
+        self._running.pop(record.name, None)
+        self._finished.append(record)
+        self._front = self._front_of([*self._front, record])
+        if record.state == "failed":
+            self._console.print(f"trial {record.name}: {record.reason}. Recorded as failed; the study goes on.")
+        self._line()
+
+    # ---- showing ---------------------------------------------------------------------------------------------------
+
+    def _front_of(self, records: list[TrialRecord]) -> list[TrialRecord]:
+        return front(records, self._spec.objectives)
+
+    def time_left(self) -> str:
+        """From the pace of this run, in epochs: trials under way count for what they have done."""
+        trials = self._planned - len(self._finished)
+        left = trials * self._spec.epochs - sum(epoch for _, epoch in list(self._running.values()))
+        if not self._epochs or left <= 0:
+            return ""
+        return f"about {human_seconds((time.monotonic() - self._started) / self._epochs * left)} left"
+
+    def _line(self) -> None:
+        """On a pipe, now and then, how far it is."""
+        over = len(self._finished) >= self._planned
+        if self._console.is_terminal or not (over or time.monotonic() - self._last_line >= LINE_SECONDS):
+            return
+        self._last_line = time.monotonic()
+        states = Counter(record.state for record in self._finished)
+        best = [f"{name} {value:.4f}" for name, value in self._best().items()]
+        parts = [
+            f"{len(self._finished)}/{self._planned} trials",
+            *(f"{states[state]} {state}" for state in ("pruned", "failed") if states[state]),
+            *([f"best {', '.join(best)}"] if best else []),
+            *([self.time_left()] if self.time_left() else []),
+        ]
+        self._console.print("; ".join(parts), highlight=False, soft_wrap=True)
+
+    def _best(self) -> dict[str, float]:
+        found = {}
+        for objective in self._spec.objectives:
+            values = [record.metrics[objective.metric] for record in self._front]
+            if values:
+                found[objective.metric] = min(values, key=lambda value: objective.sign * value)
+        return found
+
+    def _view(self) -> Group:
+        """The live view: a row a method, then the front so far."""
+        methods = Table(box=None, pad_edge=False, header_style="bold")
+        methods.add_column("method", min_width=22)
+        for column in ("done", "running", "failed"):
+            methods.add_column(column, justify="right")
+        methods.add_column("", width=24)
+        states = Counter((record.label, record.state) for record in self._finished)
+        running = Counter(record.label for record, _ in list(self._running.values()))
+        for variant in self._spec.variants:
+            label = variant.label
+            done = states[label, "complete"] + states[label, "pruned"]
+            bar = ProgressBar(total=self._spec.trials, completed=done + states[label, "failed"], width=24)
+            failed = Text(str(states[label, "failed"]), style="red" if states[label, "failed"] else "dim")
+            methods.add_row(label, f"{done}/{self._spec.trials}", str(running[label]), failed, bar)
+        epochs = [f"{name} {epoch}/{self._spec.epochs}" for name, (_, epoch) in list(self._running.items())[:4]]
+        now = Text(
+            f"{len(self._finished)}/{self._planned} trials  {self.time_left()}  {', '.join(epochs)}", style="dim"
+        )
+        return Group(methods, now, Text(), front_table(self._front, self._spec.objectives, FRONT_ROWS))
+
+
+def front_table(
+    records: list[TrialRecord],
+    objectives: Sequence[Objective],
+    rows: int | None = None,
+    analysis: Analysis | None = None,
+) -> Table:
+    """The front, best of the first objective first; validation values, with intervals and shares by an analysis."""
+    more = "" if rows is None or len(records) <= rows else f", {rows} of {len(records)}"
+    table = Table(title=f"front (validation{more})", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("trial", min_width=20)
+    for objective in objectives:
+        table.add_column(objective.metric, justify="right")
+    if analysis is not None:
+        table.add_column("share", justify="right")
+    table.add_column("samples", justify="right")
+    table.add_column("values")
+    for record in records[:rows]:
+        values = [_value(record, objective.metric, analysis) for objective in objectives]
+        if analysis is not None:
+            share = analysis.shares.get(record.name)
+            values.append("-" if share is None else f"{share:.0%}")
+        samples = "" if record.samples is None else human_count(record.samples)
+        table.add_row(record.name, *values, samples, short_params(record.params))
+    return table
+
+
+def _value(record: TrialRecord, metric: str, analysis: Analysis | None) -> str:
+    """`0.9722`, or `0.9722 [0.9590, 0.9812]` where there is an interval."""
+    value = f"{record.metrics[metric]:.4f}"
+    found = None if analysis is None else analysis.intervals[record.name].get(metric)
+    return value if found is None else f"{value} [{found.low:.4f}, {found.high:.4f}]"
+
+
+def human_count(count: int) -> str:
+    """`950`, `23.0k`, `15.8M`: samples trained on, passes over them counted."""
+    if count < 1000:
+        return str(count)
+    return f"{count / 1000:.1f}k" if count < 999_950 else f"{count / 1e6:.1f}M"
+
+
+def short_params(params: dict[str, Any]) -> str:
+    """`gamma=2.1 lr=0.08`: the last word of each path, or the whole path where two would look alike."""
+    lasts = Counter(path.rpartition(".")[2] for path in params)
+    shown = {path: path if lasts[path.rpartition(".")[2]] > 1 else path.rpartition(".")[2] for path in params}
+    return " ".join(
+        f"{shown[path]}={value:.3g}" if isinstance(value, float) else f"{shown[path]}={value}"
+        for path, value in params.items()
+    )
+
+
+def human_seconds(seconds: float) -> str:
+    """`45 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

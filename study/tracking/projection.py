@@ -1,0 +1,166 @@
+"""MLflow as a projection of the ledger: the driver alone writes it, and `sync` can make it again at any time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from study.schema.uris import TrackingError
+from study.store.trials import TrialRecord
+from study.tracking.store import STATUS, environment, what_happened
+from study.tracking.writer import StudyRuns
+
+if TYPE_CHECKING:
+    from study.store.study import StoredStudy
+
+FINISHED = tuple(STATUS)
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts at a server that is away
+FAULT_PATIENCE = 5.0  # seconds the tracking is waited for when the study itself ends in an error
+
+
+@dataclass(frozen=True)
+class SyncReport:
+    """What `sync` found and did; `removed` are second runs of one trial."""
+
+    written: int
+    present: int
+    removed: int
+
+
+def sync(study: StoredStudy, uri: str) -> SyncReport:
+    """Write what MLflow lacks of the finished trials. Raises TrackingError, or LedgerError while a driver runs."""
+    from study.store.ledger import driver_lock
+
+    with driver_lock(study.directory), environment():
+        records = study.records()
+        finished = _finished(records)
+        runs = StudyRuns(study, uri)
+        try:
+            runs.open()
+            at_once = runs.at_once
+            written = sum(runs.write(finished[at : at + at_once]) for at in range(0, len(finished), at_once))
+            runs.end(not study.lacking(records))
+        except Exception as error:
+            raise TrackingError(what_happened(error, uri)) from None
+    return SyncReport(written, len(finished) - written, runs.removed)
+
+
+def _finished(records: Mapping[str, list[TrialRecord]]) -> list[TrialRecord]:
+    return [record for found in records.values() for record in found if record.state in FINISHED]
+
+
+class Projection:
+    """Follows a running study in a thread of its own. Nothing here raises into the study, or makes it wait."""
+
+    def __init__(self, study: StoredStudy, uri: str) -> None:
+        self._study, self._uri = study, uri
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Condition()
+        self._pending: dict[str, TrialRecord] = {}  # by name, in the order they are tried
+        self._closing = threading.Event()
+        self._abandoned = False
+        self._complete = False
+        self._advanced = 0.0  # when something last succeeded, monotonic seconds
+        self._tracked: set[str] = set()
+        self._trouble: str | None = None
+        self._stumbled = False
+        self._pause = FIRST_PAUSE
+
+    def __enter__(self) -> Projection:
+        self.start()
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        if not self._closing.is_set():
+            self.close(False, FAULT_PATIENCE)
+
+    @property
+    def trouble(self) -> str | None:
+        """What keeps MLflow from being complete, on one line; None where nothing does."""
+        return self._trouble
+
+    def start(self) -> None:
+        """Begin: what the ledger has finished and MLflow lacks comes first. Returns at once."""
+        self._thread = threading.Thread(target=self._follow, name="mlflow", daemon=True)
+        self._thread.start()
+
+    def started(self, record: TrialRecord) -> None:
+        """A running trial is not MLflow's business yet."""
+
+    def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
+        """Epochs are logged together, once their trial is finished."""
+
+    def finished(self, record: TrialRecord) -> None:
+        """Have a finished trial written. Returns at once."""
+        with self._changed:
+            self._pending[record.name] = record
+            self._changed.notify()
+
+    def close(self, complete: bool, patience: float) -> int:
+        """Write what is left and end the study's run; give up after `patience` seconds without any success.
+
+        Returns how many finished trials MLflow does not have.
+        """
+        with self._changed:
+            self._complete = complete
+            self._closing.set()
+            self._changed.notify()
+        begun = time.monotonic()
+        while self._thread is not None and self._thread.is_alive():
+            if time.monotonic() - max(begun, self._advanced) > patience:
+                self._abandoned = True
+                break
+            self._thread.join(0.05)
+        with self._changed:
+            return len(self._pending)
+
+    # ---- the thread ------------------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        with environment():
+            while not self._abandoned:
+                try:
+                    self._project()
+                    return
+                except Exception as error:
+                    self._trouble, self._stumbled = what_happened(error, self._uri), True
+                if self._closing.is_set():
+                    time.sleep(FIRST_PAUSE)
+                else:
+                    self._closing.wait(self._pause)
+                    self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    def _project(self) -> None:
+        """From opening the server to ending the study's run. After an error it begins anew: it looks, and goes on."""
+        read = self._study.records()
+        with self._changed:
+            known = {record.name: record for record in _finished(read) if record.name not in self._tracked}
+            self._pending = known | self._pending
+        runs = StudyRuns(self._study, self._uri)
+        runs.open()
+        runs.resume()
+        self._succeeded(runs, [])
+        while records := self._next(runs.at_once):
+            runs.write(records)
+            self._succeeded(runs, records)
+        if self._abandoned:
+            return
+        if self._stumbled:
+            runs.open()  # a run whose making seemed to fail may have come after all
+        runs.end(self._complete)
+
+    def _succeeded(self, runs: StudyRuns, records: list[TrialRecord]) -> None:
+        self._trouble, self._pause, self._advanced = runs.note, FIRST_PAUSE, time.monotonic()
+        with self._changed:
+            for record in records:
+                self._pending.pop(record.name, None)
+                self._tracked.add(record.name)
+
+    def _next(self, at_once: int) -> list[TrialRecord]:
+        """What waits to be written, once there is something; nothing when the study has ended."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._pending or self._closing.is_set())
+            return [] if self._abandoned else list(self._pending.values())[:at_once]

@@ -1,0 +1,257 @@
+"""How sure a study's numbers are: one paired bootstrap of the stored predictions for all trials and metrics.
+
+The samples of a resample are drawn once, and every trial and metric is measured on the same ones: what is hard in a
+resample is hard for all, and differences between trials are surer than the trials are. What an interval says and what
+not: docs/uncertainty.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from study.analysis.pareto import complete, front
+from study.schema.objective import Objective, plain_name
+from study.store.study import Outline, StoredStudy, checked_file
+from study.store.trials import TrialRecord
+from study.uncertainty.consistency import calibrated_sums
+from study.uncertainty.intervals import Interval, Resampled, intervals, of_difference, unseen
+from study.uncertainty.resampling import RESAMPLED, Draws, Floats, Table, mass_starts
+from study.uncertainty.temperature import sums_after
+from trainables.fields import FieldError
+from trainables.metrics import AFTER_TEMPERATURE
+from trainables.outputs.predictions import Predictions
+from trainables.post_hoc import cross_fitted
+from trainables.threads import in_threads
+
+RESAMPLES = 1000
+FEWEST_SAMPLES = 10
+
+Told = TypeVar("Told")
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What `resamples` resamples of the validation split say of its trials, by their names."""
+
+    resamples: int
+    intervals: dict[str, dict[str, Interval]]  # 95%, by metric; a metric that is not resampled is absent
+    shares: dict[str, float]  # of the resamples in which the trial is on the front; none where an objective is absent
+
+
+class Difference(NamedTuple):
+    """Of one trial less another, on the same samples, with its interval."""
+
+    one: float
+    other: float
+    estimate: float
+    low: float
+    high: float
+
+
+def resampled_names() -> list[str]:
+    """The metrics that have intervals."""
+    return [*RESAMPLED, *(AFTER_TEMPERATURE + name for name in RESAMPLED)]
+
+
+def analyse(
+    study: StoredStudy | Outline,
+    records: Sequence[TrialRecord],
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    wanted: Collection[str] | None = None,
+) -> Analysis:
+    """Intervals of the complete trials among `records`, and their shares on the front of the study's objectives.
+
+    wanted: metrics (all that are resampled). Raises FieldError where stored predictions are missing or altered.
+    """
+    outline = study.outline if isinstance(study, StoredStudy) else study
+    wanted = set(resampled_names() if wanted is None else wanted)
+    objectives = [objective.metric for objective in outline.objectives]
+
+    def told(predictions: Predictions, draws: Draws) -> tuple[dict[str, Interval], dict[str, Floats]]:
+        parts = measured(predictions, draws, wanted | set(objectives))
+        found = {
+            prefix + name: one
+            for prefix, part in parts.items()
+            for name, one in intervals(part, wanted=_plain(wanted, prefix)).items()
+        }
+        return found, _values(parts, objectives)
+
+    finished = complete(records)
+    names, found = [record.name for record in finished], _of_each(outline, finished, resamples, seed, told)
+    shares = front_shares({name: values for name, (_, values) in zip(names, found, strict=True)}, outline.objectives)
+    return Analysis(resamples, {name: sure for name, (sure, _) in zip(names, found, strict=True)}, shares)
+
+
+def analyse_front(study: Outline, records: Mapping[str, Sequence[TrialRecord]], resamples: int) -> Analysis:
+    """The shares of all complete trials, with the intervals of their objectives; every metric of those on the front."""
+    trials = [record for found in records.values() for record in found]
+    of_all = analyse(study, trials, resamples, wanted=[objective.metric for objective in study.objectives])
+    of_front = analyse(study, front(trials, study.objectives), resamples)
+    return replace(of_all, intervals={**of_all.intervals, **of_front.intervals})
+
+
+def compare(
+    study: StoredStudy | Outline,
+    one: TrialRecord,
+    other: TrialRecord,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> dict[str, Difference]:
+    """Each metric of `one` less that of `other`, 95%, by the same resamples. Raises FieldError as `analyse`."""
+    outline = study.outline if isinstance(study, StoredStudy) else study
+    names = resampled_names()
+
+    def told(predictions: Predictions, draws: Draws) -> tuple[dict[str, float], dict[str, Floats], Resampled]:
+        parts = measured(predictions, draws, names)
+        estimates = {prefix + name: value for prefix, p in parts.items() for name, value in p.estimates().items()}
+        return estimates, _values(parts, names), parts[""]
+
+    (first, of_first, raw), (second, of_second, other_raw) = _of_each(outline, [one, other], resamples, seed, told)
+    found = {}
+    for name in (name for name in names if name in of_first and name in of_second):
+        estimate, moved = first[name] - second[name], of_first[name] - of_second[name]
+        low, high = of_difference(plain_name(name), estimate, moved)
+        low, high = low - unseen(other_raw, plain_name(name)), high + unseen(raw, plain_name(name))
+        if math.isfinite(low) and math.isfinite(high):
+            found[name] = Difference(first[name], second[name], estimate, low, high)
+    return found
+
+
+def differences_from(
+    study: Outline, best: TrialRecord, records: Sequence[TrialRecord], metric: str, resamples: int = RESAMPLES
+) -> dict[str, tuple[float, float]]:
+    """95% intervals of the metric of each trial less that of `best`, by the same resamples, as `compare` has them."""
+    name = plain_name(metric)
+
+    def told(predictions: Predictions, draws: Draws) -> tuple[float, Floats, float]:
+        parts = measured(predictions, draws, [metric])
+        (found,) = parts.values()
+        return found.estimates()[name], _values(parts, [metric])[metric], unseen(found, name)
+
+    trials = [best, *records]
+    found = _of_each(study, trials, resamples, 0, told)
+    first, of_first, of_best = found[0]
+    differences = {}
+    for record, (estimate, values, of_trial) in zip(trials, found, strict=True):
+        low, high = of_difference(name, estimate - first, values - of_first)
+        differences[record.name] = low - of_best, high + of_trial
+    return differences
+
+
+# ---- one trial -----------------------------------------------------------------------------------------------------
+
+
+def measured(predictions: Predictions, draws: Draws, wanted: Collection[str]) -> dict[str, Resampled]:
+    """The predictions as they are under "", and after temperature scaling under "ts_", as far as wanted."""
+    parts = {}
+    logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
+    for prefix in ("", AFTER_TEMPERATURE):
+        names = {
+            name for name in resampled_names() if name in wanted and name.startswith(AFTER_TEMPERATURE) == bool(prefix)
+        }
+        if not names:
+            continue
+        classwise = prefix + "classwise_ece" in names
+        if prefix:
+            table = Table.of(cross_fitted(predictions.logits, predictions.labels).numpy(), labels, classwise)
+            resamples = sums_after(logits, labels, draws.counts, mass_starts(table.confidence), classwise)
+        else:
+            table = Table.of(logits, labels, classwise)
+            resamples = table.sums(draws.counts)
+        sample = table.sums(np.ones((len(labels), 1)))
+        parts[prefix] = Resampled(sample, resamples, calibrated_sums(table, draws.uniforms))
+    return parts
+
+
+def _values(parts: dict[str, Resampled], names: Collection[str]) -> dict[str, Floats]:
+    """The resampled values of these metrics, [B] each."""
+    every = {
+        prefix + name: one
+        for prefix, part in parts.items()
+        for name, one in part.resamples.metrics(_plain(names, prefix)).items()
+    }
+    return {name: every[name] for name in names if name in every}
+
+
+def _plain(names: Collection[str], prefix: str) -> set[str]:
+    """Those of the names that are of predictions as they are, or after temperature scaling; without the prefix."""
+    return {plain_name(name) for name in names if name.startswith(AFTER_TEMPERATURE) == bool(prefix)}
+
+
+def _of_each(
+    study: Outline,
+    records: Sequence[TrialRecord],
+    resamples: int,
+    seed: int,
+    tell: Callable[[Predictions, Draws], Told],
+) -> list[Told]:
+    """What `tell` makes of each trial's predictions, all of the same samples, and of what is drawn for all of them."""
+    if not records:
+        return []
+    labels = stored_predictions(study, records[0]).labels.numpy()
+    if len(labels) < FEWEST_SAMPLES:
+        raise FieldError("bootstrap", f"{len(labels)} validation samples are too few to resample.")
+    draws = Draws.of(len(labels), resamples, seed)
+
+    def told(record: TrialRecord) -> Told:
+        predictions = stored_predictions(study, record)
+        if not np.array_equal(predictions.labels.numpy(), labels):
+            problem = f"its validation labels are not those of {records[0].name}; they cannot be compared."
+            raise FieldError(record.name, problem)
+        return tell(predictions, draws)
+
+    return in_threads(told, records)
+
+
+def stored_predictions(study: Outline, record: TrialRecord) -> Predictions:
+    """What a complete trial predicted on the validation split. Raises FieldError where it is missing or altered."""
+    return Predictions.load(checked_file(study.directory, record, "predictions.npz"))
+
+
+# ---- the front of each resample ------------------------------------------------------------------------------------
+
+
+def front_shares(values: dict[str, dict[str, Floats]], objectives: Sequence[Objective]) -> dict[str, float]:
+    """In which share of the resamples each trial is on the front. values: by trial and metric, [B].
+
+    Not the probability that it truly is: a resample holds the luck of this validation split, and more of its own.
+    """
+    if not all(objective.metric in of_trial for of_trial in values.values() for objective in objectives):
+        return {}
+    costs = np.array([[one.sign * of_trial[one.metric] for one in objectives] for of_trial in values.values()])
+    if not len(costs):
+        return {}
+    found = _on_front_of_two if len(objectives) <= 2 else _on_front
+    return dict(zip(values, found(costs).mean(axis=0).tolist(), strict=True))
+
+
+def _on_front_of_two(costs: Floats) -> np.ndarray:
+    """Who is on the front, [B, trials], of one objective or two. costs: [trials, objectives, B], smaller is better."""
+    first, second = costs[:, 0].T, costs[:, -1].T
+    order = np.lexsort((second, first), axis=-1)
+    first, second = (np.take_along_axis(each, order, 1) for each in (first, second))
+    # In this order one is beaten by an earlier one that is as good in the second objective, unless the two are equal.
+    best = np.minimum.accumulate(second, axis=1)
+    kept = np.full_like(second, True, dtype=bool)
+    kept[:, 1:] = second[:, 1:] < best[:, :-1]
+    equal = np.zeros_like(kept)
+    equal[:, 1:] = (first[:, 1:] == first[:, :-1]) & (second[:, 1:] == second[:, :-1])
+    like = np.maximum.accumulate(np.where(equal, 0, np.arange(len(costs))), axis=1)
+    found = np.empty_like(kept)
+    np.put_along_axis(found, order, np.take_along_axis(kept, like, 1), 1)
+    return found
+
+
+def _on_front(costs: Floats) -> np.ndarray:
+    """The same of any number of objectives, each resample by all pairs."""
+    found = np.empty((costs.shape[2], len(costs)), bool)
+    for resample, points in enumerate(np.moveaxis(costs, 2, 0)):
+        no_worse = (points[:, None] <= points).all(axis=2)
+        found[resample] = ~(no_worse & ~no_worse.T).any(axis=0)
+    return found

@@ -1,0 +1,69 @@
+"""Labels as a calibrated model would have them: what of a calibration error noise alone would give.
+
+Consistency resampling (Broecker & Smith 2007, Increasing the Reliability of Reliability Diagrams): the predictions
+stay, each label is drawn anew from its own predicted probabilities.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from study.uncertainty.resampling import BINS, Floats, Indices, Sums, Table, product
+
+# Samples times draws that are worked on at once.
+CHUNK = 2**22
+
+
+def calibrated_sums(table: Table, uniforms: Floats) -> Sums:
+    """The binned sums of B draws; the scores are left at 0. uniforms: [N, B] float32, in [0, 1)."""
+    n, draws = uniforms.shape
+    classes = table.probs.shape[1]
+    order = np.argsort(-table.probs, axis=1, kind="stable")
+    below = np.cumsum(np.take_along_axis(table.probs, order, 1), axis=1).astype(np.float32)
+    hits = (uniforms < below[:, :1]).astype(np.float32)
+    two = np.stack([table.width, table.mass + BINS], axis=1)
+    width_hits, mass_hits = np.split(product(two, np.ones((n, 2)), hits, 2 * BINS), 2)
+    class_gaps = np.empty((0, draws), np.float32)
+    if table.cells is not None:
+        ranked = np.take_along_axis(table.cells, order, 1)
+        class_gaps = product(ranked[:, :1], np.ones((n, 1)), hits, BINS * classes)
+        _add_misses(class_gaps, uniforms, below, ranked)
+        class_gaps -= np.bincount(table.cells.ravel(), table.probs.ravel(), len(class_gaps))[:, None]
+    expected = [np.bincount(index, table.confidence, BINS)[:, None] for index in (table.width, table.mass)]
+    counts = [np.bincount(index, minlength=BINS)[:, None].astype(float) for index in (table.width, table.mass)]
+    return Sums(
+        samples=n,
+        classes=classes,
+        scores=np.zeros((4, draws)),
+        width_counts=counts[0],
+        width_gaps=width_hits - expected[0],
+        mass_counts=counts[1],
+        mass_gaps=mass_hits - expected[1],
+        mass_hits=mass_hits,
+        class_gaps=class_gaps,
+    )
+
+
+def _add_misses(total: Floats, uniforms: Floats, below: Floats, ranked: Indices) -> None:
+    """Count each label that is not the likeliest class in its cell; total: [cells, B].
+
+    below, ranked: [N, K], the cumulated probabilities and the cells of a sample's classes, the likeliest first. Where
+    that is not drawn the second most often is: the classes are gone through, with the few samples that are left.
+    """
+    n, draws = uniforms.shape
+    last = below.shape[1] - 1
+    width = max(1, CHUNK // n)
+    for start in range(0, draws, width):
+        block = uniforms[:, start : start + width]
+        sample, draw = np.divmod(np.flatnonzero(block >= below[:, :1]), block.shape[1])
+        height = block[sample, draw]
+        counted = np.zeros(len(total) * block.shape[1], np.int64)
+        for rank in range(1, last + 1):
+            here = height < below[sample, rank] if rank < last else np.ones(len(sample), bool)
+            cell = ranked[sample[here], rank] * block.shape[1] + draw[here]
+            counted += np.bincount(cell, minlength=len(counted))
+            left = np.flatnonzero(~here)
+            if not len(left):
+                break
+            sample, draw, height = sample[left], draw[left], height[left]
+        total[:, start : start + width] += counted.reshape(len(total), -1)

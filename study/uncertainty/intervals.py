@@ -1,0 +1,171 @@
+"""From resampled values to intervals. What they cover in simulation: docs/uncertainty.md."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+
+from study.uncertainty.resampling import CALIBRATION, RESAMPLED, Floats, Sums
+
+LEVEL = 0.95
+SIGNIFICANCE = 0.05  # of the test whether a model is calibrated
+ROUNDING = 1e-6  # sums of the same terms in another order, in float32
+FRACTIONS = ("accuracy", "error", "top5_accuracy")
+# With fewer wrong answers than this no resample shows what one more would cost.
+FEWEST_WRONG = 5
+# Standard errors by which gaps are moved to find the worlds that fit a measured error, and halvings of that range.
+REACH, HALVINGS = 6.0, 10
+
+
+class Interval(NamedTuple):
+    """A metric of a trial with its interval; the estimate of a calibration error, biased upward, may lie above it."""
+
+    estimate: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Resampled:
+    """One set of predictions: its sums, those of its B resamples, and those of B draws of calibrated labels."""
+
+    sample: Sums  # of one column, in float64
+    resamples: Sums
+    calibrated: Sums
+
+    @property
+    def wrong(self) -> int:
+        """Answers that are wrong."""
+        return round(self.sample.samples - float(self.sample.scores[0, 0]))
+
+    def estimates(self, wanted: Collection[str] = RESAMPLED) -> dict[str, float]:
+        """Each metric that is wanted as trainables.metrics has it."""
+        return {name: float(value[0]) for name, value in self.sample.metrics(wanted).items()}
+
+
+def intervals(found: Resampled, level: float = LEVEL, wanted: Collection[str] = RESAMPLED) -> dict[str, Interval]:
+    """The interval of each metric that is wanted and defined for the sample and for all its resamples.
+
+    Where fewer than FEWEST_WRONG answers are wrong fractions have one, and sums of gaps one that is wide enough for the
+    wrong answers that may be missing; what a single one can move without bound has none.
+    """
+    values, calibrated = found.resamples.metrics(wanted), found.calibrated.calibration(wanted)
+    intervals = {}
+    for name, estimate in found.estimates(wanted).items():
+        if name in FRACTIONS:
+            intervals[name] = Interval(estimate, *wilson(estimate, found.sample.samples, level))
+        elif math.isinf(unseen(found, name, level)):
+            continue
+        elif name in values and name in CALIBRATION:
+            low, high = _of_calibration_error(name, found, values[name], level)
+            high = min(1.0, max(high, estimate + unseen(found, name, level)))
+            as_large = np.sum(calibrated[name] >= estimate - ROUNDING)
+            rejected = (1 + as_large) / (1 + len(calibrated[name])) <= SIGNIFICANCE
+            intervals[name] = Interval(estimate, low if rejected else 0.0, high)
+        elif name in values:
+            intervals[name] = Interval(estimate, *percentile(values[name], level))
+    return intervals
+
+
+def unseen(found: Resampled, name: str, level: float = LEVEL) -> float:
+    """How much larger a metric may truly be by wrong answers that no resample holds; 0 where FEWEST_WRONG are there.
+
+    A wrong answer takes its share of the samples from the hits of one bin, or from one class to another; what it costs
+    in NLL, say, has no bound.
+    """
+    if found.wrong >= FEWEST_WRONG or name in FRACTIONS:
+        return 0.0
+    share = found.wrong / found.sample.samples
+    more = wilson(share, found.sample.samples, level)[1] - share
+    return {"ece": more, "adaptive_ece": more, "classwise_ece": 2 * more / found.sample.classes}.get(name, math.inf)
+
+
+def wilson(share: float, samples: int, level: float = LEVEL) -> tuple[float, float]:
+    """Of a share of right answers; honest where all are right, of which every resample would be too. Wilson 1927."""
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    centre = share + z**2 / (2 * samples)
+    reach = z * (share * (1 - share) / samples + (z / (2 * samples)) ** 2) ** 0.5
+    scale = 1 + z**2 / samples
+    return max(0.0, (centre - reach) / scale), min(1.0, (centre + reach) / scale)
+
+
+def percentile(values: Floats, level: float = LEVEL) -> tuple[float, float]:
+    """The quantiles of the resampled values, for a mean."""
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def basic(estimate: float, values: Floats, level: float = LEVEL) -> tuple[float, float]:
+    """2 x estimate - quantile: a resample is as much too high over the estimate as that is over the truth."""
+    low, high = percentile(values, level)
+    return 2 * estimate - high, 2 * estimate - low
+
+
+def of_difference(name: str, estimate: float, values: Floats, level: float = LEVEL) -> tuple[float, float]:
+    """Of one trial's metric less another's: percentiles, and for a calibration error the basic interval too.
+
+    Two errors lose some of their bias in their difference, not all of it: either interval alone covers too little.
+    """
+    low, high = percentile(values, level)
+    if name not in CALIBRATION:
+        return low, high
+    other_low, other_high = basic(estimate, values, level)
+    return min(low, other_low), max(high, other_high)
+
+
+def _of_calibration_error(name: str, found: Resampled, values: Floats, level: float) -> tuple[float, float]:
+    """The basic interval, widened to all errors that fit what was measured; within [0, 1]."""
+    sample = found.sample
+    gaps = sample.gaps(name)
+    noise = found.resamples.gaps(name) - gaps.astype(values.dtype)
+    estimate = float(sample.calibration_error(name, gaps)[0])
+    low, high = basic(estimate, values, level)
+    least, most = _fitting(
+        gaps.astype(values.dtype),
+        noise,
+        lambda moved: sample.calibration_error(name, moved),
+        lambda moved: float(sample.calibration_error(name, moved, debias=False)[0]),
+        estimate,
+        level,
+    )
+    return max(0.0, min(low, least)), min(1.0, max(high, most))
+
+
+def _fitting(
+    gaps: Floats,
+    noise: Floats,
+    measured: Callable[[Floats], Floats],
+    true: Callable[[Floats], float],
+    estimate: float,
+    level: float,
+) -> tuple[float, float]:
+    """The least and the largest true error under which an error as measured is no surprise: a test turned round.
+
+    The worlds tried have every gap x of its standard errors farther from 0 than was measured, or nearer to it, but
+    never across. In each of them the measured error is that of its gaps and the resamples' noise.
+    gaps: [bins, 1]; noise: [bins, B].
+    """
+    spread = noise.std(axis=1, keepdims=True)
+    signs = np.where(gaps < 0, -1, 1).astype(gaps.dtype)
+
+    def world(x: float) -> Floats:
+        moved: Floats = signs * np.maximum(np.abs(gaps) + gaps.dtype.type(x) * spread, 0)
+        return moved
+
+    def first(holds: Callable[[Floats], bool]) -> float:
+        """The true error of the nearest world where it holds; it does in all that are farther from 0."""
+        low, high = -REACH, REACH
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if holds(measured(world(middle) + noise)) else (middle, high)
+        return true(world((low + high) / 2))
+
+    tail = (1 - level) / 2
+    least = first(lambda errors: bool(np.mean(errors >= estimate) > tail))
+    most = first(lambda errors: bool(np.mean(errors <= estimate) <= tail))
+    return least, most

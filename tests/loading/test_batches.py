@@ -1,0 +1,148 @@
+"""Batches on a device, against NumPy and torchvision one image at a time."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+from torchvision.transforms import v2
+
+from trainables.loading import batches
+from trainables.loading.batches import DeviceSplit, augment_images, crop_images
+from trainables.loading.cache import Split
+
+MEAN, STD = (100.0, 120.0, 140.0), (50.0, 60.0, 70.0)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def images_of(*shape: int) -> torch.Tensor:
+    return torch.randint(256, shape, dtype=torch.uint8, generator=generator(7))
+
+
+@pytest.fixture
+def split() -> Split:
+    return Split(images_of(40, 3, 16, 16), torch.arange(40) % 10)
+
+
+def definition(images: torch.Tensor) -> torch.Tensor:
+    """Normalised in NumPy, float64."""
+    mean, std = (np.array(values)[:, None, None] for values in (MEAN, STD))
+    return torch.from_numpy((images.numpy().astype(np.float64) - mean) / std)
+
+
+@pytest.mark.parametrize(("height", "width", "padding"), [(32, 32, 4), (8, 8, 1), (6, 9, 2)])
+def test_crop_is_torchvisions(height, width, padding):
+    images = images_of(9, 3, height, width)
+    top = torch.randint(2 * padding + 1, (9,), generator=generator(1))
+    left = torch.randint(2 * padding + 1, (9,), generator=generator(2))
+    top[0], left[0], top[1], left[1] = 0, 0, 2 * padding, 2 * padding
+    cropped = crop_images(images, top, left, padding)
+    assert cropped.dtype == torch.uint8
+    for i in range(9):
+        padded = v2.functional.pad(images[i], [padding])
+        assert torch.equal(cropped[i], v2.functional.crop(padded, int(top[i]), int(left[i]), height, width))
+
+
+def test_crop_in_the_middle_changes_nothing():
+    images, middle = images_of(5, 1, 8, 8), torch.full((5,), 1)
+    assert torch.equal(crop_images(images, middle, middle, 1), images)
+
+
+@pytest.mark.parametrize(("height", "padding"), [(32, 4), (28, 3), (8, 1), (4, 1)])
+def test_augmented_crop_moves_each_image_on_its_own_within_the_padding(height, padding):
+    image = images_of(1, 1, height, height)
+    augmented = augment_images(image.expand(300, -1, -1, -1), "crop", generator())
+    padded = torch.nn.functional.pad(image, (padding,) * 4)
+    places = list(itertools.product(range(2 * padding + 1), repeat=2))
+    windows = torch.stack([padded[0, :, y : y + height, x : x + height] for y, x in places])
+    hits = (augmented[:, None] == windows[None]).flatten(2).all(2)
+    assert hits.sum(1).eq(1).all()
+    # 300 draws: of 81 places at least half are seen, of 9 all, the furthest corners included.
+    assert hits.any(0).sum() > len(places) / 2
+
+
+def test_half_of_the_images_are_mirrored():
+    images = images_of(1000, 2, 4, 4)
+    augmented = augment_images(images, "flip", generator())
+    mirrored = (augmented == torch.from_numpy(images.numpy()[..., ::-1].copy())).flatten(1).all(1)
+    same = (augmented == images).flatten(1).all(1)
+    assert (mirrored ^ same).all()
+    assert 430 < mirrored.sum() < 570  # 4.4 standard deviations of 1000 fair coins
+
+
+def test_crop_flip_does_both():
+    images = images_of(64, 1, 16, 16)
+    both = augment_images(images, "crop_flip", generator())
+    cropped = augment_images(images, "crop", generator())
+    mirrored = (both == cropped.flip(3)).flatten(1).all(1)
+    assert (mirrored | (both == cropped).flatten(1).all(1)).all()
+    assert 0 < mirrored.sum() < 64
+
+
+def test_none_is_none():
+    images = images_of(5, 3, 8, 8)
+    assert torch.equal(augment_images(images, "none", generator()), images)
+
+
+def test_batch_holds_the_samples_asked_for(split):
+    data = DeviceSplit(split, MEAN, STD, "cpu")
+    indices = torch.tensor([3, 39, 3, 0])
+    batch = data.batch(indices, generator())
+    assert batch.images.dtype == torch.float32
+    assert_close(batch.images.double(), definition(split.images[indices]), atol=1e-6, rtol=1e-6)
+    assert batch.targets.tolist() == [3, 9, 3, 0]
+    assert batch.indices.tolist() == [3, 39, 3, 0]
+    assert len(data) == 40
+    assert data.labels.tolist() == [i % 10 for i in range(40)]
+
+
+def test_normalised_by_its_own_statistics_has_mean_0_and_std_1(split):
+    pixels = split.images.numpy().astype(np.float64)
+    data = DeviceSplit(split, pixels.mean((0, 2, 3)).tolist(), pixels.std((0, 2, 3)).tolist(), "cpu")
+    normalised = data.images(0, 40).numpy()
+    assert normalised.mean((0, 2, 3)) == pytest.approx(np.zeros(3), abs=1e-5)
+    assert normalised.std((0, 2, 3)) == pytest.approx(np.ones(3), abs=1e-5)
+
+
+def test_a_split_too_large_to_keep_normalised_gives_the_same_bits(split, monkeypatch):
+    kept = DeviceSplit(split, MEAN, STD, "cpu")
+    monkeypatch.setattr(batches, "NORMALISED_BYTES", 4 * split.images.numel() - 1)
+    made = DeviceSplit(split, MEAN, STD, "cpu")
+    indices = torch.tensor([5, 1, 30])
+    assert torch.equal(made.batch(indices, generator()).images, kept.batch(indices, generator()).images)
+    assert torch.equal(made.images(4, 9), kept.images(4, 9))
+    assert made._images.data_ptr() == split.images.data_ptr()
+
+
+def test_same_generator_same_batch_other_generator_other_batch(split):
+    data, indices = DeviceSplit(split, MEAN, STD, "cpu", "crop_flip"), torch.arange(40)
+    first = data.batch(indices, generator(0)).images
+    assert torch.equal(first, data.batch(indices, generator(0)).images)
+    assert not torch.equal(first, data.batch(indices, generator(1)).images)
+
+
+def test_augmented_batch_is_the_augmented_images_normalised(split):
+    indices = torch.arange(10, 20)
+    batch = DeviceSplit(split, MEAN, STD, "cpu", "crop_flip").batch(indices, generator(3))
+    augmented = augment_images(split.images[indices], "crop_flip", generator(3))
+    assert_close(batch.images.double(), definition(augmented), atol=1e-6, rtol=1e-6)
+    assert batch.targets.tolist() == list(range(10))
+
+
+@pytest.mark.parametrize("augment", ["none", "crop_flip"])
+def test_images_for_prediction_are_never_augmented(split, augment):
+    images = DeviceSplit(split, MEAN, STD, "cpu", augment).images(10, 25)
+    assert_close(images.double(), definition(split.images[10:25]), atol=1e-6, rtol=1e-6)
+
+
+def test_neither_batches_nor_predictions_change_the_split(split):
+    before = split.images.clone()
+    for augment in ("none", "flip", "crop"):
+        data = DeviceSplit(split, MEAN, STD, "cpu", augment)
+        data.batch(torch.arange(40), generator())
+        data.images(0, 40)
+    assert torch.equal(split.images, before)

@@ -1,0 +1,126 @@
+"""Sets of `shift:` from parquet files written here: whose classes they are, which samples, and what does not fit."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from trainables.fields import FieldError
+from trainables.loading.shift import Shift, ShiftSet, shift_of
+
+NUMBERS = tuple("0123456789")
+ANIMALS = ("bird", "cat", "dog")
+
+
+def png(value: int, size: tuple[int, int] = (8, 8)) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("L", size, value).save(buffer, "png")
+    return buffer.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def pack(tmp_path: Path) -> Path:
+    """Row i has the grey value i; six rows with labels, four without."""
+    columns = {
+        "image": [png(value) for value in range(10)],
+        "label": [2, 0, 1, 2, 0, 1, -1, -1, -1, -1],
+        "group": ["mild"] * 3 + ["hard"] * 3 + ["strange"] * 4,
+        "severity": [1, 1, 1, 5, 5, 5, 0, 0, 0, 5],
+    }
+    pq.write_table(pa.table(columns), tmp_path / "pack.parquet")
+    return tmp_path / "pack.parquet"
+
+
+def against(
+    path: Path, classes: tuple[str, ...] = NUMBERS, shape: tuple[int, int, int] = (1, 8, 8), **own: Any
+) -> Shift:
+    return shift_of(ShiftSet.read({"name": "parquet", "path": str(path), **own}), classes, shape)
+
+
+def values(shift: Shift) -> list[int]:
+    return shift.images[:, 0, 0, 0].tolist()
+
+
+def test_rows_are_picked_by_their_columns(pack: Path) -> None:
+    mild = against(pack, where={"group": "mild"})
+    assert (values(mild), mild.labels.tolist(), mild.ood) == ([0, 1, 2], [2, 0, 1], False)
+    assert values(against(pack, where={"group": "strange", "severity": 5})) == [9]
+
+
+def test_other_classes_are_out_of_distribution(pack: Path) -> None:
+    assert against(pack, where={"group": "strange"}).ood  # no labels at all
+    assert against(pack, where={"group": "mild"}, classes=("0", "1")).ood  # a label the study has not
+    assert against(pack, where={"group": "mild"}, ood=True).ood  # said so
+    with pytest.raises(
+        FieldError, match=r"ood: the samples are said to be of the study's classes: they have no labels"
+    ):
+        against(pack, where={"group": "strange"}, ood=False)
+
+
+def test_classes_are_known_by_name_where_both_tell_them(pack: Path) -> None:
+    """dog, cat and bird are 2, 0 and 1 in the file and 2, 1 and 0 in the study."""
+    table = pq.read_table(pack)
+    names = {2: "dog", 0: "cat", 1: "bird", -1: "whale"}
+    told = table.append_column("class", pa.array([names[label] for label in table["label"].to_pylist()]))
+    pq.write_table(told, pack)
+    mild = against(pack, ANIMALS, where={"group": "mild"})
+    assert not mild.ood and [ANIMALS[label] for label in mild.labels.tolist()] == ["dog", "cat", "bird"]
+    assert not against(pack, NUMBERS, where={"group": "mild"}).ood  # the study tells none: by number
+    fish = ("bird", "fish", "dog")
+    assert against(pack, fish, where={"group": "mild"}).ood
+    with pytest.raises(FieldError, match="the study has no class 'cat'"):
+        against(pack, fish, where={"group": "mild"}, ood=False)
+
+
+def test_any_data_set_is_one(tmp_path: Path) -> None:
+    digits = shift_of(ShiftSet.read({"name": "digits"}), NUMBERS, (1, 8, 8))
+    assert len(digits.labels) == 1797 and not digits.ood
+    for split, value in (("train", 1), ("test", 7)):
+        for name in ("a", "b"):
+            (tmp_path / "folder" / split / name).mkdir(parents=True)
+            (tmp_path / "folder" / split / name / "x.png").write_bytes(png(value))
+    folder = ShiftSet.read({"name": "image_folder", "path": str(tmp_path / "folder")})
+    found = shift_of(folder, ("a", "b", "c"), (3, 8, 8))
+    assert values(found) == [7, 7] and not found.ood  # its test split
+    assert (found.images[:, 0] == found.images[:, 2]).all()  # grey, to a model of colours
+
+
+def test_it_is_decoded_once(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = against(pack, where={"group": "mild"})
+    monkeypatch.setattr("trainables.data.parquet.decode", None)
+    assert values(against(pack, where={"group": "mild"})) == values(first)
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ({}, "4 of 10 samples have no label (-1); pick rows by `where`, or say ood: true"),
+        ({"where": {"grup": "mild"}}, "has no column 'grup'. Did you mean 'group'?"),
+        ({"where": {"group": "none"}}, 'has {"group": "none"}'),
+        ({"path": "/nowhere/x.parquet"}, "path: there is no /nowhere/x.parquet"),
+        ({"shape": (3, 32, 32)}, "its images are 1 x 8 x 8, the study's 3 x 32 x 32 (channels, height, width)"),
+        ({"name": "digits", "path": None}, "Digits has no 'path'"),
+        ({"ood": "yes"}, "ood: must be true or false, got 'yes'."),
+        ({"where": "mild"}, "where: must be a mapping, got 'mild'."),
+    ],
+)
+def test_what_does_not_fit_is_said(pack: Path, own: dict[str, Any], said: str) -> None:
+    shape = own.pop("shape", (1, 8, 8))
+    with pytest.raises(FieldError) as error:
+        shift_of(ShiftSet.read({"name": "parquet", "path": str(pack), **own}), NUMBERS, shape)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_folder_has_no_columns() -> None:
+    with pytest.raises(FieldError, match="where: Digits has no columns to pick rows by"):
+        shift_of(ShiftSet.read({"name": "digits", "where": {"group": "x"}}), NUMBERS, (1, 8, 8))

@@ -1,0 +1,197 @@
+"""The papers' table: Welch against SciPy, marks by hand, the rows of a search, and what each format says."""
+
+import csv
+import io
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from matplotlib.mathtext import MathTextParser
+from pytest import approx
+from scipy import stats
+
+from study.analysis.comparison import TableRow, block_of_search, block_of_tests, combine, compared, welch_interval
+from study.cli import main
+from study.report.paper_table import MARKDOWN, caption, to_csv, to_latex, to_markdown
+from study.schema.objective import Objective
+from tests.study.made import made_study
+from trainables.fields import FieldError
+from trainables.metrics import STORED
+
+
+def seed(error, ece=0.05, **others):
+    """Metrics of one seed; temperature scaling leaves the error and halves the rest."""
+    found = dict.fromkeys(STORED, 0.1) | {"error": error, "accuracy": 1 - error, "ece": ece, **others}
+    return found | {f"ts_{name}": value if name == "error" else value / 2 for name, value in found.items()}
+
+
+def told(*found):
+    return [(metrics, []) for metrics in found]
+
+
+@pytest.fixture
+def confirmed(tmp_path):
+    """Three methods of three seeds on the test split: the first two are close, the third is far."""
+    study = made_study(tmp_path, "digits", {"focal": told(seed(0.1))})
+    rows = [
+        TableRow("focal_0007", "candidate", (seed(0.030), seed(0.032), seed(0.034))),
+        TableRow("focal_default", "default", (seed(0.031), seed(0.033), seed(0.036))),
+        TableRow("cross_entropy", "baseline", (seed(0.090), seed(0.092), seed(0.094))),
+    ]
+    return combine([block_of_tests(study, rows, "fitted on validation")])
+
+
+# ---- cells ---------------------------------------------------------------------------------------------------------
+
+
+def test_welch_interval_is_that_of_scipy():
+    generator = np.random.default_rng(0)
+    for sizes in ((2, 2), (3, 3), (3, 10), (24, 5)):
+        one, other = (generator.normal(scale=scale, size=n) for scale, n in zip((1.0, 4.0), sizes, strict=True))
+        expected = stats.ttest_ind(one, other, equal_var=False).confidence_interval(0.95)
+        assert welch_interval(one.tolist(), other.tolist()) == approx((expected.low, expected.high), rel=1e-9)
+
+
+def test_best_and_tied_by_hand():
+    cells = compared([[3.0, 3.2, 3.4], [3.1, 3.3, 3.6], [9.0, 9.2, 9.4], [], [1.0, 9.0, 5.0]])
+    assert cells[3] is None
+    assert [(cell.best, cell.tied) for cell in cells if cell] == [
+        (True, False),
+        (False, True),
+        (False, False),
+        (False, True),
+    ]
+    assert (cells[0].mean, cells[0].std) == (approx(3.2), approx(0.2))
+
+
+def test_one_seed_has_no_std_and_ties_with_nothing():
+    cells = compared([[3.0], [3.0], [3.0001], [3.0, 3.2]])
+    assert [(cell.std, cell.best, cell.tied) for cell in cells[:3]] == [(None, True, False)] * 2 + [
+        (None, False, False)
+    ]
+    assert not cells[3].tied
+
+
+def test_equal_seeds_without_spread_tie_only_with_their_equals():
+    cells = compared([[0.5, 0.5], [0.6, 0.6], [0.5, 0.5]])
+    assert [(cell.best, cell.tied) for cell in cells] == [(True, False), (False, False), (True, False)]
+
+
+# ---- rows ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_search_gives_its_best_by_the_objectives_and_its_repeats(tmp_path):
+    from optuna.distributions import FloatDistribution
+
+    space = {"method.gamma": FloatDistribution(0, 5)}
+    # By accuracy, then by ECE: the third. A failed trial is none.
+    searched = told(seed(0.05, 0.01), seed(0.03, 0.04), seed(0.03, 0.02), {})
+    study = made_study(tmp_path, "digits", {"focal": searched, "mbls": told({})}, space)
+    block = block_of_search(study, study.records())
+    (row,) = block.rows
+    assert (row.role, row.chosen_from, row.values("ece")) == ("best", 3, [0.02])
+    assert (block.split, block.samples, block.notes) == ("validation", 287, ("no complete trial: mbls",))
+    text = caption(combine([block]), MARKDOWN)
+    assert "digits: validation split, 287 samples, 10 classes, 1 seed, the best trial by accuracy" in text
+    assert "looks better than it is" in text and "nothing is marked as tied" in text
+
+    repeated = made_study(tmp_path, "noise", {"cross_entropy": told(seed(0.05), seed(0.03), seed(0.04))})
+    (row,) = block_of_search(repeated, repeated.records()).rows
+    assert (row.role, row.chosen_from, row.values("error")) == ("repeats", 1, [0.05, 0.03, 0.04])
+    text = caption(combine([block_of_search(repeated, repeated.records())]), MARKDOWN)
+    assert "3 seeds" in text and "looks better" not in text
+
+
+def test_what_is_not_opened_is_named_and_nothing_opened_refused(tmp_path):
+    study = made_study(tmp_path, "digits", {"focal": told(seed(0.1))})
+    waiting = TableRow("mbls_0001", "candidate", ())
+    block = block_of_tests(study, [TableRow("focal_0007", "candidate", (seed(0.1),)), waiting], "fitted on validation")
+    assert [row.label for row in block.rows] == ["focal_0007"]
+    assert "not opened on the test split yet: mbls_0001" in caption(combine([block]), MARKDOWN)
+    with pytest.raises(FieldError, match="nothing confirmed on the test split yet"):
+        block_of_tests(study, [waiting], "fitted on validation")
+
+
+def test_a_metric_that_one_seed_lacks_is_not_averaged_over_the_others():
+    assert TableRow("focal", "repeats", (seed(0.1), {"error": 0.2})).values("ece") == []
+
+
+def test_several_studies_are_blocks_with_notes_of_what_differs(tmp_path, confirmed):
+    nll = (Objective("nll", "minimize"),)
+    other = made_study(tmp_path, "hundred", {"focal": told(seed(0.4))}, objectives=nll, classes=100)
+    block = block_of_search(other, other.records())
+    table = combine([*confirmed.blocks, block])
+    text = caption(table, MARKDOWN)
+    assert "digits: test split, 360 samples" in text and "hundred: validation split, 287 samples" in text
+    assert "Test and validation figures stand side by side" in text and "differ in their number of classes" in text
+    assert [cell.best for cell in table.blocks[1].cells("error")] == [True]  # of its own block
+    with pytest.raises(FieldError, match="hundred is given twice"):
+        combine([block, block])
+
+
+# ---- text ----------------------------------------------------------------------------------------------------------
+
+
+def test_latex_has_a_cell_for_each_column_and_math_that_reads(confirmed):
+    text = to_latex(confirmed)
+    assert r"focal\_0007 & 3 seeds & $\mathbf{3.20}{}_{0.20}$ &" in text
+    assert r"focal\_default & 3 seeds & $\underline{3.33}{}_{0.25}$ &" in text
+    assert r"cross\_entropy & 3 seeds & $9.20{}_{0.20}$ &" in text
+    rows = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+    assert {line.count(" & ") for line in rows} == {12} and len(rows) == 4  # method, runs, error, 5 pairs
+    assert text.count("{") == text.count("}")
+    for formula in re.findall(r"\$[^$]+\$", text):
+        MathTextParser("agg").parse(formula.replace(r"\underline", r"\mathrm"))
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex: the table is not compiled")
+def test_latex_compiles(confirmed, tmp_path):
+    packages = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}"
+    (tmp_path / "t.tex").write_text(packages + to_latex(confirmed) + r"\end{document}")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "Overfull" not in done.stdout, done.stdout
+
+
+def test_markdown_and_its_caption(confirmed):
+    text = to_markdown(confirmed)
+    assert (
+        "| focal_0007 | 3 seeds | **3.20** ± 0.20 | **0.100** ± 0.000 | **0.050** ± 0.000 | **5.00** ± 0.00 |" in text
+    )
+    flat = " ".join(text.split())
+    assert "digits: test split, 360 samples, 10 classes, 3 seeds; temperature fitted on validation." in flat
+    assert "in %, NLL in nats" in flat and "no correction for many" in flat
+
+
+def test_csv_reads_back_unrounded_in_fractions(confirmed):
+    rows = list(csv.DictReader(io.StringIO(to_csv(confirmed))))
+    assert [row["method"] for row in rows] == ["focal_0007", "focal_default", "cross_entropy"]
+    assert float(rows[1]["error_mean"]) == approx(np.mean([0.031, 0.033, 0.036]), rel=1e-12)
+    assert float(rows[1]["error_std"]) == approx(np.std([0.031, 0.033, 0.036], ddof=1), rel=1e-12)
+    assert [row["error_mark"] for row in rows] == ["best", "tied", ""]
+    assert (rows[0]["split"], rows[0]["samples"], rows[0]["role"]) == ("test", "360", "candidate")
+    assert "ts_error_mean" not in rows[0] and float(rows[0]["ts_ece_mean"]) == approx(0.025)
+
+
+# ---- the command ---------------------------------------------------------------------------------------------------
+
+
+def calstudy(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return ended.value.code, *capsys.readouterr()
+
+
+def test_report_writes_a_file_and_leaves_out_what_is_empty(tmp_path, capsys):
+    made_study(tmp_path, "digits", {"focal": told(seed(0.05), seed(0.03))})
+    made_study(tmp_path, "failed", {"focal": told({}, {})})
+    output = tmp_path / "new" / "table.md"
+    words = ("report", "digits", "failed", "--storage", tmp_path, "--format", "md", "--output", output)
+    assert calstudy(capsys, *words)[0] == 0
+    assert "Left out: failed: no complete trial to tabulate" in " ".join(output.read_text().split())
+    code, out, err = calstudy(capsys, "report", "failed", "--storage", tmp_path, "--format", "csv")
+    assert (code, out, err.count("\n")) == (2, "", 1) and "failed: no complete trial to tabulate" in err
+    code, out, err = calstudy(capsys, "report", "digits", "--storage", tmp_path, "--format", "csv")
+    assert code == 0 and out.startswith("study,split,samples") and "validation split" in err

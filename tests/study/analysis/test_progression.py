@@ -1,0 +1,138 @@
+"""What figures show, against slow definitions: bands by the binomial, growth step by step, importances of a law."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+from optuna.trial import TrialState, create_trial
+from pytest import approx
+from scipy import stats
+
+from study.analysis import pareto
+from study.analysis.importance import LEAST, searched
+from study.analysis.progression import by_epoch, growth
+from study.analysis.reliability import consistency_band, reliability
+from study.schema.objective import Objective
+from study.store.trials import TrialRecord
+from tests.study.made import OBJECTIVES, random_predictions
+from trainables.metrics import evaluate
+
+NLL = Objective("nll", "minimize")
+
+
+# ---- reliability ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("samples", "p"), [(1, 0.7), (40, 0.3), (500, 0.95), (2500, 0.6)])
+def test_the_band_of_equal_confidences_is_that_of_the_binomial(samples, p):
+    low, high = consistency_band(np.full(samples, p), 20_000, np.random.default_rng(0))
+    exact = stats.binom(samples, p).ppf([0.025, 0.975])
+    assert np.abs(np.array([low, high]) * samples - exact).max() <= 1  # a hit more or less: 20,000 draws
+
+
+def test_bins_are_those_of_the_definition_and_give_the_ece():
+    predictions = random_predictions(1, samples=600)
+    found = reliability(predictions.logits, predictions.labels)
+    probs = predictions.logits.double().softmax(-1).numpy()
+    confidence, hits = probs.max(1), probs.argmax(1) == predictions.labels.numpy()
+    expected = []
+    for k in range(15):
+        inside = (confidence > k / 15) & (confidence <= (k + 1) / 15)
+        if inside.any():
+            expected.append((inside.sum(), confidence[inside].mean(), hits[inside].mean()))
+    np.testing.assert_allclose(np.array([found.counts, found.confidence, found.accuracy]).T, expected)
+    assert found.ece == approx(evaluate(predictions.logits, predictions.labels)["ece"])
+
+
+def test_calibrated_predictions_leave_the_band_seldom_and_overconfident_ones_often():
+    seldom, often, bins = 0, 0, 0
+    for seed in range(12):
+        predictions = random_predictions(seed, samples=1000)  # labels are of the logits over 1.5
+        calm = reliability(predictions.logits / 1.5, predictions.labels, draws=400)
+        seldom, bins = seldom + calm.outside.sum(), bins + len(calm.outside)
+        often += reliability(predictions.logits, predictions.labels, draws=400).outside.sum()
+    assert seldom / bins < 0.08 and often > 4 * seldom
+
+
+def test_a_band_is_the_same_each_time():
+    predictions = random_predictions(3)
+    one, again = (reliability(predictions.logits, predictions.labels) for _ in range(2))
+    assert (one.low == again.low).all() and (one.high == again.high).all()
+
+
+def test_certain_predictions_leave_no_band():
+    logits = torch.tensor([[100.0, 0.0], [100.0, 0.0]])
+    found = reliability(logits, torch.tensor([0, 1]))
+    assert (found.low, found.high, found.accuracy, found.outside) == (1.0, 1.0, 0.5, True)
+
+
+# ---- growth --------------------------------------------------------------------------------------------------------
+
+
+def trial(number, accuracy, ece, ended, samples=100, state="complete"):
+    measured = {"accuracy": accuracy, "ece": ece, "nll": 1.0} if state == "complete" else {}
+    return TrialRecord("focal", number, state, {}, measured, samples=samples, ended=ended)
+
+
+def test_growth_is_the_hypervolume_of_what_had_ended():
+    generator = np.random.default_rng(0)
+    records = [trial(k, *generator.random(2), ended=generator.random(), samples=k) for k in range(40)]
+    records += [trial(40, 0, 0, 0.5, None, "failed"), trial(41, 1, 1, None, None, "running")]
+    found = growth(records, OBJECTIVES, 10)
+    order = sorted(records[:41], key=lambda record: record.ended)
+    for k in range(41):
+        front = pareto.front(order[: k + 1], OBJECTIVES)
+        assert found.volume[k] == approx(pareto.hypervolume(front, OBJECTIVES, 10))
+        assert found.samples[k] == sum(record.samples or 0 for record in order[: k + 1])
+    assert list(found.trials) == list(range(1, 42))
+
+
+def test_growth_of_one_trial_and_of_none():
+    assert growth([trial(0, 0.9, 0.1, 1.0)], OBJECTIVES, 10).volume == approx([0.81])
+    assert len(growth([], OBJECTIVES, 10).trials) == 0
+    assert growth([trial(0, 0, 0, 1.0, 5, "failed")], OBJECTIVES, 10).volume == approx([0.0])
+
+
+def test_an_epoch_without_a_value_is_a_gap():
+    epochs, values = by_epoch([{"epoch": 1, "entropy_wrong": 0.5}, {"epoch": 2}], "entropy_wrong")
+    assert list(epochs) == [1, 2] and values[0] == 0.5 and math.isnan(values[1])
+
+
+# ---- what was searched ---------------------------------------------------------------------------------------------
+
+SPACE = {
+    "method.gamma": FloatDistribution(0, 5),
+    "optimizer.lr": FloatDistribution(0.01, 1, log=True),
+    "method.schedule": CategoricalDistribution(["a", "b"]),
+}
+
+
+def tried(count, law, space=SPACE):
+    generator = np.random.default_rng(0)
+    for _ in range(count):
+        gamma, lr = generator.uniform(0, 5), float(10 ** generator.uniform(-2, 0))
+        params = {"method.gamma": gamma, "optimizer.lr": lr, "method.schedule": "b"}
+        params = {path: params[path] for path in space}
+        yield create_trial(params=params, distributions=space, values=law(gamma, lr))
+
+
+def test_importance_goes_to_what_makes_the_difference_and_scale_to_the_range():
+    trials = [*tried(30, lambda gamma, lr: (gamma, math.log(lr))), create_trial(state=TrialState.FAIL)]
+    found = searched(trials, OBJECTIVES)
+    assert found.importances is not None
+    assert found.importances["method.gamma"][0] > 0.85 and found.importances["optimizer.lr"][1] > 0.85
+    for place in range(2):
+        assert sum(shares[place] for shares in found.importances.values()) == approx(1)
+    assert (found.log, found.ranges["method.gamma"]) == ({"optimizer.lr"}, (0, 5))
+    assert found.choices == {"method.schedule": ["a", "b"]} and len(found.values["method.gamma"]) == 30
+
+
+def test_few_trials_one_value_or_no_difference_have_no_importance():
+    assert searched(list(tried(LEAST - 1, lambda gamma, lr: (gamma, lr))), OBJECTIVES).importances is None
+    only = {"method.gamma": SPACE["method.gamma"]}
+    assert searched(list(tried(20, lambda gamma, lr: (gamma, lr), only)), OBJECTIVES).importances is None
+    constant = searched(list(tried(20, lambda gamma, lr: (1.0, lr))), OBJECTIVES).importances
+    assert constant is not None and math.isnan(constant["method.gamma"][0])
+    assert searched([], OBJECTIVES).values == {}

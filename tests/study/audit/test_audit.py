@@ -1,0 +1,558 @@
+"""The audit against a study with one thing broken at a time; against MLflow's own server; beside a driver at work."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from optuna import load_study
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState, create_trial
+
+from search_spaces import strict_yaml
+from study.audit.audit import audit
+from study.audit.epochs import Epochs, trained_epochs
+from study.audit.result import AuditReport
+from study.cli import main
+from study.schema.uris import public_uri
+from study.store.ledger import driver_lock
+from study.store.study import open_study
+from study.tracking import reader
+from study.tracking.reader import Points, read_runs
+from tests.study.command_line import calstudy, here, start, wait_until, write_spec
+
+CHECKS = ["identity", "ledger", "running", "files", "results", "mlflow", "steps", "epochs", "openings"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage with a study of two methods, two trials each, two epochs each."""
+    storage = tmp_path_factory.mktemp("finished")
+    here("run", write_spec(storage / "small.yaml", trials=2), "--storage", storage)
+    return storage
+
+
+@pytest.fixture
+def storage(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished / "small", tmp_path / "small")
+    shutil.copy(finished / "mlflow.db", tmp_path)
+    return tmp_path
+
+
+def audited(storage: Path, uri: str | None = None) -> AuditReport:
+    study = open_study("small", str(storage))
+    return audit(study, study.tracking(uri))
+
+
+def off(report: AuditReport) -> dict[str, list[str]]:
+    """{check: the names of its offenders}, of the checks that have any."""
+    return {check.name: [found.name for found in check.offenders] for check in report.checks if check.offenders}
+
+
+def sql(storage: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(storage / "mlflow.db")) as database:
+        for statement in statements:
+            database.execute(statement)
+        database.commit()
+
+
+RUN = "(select run_uuid from tags where key = 'calstudy.trial' and value = 'focal/0001')"
+PARENT = f"(select value from tags where key = 'mlflow.parentRunId' and run_uuid = {RUN})"
+
+
+def attempt(storage: Path, trial: str = "focal/0001") -> Path:
+    return storage / "small" / "trials" / trial / "attempt-1"
+
+
+def rewrite(file: Path, change: Callable[[str], str]) -> None:
+    before = file.read_text()
+    file.write_text(change(before))
+    assert file.read_text() != before
+
+
+def edit_outcome(storage: Path, **changes: Any) -> None:
+    """Change what the ledger says of focal/0001."""
+    log = storage / "small" / "ledger.log"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    told = [line for line in lines if "outcome" in line.get("user_attr", {})]
+    digests = open_study("small", str(storage)).records()["focal"][1].digests
+    (outcome,) = [line["user_attr"]["outcome"] for line in told if line["user_attr"]["outcome"]["digests"] == digests]
+    outcome["metrics"] |= changes
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def edit_yaml(storage: Path, **changes: Any) -> None:
+    file = storage / "small" / "study.yaml"
+    file.write_text(strict_yaml.dump({**strict_yaml.read(file), **changes}))
+
+
+def optuna_study(storage: Path, label: str = "focal") -> Any:
+    journal = JournalStorage(JournalFileBackend(str(storage / "small" / "ledger.log")))
+    return load_study(study_name=f"small/{label}", storage=journal)
+
+
+# ---- a clean one ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_finished_study_is_clean_and_nothing_is_written(storage: Path) -> None:
+    content = {path: path.read_bytes() for path in storage.rglob("*") if path.is_file()}
+    report = audited(storage)
+    assert [check.name for check in report.checks] == CHECKS
+    assert off(report) == {} and report.clean
+    counted = {check.name: check.counted for check in report.checks}
+    # 4 trials x 2 epochs; of each 3 files; in MLflow 7 metrics an epoch and 22 final ones, and 2 epochs in a history.
+    points = 4 * (2 * 7 + 22) + 8
+    expected = [2, 4, 0, 12, 4, 4, points, 8, 0]
+    assert counted == dict(zip(CHECKS, expected, strict=True))
+    assert (report.planned, report.lost, report.duplicated) == (4, 0, 0)
+    assert report.epochs == Epochs(needed=8, trained=8)
+    assert report.note is not None and "copy of the study" in report.note
+    assert {path: path.read_bytes() for path in storage.rglob("*") if path.is_file()} == content
+
+
+@pytest.mark.slow
+def test_the_command(finished: Path, storage: Path) -> None:
+    shown = calstudy("audit", "small", "--storage", finished).stdout
+    assert "small: clean; 4 trials planned, 0 lost, 0 duplicated" in shown and "note" not in shown
+    shutil.rmtree(storage / "small" / "trials" / "focal" / "0001")
+    shown = here("audit", "small", "--storage", storage, check=1)
+    assert "focal/0001: history.json: No such file or directory: restore it from a backup" in shown
+    found = json.loads(here("audit", "small", "--storage", storage, "--json", check=1))
+    assert not found["clean"] and found["study"] == "small" and found["epochs"]["needed"] == 6
+    (files,) = [check for check in found["checks"] if check["offenders"]]
+    assert (files["name"], files["counted"]) == ("files", 9)
+    assert {offender["name"] for offender in files["offenders"]} == {"focal/0001"}
+
+
+def newer_ledger(storage: Path) -> list[str]:
+    """Written by a later version of ours."""
+    optuna_study(storage).set_user_attr("calstudy", {"version": 99, "id": "any", "label": "focal"})
+    return ["small"]
+
+
+BAD_INPUT: dict[str, tuple[Callable[[Path], list[str]], str]] = {
+    "no such study": (lambda storage: ["smal"], "smal: no study at"),
+    "a newer ledger": (newer_ledger, "ledger: 'small/focal' was written by a newer calstudy; upgrade to read it."),
+    "a relative database": (
+        lambda storage: ["small", "--tracking", "sqlite:///mlflow.db"],
+        "--tracking: 'sqlite:///mlflow.db' is not an absolute path, which takes four slashes.",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", BAD_INPUT)
+def test_bad_input_is_one_line(storage: Path, capsys: pytest.CaptureFixture[str], bad: str) -> None:
+    words, said = BAD_INPUT[bad]
+    with pytest.raises(SystemExit) as ended:
+        main(["audit", *words(storage), "--storage", str(storage)])
+    shown, errors = capsys.readouterr()
+    assert (ended.value.code, shown, errors.count("\n")) == (2, "", 1) and errors.startswith(said)
+
+
+# ---- one thing broken ----------------------------------------------------------------------------------------------
+
+TWINS_TRIAL = "run_uuid = 'twin' and key = 'calstudy.trial'"
+SECOND_RUN = [
+    f"insert into runs (run_uuid, name, experiment_id, status, lifecycle_stage, start_time, artifact_uri, user_id, "
+    f"source_type, source_name, entry_point_name, source_version) select 'twin', name, experiment_id, status, "
+    f"lifecycle_stage, start_time, artifact_uri, user_id, source_type, source_name, entry_point_name, source_version "
+    f"from runs where run_uuid = {RUN}",
+    *(
+        f"insert into {table} ({keys}, run_uuid) select {keys}, 'twin' from {table} where run_uuid = {RUN}"
+        for table, keys in (
+            ("metrics", "key, value, timestamp, step, is_nan"),
+            ("latest_metrics", "key, value, timestamp, step, is_nan"),
+            ("tags", "key, value"),
+        )
+    ),
+]
+
+
+def flip_a_byte(storage: Path) -> None:
+    file = attempt(storage) / "predictions.npz"
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def lose_an_epoch_of_the_history(storage: Path) -> None:
+    """And tell the ledger so: only what the history says is off then."""
+    file = attempt(storage) / "history.json"
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    file.write_text(json.dumps([json.loads(file.read_text())[1]] * 2))
+    found = hashlib.sha256(file.read_bytes()).hexdigest()
+    rewrite(storage / "small" / "ledger.log", lambda text: text.replace(digest, found))
+
+
+def add_trials(storage: Path) -> None:
+    """One that never began, and behind it the copy of another."""
+    study = optuna_study(storage)
+    study.add_trial(create_trial(state=TrialState.WAITING))
+    study.add_trial(study.trials[1])
+
+
+def stop_half_way(storage: Path) -> None:
+    study = optuna_study(storage)
+    study.ask()
+
+
+BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
+    "a flipped byte": (flip_a_byte, {"files": ["focal/0001"]}, "predictions.npz is not the one measured"),
+    "a directory removed": (
+        lambda storage: shutil.rmtree(attempt(storage).parent),
+        {"files": ["focal/0001"] * 3},
+        "No such file",
+    ),
+    "a stray directory": (
+        lambda storage: shutil.copytree(attempt(storage).parent, storage / "small/trials/focal/0007"),
+        {"files": ["focal/0007"]},
+        "not in the ledger: remove",
+    ),
+    "an attempt too many": (
+        lambda storage: shutil.copytree(attempt(storage), attempt(storage).parent / "attempt-2"),
+        {"files": ["focal/0001"]},
+        "attempt 2 is newer than the one counted",
+    ),
+    "a checkpoint left": (
+        lambda storage: (attempt(storage) / "last.pt").write_bytes(b""),
+        {"files": ["focal/0001"]},
+        "attempt-1/last.pt is left though it is finished: `calstudy run` removes it",
+    ),
+    "a run deleted": (
+        lambda storage: sql(storage, f"update runs set lifecycle_stage = 'deleted' where run_uuid = {RUN}"),
+        {"mlflow": ["focal/0001"]},
+        "it is not in MLflow: `calstudy sync small` writes it",
+    ),
+    "all runs deleted": (
+        lambda storage: sql(storage, "update runs set lifecycle_stage = 'deleted'"),
+        {"mlflow": ["tracking"]},
+        "no run of this study",
+    ),
+    "a second run": (lambda storage: sql(storage, *SECOND_RUN), {"mlflow": ["focal/0001"]}, "it has 2 runs in MLflow"),
+    "a run of no trial": (
+        lambda storage: sql(storage, *SECOND_RUN, f"update tags set value = 'focal/0007' where {TWINS_TRIAL}"),
+        {"mlflow": ["focal/0007"]},
+        "is not in the ledger: delete that run",
+    ),
+    "a run that goes on": (
+        lambda storage: sql(storage, f"update runs set status = 'RUNNING' where run_uuid = {RUN}"),
+        {"running": ["focal/0001"]},
+        "is RUNNING and no driver is at work: `calstudy sync small` ends it",
+    ),
+    "a parent that goes on": (
+        lambda storage: sql(storage, f"update runs set status = 'RUNNING' where run_uuid = {PARENT}"),
+        {"running": ["small"]},
+        "its run in MLflow is RUNNING",
+    ),
+    "a parent that was stopped": (
+        lambda storage: sql(storage, f"update runs set status = 'KILLED' where run_uuid = {PARENT}"),
+        {"mlflow": ["small"]},
+        "is KILLED, not FINISHED",
+    ),
+    "a parent too many": (
+        lambda storage: sql(storage, *SECOND_RUN, f"delete from tags where {TWINS_TRIAL}"),
+        {"mlflow": ["small"]},
+        "has 2 runs of its own",
+    ),
+    "another status": (
+        lambda storage: sql(storage, f"update runs set status = 'FAILED' where run_uuid = {RUN}"),
+        {"mlflow": ["focal/0001"]},
+        "its status is FAILED in MLflow, FINISHED by the ledger: delete its run in MLflow, then `calstudy sync small`",
+    ),
+    "another attempt": (
+        lambda storage: sql(storage, f"update tags set value = 2 where key = 'calstudy.attempt' and run_uuid = {RUN}"),
+        {"mlflow": ["focal/0001"]},
+        "its attempt is 2 in MLflow, 1 by the ledger",
+    ),
+    "another metric": (
+        lambda storage: sql(
+            storage, f"update latest_metrics set value = 0.5 where key = 'final/ts_nll' and run_uuid = {RUN}"
+        ),
+        {"mlflow": ["focal/0001"]},
+        "another final ts_nll (0.5, by the ledger",
+    ),
+    "a step twice": (
+        lambda storage: sql(
+            storage,
+            f"insert into metrics select key, value, timestamp + 1, run_uuid, step, is_nan from metrics "
+            f"where key = 'nll' and step = 2 and run_uuid = {RUN}",
+        ),
+        {"steps": ["focal/0001"]},
+        "MLflow has a step twice, of nll",
+    ),
+    "a step lost": (
+        lambda storage: sql(storage, f"delete from metrics where key = 'nll' and step = 1 and run_uuid = {RUN}"),
+        {"steps": ["focal/0001"]},
+        "other steps than the 2 epochs, of nll",
+    ),
+    "an epoch twice": (
+        lose_an_epoch_of_the_history,
+        {"steps": ["focal/0001"]},
+        "history.json has the epochs 2, 2",
+    ),
+    "an epoch without a line": (
+        lambda storage: rewrite(attempt(storage) / "log", lambda log: re.sub(r"^epoch=1 .*\n", "", log, flags=re.M)),
+        {"epochs": ["focal/0001"]},
+        "no log has its epochs 1",
+    ),
+    "an outcome edited": (
+        lambda storage: edit_outcome(storage, accuracy=0.999),
+        {"results": ["focal/0001"] * 2, "mlflow": ["focal/0001"]},
+        "accuracy is 0.999 in the ledger, 0.9",
+    ),
+    "another value than the sampler's": (
+        lambda storage: rewrite(
+            storage / "small" / "ledger.log", lambda log: re.sub(r'"values":\[0\.\d+,', '"values":[0.25,', log, count=1)
+        ),
+        {"results": [None]},
+        "the sampler learnt [0.25,",
+    ),
+    "trials too many": (
+        add_trials,
+        {"ledger": ["focal/0002", "focal/0003", "focal/0003"], "mlflow": ["focal/0003"], "files": ["focal/0003"] * 3},
+        "it has the parameters of focal/0001",
+    ),
+    "a trial cut short": (
+        stop_half_way,
+        {"ledger": ["focal/0002", "focal/0002"], "running": ["focal/0002"], "mlflow": ["small"]},
+        "it is RUNNING and no driver is at work: `calstudy run` takes it up again",
+    ),
+    "trials never begun": (
+        lambda storage: edit_yaml(storage, trials=3),
+        {"ledger": ["cross_entropy", "focal"], "mlflow": ["small"]},
+        "1 of 3 trials have not been begun: `calstudy run` goes on",
+    ),
+    "another meaning": (
+        lambda storage: edit_yaml(storage, batch_size=32),
+        {"identity": ["study.yaml"]},
+        "batch_size: was 64, is 32",
+    ),
+    "another study's ledger": (
+        lambda storage: optuna_study(storage).set_user_attr("calstudy", {"version": 1, "id": "other"}),
+        {"identity": ["ledger of focal"]},
+        "it is of study other",
+    ),
+    "the test split opened": (
+        lambda storage: optuna_study(storage).set_user_attr("openings", [{"number": 1}]),
+        {"openings": ["ledger of focal"]},
+        'the test split was opened ({"number": 1}) and no confirm run tells of it',
+    ),
+    "no database": (
+        lambda storage: (storage / "mlflow.db").unlink(),
+        {"mlflow": ["tracking"]},
+        "there is no such database: not provable without it",
+    ),
+    "a database of nothing": (
+        lambda storage: (storage / "mlflow.db").write_bytes(b""),
+        {"mlflow": ["tracking"]},
+        "no such table",
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", BROKEN)
+def test_what_is_broken_is_named(storage: Path, broken: str) -> None:
+    """And nothing else is."""
+    break_it, names, words = BROKEN[broken]
+    break_it(storage)
+    there = (storage / "mlflow.db").exists()
+    report = audited(storage)
+    found = off(report)
+    if names == {"results": [None]}:  # whichever trial it was
+        assert [len(of_check) for of_check in found.values()] == [1] and "results" in found
+    else:
+        assert found == names
+    assert words in "\n".join(str(offender) for check in report.checks for offender in check.offenders)
+    assert (storage / "mlflow.db").exists() == there
+    twice = {"a second run": 1, "trials too many": 1, "a trial cut short": 1}.get(broken, 0)
+    assert (report.clean, report.duplicated) == (False, twice)
+    assert report.lost == {"a trial cut short": 1, "trials never begun": 2}.get(broken, 0)
+
+
+# ---- epochs --------------------------------------------------------------------------------------------------------
+
+
+def log(epochs: range, seconds: float = 1.0, first: str = "") -> str:
+    """A log as a trainable writes it."""
+    lines = [f"epoch={epoch} time=1.79524e+09 seconds={seconds:g} train_loss=0.5 ece=0.1\n" for epoch in epochs]
+    return first + "".join(lines)
+
+
+RESUMED = "resumed from attempt-1 after epoch 4"
+# Attempts' logs, seconds between checkpoints, epochs of the history; then what is counted, lacking, and broken.
+LOGS: dict[str, tuple[list[str | None], float, int | None, Epochs, list[int], int]] = {
+    "no fault": ([log(range(1, 11))], 3.0, 10, Epochs(10, 10), [], 0),
+    "killed before any epoch": ([None, log(range(1, 11))], 3.0, 10, Epochs(10, 10), [], 0),
+    # Of 1 s an epoch, the checkpoint after epoch 4 is followed by one after 7: a kill while that is written costs 3.
+    "within the interval": (
+        [log(range(1, 8)), log(range(5, 11), 1, f"{RESUMED}\n")],
+        3.0,
+        10,
+        Epochs(10, 13, 3, 3),
+        [],
+        0,
+    ),
+    "one more": ([log(range(1, 9)), log(range(5, 11), 1, f"{RESUMED}\n")], 3.0, 10, Epochs(10, 14, 4, 3), [], 1),
+    "one long epoch": ([log(range(1, 2), 9), log(range(1, 11), 9)], 3.0, 10, Epochs(10, 11, 1, 1), [], 0),
+    "two long epochs": ([log(range(1, 3), 9), log(range(1, 11), 9)], 3.0, 10, Epochs(10, 12, 2, 1), [], 1),
+    "a torn line": ([log(range(1, 4)) + "epoch=4 time=1.8e", log(range(1, 11))], 9.0, 10, Epochs(10, 14, 4, 9), [], 0),
+    "twice": (
+        [log(range(1, 7)), log(range(5, 6), 1, f"{RESUMED}\n"), log(range(5, 11), 1, f"{RESUMED}\n")],
+        3.0,
+        10,
+        Epochs(10, 13, 3, 6),
+        [],
+        0,
+    ),
+    # The second began when the first was at 6; that one, cut off, went on to its end: nobody reads it.
+    "a partition": (
+        [log(range(1, 11)), log(range(5, 11), 1, f"{RESUMED}, of 6 trained\n")],
+        3.0,
+        10,
+        Epochs(10, 16, 2, 3, wasted=4),
+        [],
+        0,
+    ),
+    "a damaged checkpoint": (
+        [log(range(1, 9)), log(range(1, 11), 1, "attempt-1/last.pt: not a whole checkpoint of this trial\n")],
+        3.0,
+        10,
+        Epochs(10, 18, 0, 3, damaged=8),
+        [],
+        0,
+    ),
+    "failed at epoch 3": ([log(range(1, 3)) + "Traceback (most recent call last):\n"], 3.0, None, Epochs(2, 2), [], 0),
+    "a line lost": ([log(range(1, 5)) + log(range(6, 11))], 3.0, 10, Epochs(10, 9), [5], 0),
+}
+
+
+@pytest.mark.parametrize("case", LOGS)
+def test_epochs_are_counted_from_the_logs(tmp_path: Path, case: str) -> None:
+    logs, interval, needed, epochs, lacking, broken = LOGS[case]
+    for number, text in enumerate(logs, 1):
+        if text is not None:
+            (tmp_path / f"attempt-{number}").mkdir()
+            (tmp_path / f"attempt-{number}" / "log").write_text(text)
+    found = trained_epochs(tmp_path, interval, needed)
+    assert (found.epochs, found.lacking, len(found.broken)) == (epochs, lacking, broken)
+
+
+@pytest.mark.slow
+def test_a_broken_promise_is_named(storage: Path) -> None:
+    edit_yaml(storage, checkpoint_seconds=0.0)  # a checkpoint an epoch: one epoch may be repeated
+    earlier = attempt(storage).parent / "attempt-0"
+    earlier.mkdir()
+    shutil.copy(attempt(storage) / "log", earlier)
+    report = audited(storage)
+    assert off(report) == {"epochs": ["focal/0001"]}
+    assert report.epochs == Epochs(needed=8, trained=10, repeated=2, promised=1)
+
+
+# ---- a driver at work, a server ------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_what_a_driver_has_still_to_do_is_pending(storage: Path) -> None:
+    sql(storage, f"update runs set lifecycle_stage = 'deleted' where run_uuid = {RUN}")
+    sql(storage, "update runs set status = 'RUNNING' where name = 'small' or name = 'focal/0000'")
+    (attempt(storage) / "last.pt").write_bytes(b"")
+    edit_yaml(storage, trials=3)
+    assert set(off(audited(storage))) == {"ledger", "running", "files", "mlflow"}
+    with driver_lock(storage / "small"):
+        report = audited(storage)
+    assert report.driver and report.clean and (report.planned, report.lost) == (6, 0)
+    pending = {check.name: [found.name for found in check.pending] for check in report.checks if check.pending}
+    assert pending == {"ledger": ["cross_entropy", "focal"], "files": ["focal/0001"], "mlflow": ["focal/0001"]}
+
+
+@pytest.mark.slow
+def test_beside_a_driver_then_killed_then_whole(tmp_path: Path) -> None:
+    """No false alarm while it works; off once it is dead; clean when it has gone on to the end."""
+    spec = write_spec(tmp_path / "small.yaml", epochs=40, trials=3, checkpoint_seconds=0.2)
+    driver = start("run", spec, "--storage", tmp_path)
+    directory = tmp_path / "small"
+    wait_until(lambda: list(directory.glob("trials/*/*/attempt-1/model.pt")))
+    audits, running = 0, 0
+    while len(list(directory.glob("trials/*/*/attempt-1/model.pt"))) < 3 or not running:
+        report = audited(tmp_path)
+        assert report.driver and off(report) == {}
+        audits, running = audits + 1, running + report.checks[CHECKS.index("running")].counted
+    assert audits
+    driver.kill()
+    driver.wait()
+    report = audited(tmp_path)
+    assert "running" in off(report) and report.lost > 0 and report.duplicated == 0
+    calstudy("run", spec, "--storage", tmp_path)
+    report = audited(tmp_path)
+    assert off(report) == {} and (report.planned, report.lost, report.duplicated) == (6, 0, 0)
+    assert report.epochs.needed == 6 * 40
+
+
+@pytest.fixture(scope="module")
+def server(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """MLflow's own server of the finished study."""
+    folder = tmp_path_factory.mktemp("server")
+    shutil.copy(finished / "mlflow.db", folder)
+    uri = f"http://127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", uri.rpartition(":")[2]]
+    command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
+    with (folder / "log").open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder, start_new_session=True)
+    try:
+        wait_until(lambda: answers(uri))
+        yield uri
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(30)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def answers(uri: str) -> bool:
+    with suppress(OSError), urllib.request.urlopen(f"{uri}/health", timeout=5) as answer:
+        return bool(answer.status == 200)
+    return False
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("runs", "points"), [(1000, 25_000), (2, 3)])
+def test_a_server_tells_what_its_database_does(
+    finished: Path, server: str, monkeypatch: pytest.MonkeyPatch, runs: int, points: int
+) -> None:
+    """Also page by page, and where an answer would hold more points than a server gives."""
+    monkeypatch.setattr(reader, "PAGE", runs)
+    monkeypatch.setattr(reader, "MOST_POINTS", points)
+    study = open_study("small", str(finished))
+    by_trial = [{run.trial: run for run in read_runs(uri, "small", study.id)} for uri in (server, study.tracking(None))]
+    assert by_trial[0] == by_trial[1] and len(by_trial[0]) == 5
+    assert by_trial[0]["focal/0001"].points["nll"] == Points(2, 2)
+    assert audit(study, server).clean
+    assert read_runs(server, "another", study.id) == []
+
+
+@pytest.mark.slow
+def test_a_server_that_is_away_is_one_offender(storage: Path) -> None:
+    uri = f"http://maria:secret@127.0.0.1:{free_port()}"
+    report = audited(storage, uri)
+    ((only,),) = [check.offenders for check in report.checks if check.offenders]
+    assert (only.name, only.problem) == ("tracking", f"MLflow at {public_uri(uri)}: Connection refused")

@@ -1,0 +1,98 @@
+"""Running calstudy: as its user does, in a process of its own, or in this one."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from study.cli import main
+from study.engine import run
+from study.engine.search import LedgerSearch
+from trainables.trainable import CalibrationTrainable
+
+ENVIRONMENT = {**os.environ, "COLUMNS": "120", "PYTHONWARNINGS": "ignore"}
+
+
+def calstudy(*words: object, check: int | None = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; `check` is the exit code it must have."""
+    command = [sys.executable, "-m", "study.cli", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=280)
+    assert check is None or done.returncode == check, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def calstudy_json(*words: object) -> Any:
+    return json.loads(calstudy(*words, "--json").stdout)
+
+
+def here(*words: object, check: int = 0) -> str:
+    """Run a command in this process and without Ray, one trial after another: a second instead of half a minute.
+
+    For tests in which no process dies, and no code is imported from a study's own folder. What it printed.
+    """
+    return "".join(_here(words, check))
+
+
+def here_json(*words: object) -> Any:
+    return json.loads(_here((*words, "--json"), 0)[0])
+
+
+def _here(words: Sequence[object], check: int) -> tuple[str, str]:
+    shown, said = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(shown), redirect_stderr(said):
+        patch.setattr(run, "_tune", trained_here)
+        with pytest.raises(SystemExit) as ended:
+            main([*map(str, words)])
+    assert ended.value.code == check, shown.getvalue() + said.getvalue()
+    return shown.getvalue(), said.getvalue()
+
+
+def trained_here(study: Any, ledger: Any, listeners: list[Any], *engine: Any) -> None:
+    """What Ray Tune does with the search and its trials."""
+    search = LedgerSearch(study, ledger, listeners, lambda: 1)
+    while isinstance(config := search.suggest("one"), dict):
+        actor = CalibrationTrainable.__new__(CalibrationTrainable)  # Tune's own set-up wants a storage
+        actor.reset_config(config)
+        search.attempt_started("one")
+        while not (result := actor.step())["done"]:
+            search.on_trial_result("one", result)
+        search.on_trial_complete("one", result)
+        assert search.fault is None
+
+
+def start(*words: object) -> subprocess.Popen[str]:
+    """Start a command and leave it running."""
+    command = [sys.executable, "-m", "study.cli", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
+
+
+def wait_until(true: Callable[[], Any], seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.05)
+
+
+def write_spec(path: Path, **keys: Any) -> Path:
+    """A small study of the digits; `keys` over it."""
+    plain = {
+        "name": "small",
+        "data": "digits",
+        "model": "mlp",
+        "methods": ["cross_entropy", "focal"],
+        "search_space": {"optimizer.lr": {"low": 0.01, "high": 0.5, "log": True}},
+        "trials": 3,
+        "epochs": 2,
+        **keys,
+    }
+    path.write_text(yaml.safe_dump(plain))
+    return path

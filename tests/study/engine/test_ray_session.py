@@ -1,0 +1,109 @@
+"""Joining Ray: what cannot be joined, or could never run a trial, is one clear line, at once."""
+
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from study.engine.ray_session import ClusterError, check_address, check_fits, joined
+from study.schema.resources import Resources, slots
+from trainables.fields import FieldError
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.slow
+def test_an_address_where_nothing_listens_is_said_at_once() -> None:
+    address, started = f"127.0.0.1:{free_port()}", time.monotonic()
+    with pytest.raises(ClusterError, match=f"no Ray head at {address}"):
+        check_address(address)
+    assert time.monotonic() - started < 10  # Ray's own patience is minutes
+
+
+@pytest.mark.parametrize("address", ["nonsense", "host:", "host:port", "127.0.0.1:99999", "ray://127.0.0.1:10001"])
+def test_an_address_that_is_none(address: str) -> None:
+    with pytest.raises(ClusterError, match="--address"):
+        check_address(address)
+
+
+@pytest.mark.slow
+def test_an_address_where_something_else_listens() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=f"what listens at {address} does not answer as a Ray head"):
+            check_address(address)
+
+
+@pytest.mark.parametrize("slow_starts", [1, 2])
+def test_a_machine_too_busy_for_ray(monkeypatch: pytest.MonkeyPatch, slow_starts: int) -> None:
+    """Ray gives its own processes 30 seconds; once more is tried, then it is one line."""
+    import ray
+
+    said = iter([Exception("The current node timed out during startup. This could happen because")] * slow_starts)
+
+    def init(**options: Any) -> None:
+        if error := next(said, None):
+            raise error
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "nodes", lambda: [node(CPU=2)])
+    if slow_starts == 1:
+        with joined(None, {"focal": Resources()}) as free:
+            assert free() == 2
+    else:
+        with pytest.raises(ClusterError, match="did not start within its 30 seconds, twice"), joined(None, {}):
+            pass
+
+
+def node(alive: bool = True, **resources: float) -> dict[str, Any]:
+    return {"Alive": alive, "Resources": resources}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "resources", "expected"),
+    [
+        ([node(CPU=8)], Resources(), 8),
+        ([node(CPU=8)], Resources(cpu=3), 2),
+        ([node(CPU=64, GPU=4)], Resources(cpu=2, gpu=1), 4),
+        ([node(CPU=64, GPU=4)], Resources(cpu=2, gpu=0.25), 16),
+        ([node(CPU=64, GPU=1)], Resources(cpu=0, gpu=0.1), 10),
+        ([node(CPU=4, GPU=4)], Resources(cpu=2, gpu=1), 2),
+        (
+            [node(CPU=3), node(CPU=3)],
+            Resources(cpu=2),
+            2,
+        ),  # a trial lies on one node: what is left over adds up to none
+        ([node(CPU=8), node(alive=False, CPU=8)], Resources(), 8),
+        ([node(CPU=8), node(CPU=8, GPU=2)], Resources(cpu=1, gpu=1), 2),
+        ([], Resources(), 0),
+    ],
+)
+def test_as_many_trials_at_once_as_fit_on_the_nodes(
+    nodes: list[dict[str, Any]], resources: Resources, expected: int
+) -> None:
+    assert slots(nodes, resources) == expected
+
+
+def test_a_trial_that_fits_on_no_node() -> None:
+    nodes = [node(CPU=8), node(CPU=8)]
+    check_fits(nodes, {"focal": Resources(cpu=8)})
+    with pytest.raises(ClusterError, match=r"resources: a trial of mbls needs 1 CPU and 1 GPU on one node; there is 8"):
+        check_fits(nodes, {"focal": Resources(), "mbls": Resources(gpu=1)})
+    with pytest.raises(ClusterError, match="needs 9 CPU"):
+        check_fits(nodes, {"focal": Resources(cpu=9)})
+
+
+def test_a_whole_gpu_instead_of_a_part() -> None:
+    assert Resources(cpu=2, gpu=0.25).on_a_whole_gpu() == Resources(cpu=2, gpu=1)
+    assert Resources(gpu=2).on_a_whole_gpu() == Resources(gpu=2)
+
+
+@pytest.mark.parametrize("values", [{"gpu": 1.5}, {"cpu": 0, "gpu": 0}, {"cpu": -1}])
+def test_resources_that_are_none(values: dict[str, float]) -> None:
+    with pytest.raises(FieldError):
+        Resources(**values)

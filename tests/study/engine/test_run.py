@@ -1,0 +1,88 @@
+"""Whole studies, with Ray and MLflow as they are: gone on with, grown, refused, copied."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.study.command_line import calstudy, here, here_json, start, wait_until, write_spec
+from tests.study.counting import counted_once, epochs_trained
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path / "small.yaml")
+    shown = calstudy("run", spec, "--storage", tmp_path).stdout
+    assert "6/6 trials; 6 complete" in shown and "front" in shown
+    study = counted_once(tmp_path, 6)
+    assert epochs_trained(study) == 12
+    assert not list(study.directory.glob("trials/*/*/*/last.pt"))
+    assert here_json("status", "small", "--storage", tmp_path) == {
+        "name": "small",
+        "methods": {
+            label: {"planned": 3, "complete": 3, "pruned": 0, "failed": 0, "running": 0}
+            for label in ("cross_entropy", "focal")
+        },
+    }
+    first = [record.params for record in study.records()["focal"]]
+    assert first == [{"method.gamma": gamma, "optimizer.lr": 0.1} for gamma in (3.0, 2.0, 1.0)]  # published first
+
+    # The same command again: nothing to do, nothing changed.
+    before = (study.directory / "ledger.log").read_bytes()
+    here("run", spec, "--storage", tmp_path)
+    assert (study.directory / "ledger.log").read_bytes() == before
+
+    # More trials and another method go on; what was there stays.
+    write_spec(tmp_path / "small.yaml", methods=["cross_entropy", "focal", "mbls"], trials=4)
+    here("run", spec, "--storage", tmp_path)
+    grown = counted_once(tmp_path, 12)
+    assert [record.params for record in grown.records()["focal"]][:3] == first
+
+    # Another meaning is refused, with the lines that differ and the mend; nothing is written.
+    before = (study.directory / "study.yaml").read_bytes()
+    write_spec(tmp_path / "small.yaml", methods=["cross_entropy", "focal", "mbls"], trials=4, epochs=3)
+    refused = here("run", spec, "--storage", tmp_path, check=2)
+    assert "epochs: was 2, is 3" in refused and "new name" in refused and "Traceback" not in refused
+    assert (study.directory / "study.yaml").read_bytes() == before
+
+
+def test_a_second_driver_is_refused(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path / "small.yaml", epochs=40)
+    driver = start("run", spec, "--storage", tmp_path)
+    wait_until((tmp_path / "small" / "ledger.log").exists)
+    refused = here("run", spec, "--storage", tmp_path, check=2)
+    assert f"pid {driver.pid}" in refused and "Traceback" not in refused
+    driver.terminate()
+    driver.communicate(timeout=60)
+
+
+def test_a_copy_and_a_renamed_study_are_refused(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=1, epochs=1)
+    here("run", spec, "--storage", tmp_path / "one")
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    before = (tmp_path / "two" / "small" / "ledger.log").read_bytes()
+    for words in (("run", spec), ("sync", "small"), ("export", "small", "--pick", "knee", "--name", "m")):
+        refused = here(*words, "--storage", tmp_path / "two", check=2)
+        assert f"a copy of the study at {tmp_path / 'one' / 'small'}" in refused and refused.count("\n") == 1
+    assert (tmp_path / "two" / "small" / "ledger.log").read_bytes() == before
+    here("status", "small", "--storage", tmp_path / "two")  # to read it harms nobody
+
+    (tmp_path / "two" / "small").rename(tmp_path / "two" / "other")
+    refused = here("status", "other", "--storage", tmp_path / "two", check=2)
+    assert "holds the study 'small'" in refused and "Rename it back" in refused
+
+    # Moved as a whole, it is the same study: it goes on.
+    (tmp_path / "one").rename(tmp_path / "moved")
+    here("run", spec, "--trials", 2, "--storage", tmp_path / "moved")
+    counted_once(tmp_path / "moved", 2)
+
+
+def test_only_the_models_of_the_front_are_kept(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path / "small.yaml", keep_models="front", trials=4)
+    here("run", spec, "--storage", tmp_path)
+    study = counted_once(tmp_path, 8)
+    front = here_json("pareto", "small", "--storage", tmp_path)["front"]
+    kept = {f"{path.parts[-4]}/{int(path.parts[-3])}" for path in study.directory.glob("trials/*/*/*/model.pt")}
+    assert kept == {f"{row['method']}/{row['number']}" for row in front}
+    assert len(list(study.directory.glob("trials/*/*/*/predictions.npz"))) == 8

@@ -1,0 +1,98 @@
+"""Trials that fail, and what the study makes of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.study.command_line import calstudy, here, write_spec
+from tests.study.counting import counted_once
+
+pytestmark = pytest.mark.slow
+
+
+FAULTY = {
+    "raises": "raise RuntimeError('no such luck')",
+    "kills": "__import__('os').kill(__import__('os').getpid(), 9)",
+    "hangs": "__import__('time').sleep(1000)",
+}
+
+
+def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path: Path) -> None:
+    """One method diverges, raises, kills its own process, hangs: FAIL with the reason; the others complete."""
+    (tmp_path / "mine" / "methods").mkdir(parents=True)
+    for name, line in FAULTY.items():
+        (tmp_path / "mine" / "methods" / f"{name}.py").write_text(
+            "from dataclasses import dataclass\nfrom trainables.methods.cross_entropy import CrossEntropy\n\n\n"
+            f"@dataclass(frozen=True)\nclass {name.capitalize()}(CrossEntropy):\n"
+            f"    def loss(self, logits, targets, progress):\n        {line}\n"
+        )
+    methods: list[Any] = [*FAULTY, "cross_entropy", {"label": "diverges", "name": "mbls", "weight": 1.0e30}]
+    keys = {"methods": methods, "trials": 1, "trial_minutes": 0.1, "search_space": {}, "extensions": "mine"}
+    shown = calstudy("run", write_spec(tmp_path / "small.yaml", **keys), "--storage", tmp_path).stdout
+    # Read without the folder it was run with: the study keeps its own.
+    (tmp_path / "mine").rename(tmp_path / "gone")
+    study = counted_once(tmp_path, 5)
+    found = {label: records[0] for label, records in study.records().items()}
+    assert {label: record.state for label, record in found.items()} == {
+        "raises": "failed",
+        "kills": "failed",
+        "hangs": "failed",
+        "cross_entropy": "complete",
+        "diverges": "failed",
+    }
+    assert found["raises"].reason == "RuntimeError: no such luck"
+    assert "its process died: its worker process has died" in str(found["kills"].reason) and found["kills"].attempt == 3
+    assert found["hangs"].reason == "trial_minutes: stopped after 0.1 minutes, at epoch 0, where it hung"
+    assert found["kills"].deaths == {"process": 3} and found["hangs"].attempt == 1
+    assert "at epoch 1" in str(found["diverges"].reason) and "optimizer.lr" in str(found["diverges"].reason)
+    assert "no such luck" in shown
+    assert "no such luck" in here("status", "small", "--storage", tmp_path)
+    assert "no such luck" in (study.files(found["raises"]) / "log").read_text()
+
+
+HUNGRY = """
+import dataclasses, ray, torch
+from trainables.methods.cross_entropy import CrossEntropy
+
+@dataclasses.dataclass(frozen=True)
+class Hungry(CrossEntropy):
+    enough: float = 1.0
+
+    def loss(self, logits, targets, progress):
+        if ray.get_runtime_context().get_assigned_resources().get("GPU", 0.0) < self.enough:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB")
+        return super().loss(logits, targets, progress)
+"""
+
+
+def test_what_does_not_fit_into_a_part_of_a_gpu_gets_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On pretended GPUs (Ray counts them, the CPU computes); unverified on real ones."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("CALSTUDY_DEVICE", "cpu")
+    (tmp_path / "mine" / "methods").mkdir(parents=True)
+    (tmp_path / "mine" / "methods" / "hungry.py").write_text(HUNGRY)
+    methods = [
+        "cross_entropy",
+        {"label": "too_hungry", "name": "hungry", "enough": 2.0},
+        {"label": "hungry", "name": "hungry", "enough": 1.0},
+        {"label": "provided", "name": "hungry", "enough": 1.0, "resources": {"gpu": 1}},
+    ]
+    keys = {"methods": methods, "trials": 1, "search_space": {}, "extensions": "mine"}
+    spec = write_spec(tmp_path / "small.yaml", resources={"cpu": 0.5, "gpu": 0.5}, **keys)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 1})
+    try:
+        calstudy("run", spec, "--storage", tmp_path, "--address", cluster.address)
+    finally:
+        cluster.shutdown()
+    found = {label: records[0] for label, records in counted_once(tmp_path, 4).records().items()}
+    assert {label: (record.state, record.attempt, record.deaths) for label, record in found.items()} == {
+        "cross_entropy": ("complete", 1, {}),
+        "too_hungry": ("failed", 2, {"out_of_memory": 2}),
+        "hungry": ("complete", 2, {"out_of_memory": 1}),
+        "provided": ("complete", 1, {}),
+    }
+    assert str(found["too_hungry"].reason).startswith("OutOfMemoryError: CUDA out of memory")

@@ -1,0 +1,74 @@
+"""Whole studies in processes of their own: killed, stopped, and run again."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from study.store.study import open_study
+from tests.study.command_line import calstudy, here, here_json, start, wait_until, write_spec
+from tests.study.counting import counted_once, epochs_trained
+
+pytestmark = pytest.mark.slow
+
+
+def one_is_well_under_way(trials: Path, attempt: int, epochs: int) -> bool:
+    """Whether a trial has trained so many epochs in that attempt, and left a checkpoint on the way."""
+    found = [path.parent for path in trials.glob(f"*/*/attempt-{attempt}/last.pt")]
+    return any((folder / "log").read_text().count("epoch=") >= epochs for folder in found)
+
+
+def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
+    """kill -9 of the driver while trials train, twice; then all is counted once, little is trained twice."""
+    spec = write_spec(
+        tmp_path / "small.yaml",
+        model={"name": "mlp", "width": 512, "depth": 2},
+        epochs=60,
+        trials=1,
+        search_space={},
+        checkpoint_seconds=0.5,
+    )
+    directory = tmp_path / "small" / "trials"
+    for kill in range(2):
+        driver = start("run", spec, "--storage", tmp_path)
+        # Well beyond a checkpoint, in epochs: to start anew would repeat more than the promise allows.
+        wait_until(lambda kill=kill: one_is_well_under_way(directory, kill + 1, 12))
+        driver.kill()
+        driver.wait()
+    refused = here("status", "small", "--storage", tmp_path)
+    assert "cut short" in refused and "goes on" in refused
+    calstudy("run", spec, "--storage", tmp_path)
+    study = counted_once(tmp_path, 2)
+    resumed = [log for log in study.directory.glob("trials/*/*/*/log") if "resumed from" in log.read_text()]
+    assert resumed, "no trial went on from its checkpoint"
+    # At most a checkpoint interval (here: or an epoch, if longer) for each of two running trials and two kills.
+    history = [json.loads((study.files(record) / "history.json").read_text()) for record in study.records()["focal"]]
+    epoch_seconds = min(row["seconds"] for rows in history for row in rows[2:])
+    assert epochs_trained(study) - 2 * 60 <= 2 * 2 * (1 + 0.5 / epoch_seconds)
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_it_cleanly(tmp_path: Path, name: str) -> None:
+    spec = write_spec(tmp_path / "small.yaml", epochs=60, checkpoint_seconds=0.5, methods=["cross_entropy"], trials=3)
+    driver = start("run", spec, "--storage", tmp_path)
+    wait_until(lambda: list((tmp_path / "small" / "trials").glob("*/*/*/log")))
+    driver.send_signal(signal.Signals[name])
+    shown, _ = driver.communicate(timeout=60)
+    assert driver.returncode == 1 and f"stopped by {name}" in shown and "Traceback" not in shown
+    if name == "SIGTERM":  # once is enough: both end by the same way
+        assert here_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]["running"] == 0
+        here("run", spec, "--storage", tmp_path)
+        counted_once(tmp_path, 3)
+
+
+def test_what_was_begun_and_never_asked_goes_on(tmp_path: Path) -> None:
+    """Killed after the ledger was made and before the first trial: the study is still the same one."""
+    spec = write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=1, epochs=1)
+    driver = start("run", spec, "--storage", tmp_path)
+    wait_until(lambda: (tmp_path / "small" / "ledger.log").exists() and (tmp_path / "small" / "ledger.log").read_text())
+    driver.kill()
+    driver.wait()
+    assert not open_study("small", str(tmp_path)).records()["cross_entropy"]
+    here("run", spec, "--storage", tmp_path)
+    counted_once(tmp_path, 1)

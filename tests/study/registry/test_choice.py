@@ -1,0 +1,128 @@
+"""What becomes the model: means and medians by hand; nothing of the test split moves it."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from scipy.stats import ttest_ind
+
+from study.confirmation.results import Confirmation, Confirmed
+from study.registry import choice as choosing
+from study.registry import model_card
+from study.registry.choice import choose, median_seed
+from study.schema.objective import Objective
+from study.store.trials import TrialRecord
+from trainables.fields import FieldError
+from trainables.outputs.predictions import Predictions
+
+BOTH = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
+# Validation values of three fresh seeds each. Mean accuracies .95, .94, .80; mean ECE .05, .02, .01.
+SEEDS = {
+    "focal_0001": [(0.96, 0.06), (0.94, 0.04), (0.95, 0.05)],
+    "mbls_0007": [(0.93, 0.01), (0.95, 0.03), (0.94, 0.02)],
+    "cross_entropy_default": [(0.80, 0.01), (0.81, 0.01), (0.79, 0.01)],
+}
+
+
+def rows(seeds: dict[str, Any] = SEEDS, test: float = 0.5) -> tuple[Confirmed, ...]:
+    return tuple(
+        Confirmed(
+            label,
+            "candidate",
+            None,
+            tuple(
+                TrialRecord(label, number, "complete", {}, {"accuracy": accuracy, "ece": ece})
+                for number, (accuracy, ece) in enumerate(values)
+            ),
+            tuple({"accuracy": test * place, "ece": test / (1 + place)} for place in range(len(values))),
+            {},
+        )
+        for label, values in seeds.items()
+    )
+
+
+def chosen(monkeypatch: pytest.MonkeyPatch, rule: str, found: tuple[Confirmed, ...], lacking: int = 0) -> str:
+    of_search = [TrialRecord("focal", 1, "complete", {}, {"accuracy": 0.99, "ece": 0.0})]
+    spec = SimpleNamespace(name="small", objectives=BOTH, confirms=None)
+    study: Any = SimpleNamespace(spec=spec, records=lambda: {"focal": of_search})
+    spec = SimpleNamespace(name="small-confirm", objectives=BOTH, confirms="small")
+    confirming: Any = SimpleNamespace(spec=spec, records=dict, lacking=lambda records: lacking)
+    monkeypatch.setattr(choosing, "confirmation_of", lambda study: Confirmation(confirming, found))
+    choice = choose(study, rule)
+    assert choice.study is (confirming if any(row.records for row in found) else study)
+    return choice.record.name
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("max accuracy", "focal_0001/0002"),
+        ("min ece", "cross_entropy_default/0000"),
+        ("min ece where accuracy>=0.9", "mbls_0007/0002"),
+        ("weighted accuracy=1 ece=0.1", "focal_0001/0002"),
+        ("weighted accuracy=1 ece=1", "mbls_0007/0002"),
+    ],
+)
+def test_confirmed_ones_by_their_means_and_of_these_the_median_seed(
+    monkeypatch: pytest.MonkeyPatch, rule: str, expected: str
+) -> None:
+    assert chosen(monkeypatch, rule, rows()) == expected
+    # Whatever the test split says.
+    assert [chosen(monkeypatch, rule, rows(test=test)) for test in (0.0, 0.9, -5.0)] == [expected] * 3
+
+
+def test_not_worse_than_the_best_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Welch's interval and his test are one: 0 lies inside where p is above 5%."""
+    accuracies = {label: [accuracy for accuracy, _ in values] for label, values in SEEDS.items()}
+    same = ttest_ind(accuracies["mbls_0007"], accuracies["focal_0001"], equal_var=False).pvalue
+    other = ttest_ind(accuracies["cross_entropy_default"], accuracies["focal_0001"], equal_var=False).pvalue
+    assert same > 0.05 > other
+    assert chosen(monkeypatch, "min ece where accuracy~best", rows()) == "mbls_0007/0002"
+    one_seed = {label: values[:1] for label, values in SEEDS.items()}
+    with pytest.raises(FieldError, match="accuracy~best needs two seeds of each"):
+        chosen(monkeypatch, "min ece where accuracy~best", rows(one_seed))
+
+
+def test_where_every_seed_failed_it_is_chosen_from_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = {label: [] for label in SEEDS}
+    assert chosen(monkeypatch, "min ece", rows(nothing)) == "focal/0001"
+
+
+def test_of_a_confirmation_that_is_not_finished_nothing_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which of its rows are there is up to when it was stopped."""
+    said = r"^pick: small-confirm is not finished; `calstudy confirm small` goes on with it. \(--trial takes one"
+    with pytest.raises(FieldError, match=said):
+        chosen(monkeypatch, "knee", rows(), lacking=1)
+    with pytest.raises(FieldError, match=said):
+        chosen(monkeypatch, "knee", tuple(replace(row, tests=row.tests[:2]) for row in rows()))
+
+
+def test_of_a_confirmation_itself_nothing_is_picked() -> None:
+    study: Any = SimpleNamespace(spec=SimpleNamespace(name="small-confirm", confirms="small"))
+    with pytest.raises(FieldError, match=r"^pick: small-confirm confirms 'small': pick from that"):
+        choose(study, "knee")
+
+
+def test_the_median_of_two_is_the_worse_one() -> None:
+    values = [0.9, 0.8, 0.85, 0.95]
+    found = [TrialRecord("focal", number, "complete", {}, {"accuracy": value}) for number, value in enumerate(values)]
+    assert median_seed(found, BOTH[0]).number == 2
+    assert median_seed(found[:3], BOTH[0]).number == 2
+    assert median_seed(found[:2], BOTH[0]).number == 1
+
+
+def test_the_card_of_a_model_that_is_nearly_always_right(tmp_path: Path) -> None:
+    """NLL has no interval there, and its figure stands alone."""
+    labels = torch.arange(200) % 10
+    answers = Predictions(9.0 * torch.nn.functional.one_hot(labels, 10).float(), labels)
+    digest = answers.save(tmp_path / "test.npz")
+    tested: Any = SimpleNamespace(digests={"test.npz": digest}, temperature=1.0, metrics=answers.evaluate_at(1.0))
+    choice: Any = SimpleNamespace(study=SimpleNamespace(files=lambda record: tmp_path))
+    found = model_card._with_intervals(choice, None, tested)
+    assert [len(found[name]) for name in ("accuracy", "nll", "ece", "ts_nll")] == [3, 1, 3, 1]
+    assert model_card._with_range(found["nll"]) == f"{answers.evaluate()['nll']:.4f}"
+    assert re.fullmatch(r"1\.0000 \(0\.98\d\d to 1\.0000\)", model_card._with_range(found["accuracy"]))

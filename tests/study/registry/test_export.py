@@ -1,0 +1,434 @@
+"""Export and verify against a real registry: registered is what was measured, and anything else is found out."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from mlflow import MlflowClient
+from mlflow.entities.model_registry import ModelVersion
+from numpy.testing import assert_allclose
+from pytest import approx
+
+from study.registry import export as exporting
+from study.registry.export import Exported, ExportError, export
+from study.registry.verify import NotVerified, examine
+from study.schema.spec import spec_from_mapping
+from study.store.study import StoredStudy
+from study.store.trials import TrialRecord
+from tests import references
+from trainables.config import TrialConfig
+from trainables.learner import Learner
+from trainables.loading.cache import load_split
+from trainables.loading.trial_data import trial_data
+from trainables.outputs.predictions import Predictions, file_digest
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A study with one trial, trained for real, and the server its run is on."""
+
+    study: StoredStudy
+    record: TrialRecord
+    uri: str
+    learner: Learner
+
+    @property
+    def client(self) -> MlflowClient:
+        return MlflowClient(self.uri, self.uri)
+
+    def export(self, name: str, alias: str | None = None) -> Exported:
+        return export(self.study, self.record, name, alias, self.uri)
+
+    def version(self, exported: Exported) -> ModelVersion:
+        return self.client.get_model_version(exported.name, str(exported.version))
+
+    def artifacts(self, exported: Exported) -> Path:
+        return Path(self.client.get_model_version_download_uri(exported.name, str(exported.version)))
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A storage with its MLflow, and a working directory that must stay empty."""
+    root = tmp_path_factory.mktemp("storage")
+    empty = tmp_path_factory.mktemp("empty")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CALSTUDY_CACHE", str(root / "cache"))
+        patch.chdir(empty)
+        yield root
+        assert list(empty.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def server(root: Path) -> str:
+    uri = f"sqlite:///{root / 'mlflow.db'}"
+    MlflowClient(uri, uri).create_experiment("small", artifact_location=str(root / "artifacts"))
+    return uri
+
+
+def train(root: Path, uri: str, name: str, model: str, number: int = 3) -> Trained:
+    """One epoch; its files as the trainable leaves them, its run as the tracking makes it."""
+    mapping = {"name": name, "data": "digits", "model": model, "methods": ["focal"], "epochs": 1}
+    spec = spec_from_mapping(mapping, "study.yaml")
+    params = {"method.gamma": 2.0}
+    config = TrialConfig.from_mapping({**spec.trial_mapping("focal"), "number": number}, params)
+    learner = Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu"))
+    learner.train_epoch()
+    recorded = {
+        "id": f"id-of-{name}",
+        "data_digest": learner.data.prepared.digest,
+        "versions": {"torch": "2"},
+        "git_commit": None,
+    }
+    study = StoredStudy(root / name, spec, recorded)
+    record = TrialRecord("focal", number, "complete", params, attempt=1, epoch=1)
+    files = study.files(record)
+    files.mkdir(parents=True)
+    predictions = learner.predict()
+    predictions.save(files / "predictions.npz")
+    learner.classifier().save(files / "model.pt")
+    digests = {file: file_digest(files / file) for file in ("predictions.npz", "model.pt")}
+    client = MlflowClient(uri, uri)
+    experiment = client.get_experiment_by_name("small")
+    tags = {"calstudy.study": name, "calstudy.id": study.id, "calstudy.trial": record.name}
+    client.set_terminated(client.create_run(experiment.experiment_id, tags=tags).info.run_id)
+    return Trained(study, replace(record, digests=digests, metrics=predictions.evaluate()), uri, learner)
+
+
+@pytest.fixture(scope="module")
+def trained(root: Path, server: str) -> Trained:
+    return train(root, server, "small", "mlp")
+
+
+@pytest.fixture(scope="module")
+def exported(trained: Trained) -> Exported:
+    return trained.export("digits", "champion")
+
+
+@pytest.fixture
+def here(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], object]:
+    """`examine` in this process, in the environment its own is given."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", trained.uri)
+    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+    return examine
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """[N, K], plainly."""
+    shifted = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def load(trained: Trained, exported: Exported) -> object:
+    import mlflow.pyfunc
+
+    return mlflow.pyfunc.load_model(str(trained.artifacts(exported)), model_config={"device": "cpu"})
+
+
+# ---- what is registered --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+def test_gives_softmax_of_the_measured_logits_over_the_fitted_temperature(
+    trained: Trained, exported: Exported, batch: int
+) -> None:
+    stored = trained.learner.predict()
+    images = load_split(trained.learner.data.prepared, "validation").images[:batch].float().numpy()
+    probs = load(trained, exported).predict(images)
+    assert probs.shape == (batch, 10) and probs.dtype == np.float32
+    assert_allclose(probs.sum(axis=1), 1, atol=1e-6)
+    temperature = references.fit_temperature(stored.logits, stored.labels)
+    assert exported.temperature == approx(temperature, rel=1e-6)
+    assert_allclose(probs, softmax(stored.logits.numpy()[:batch] / temperature), atol=1e-5)
+
+
+def test_says_where_it_comes_from(trained: Trained, exported: Exported) -> None:
+    version = trained.version(exported)
+    tags = version.tags
+    assert (tags["calstudy.study"], tags["calstudy.trial"], tags["calstudy.method"]) == ("small", "focal/0003", "focal")
+    assert json.loads(tags["calstudy.params"]) == {"method.gamma": 2.0}
+    assert json.loads(tags["calstudy.config"])["method"] == {"name": "focal", "gamma": 2.0}
+    assert tags["calstudy.data_digest"] == trained.learner.data.prepared.digest
+    assert (
+        version.run_id is not None
+        and trained.client.get_run(version.run_id).data.tags["calstudy.id"] == tags["calstudy.id"]
+    )
+    raw = trained.record.metrics
+    for shown in (f"{raw['ece']:.4f}", f"{raw['ts_ece']:.4f}", f"{exported.metrics['ece']:.4f}", "Test", "focal/0003"):
+        assert shown.lower() in version.description.lower()
+    stored = trained.learner.predict()
+    probs = softmax(stored.logits.numpy() / exported.temperature)
+    assert exported.metrics["nll"] == approx(references.nll(np.log(probs), stored.labels), abs=1e-6)
+    assert exported.metrics["accuracy"] == raw["accuracy"]
+
+
+def test_has_signature_and_example_and_no_pickle(trained: Trained, exported: Exported) -> None:
+    model = load(trained, exported)
+    (inputs,), (outputs,) = model.metadata.signature.inputs.inputs, model.metadata.signature.outputs.inputs
+    assert (inputs.shape, inputs.type) == ((-1, 1, 8, 8), np.dtype("float32"))
+    assert (outputs.shape, outputs.type) == ((-1, 10), np.dtype("float32"))
+    assert model.input_example.shape == (2, 1, 8, 8)
+    assert model.predict(model.input_example).shape == (2, 10)
+    assert [file.name for file in (trained.artifacts(exported) / "data").iterdir()] == ["model.pt2"]
+
+
+def test_twice_gives_one_version(trained: Trained, exported: Exported) -> None:
+    again = trained.export("digits")
+    assert again == replace(exported, created=False)
+    assert len(trained.client.search_model_versions("name='digits'")) == 1
+
+
+def test_an_alias_moves_to_the_version_asked_for(trained: Trained, exported: Exported, root: Path, server: str) -> None:
+    def champion() -> int:
+        return int(trained.client.get_model_version_by_alias("digits", "champion").version)
+
+    assert champion() == exported.version == 1
+    other = train(root, server, "other", "mlp").export("digits", "champion")
+    assert (other.version, other.created, champion()) == (2, True, 2)
+    assert not trained.export("digits", "champion").created
+    assert champion() == 1
+
+
+def test_leaves_nothing_behind_and_says_nothing(
+    trained: Trained, exported: Exported, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import mlflow
+
+    uri, runs = mlflow.get_tracking_uri(), len(trained.client.search_runs(["0", "1"]))
+    trained.export("quiet")
+    assert capfd.readouterr() == ("", "")
+    assert mlflow.active_run() is None and mlflow.get_tracking_uri() == uri
+    assert len(trained.client.search_runs(["0", "1"])) == runs
+
+
+def test_a_kill_before_the_version_is_mended_by_the_next(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "create_model_version", lambda *args, **kwargs: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            trained.export("killed")
+    assert trained.export("killed").version == 1
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------------
+
+
+def copied(trained: Trained, to: Path) -> StoredStudy:
+    shutil.copytree(trained.study.directory, to)
+    return replace(trained.study, directory=to)
+
+
+def shifted(trained: Trained, to: Path, by: float) -> tuple[StoredStudy, TrialRecord]:
+    """The trial with the first logit of the first sample moved, and the ledger's digest with it."""
+    study, record = copied(trained, to), trained.record
+    path = study.files(record) / "predictions.npz"
+    stored = Predictions.load(path)
+    stored.logits[0, 0] += by
+    return study, replace(record, digests={**record.digests, "predictions.npz": stored.save(path)})
+
+
+def test_refuses_predictions_the_model_does_not_give(trained: Trained, tmp_path: Path) -> None:
+    study, record = shifted(trained, tmp_path / "s", 1.0)
+    logits = trained.learner.predict().logits.numpy()[:1]
+    moved = logits.copy()
+    moved[0, 0] += 1.0
+    expected = np.abs(softmax(moved) - softmax(logits)).max()
+    with pytest.raises(ExportError, match=rf"^focal/0003: .* by {expected:.2g} in probability .* at most 1e-05"):
+        export(study, record, "refused", None, trained.uri)
+    assert trained.client.search_model_versions("name='refused'") == []
+
+
+@pytest.mark.parametrize("by", [0.05, 1.0])
+def test_a_gpu_explains_more_but_not_all(trained: Trained, tmp_path: Path, by: float) -> None:
+    study, record = shifted(trained, tmp_path / "s", by)
+    record = replace(record, device="cuda")
+    if by == 0.05:
+        found = export(study, record, "from_gpu", None, trained.uri)
+        assert 1e-5 < found.largest_difference < 2e-2
+    else:
+        with pytest.raises(ExportError, match=r"at most 0\.02"):
+            export(study, record, "from_gpu", None, trained.uri)
+
+
+def test_a_gpu_does_not_explain_another_accuracy(trained: Trained) -> None:
+    logits = torch.tensor([[0.0, 1e-3]]).repeat(100, 1)
+    labels = torch.ones(100, dtype=torch.int64)
+    other = logits.clone()
+    other[0] = torch.tensor([1e-3, 0.0])
+    record = replace(trained.record, device="cuda")
+    with pytest.raises(ExportError, match=r"accuracy 0\.9900, .* 1\.0000"):
+        exporting._agreement(record, Predictions(other, labels), Predictions(logits, labels))
+
+
+@pytest.mark.parametrize("file", ["model.pt", "predictions.npz"])
+def test_refuses_a_file_that_is_not_the_one_written(trained: Trained, tmp_path: Path, file: str) -> None:
+    study = copied(trained, tmp_path / "s")
+    path = study.files(trained.record) / file
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ExportError, match=rf"{file} is not what the trial wrote"):
+        export(study, trained.record, "refused", None, trained.uri)
+    path.unlink()
+    with pytest.raises(ExportError, match=rf"{file} is not there"):
+        export(study, trained.record, "refused", None, trained.uri)
+
+
+def test_refuses_other_data(trained: Trained) -> None:
+    study = replace(trained.study, recorded={**trained.study.recorded, "data_digest": "0" * 64})
+    with pytest.raises(ExportError, match="the data is not what the trial was trained on"):
+        export(study, trained.record, "refused", None, trained.uri)
+
+
+def test_refuses_a_trial_without_a_run_or_a_server(trained: Trained, tmp_path: Path) -> None:
+    study = replace(trained.study, recorded={**trained.study.recorded, "id": "unknown"})
+    with pytest.raises(ExportError, match="calstudy sync small"):
+        export(study, trained.record, "refused", None, trained.uri)
+    with pytest.raises(ExportError, match="calstudy sync"):
+        export(trained.study, trained.record, "refused", None, f"sqlite:///{tmp_path}/none.db")
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_server_that_is_away_is_one_line_without_the_password(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(ExportError, match=r"^MLflow at http://127\.0\.0\.1:9: ") as caught:
+        export(trained.study, trained.record, "refused", None, "http://me:secret@127.0.0.1:9")
+    assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "alias"),
+    [("a/b", None), ("", None), ("a@b", None), ("digits", "v1"), ("digits", "latest"), ("digits", "a b")],
+)
+def test_refuses_a_name_in_one_line(trained: Trained, name: str, alias: str | None) -> None:
+    with pytest.raises(ExportError) as caught:
+        trained.export(name, alias)
+    assert "\n" not in str(caught.value)
+
+
+# ---- verify --------------------------------------------------------------------------------------------------------
+
+
+def test_verify_in_a_fresh_process(trained: Trained, exported: Exported, capfd: pytest.CaptureFixture[str]) -> None:
+    report = exporting.verify(exported.uri, trained.uri)
+    assert report.ok, report
+    assert {"probabilities", "accuracy", "nll", "ece"} <= {check.name for check in report.checks}
+    assert report.num_samples == len(trained.learner.data.validation)
+    assert report.flipped == 0
+    assert json.loads(json.dumps(report.to_json()))["ok"] is True
+    assert capfd.readouterr() == ("", "")
+
+
+def test_verify_of_what_is_not_there(trained: Trained, exported: Exported, tmp_path: Path) -> None:
+    report = exporting.verify("models:/digits/99", trained.uri)
+    assert not report.ok and "99" in (report.problem or "")
+    report = exporting.verify(exported.uri, f"sqlite:///{tmp_path}/none.db")
+    assert not report.ok and "none.db" in (report.problem or "")
+    assert not (tmp_path / "none.db").exists()
+
+
+def altered_probs(directory: Path) -> None:
+    path = directory / "calstudy" / "validation_probs.npz"
+    with np.load(path, allow_pickle=False) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    arrays["probs"][0] = arrays["probs"][0][::-1]
+    np.savez(path, **arrays)
+
+
+def altered_record(directory: Path) -> None:
+    path = directory / "calstudy" / "record.json"
+    record = json.loads(path.read_text())
+    record["metrics"]["ece"] += 0.01
+    path.write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("alter", "failing"),
+    [
+        (altered_probs, {"probabilities", "stored probabilities with another digest"}),
+        (altered_record, {"tags that differ from its record (metrics)", "ece"}),
+    ],
+)
+def test_verify_finds_what_was_altered(
+    trained: Trained, here: Callable[[str], object], alter: Callable[[Path], None], failing: set[str]
+) -> None:
+    exported = trained.export(alter.__name__)
+    assert here(exported.uri).ok
+    alter(trained.artifacts(exported))
+    report = here(exported.uri)
+    assert not report.ok
+    assert {check.name for check in report.checks if not check.ok} == failing
+
+
+def test_verify_finds_another_model(trained: Trained, here: Callable[[str], object], root: Path, server: str) -> None:
+    exported, other = trained.export("swapped"), train(root, server, "third", "mlp", number=4).export("third")
+    shutil.copy(trained.artifacts(other) / "data" / "model.pt2", trained.artifacts(exported) / "data" / "model.pt2")
+    report = here(exported.uri)
+    failing = {check.name: check for check in report.checks if not check.ok}
+    assert {"probabilities", "nll"} <= set(failing)
+    assert failing["probabilities"].found > 0.01
+
+
+class Payload:
+    """Runs when unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        return os.mkdir, (str(self.mark),)
+
+
+def test_verify_refuses_pickle(trained: Trained, here: Callable[[str], object], tmp_path: Path) -> None:
+    exported = trained.export("pickled")
+    data = trained.artifacts(exported) / "data"
+    (data / "model.pt2").unlink()
+    torch.save(Payload(tmp_path / "ran"), data / "model.pth")
+    (data / "pickle_module_info.txt").write_text("pickle")
+    with pytest.raises(Exception, match="pickle is disallowed"):
+        here(exported.uri)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_verify_refuses_code(trained: Trained, here: Callable[[str], object]) -> None:
+    exported = trained.export("with_code")
+    file = trained.artifacts(exported) / "MLmodel"
+    file.write_text(file.read_text().replace("loader_module: mlflow.pytorch", "loader_module: json"))
+    with pytest.raises(NotVerified, match=r"code of its own .*json"):
+        here(exported.uri)
+
+
+def test_verify_needs_the_data_and_a_record(
+    trained: Trained, exported: Exported, here: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotVerified, match="models:/NAME/VERSION"):
+        here("models:/m-1234")
+    with monkeypatch.context() as patch:
+        patch.setattr("study.registry.verify.data_digest", lambda dataset, seed: "f" * 64)
+        with pytest.raises(NotVerified, match="the data is not what"):
+            here(exported.uri)
+    plain = trained.export("plain")
+    shutil.rmtree(trained.artifacts(plain) / "calstudy")
+    with pytest.raises(NotVerified, match="calstudy export"):
+        here(plain.uri)
+
+
+def test_batch_norm_is_registered_as_it_evaluates(root: Path, server: str) -> None:
+    cnn = train(root, server, "with_batch_norm", "cnn")
+    exported = cnn.export("with_batch_norm")
+    # In training mode the batch's own statistics would be taken, and a sample's output would depend on the others.
+    images = load_split(cnn.learner.data.prepared, "validation").images[:64]
+    model = load(cnn, exported)
+    together = model.predict(images.float().numpy())
+    alone = np.concatenate([model.predict(image[None].float().numpy()) for image in images])
+    assert_allclose(together, alone, atol=1e-6)
+    logits = cnn.learner.predict().logits.numpy()[:64]
+    assert_allclose(together, softmax(logits / exported.temperature), atol=1e-5)

@@ -1,0 +1,178 @@
+"""All figures of a study made in process: what is drawn, what is not and why, one line and exit 2 for a mistake."""
+
+import math
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from optuna.distributions import CategoricalDistribution, FloatDistribution
+from PIL import Image
+
+from study.analysis.importance import Searched
+from study.cli import main
+from study.report import figures
+from study.report.figure_set import FIGURES, Gallery, draw
+from study.report.style import COLOURS, DPI, WIDTH
+from study.store.study import open_outline
+from study.store.trials import TrialRecord
+from tests.study.made import OBJECTIVES, made_study, random_predictions
+from trainables.outputs.predictions import Predictions
+
+SPACE = {
+    "method.gamma": FloatDistribution(0.1, 5, log=True),
+    "method.schedule": CategoricalDistribution(["flsc_531", "flsc_532"]),
+}
+METRICS = ("accuracy", "nll", "brier", "ece")
+DIAGNOSED = ("nll_right", "nll_wrong", "entropy_right", "entropy_wrong")
+
+
+def history(generator, gamma, diagnosed, epochs=8):
+    rows = []
+    for epoch in range(1, epochs + 1):
+        row = {"epoch": epoch} | {name: generator.random() / epoch for name in METRICS}
+        row |= {f"gamma_q{q:02}": 1.0 + q / 50 for q in (5, 50, 95)} if gamma else {}
+        rows.append(row | ({name: generator.random() for name in DIAGNOSED} if diagnosed else {}))
+    return rows
+
+
+def study_of(root, name, labels, trials, diagnosed=True, space=SPACE, gamma="gamma_net", classes=10):
+    generator = np.random.default_rng(0)
+
+    def told(label):
+        metrics = {"accuracy": generator.uniform(0.9, 1), "ece": generator.uniform(0, 0.1)}
+        return metrics, history(generator, label == gamma, diagnosed)
+
+    def predicted(label, number):
+        return Predictions(random_predictions(number).logits, random_predictions(0).labels)
+
+    return made_study(
+        root, name, {label: [told(label) for _ in range(trials)] for label in labels}, space, predictions=predicted
+    )
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory):
+    """`digits`: two methods of four trials, all recorded. Read only."""
+    root = tmp_path_factory.mktemp("storage")
+    study_of(root, "digits", ["focal", "gamma_net"], 4)
+    return root
+
+
+def calstudy(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return ended.value.code, *capsys.readouterr()
+
+
+@pytest.mark.slow
+def test_all_are_drawn_at_column_width_in_every_format(storage, tmp_path, capsys):
+    code, out, _ = calstudy(capsys, "figures", "digits", "--storage", storage)
+    assert code == 0 and "not drawn" not in out
+    assert "not in MLflow" in out.splitlines()[-1]  # which has never heard of the study
+    stems = {path.stem.split("-")[0] for path in (storage / "digits" / "figures").iterdir()}
+    assert stems == set(FIGURES)
+    for path in (storage / "digits" / "figures").iterdir():
+        assert Image.open(path).width == pytest.approx(WIDTH * DPI, abs=1)
+    for suffix, magic in (("pdf", b"%PDF"), ("svg", b"<?xml")):
+        words = ("--storage", storage, "--format", suffix, "--only", "gamma", "--output", tmp_path)
+        assert calstudy(capsys, "figures", "digits", *words)[0] == 0
+        assert (tmp_path / f"gamma.{suffix}").read_bytes().startswith(magic)
+
+
+@pytest.mark.slow
+def test_no_history_no_gamma_nothing_searched_are_each_a_line(tmp_path, capsys):
+    study_of(tmp_path, "plain", ["cross_entropy"], 1, diagnosed=False, space={})
+    written, reasons = figures_of(tmp_path, "plain")
+    assert {path.stem.split("-")[0] for path in written} == {"front", "reliability", "hypervolume", "learning"}
+    assert [reason.split(":")[0] for reason in reasons] == ["hyperparameters", "gamma", "entropy"]
+    code, _, err = calstudy(capsys, "figures", "plain", "--storage", tmp_path, "--only", "entropy")
+    assert (code, err) == (2, "figures: entropy: plain: nothing recorded it; set `diagnostics: true` in a study.\n")
+
+
+@pytest.mark.slow
+def test_an_altered_or_missing_file_is_named_and_the_rest_drawn(tmp_path):
+    study = study_of(tmp_path, "digits", ["cross_entropy", "focal"], 1, space={}, gamma=None)
+    files = {label: study.directory / "trials" / label / "0000" / "attempt-1" for label in study.labels}
+    for directory in files.values():
+        with (directory / "predictions.npz").open("ab") as file:
+            file.write(b"x")
+    (files["focal"] / "history.json").unlink()
+    written, reasons = figures_of(tmp_path, "digits")
+    assert {path.stem for path in written} == {"front", "hypervolume", "learning", "entropy"}
+    text = "\n".join(reasons)
+    assert "predictions.npz is not what the trial wrote (its digest differs)" in text
+    assert text.count("history.json is not there") == 1  # the other method's lines are drawn
+
+
+@pytest.mark.parametrize("trials", [[], [({}, [])]], ids=["empty", "all failed"])
+def test_without_a_complete_trial_nothing_is_drawn(tmp_path, capsys, trials):
+    made_study(tmp_path, "digits", {"focal": trials, "mbls": []})
+    code, out, err = calstudy(capsys, "figures", "digits", "--storage", tmp_path)
+    assert (code, out, err.count("\n")) == (2, "", 1) and "no complete trial" in err
+    assert not (tmp_path / "digits" / "figures").exists()
+
+
+@pytest.mark.slow
+def test_a_driver_may_tell_more_while_it_is_drawn(storage, tmp_path):
+    """The values searched are read from the ledger again: only those of the trials at hand are drawn."""
+    study = open_outline("digits", str(storage))
+    before = {label: found[:-1] for label, found in study.records().items()}
+    written, reasons = draw(Gallery(study, before), tmp_path, "png", ["hyperparameters"])
+    assert len(written) == 2 and not reasons
+
+
+@pytest.mark.slow
+def test_the_trial_asked_for_is_the_one_shown(storage, tmp_path, capsys):
+    words = ("figures", "digits", "--storage", storage, "--output", tmp_path, "--only", "reliability", "--trial")
+    assert calstudy(capsys, *words, "focal/0003")[0] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["reliability-focal-0003.png"]
+    code, _, err = calstudy(capsys, *words, "focal/0099")
+    assert code == 2 and "--trial: there is no trial 'focal/0099'" in err
+
+
+def test_of_more_methods_than_colours_those_on_the_front_have_them(tmp_path):
+    labels = [f"method_{k}" for k in range(9)]
+    gallery = gallery_of(study_of(tmp_path, "many", labels, 2, space={}))
+    styles, fronted = gallery.styles(), {record.label for record in gallery.front}
+    assert set(styles) == fronted and {colour for colour, _ in styles.values()} <= set(COLOURS)
+    figure = figures.draw_learning(gallery.histories, styles, "many", gallery.chosen)
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == [*styles, f"{9 - len(fronted)} others"]
+    colours = [to_hex(line.get_color()) for line in figure.axes[0].lines]
+    assert colours.count(to_hex("0.75")) == 9 - len(fronted)
+
+
+@pytest.mark.parametrize(
+    ("importances", "said"),
+    [
+        ({"method.gamma": (0.75, math.nan), "optimizer.lr": (0.25, math.nan)}, "PED-ANOVA"),
+        (None, "n too small (3 trials, 16 are the least)"),
+    ],
+)
+def test_importances_stand_over_their_panels_or_are_said_to_be_none(importances, said):
+    values = {"method.gamma": [1.0, 2.0, 3.0], "optimizer.lr": [0.1, 0.2, 0.3]}
+    ranges = {"method.gamma": (0.0, 5.0), "optimizer.lr": (0.01, 1.0)}
+    found = Searched([0, 1, 2], values, ranges, frozenset({"optimizer.lr"}), {}, importances)
+    measured = [{"accuracy": 0.9 + k / 100, "ece": 0.1 - k / 100} for k in range(3)]
+    records = [TrialRecord("focal", k, "complete", {}, metrics) for k, metrics in enumerate(measured)]
+    figure = figures.draw_searched(found, records, records[2:], OBJECTIVES, ("#0072B2", "o"), "digits: focal")
+    titles = ["importance 0.75", "importance 0.25", "never varies", "never varies"] if importances else [""] * 4
+    assert [axes.get_title(loc="right") for axes in figure.axes] == titles
+    assert said in " ".join(figure.get_supxlabel().split())
+    assert [axes.get_xscale() for axes in figure.axes[:2]] == ["linear", "log"]
+    edged = figure.axes[0].collections[1].get_offsets()
+    assert [tuple(place) for place in edged] == [(3.0, pytest.approx(0.92))]  # the one on the front
+
+
+def gallery_of(study):
+    return Gallery(study, study.records())
+
+
+def gallery_of_name(root, name):
+    from study.store.study import open_outline
+
+    return gallery_of(open_outline(name, str(root)))
+
+
+def figures_of(root, name):
+    return draw(gallery_of_name(root, name), root / name / "figures", "png", list(FIGURES))

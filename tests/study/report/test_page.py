@@ -1,0 +1,302 @@
+"""The page of a report in a real browser: pointed at, clicked, by keyboard, narrow, dark, on paper, all offline."""
+
+import base64
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from study.analysis import pareto
+from study.report.html import write_page
+from study.report.page_data import gather, gather_page
+from study.schema.objective import Objective
+from study.store.trials import TrialRecord
+from tests.study.report_studies import HOSTILE, analysis_of, confirmation_of, make_study, predictions, small
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMEDRIVER = shutil.which("chromedriver")
+if CHROMIUM is None or CHROMEDRIVER is None:
+    pytest.skip("no tests in a browser: chromium and chromedriver are not installed", allow_module_level=True)
+webdriver = pytest.importorskip("selenium.webdriver", reason="no tests in a browser: selenium is not installed")
+ActionChains, Keys, Driver = webdriver.ActionChains, webdriver.Keys, Any
+
+pytestmark = pytest.mark.slow
+
+# cross_entropy/0001 lies far from the rest; cross_entropy/0000 is beaten.
+VALUES = {
+    "cross_entropy/0000": {"accuracy": 0.90, "ece": 0.035, "nll": 0.5},
+    "cross_entropy/0001": {"accuracy": 0.70, "ece": 0.040, "nll": 0.6},
+    "cross_entropy/0002": {"accuracy": 0.89, "ece": 0.015, "nll": 0.7},
+    "focal/0000": {"accuracy": 0.93, "ece": 0.030, "nll": 0.8},
+    "focal/0001": {"accuracy": 0.92, "ece": 0.020, "nll": 0.4},
+}
+NEAR = [name for name in VALUES if name != "cross_entropy/0001"]
+CSS = "css selector"
+ECE_OF_FOCAL_1 = predictions(101, 1.5).evaluate()  # what its bins must give
+
+
+class Page:
+    """What a person does to the page, and sees."""
+
+    def __init__(self, driver: Driver, records: list[TrialRecord]) -> None:
+        self.driver, self.records = driver, records
+
+    def open(self, file: Path) -> None:
+        self.driver.get("about:blank")
+        self.driver.get(file.as_uri())
+
+    def all(self, selector: str) -> list[Any]:
+        return self.driver.find_elements(CSS, selector)
+
+    def one(self, selector: str) -> Any:
+        return self.driver.find_element(CSS, selector)
+
+    def point(self, trial: str) -> Any:
+        return self.one(f'.point[data-trial="{trial}"]')
+
+    def names(self, selector: str) -> list[str]:
+        return [str(node.get_attribute("data-trial")) for node in self.all(selector)]
+
+    def press(self, *keys: str) -> None:
+        ActionChains(self.driver).send_keys(*keys).perform()
+
+    def focused(self) -> Any:
+        return self.driver.switch_to.active_element
+
+    def choose(self, side: str, metric: str) -> None:
+        self.one(f"select[name={side}] option[value={metric}]").click()
+
+    def media(self, kind: str = "", scheme: str = "light") -> None:
+        features = [
+            {"name": "prefers-color-scheme", "value": scheme},
+            {"name": "prefers-reduced-motion", "value": "reduce"},  # a click must not chase what still scrolls
+        ]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": kind, "features": features})
+
+    def width(self, pixels: int) -> None:
+        size = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+    def style(self, selector: str, name: str) -> str:
+        return str(
+            self.driver.execute_script("return getComputedStyle(arguments[0])[arguments[1]]", self.one(selector), name)
+        )
+
+    def rows(self) -> list[str]:
+        return [row.get_attribute("data-row") for row in self.all(".trials tbody tr")]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Driver]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    quiet = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"]
+    quiet += ["--disable-background-networking", "--disable-component-update"]
+    for argument in quiet + ["--no-sandbox"] * (os.geteuid() == 0):  # root has no other way
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options, webdriver.ChromeService(str(CHROMEDRIVER)))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("page") / "report.html"
+
+
+@pytest.fixture(scope="module")
+def records(file: Path) -> list[TrialRecord]:
+    """Writes the page of a study with all there may be, and one of two studies beside it."""
+    study, found = small(file.parent)
+    found = {
+        label: [replace(each, metrics={**each.metrics, **VALUES.get(each.name, {})}) for each in trials]
+        for label, trials in found.items()
+    }
+    whole = gather(study, found, analysis_of(found), confirmation_of(study, found))
+    write_page(file, gather_page([whole], "today"))
+    bare, nothing = gather(study, found), gather(make_study(file.parent, "nothing"), {})
+    write_page(file.with_name("two.html"), gather_page([bare, nothing], "today"))
+    return [each for trials in found.values() for each in trials if each.state == "complete"]
+
+
+@pytest.fixture
+def page(browser: Driver, file: Path, records: list[TrialRecord]) -> Page:
+    """The page, freshly opened on a wide screen in light."""
+    page = Page(browser, records)
+    page.media()
+    page.width(1280)
+    page.open(file)
+    return page
+
+
+def test_pointing_at_a_trial_shows_its_values_and_settings(page: Page) -> None:
+    assert not page.one(".tip").is_displayed()
+    ActionChains(page.driver).move_to_element(page.point("focal/0000")).perform()
+    tip = page.one(".tip").text
+    assert tip.startswith("focal/0000")
+    assert "0.9300 [0.9200, 0.9400]" in tip and "0.0300 [0.0200, 0.0400]" in tip and "75% of resamples" in tip
+    assert re.search(r"method\.gamma\s0\.25", tip)
+    ActionChains(page.driver).move_to_element(page.one("h3")).perform()
+    assert not page.one(".tip").is_displayed()
+
+
+def test_the_line_joins_the_front_and_the_knee_is_shown_first(page: Page) -> None:
+    objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
+    front = pareto.front(page.records, objectives)
+    assert page.names(".point.best") and set(page.names(".point.best")) == {record.name for record in front}
+    assert pareto.knee(front, objectives).name in page.one(".panel h4").text
+
+
+def test_what_lies_far_off_is_said_and_can_be_had(page: Page) -> None:
+    assert sorted(page.names(".point")) == sorted(NEAR)
+    assert "1 trial lies outside the axes." in page.one(".front figcaption").text
+    page.one("input[name=all]").click()
+    assert sorted(page.names(".point")) == sorted(VALUES)
+    assert "outside" not in page.one(".front figcaption").text
+
+
+def test_a_click_shows_the_reliability_diagram(page: Page) -> None:
+    ActionChains(page.driver).move_to_element(page.point("focal/0001")).click().perform()
+    assert page.one(".panel h4").text == "Reliability of focal/0001"
+    before, after = (each.get_attribute("aria-label") for each in page.all("svg.reliability"))
+    assert f"as trained: ECE {ECE_OF_FOCAL_1['ece']:.4f}" in before
+    assert f"ECE {ECE_OF_FOCAL_1['ts_ece']:.4f}" in after
+    assert page.point("focal/0001").get_attribute("aria-selected") == "true"
+    assert [row.get_attribute("data-row") for row in page.all(".trials tr.selected")] == ["focal/0001"]
+
+
+def test_the_axes_can_be_chosen(page: Page) -> None:
+    page.choose("x", "nll")
+    assert [each.text for each in page.all(".plot text.axis")] == [
+        "ECE, validation (lower is better)",
+        "NLL in nats, validation (lower is better)",
+    ]
+    objectives = (Objective("nll", "minimize"), Objective("ece", "minimize"))
+    assert set(page.names(".point.best")) == {record.name for record in pareto.front(page.records, objectives)}
+    page.choose("y", "seconds")
+    assert "seconds of training (lower is better)" in page.one(".plot").text
+
+
+def test_methods_can_be_left_out(page: Page) -> None:
+    page.one("input[name=focal]").click()
+    assert {name.partition("/")[0] for name in page.names(".point") + page.rows()} == {"cross_entropy"}
+    # Now cross_entropy/0000 has the best accuracy and is beaten no more.
+    assert set(page.names(".point.best")) == {"cross_entropy/0000", "cross_entropy/0002"}
+    page.one(".choose button:last-child").click()
+    assert page.names(".point") == [] and "no complete trial to show" in page.one(".plot").text
+    page.one(".choose button:first-child").click()
+    assert sorted(page.names(".point")) == sorted(NEAR) and len(page.rows()) == 5
+
+
+def test_everything_goes_by_keyboard(page: Page) -> None:
+    page.driver.execute_script("document.querySelector('input[name=all]').focus()")
+    page.press(Keys.TAB)
+    assert page.focused().get_attribute("class") == "point best"  # the selected one, and the only stop of the plot
+    page.press(Keys.HOME)
+    ordered = sorted(NEAR, key=lambda name: VALUES[name]["accuracy"])
+    for name in ordered[:2]:
+        assert page.focused().get_attribute("data-trial") == name
+        assert page.one(".tip strong").text == name
+        page.press(Keys.ARROW_RIGHT)
+    page.press(Keys.ENTER)
+    assert page.one(".panel h4").text == "Reliability of focal/0001" and ordered[2] == "focal/0001"
+    page.press(Keys.ARROW_DOWN)  # the next lower ECE
+    assert page.focused().get_attribute("data-trial") == "cross_entropy/0002"
+    page.press(Keys.ESCAPE)
+    assert not page.one(".tip").is_displayed()
+    page.press(Keys.TAB)
+    assert page.focused().get_attribute("name") == "cross_entropy"  # out of the plot, into the methods
+
+
+def test_the_table_sorts_and_selects_by_keyboard(page: Page) -> None:
+    assert page.rows() == sorted(VALUES, key=lambda name: -VALUES[name]["accuracy"])
+    heads = {each.text: each for each in page.all(".trials thead th button")}
+    page.driver.execute_script("arguments[0].focus()", heads["ECE"])
+    page.press(Keys.ENTER)
+    assert page.one(".trials [aria-sort]").get_attribute("aria-sort") == "ascending"
+    by_ece = sorted(VALUES, key=lambda name: VALUES[name]["ece"])
+    assert page.rows() == by_ece
+    page.press(Keys.ENTER)
+    assert page.rows() == by_ece[::-1]
+    page.driver.execute_script("arguments[0].focus()", page.one(".trials tbody button"))
+    page.press(Keys.ENTER)
+    assert by_ece[-1] in page.one(".panel h4").text
+    assert page.focused().get_attribute("class") == "panel"
+
+
+def test_the_other_sections_say_what_there_is(page: Page) -> None:
+    failures = page.one("#study-1-failures").text
+    assert HOSTILE in failures and "not finished when this page was made" in failures
+    assert "known to about 50% only" in page.one("#study-1-noise p").text  # 1 / sqrt(2 (3 - 1))
+    shrinkage = page.one("#study-1-confirmation").text
+    assert "+0.0100" in shrinkage and "\N{MINUS SIGN}0.0300" in shrinkage and "noisy" in shrinkage
+    assert "calstudy confirm small --trial focal/0001 --seeds 3" in page.one("#study-1-reproduce").text
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_stands_out_in_both_schemes(page: Page, scheme: str) -> None:
+    page.media(scheme=scheme)
+    paper = luminance(page.style("body", "backgroundColor"))
+    assert (paper < 0.05) == (scheme == "dark")
+    for selector in ("body", "figcaption", ".parts a", ".facts dt"):
+        ink = luminance(page.style(selector, "color"))
+        assert (max(paper, ink) + 0.05) / (min(paper, ink) + 0.05) >= 4.5, selector  # WCAG 2.2, 1.4.3
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of `rgb(1, 2, 3)`. WCAG 2.2."""
+    channels = [int(found) / 255 for found in re.findall(r"\d+", colour)[:3]]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_on_paper_it_is_light_whole_and_without_controls(page: Page) -> None:
+    page.media("print", "dark")
+    assert luminance(page.style("body", "color")) < 0.05
+    assert not any(node.is_displayed() for node in page.all(".controls, .choose, .parts, .key input, .more"))
+    assert page.one(".key").is_displayed() and page.one(".trials").is_displayed()
+    page.media()
+    page.driver.execute_script(
+        "addEventListener('beforeprint', () => { window.unfolded = document.querySelector('.printed').open })"
+    )
+    printed = page.driver.execute_cdp_cmd("Page.printToPDF", {})
+    assert base64.b64decode(printed["data"]).startswith(b"%PDF")
+    assert page.driver.execute_script("return [window.unfolded, document.querySelector('.printed').open]") == [
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize("pixels", [360, 800, 1900])
+def test_nothing_leaves_the_screen(page: Page, pixels: int) -> None:
+    page.width(pixels)
+    widths = "const page = document.documentElement; return [page.scrollWidth, page.clientWidth]"
+    scrolled, shown = page.driver.execute_script(widths)
+    assert scrolled <= shown == pixels
+    assert abs(page.one(".plot svg").size["width"] - page.one(".plot").size["width"]) < 2
+
+
+def test_two_studies_one_of_them_empty(page: Page, file: Path) -> None:
+    page.open(file.with_name("two.html"))
+    assert [each.text for each in page.all(".index a")] == ["small", "nothing"]
+    assert "No trial is complete yet" in page.one("#study-2-front").text
+    assert "calstudy report small --bootstrap 1000 adds them" in page.one("#study-1 figcaption").text
+    assert "have not been confirmed" in page.one("#study-1-confirmation").text
+
+
+def test_no_error_no_request_and_nothing_of_a_study_was_run(page: Page) -> None:
+    """Of all the tests above: they share one browser."""
+    assert page.driver.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in page.driver.get_log("performance")]
+    asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
+    assert asked and all(url.startswith("file://") and url.endswith(".html") for url in asked)
+    assert page.driver.title == "small: what the study tells" and page.all("img") == []

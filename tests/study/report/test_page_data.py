@@ -1,0 +1,323 @@
+"""What a report gathers, against numbers taken by hand; and that a page holds nothing a study could make it run."""
+
+import base64
+import hashlib
+import json
+import math
+import re
+import shutil
+import statistics
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from pytest import approx
+
+from study.cli import main
+from study.report.html import render
+from study.report.page_data import gather, gather_page
+from study.report.reliability_rows import cross_fitted, diagram, diagrams
+from study.store import study as study_module
+from study.store.study import StoredStudy
+from study.store.trials import TrialRecord
+from tests.study.report_studies import (
+    CLASSES,
+    HOSTILE,
+    analysis_of,
+    complete,
+    confirmation_of,
+    make_study,
+    predictions,
+    small,
+)
+from trainables import post_hoc
+from trainables.outputs.predictions import Predictions, file_digest
+
+Records = dict[str, list[TrialRecord]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[StoredStudy, Records]:
+    return small(tmp_path_factory.mktemp("storage"))
+
+
+def place(gathered: dict, metric: str) -> int:
+    return [each["name"] for each in gathered["metrics"]].index(metric)
+
+
+# ---- bins ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sharpness", [0.3, 1.0, 4.0])
+def test_fast_temperatures_are_those_of_the_slower_way(sharpness):
+    given = predictions(7, sharpness)
+    scaled, temperature = cross_fitted(given.logits, given.labels)
+    expected = post_hoc.cross_fitted(given.logits, given.labels)
+    torch.testing.assert_close(scaled, expected, rtol=1e-5, atol=1e-5)
+    ratios = given.logits[:, 0].double() / expected[:, 0]
+    assert temperature == approx(sorted(float(ratios[k]) for k in range(5))[2], rel=1e-5)
+
+
+@pytest.mark.parametrize("case", ["all right", "all wrong", "a stored zero", "three samples"])
+def test_where_newton_finds_no_minimum_the_slower_way_is_taken(case):
+    logits = torch.randn(50, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    labels = logits.argmin(dim=-1) if case == "all wrong" else logits.argmax(dim=-1)
+    if case == "a stored zero":
+        logits[3] = torch.tensor([0.0, -math.inf, 0.0])
+    if case == "three samples":
+        logits, labels = logits[:3], labels[:3]
+    scaled, _ = cross_fitted(logits, labels)
+    torch.testing.assert_close(scaled, post_hoc.cross_fitted(logits, labels), equal_nan=True)
+
+
+def test_bins_give_the_ece_that_was_measured():
+    given = predictions(3, 2.0)
+    found, measured = diagram(given), given.evaluate()
+    for rows, metric in ((found["raw"], "ece"), (found["scaled"], "ts_ece")):
+        _, counts, hits, confidence = np.array(rows).T
+        assert counts.sum() == len(given.labels)
+        assert np.abs(hits - counts * confidence).sum() / counts.sum() == approx(measured[metric], abs=1e-5)
+        assert hits.sum() / counts.sum() == approx(measured["accuracy"])
+
+
+def test_bins_by_hand():
+    """Of two classes at confidences 0.6 (a hit), 0.6 (none) and 0.9 (a hit): bins 8 (8/15 to 9/15] and 13."""
+    probs = torch.tensor([[0.6, 0.4], [0.6, 0.4], [0.1, 0.9]], dtype=torch.float64)
+    rows = diagram(Predictions(probs.log(), torch.tensor([0, 1, 1])))["raw"]
+    assert rows == [[8, 2, 1, 0.6], [13, 1, 1, 0.9]]
+
+
+def test_predictions_that_are_gone_or_altered_are_noted(tmp_path):
+    study = make_study(tmp_path)
+    gone, altered, cut, sound = (complete(study, "focal", number) for number in range(4))
+    (study.files(gone) / "predictions.npz").unlink()
+    predictions(99).save(study.files(altered) / "predictions.npz")
+    torn = study.files(cut) / "predictions.npz"
+    torn.write_bytes(torn.read_bytes()[:1000])
+    cut = replace(cut, digests={"predictions.npz": file_digest(torn)})
+    found, notes = diagrams(study, [gone, altered, cut, sound])
+    assert list(found) == [sound.name]
+    assert notes == [
+        "No reliability diagram of focal/0000: predictions.npz is missing.",
+        "No reliability diagram of focal/0001: predictions.npz is not the file that the ledger knows (another sha256).",
+        "No reliability diagram of focal/0002: predictions.npz cannot be read as npz (File is not a zip file).",
+    ]
+
+
+# ---- what is gathered ----------------------------------------------------------------------------------------------
+
+
+def test_front_trials_and_values(made):
+    study, records = made
+    found = gather(study, records)
+    names = [trial["name"] for trial in found["trials"]]
+    assert names == ["cross_entropy/0000", "cross_entropy/0001", "cross_entropy/0002", "focal/0000", "focal/0001"]
+    points = {
+        record.name: (-record.metrics["accuracy"], record.metrics["ece"])
+        for of_label in records.values()
+        for record in of_label
+        if record.state == "complete"
+    }
+    beaten = {
+        name
+        for name, (a, b) in points.items()
+        if any(c <= a and d <= b and (c, d) != (a, b) for c, d in points.values())
+    }
+    assert {trial["name"] for trial in found["trials"] if trial["front"]} == set(points) - beaten
+    first = found["trials"][0]
+    assert first["values"][place(found, "ece")] == approx(points["cross_entropy/0000"][1], rel=1e-5)
+    assert found["knee"] in set(points) - beaten
+    assert "intervals" not in first and found["resamples"] is None
+    better = {metric["name"]: metric["better"] for metric in found["metrics"]}
+    assert better["accuracy"] == "higher" and better["ts_ece"] == "lower"
+    json.dumps(found, allow_nan=False)
+
+
+def test_a_value_that_is_no_number_is_null(made):
+    study, records = made
+    first = records["focal"][0]
+    broken = replace(first, metrics={**first.metrics, "nll": math.inf})
+    found = gather(study, {**records, "focal": [broken]})
+    trial = next(trial for trial in found["trials"] if trial["name"] == "focal/0000")
+    assert trial["values"][place(found, "nll")] is None
+
+
+def test_budgets_are_counted_and_said_to_be_equal_or_not(made):
+    study, records = made
+    found = gather(study, records)
+    focal = found["methods"][1]
+    assert focal["states"] == {"complete": 2, "pruned": 0, "failed": 1, "running": 0} and focal["planned"] == 3
+    assert (focal["samples"], focal["seconds"]) == (46_040, 21.0)
+    assert focal["searched"] == {"method.gamma": "0 to 5"}
+    assert found["budget"][0].startswith(
+        "Each method was given 3 trials, but not all are complete: 0 of mbls, 3 of cross_entropy."
+    )
+    assert "focal" not in found["budget"][1] and "cross_entropy took 69,060, mbls 0." in found["budget"][1]
+    equal = gather(study, {variant.label: records["cross_entropy"] for variant in study.spec.variants})
+    assert equal["budget"][:2] == [
+        "Each method was given 3 trials, and of each 3 are complete: the numbers of trials are equal.",
+        "The samples shown in training are equal, within 1%.",
+    ]
+
+
+def test_what_did_not_complete_stands_with_its_reason(made):
+    study, records = made
+    found = gather(study, records)["unfinished"]
+    assert [(row["trial"], row["state"]) for row in found] == [("focal/0002", "failed"), ("mbls/0000", "running")]
+    assert found[0]["reason"] == records["focal"][2].reason and found[0]["attempts"] == 2
+    assert found[1]["reason"] == "not finished when this page was made"
+
+
+def test_the_noise_floor_is_the_spread_of_what_has_nothing_to_search(made):
+    study, records = made
+    found = gather(study, records)
+    (row,) = found["noise"]
+    values = [record.metrics["ece"] for record in records["cross_entropy"]]
+    assert row["label"] == "cross_entropy" and row["trials"] == 3
+    assert row["spread"][place(found, "ece")] == approx([statistics.mean(values), statistics.stdev(values)], rel=1e-5)
+    searched = make_study(study.directory.parent, search_space={"optimizer.lr": {"low": 0.01, "high": 0.5}})
+    assert gather(searched, records)["noise"] == []
+
+
+def test_intervals_and_shares_stand_by_the_place_of_their_metric(made):
+    study, records = made
+    found = gather(study, records, analysis_of(records))
+    trial = found["trials"][1]
+    value = trial["values"][place(found, "nll")]
+    assert trial["intervals"][place(found, "nll")] == approx([value - 0.01, value + 0.01], rel=1e-4)
+    assert trial["share"] == 0.25 and found["resamples"] == 1000
+
+
+def test_a_confirmation_keeps_search_validation_and_test_apart(made):
+    study, records = made
+    found = gather(study, records, confirmation=confirmation_of(study, records))
+    confirmed, baseline = found["confirmation"]["rows"]
+    accuracy, at = records["focal"][1].metrics["accuracy"], place(found, "accuracy")
+    assert confirmed["searched"][at] == approx(accuracy, rel=1e-5)
+    assert confirmed["validation"][at] == approx([accuracy, 0.0], rel=1e-5)
+    assert confirmed["test"][at] == approx([accuracy - 0.03, math.sqrt(0.0002)], rel=1e-4)
+    assert confirmed["shifts"]["noisy"]["auroc"] == approx([0.85, math.sqrt(0.005)], rel=1e-4)
+    assert baseline["searched"][at] is None and baseline["test"][at] is None
+    assert found["confirmation"]["opened"]
+
+
+def test_how_to_reproduce_holds_no_password(tmp_path, made):
+    _, records = made
+    study = make_study(tmp_path, tracking="http://maria:hunter2@example.org:5000")
+    found = gather(study, {**records, "cross_entropy": [replace(records["cross_entropy"][0], versions={"torch": "1"})]})
+    how = found["reproduce"]
+    assert "hunter2" not in json.dumps(found) and "tracking: http://example.org:5000" in how["spec"]
+    assert how["commands"][0][0] == "git checkout c0ffee" and how["versions"]["torch"] == "2.15.0"
+    assert how["trained_with"] == {"torch 1": 1}
+    assert how["data_digest"] == study.recorded["data_digest"]
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        {"cross_entropy": [], "focal": [], "mbls": []},
+        {"cross_entropy": [TrialRecord("cross_entropy", 0, "failed", {}, reason="out of memory")]},
+    ],
+    ids=["empty", "all failed"],
+)
+def test_a_study_with_nothing_complete(tmp_path: Path, records):
+    found = gather(make_study(tmp_path), records)
+    assert found["trials"] == found["metrics"] == found["noise"] == [] and found["knee"] is None
+    assert found["abstract"][1].startswith("0 of 9 planned trials complete")
+    assert not any("front" in sentence for sentence in found["abstract"])
+
+
+def test_one_trial(tmp_path):
+    study = make_study(tmp_path)
+    found = gather(study, {"cross_entropy": [complete(study, "cross_entropy", 0)]})
+    assert found["knee"] == "cross_entropy/0000" and found["noise"] == []
+    assert found["abstract"][2].startswith("1 trial of 1 method is on the front")
+
+
+def test_of_one_objective_there_is_a_best_and_no_front(tmp_path):
+    study = make_study(tmp_path, objectives=[{"metric": "nll", "direction": "minimize"}])
+    trials = [complete(study, "focal", number) for number in range(2)]
+    best = min(trials, key=lambda record: record.metrics["nll"])
+    found = gather(study, {"focal": trials})["abstract"]
+    assert found[2] == f"The best is {best.name} (NLL in nats {best.metrics['nll']:.4f})."
+
+
+def test_studies_that_do_not_compare_are_said_so(tmp_path):
+    nothing: Records = {}
+    same, again = (gather(make_study(tmp_path, name), nothing) for name in ("one", "two"))
+    assert gather_page([same, again], "today")["notes"] == []
+    other = make_study(tmp_path, "three", objectives=[{"metric": "nll", "direction": "minimize"}])
+    other.recorded["classes"] = other.recorded["classes"][:4]
+    assert gather_page([same, gather(other, nothing)], "today")["notes"] == [
+        "These studies have different objectives (one: accuracy, ece; three: nll): read each by itself, their"
+        " values do not compare.",
+        "These studies have different numbers of classes (one: 10; three: 4): read each by itself, their values do not"
+        " compare.",
+    ]
+
+
+# ---- the page ------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_runs_nothing_that_a_study_holds(made):
+    study, records = made
+    page = render(gather_page([gather(study, records)], "today"))
+    assert HOSTILE.partition("</script>")[0] in page
+    assert page.count("</script>") == 2 and "<img" not in page and page.count("<!--") == 0
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert json.loads(data)["studies"][0]["unfinished"][0]["reason"] == HOSTILE
+
+
+def test_only_the_script_and_style_of_the_page_may_act_and_nobody_is_asked(made):
+    study, records = made
+    page = render(gather_page([gather(study, records)], "today"))
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    for kind, pattern in (("script", r"<script>(.*?)</script>"), ("style", r"<style>(.*?)</style>")):
+        (text,) = re.findall(pattern, page, re.S)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}';" in policy
+        assert "innerHTML" not in text and "url(" not in text.replace("url(#", "")
+    assert policy.startswith("default-src 'none';") and "unsafe" not in policy
+    addresses = set(re.findall(r"https?://[^\s\"'`)]+", page))
+    assert addresses == {"http://www.w3.org/2000/svg"}  # a name, which nobody asks
+
+
+def test_the_command_writes_one_file_and_a_server_away_is_one_line(made, monkeypatch, capsys):
+    study, records = made
+    monkeypatch.setattr(study_module, "open_study", lambda reference, storage: study)
+    monkeypatch.setattr(StoredStudy, "records", lambda self: records)
+    study.directory.mkdir(exist_ok=True)
+    with pytest.raises(SystemExit) as ended:
+        main(["report", "small", "small", "--bootstrap", "0", "--tracking", "sqlite:////nowhere/mlflow.db"])
+    assert ended.value.code == 0
+    file = study.directory / "report.html"
+    assert capsys.readouterr().out.splitlines() == [
+        f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB",
+        "not in MLflow: MLflow at sqlite:////nowhere/mlflow.db: there is no such database.",
+    ]
+    assert file.read_text().startswith("<!doctype html>")
+
+
+@pytest.mark.slow
+def test_three_hundred_trials_are_small_and_quick(tmp_path):
+    """The files are 5,000 samples of ten classes each, as in the benchmark; here a tenth of the trials."""
+    study = make_study(tmp_path, trials=30)
+    logits = 3 * torch.randn(5000, CLASSES, generator=torch.Generator().manual_seed(0))
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=torch.Generator().manual_seed(1)).squeeze(-1)
+    given = Predictions(logits, labels)
+    first = complete(study, "focal", 0)
+    file = study.files(first) / "predictions.npz"
+    digest, records = given.save(file), []
+    for number in range(30):
+        record = replace(first, number=number, digests={"predictions.npz": digest})
+        study.files(record).mkdir(parents=True, exist_ok=True)
+        if number:
+            shutil.copy(file, study.files(record))
+        records.append(record)
+    begun = time.process_time()
+    page = render(gather_page([gather(study, {"focal": records}, analysis_of({"focal": records}))], "today"))
+    assert time.process_time() - begun < 3.0  # usually 1; of 20 s a tenth is 2, and a busy machine is slower
+    assert len(page) < 0.5e6  # of 5 MB

@@ -1,0 +1,104 @@
+"""The studies of the papers: all are read by the checker, at the protocol their papers state; each has a short form."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import study
+from study.schema.spec import StudySpec, read_spec
+from trainables.plugins import name_of
+
+FOLDER = Path(study.__file__).parent / "specs" / "papers"
+FILES = sorted(FOLDER.glob("*.yaml"))
+FULL = [file for file in FILES if not file.stem.endswith("_short")]
+every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+every_full = pytest.mark.parametrize("file", FULL, ids=lambda file: file.stem)
+
+# Paper, or paper and set: batch, epochs, and the learning rate from each epoch on, counted from 0.
+STEPS_OF_350 = {0: 0.1, 149: 0.1, 150: 0.01, 249: 0.01, 250: 0.001, 349: 0.001}
+STEPS_OF_100 = {0: 0.1, 39: 0.1, 40: 0.01, 59: 0.01, 60: 0.001, 99: 0.001}
+PROTOCOLS: dict[str, tuple[int, int, dict[int, float]]] = {
+    "focal_cifar10": (128, 350, STEPS_OF_350),
+    "focal_cifar100": (128, 350, STEPS_OF_350),
+    "focal_tiny_imagenet": (64, 100, STEPS_OF_100),
+    "mbls_cifar10": (128, 200, {0: 0.1, 149: 0.1, 150: 0.01, 199: 0.01}),
+    "mbls_cub200": (32, 200, {0: 0.1, 149: 0.1, 150: 0.01, 199: 0.01}),
+    "mbls_tiny_imagenet": (64, 100, STEPS_OF_100),
+    "meta_regularization_cifar10": (128, 350, STEPS_OF_350),
+    "meta_regularization_cifar100": (128, 350, STEPS_OF_350),
+    "meta_regularization_tiny_imagenet": (64, 100, STEPS_OF_100),
+    # Half of a cosine: half the rate at half the training.
+    **{f"sample_prioritization_cifar10{part}": (64, 200, {0: 0.01, 100: 0.005}) for part in ("", "_target", "_guided")},
+    **{f"sample_prioritization_cifar100{part}": (64, 200, {0: 0.1, 100: 0.05}) for part in ("", "_target", "_guided")},
+}
+
+
+def read(name: str) -> StudySpec:
+    return read_spec(FOLDER / f"{name}.yaml")
+
+
+@every_file
+def test_it_is_read_and_bears_the_name_of_its_file(file: Path) -> None:
+    spec = read_spec(file)
+    assert spec.name == file.stem
+    assert file.read_text().startswith("# "), "it says which table of which paper it is"
+
+
+@every_file
+def test_nothing_is_searched_a_paper_states_its_settings(file: Path) -> None:
+    searched = {variant.label: variant.space.distributions for variant in read_spec(file).variants}
+    assert not any(searched.values()), searched
+
+
+@every_full
+def test_it_has_the_protocol_of_its_paper(file: Path) -> None:
+    spec, (batch, epochs, rates) = read_spec(file), PROTOCOLS[file.stem]
+    assert (spec.batch_size, spec.epochs) == (batch, epochs)
+    assert (spec.optimizer.name, spec.optimizer.momentum, spec.optimizer.weight_decay) == ("sgd", 0.9, 5e-4)
+    for epoch, rate in rates.items():
+        assert spec.optimizer.learning_rate(epoch / epochs) == pytest.approx(rate), epoch
+    assert spec.data.augment == "crop_flip" and spec.data.validation == 0.1
+
+
+@every_full
+def test_its_short_form_differs_in_size_alone(file: Path) -> None:
+    full, short = read_spec(file).to_mapping(), read(f"{file.stem}_short").to_mapping()
+    for plain in (full, short):
+        for key in ("name", "epochs", "trials", "resources"):
+            del plain[key]
+        for key in ("limit", "size"):
+            plain["data"].pop(key, None)
+    assert _with_short_target(full) == short
+    assert read(f"{file.stem}_short").epochs <= 3 and read(f"{file.stem}_short").data.limit <= 2000
+
+
+def _with_short_target(plain: Any) -> Any:
+    """A short form is guided by a short form."""
+    if isinstance(plain, dict):
+        return {key: _with_short_target(value) for key, value in plain.items()}
+    if isinstance(plain, list):
+        return [_with_short_target(value) for value in plain]
+    return plain.replace("_target/", "_target_short/") if isinstance(plain, str) else plain
+
+
+@pytest.mark.parametrize("data", ["cifar10", "cifar100"])
+@pytest.mark.parametrize("short", ["", "_short"])
+def test_what_guides_is_a_trial_of_the_same_data_that_records(data: str, short: str) -> None:
+    guided = read(f"sample_prioritization_{data}_guided{short}")
+    target = read(f"sample_prioritization_{data}_target{short}")
+    assert target.record == "train_entropy" and name_of(type(target.model)) == "resnet50"
+    assert (guided.data, guided.seed) == (target.data, target.seed)
+    labels = [variant.label for variant in target.variants]
+    for variant in guided.variants:
+        assert variant.method.target == f"{target.name}/{labels[0]}/0"
+        assert variant.method.warmup * guided.epochs == (10 if not short else 0.05 * guided.epochs)
+
+
+def test_all_of_them_are_installed_with_the_package() -> None:
+    """`pip install` takes along what package-data names."""
+    package = Path(study.__file__).parent
+    patterns = tomllib.loads((package.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    taken = {file for pattern in patterns["study"] for file in package.glob(pattern)}
+    assert set(FILES) <= taken and len(FILES) == 2 * len(PROTOCOLS)

@@ -1,0 +1,726 @@
+"""The study file: what it means, and every error a user can write into it, with the field, what was found, the mend."""
+
+import copy
+import json
+import math
+from pathlib import Path
+
+import optuna
+import pytest
+from optuna.distributions import FloatDistribution, IntDistribution
+
+import study
+from search_spaces import strict_yaml
+from study.schema.compatibility import completed_meaning, refuse_changes
+from study.schema.explain import explain
+from study.schema.objective import Objective
+from study.schema.resources import Resources
+from study.schema.spec import Sampler, SpecError, check_objectives, read_spec, spec_from_mapping
+from trainables.config import TrialConfig
+from trainables.fields import FieldError
+from trainables.methods.cross_entropy import CrossEntropy
+from trainables.methods.focal import Focal
+from trainables.methods.mbls import Mbls
+from trainables.methods.sece import Sece
+from trainables.optimizer import Optimizer
+from trainables.plugins import use_extensions
+
+DIGITS = Path(study.__file__).parent / "specs" / "digits.yaml"
+SMALL = {
+    "name": "small",
+    "data": "digits",
+    "model": "mlp",
+    "methods": ["cross_entropy", "focal", "mbls", {"label": "sece_on_focal", "name": "sece", "base": "focal"}],
+}
+SHIFT = {"far": {"name": "parquet", "path": "far.parquet", "ood": True}}
+PINNED = {"optimizer.lr": 0.08, "method.gamma": 2.1, "model.width": 64, "data.augment": "flip"}
+RATE = {"optimizer.lr": {"low": 0.01, "high": 0.5, "log": True}}
+
+
+@pytest.fixture(autouse=True)
+def own_names_only():
+    yield
+    use_extensions(None)
+
+
+def small(**keys):
+    return spec_from_mapping({**SMALL, **keys}, "study.yaml")
+
+
+# What a study means
+
+
+def test_digits_is_the_study_of_the_design():
+    spec = read_spec(DIGITS)
+    assert spec.name == "digits"
+    assert [variant.label for variant in spec.variants] == [
+        "cross_entropy",
+        "focal",
+        "label_smoothing",
+        "mbls",
+        "sece_on_focal",
+    ]
+    assert spec.optimizer == Optimizer(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, schedule="cosine")
+    assert (spec.batch_size, spec.epochs, spec.seed, spec.trials) == (64, 20, 0, 24)
+    assert spec.objectives == (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
+    assert spec.sampler == Sampler("tpe", 0)
+    assert spec.resources == Resources(cpu=1.0, gpu=0.0)
+    assert (spec.checkpoint_seconds, spec.keep_models, spec.result) == (30.0, "all", "last")
+    assert (spec.storage, spec.tracking, spec.ledger, spec.extensions) == (None, None, None, None)
+    rate = FloatDistribution(0.01, 0.5, log=True)
+    assert spec.variant("cross_entropy").space.distributions == {"optimizer.lr": rate}
+    assert spec.variant("cross_entropy").space.defaults == [{"optimizer.lr": 0.1}]
+    assert spec.variant("focal").space.distributions == {
+        "method.gamma": FloatDistribution(0.0, 5.0),
+        "optimizer.lr": rate,
+    }
+    assert spec.variant("focal").space.defaults == [
+        {"method.gamma": gamma, "optimizer.lr": 0.1} for gamma in (3.0, 2.0, 1.0)
+    ]
+    on_focal = spec.variant("sece_on_focal")
+    assert on_focal.method == Sece(base=Focal(gamma=3.0))
+    # The base's gamma is fixed, so it is not searched.
+    assert list(on_focal.space.distributions) == ["method.bandwidth", "method.weight", "optimizer.lr"]
+
+
+def test_what_is_left_out_is_as_in_the_design():
+    written = strict_yaml.read(DIGITS)
+    required = {key: written[key] for key in ("name", "data", "model", "methods", "search_space")}
+    assert spec_from_mapping(required, "study.yaml") == read_spec(DIGITS)
+
+
+def test_a_method_whose_space_is_empty_has_nothing_to_try_first():
+    space = small().variant("cross_entropy").space
+    assert (space.distributions, space.defaults) == ({}, [])
+
+
+def test_a_base_brings_its_own_space():
+    space = small().variant("sece_on_focal").space
+    assert list(space.distributions) == ["method.bandwidth", "method.base.gamma", "method.weight"]
+    assert space.distributions["method.base.gamma"] == FloatDistribution(0.0, 5.0)
+    assert space.defaults == [{"method.bandwidth": 0.1, "method.base.gamma": 3.0, "method.weight": 0.5}]
+    assert space.origins["method.base.gamma"].startswith("search_spaces/focal.yaml: Mukhoti et al. 2020")
+    assert space.origins["method.weight"].startswith("search_spaces/sece.yaml: Wang")
+
+
+def test_bases_nest():
+    inner = {"name": "sece", "weight": 2, "base": {"name": "mbls", "margin": 6}}
+    variant = small(methods=[{"label": "deep", "name": "sece", "base": inner}]).variant("deep")
+    assert variant.method == Sece(base=Sece(weight=2.0, base=Mbls(margin=6.0)))
+    assert variant.fixed == ("method.base.base.margin", "method.base.weight")
+    assert list(variant.space.distributions) == [
+        "method.bandwidth",
+        "method.base.bandwidth",
+        "method.base.base.weight",
+        "method.weight",
+    ]
+
+
+def test_a_path_is_searched_in_the_methods_it_fits():
+    spec = small(search_space={"method.gamma": {"low": 1, "high": 4}})
+    gamma = FloatDistribution(1.0, 4.0)
+    assert spec.variant("focal").space.distributions["method.gamma"] == gamma
+    assert spec.variant("focal").space.origins["method.gamma"] == "search_space of the study"
+    # `method.gamma` is not `method.base.gamma`.
+    assert spec.variant("sece_on_focal").space.distributions["method.base.gamma"] == FloatDistribution(0.0, 5.0)
+    assert spec.variant("cross_entropy").space.distributions == {}
+
+
+def test_a_fixed_value_wins_over_the_search_space():
+    methods = ["focal", {"label": "focal_2", "name": "focal", "gamma": 2}]
+    spec = small(methods=methods, search_space={"method.gamma": {"low": 1, "high": 4}})
+    assert list(spec.variant("focal").space.distributions) == ["method.gamma"]
+    assert spec.variant("focal_2").space.distributions == {}
+    assert spec.variant("focal_2").method == Focal(gamma=2.0)
+    with pytest.raises(SpecError, match=r"search_space\.method\.gamma: is fixed to 2\.0 by focal_2; remove one"):
+        small(methods=methods[1:], search_space={"method.gamma": {"low": 1, "high": 4}})
+
+
+def test_a_plain_value_pins():
+    spec = small(search_space={"method.margin": 6, "optimizer.momentum": 0.8, "method.base.gamma": 1})
+    mbls = spec.variant("mbls")
+    assert list(mbls.space.distributions) == ["method.weight"]
+    assert mbls.method == Mbls(margin=6.0)
+    # Three published settings differ in margin alone: what is left of them is one.
+    assert mbls.space.defaults == [{"method.weight": 0.1}]
+    assert spec.trial_mapping("mbls")["method"] == {"name": "mbls", "margin": 6.0, "weight": 0.1}
+    assert spec.trial_mapping("focal")["optimizer"]["momentum"] == 0.8
+    assert spec.variant("sece_on_focal").method == Sece(base=Focal(gamma=1.0))
+    assert spec.optimizer.momentum == 0.9
+
+
+def test_what_is_tried_first_lies_inside_the_space():
+    narrowed = {"method.gamma": {"low": 1.5, "high": 5}, "optimizer.lr": {"low": 0.2, "high": 0.5}}
+    space = small(search_space=narrowed).variant("focal").space
+    # gamma 1 is out of range; the study's own lr 0.1 too, so that lr is sampled.
+    assert space.defaults == [{"method.gamma": 3.0}, {"method.gamma": 2.0}]
+
+
+@pytest.mark.parametrize("label", ["cross_entropy", "focal", "label_smoothing", "mbls", "sece_on_focal"])
+def test_optuna_takes_what_is_tried_first(label):
+    space = read_spec(DIGITS).variant(label).space
+    ledger = optuna.create_study(directions=["maximize", "minimize"])
+    for setting in space.defaults:
+        ledger.enqueue_trial(setting)
+        assert ledger.ask(space.distributions).params == setting
+
+
+def test_settings_of_the_trial_are_searched_too():
+    spec = small(
+        search_space={
+            "batch_size": {"low": 32, "high": 128, "int": True, "log": True},
+            "data.augment": {"choices": ["none", "flip"]},
+            "model.width": {"low": 64, "high": 256, "int": True},
+            "optimizer.name": {"choices": ["sgd", "adamw"]},
+        }
+    )
+    space = spec.variant("cross_entropy").space
+    assert space.distributions["batch_size"] == IntDistribution(32, 128, log=True)
+    assert space.defaults == [{"batch_size": 64, "data.augment": "none", "model.width": 128, "optimizer.name": "sgd"}]
+    values = {"batch_size": 32, "data.augment": "flip", "model.width": 65, "optimizer.name": "adamw"}
+    config = TrialConfig.from_mapping(spec.trial_mapping("cross_entropy"), values)
+    assert (config.batch_size, config.data.augment, config.optimizer.name) == (32, "flip", "adamw")
+    assert config.model.width == 65
+
+
+def test_a_trial_from_its_mapping_and_values():
+    config = TrialConfig.from_mapping(read_spec(DIGITS).trial_mapping("sece_on_focal"), {"method.weight": 2.0})
+    assert config.method == Sece(weight=2.0, base=Focal(gamma=3.0))
+    assert (config.epochs, config.batch_size, config.seed, config.result) == (20, 64, 0, "last")
+    assert read_spec(DIGITS).trial("cross_entropy").method == CrossEntropy()
+
+
+def test_unknown_label():
+    with pytest.raises(FieldError, match="no label 'focl'"):
+        small().variant("focl")
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"search_space": {**RATE, "method.margin": 6, "batch_size": {"choices": [32, 64]}}},
+        {"methods": [{"label": "deep", "name": "sece", "hits": "soft", "base": {"name": "mbls", "margin": 6}}]},
+        {"storage": "here", "tracking": "http://x:5000", "ledger": "sqlite:///x.db", "keep_models": "front"},
+        {"objectives": [{"metric": "ts_nll", "direction": "minimize"}], "resources": {"cpu": 2, "gpu": 0.5}},
+        {"methods": [{"label": "focal_0007", "name": "focal", "values": PINNED}], "first_seed": 9, "confirms": "other"},
+        {"shift": {"far": {"name": "parquet", "path": "/x.parquet", "where": {"a": 1}, "ood": True}, "own": "digits"}},
+    ],
+)
+def test_reads_back_as_it_was(keys):
+    spec = small(**keys)
+    through_yaml = strict_yaml.parse(strict_yaml.dump(spec.to_mapping()))
+    assert spec_from_mapping(through_yaml, "other.yaml") == spec
+    assert spec_from_mapping(json.loads(json.dumps(spec.to_mapping())), "other.yaml") == spec
+
+
+def test_every_key_is_written_back():
+    first = ["name", "data", "model", "methods", "optimizer", "batch_size", "epochs", "seed", "first_seed"]
+    first += ["result", "equal_train", "diagnostics", "record", "objectives"]
+    second = [
+        "search_space",
+        "shift",
+        "sampler",
+        "trials",
+        "trial_minutes",
+        "resources",
+        "checkpoint_seconds",
+        "keep_models",
+    ]
+    last = ["storage", "tracking", "ledger", "extensions", "confirms"]
+    assert list(small().to_mapping()) == [*first, *second, *last]
+
+
+def test_a_method_may_take_other_resources_than_the_study():
+    methods = ["focal", {"label": "big", "name": "focal", "resources": {"gpu": 1}}]
+    spec = small(methods=methods, resources={"cpu": 2, "gpu": 0.25})
+    assert spec.resources_of("focal") == Resources(cpu=2, gpu=0.25)
+    assert spec.resources_of("big") == Resources(cpu=2, gpu=1)  # what it leaves out is the study's
+    again = spec_from_mapping(spec.to_mapping(), "study.yaml")
+    assert again == spec and spec.meaning() == small(methods=["focal", {"label": "big", "name": "focal"}]).meaning()
+    with pytest.raises(SpecError, match=r"methods\[0\].resources.gpus: Resources has no 'gpus'. Did you mean 'gpu'"):
+        small(methods=[{"name": "focal", "resources": {"gpus": 1}}])
+
+
+def test_a_method_may_have_values_of_its_own():
+    """Set for its label alone, over the search space; its seeds start where the study says."""
+    methods = ["focal", {"label": "focal_0007", "name": "focal", "values": PINNED}]
+    spec = small(methods=methods, search_space=RATE, first_seed=100)
+    trial, space = spec.trial("focal_0007"), spec.variant("focal_0007").space
+    assert (space.distributions, space.pins, space.defaults) == ({}, PINNED, [])
+    assert (trial.optimizer.lr, trial.method.gamma, trial.model.width, trial.data.augment) == (0.08, 2.1, 64, "flip")
+    assert set(spec.variant("focal").space.distributions) == {"method.gamma", "optimizer.lr"}
+    assert [spec.seed_number(number) for number in (0, 7)] == [100, 107]
+    old = json.loads(json.dumps(spec.meaning()))
+    other = [methods[0], {**methods[1], "values": {**PINNED, "method.gamma": 2.2}}]
+    with pytest.raises(SpecError, match=r"methods.focal_0007: method.gamma: was 2.1, is 2.2"):
+        refuse_changes(old, small(methods=other, search_space=RATE, first_seed=100), "study.yaml", "has 3 trials")
+
+
+def test_overrides(tmp_path):
+    file = tmp_path / "study.yaml"
+    file.write_text(strict_yaml.dump({**SMALL, "trials": 7}))
+    assert read_spec(file, trials=3, storage="/elsewhere", tracking=None).trials == 3
+    assert read_spec(file, trials=None).trials == 7
+    with pytest.raises(SpecError, match=r"study\.yaml: trials: must be >= 1, got 0\."):
+        read_spec(file, trials=0)
+
+
+def test_relative_paths_start_from_the_file(tmp_path):
+    (tmp_path / "study.yaml").write_text(
+        strict_yaml.dump(
+            {**SMALL, "data": {"name": "parquet", "path": "sub/train.parquet"}, "storage": "runs", "shift": SHIFT}
+        )
+    )
+    spec = read_spec(tmp_path / "study.yaml")
+    assert spec.shift["far"].data.path == str(tmp_path / "far.parquet")
+    assert spec.data.path == str(tmp_path / "sub" / "train.parquet")
+    assert spec.storage == "runs"
+
+
+# What a study may not hold
+
+BAD = [
+    # keys
+    ({"nme": "x"}, "nme", "there is no key 'nme'. Did you mean 'name'?"),
+    ({"name": "My Study"}, "name", "got 'My Study'. Write 'my_study'?"),
+    ({"name": "../up"}, "name", "got '../up'"),
+    ({"name": "a/b"}, "name", "got 'a/b'. Write 'a_b'?"),
+    ({"name": ""}, "name", "a-z, 0-9, _ and -"),
+    ({"name": 12}, "name", "must be text, got 12."),
+    ({"name": "two\nlines"}, "name", "Write 'two_lines'?"),
+    ({"trials": 0}, "trials", "must be >= 1, got 0."),
+    ({"trials": -2}, "trials", "must be >= 1, got -2."),
+    ({"trials": True}, "trials", "must be a whole number, got True."),
+    ({"trials": "many"}, "trials", "must be a whole number, got 'many'."),
+    ({"trials": math.nan}, "trials", "must be a whole number, got nan."),
+    ({"epochs": 0}, "epochs", "must be >= 1, got 0."),
+    ({"epochs": None}, "epochs", "must be a whole number, got None."),
+    ({"batch_size": 64.5}, "batch_size", "must be a whole number, got 64.5."),
+    ({"seed": -1}, "seed", "must be >= 0, got -1."),
+    ({"result": "best"}, "result", "Did you mean 'best_nll'?"),
+    ({"checkpoint_seconds": -1}, "checkpoint_seconds", "must be >= 0, got -1."),
+    ({"checkpoint_seconds": math.inf}, "checkpoint_seconds", "finite number, got inf."),
+    ({"keep_models": "frnt"}, "keep_models", "Did you mean 'front'?"),
+    ({"tracking": 5000}, "tracking", "must be text, got 5000."),
+    ({"tracking": ""}, "tracking", "write null"),
+    ({"storage": ["a"]}, "storage", "must be text, got ['a']."),
+    ({"ledger": False}, "ledger", "must be text, got False."),
+    ({"shift": ["far"]}, "shift", "must be a mapping of names to data sets, got ['far']."),
+    ({"shift": {"Far": "digits"}}, "shift", "a-z, 0-9 and _ only, got 'Far'."),
+    ({"shift": {"far": {"name": "parqet"}}}, "shift.far", "there is no dataset 'parqet'. Did you mean 'parquet'?"),
+    ({"shift": {"far": {"name": "parquet"}}}, "shift.far.path", "is missing"),
+    ({"shift": {"far": {"name": "digits", "wher": 1}}}, "shift.far.wher", "Digits has no 'wher'."),
+    ({"first_seed": -1}, "first_seed", "must be >= 0, got -1."),
+    ({"methods": [{"name": "focal", "values": 3}]}, "methods[0].values", "must be a mapping of path to value, got 3."),
+    (
+        {"methods": ["mbls", {"name": "focal", "values": {"method.gama": 2}}]},
+        "methods[1].values.method.gama",
+        "Focal has no 'gama'. Did you mean 'gamma'?",
+    ),
+    (
+        {"methods": [{"name": "focal", "values": {"optimizer.lr": -1}}]},
+        "methods[0].values.optimizer.lr",
+        "must be > 0, got -1.",
+    ),
+    (
+        {"methods": [{"name": "focal", "values": {"optimizer.lr": {"low": 0.1, "high": 0.2}}}]},
+        "methods[0].values.optimizer.lr",
+        "must be a plain value; a range stands under `search_space`.",
+    ),
+    (
+        {"methods": [{"name": "focal", "gamma": 1.0, "values": {"method.gamma": 2}}]},
+        "methods[0].values.method.gamma",
+        "is fixed to 1.0 by the method; remove one of the two.",
+    ),
+    ({"methods": [{"name": "focal", "values": {"epochs": 2}}]}, "methods[0].values.epochs", "is not searched"),
+    ({"extensions": "nowhere"}, "extensions", "no folder at"),
+    ({"extensions": 3}, "extensions", "must be text, got 3."),
+    ({"extensions": ""}, "extensions", "write null"),
+    # data, model, optimizer, sampler, resources
+    ({"data": "digit"}, "data", "there is no dataset 'digit'. Did you mean 'digits'?"),
+    ({"data": 7}, "data", "must be a name, or a mapping with `name`, got 7."),
+    ({"data": {"name": "digits", "validatoin": 0.3}}, "data.validatoin", "Did you mean 'validation'?"),
+    ({"data": {"name": "digits", "validation": 1}}, "data.validation", "must be > 0 and < 1, got 1."),
+    ({"data": {"name": "digits", "augment": "flop"}}, "data.augment", "Did you mean 'flip'?"),
+    ({"data": {"name": "parquet"}}, "data.path", "is missing"),
+    ({"model": "mpl"}, "model", "there is no model 'mpl'. Did you mean 'mlp'?"),
+    ({"model": {"name": "mlp", "widht": 3}}, "model.widht", "Mlp has no 'widht'. Did you mean 'width'?"),
+    ({"optimizer": "sgd"}, "optimizer", "must be a mapping of settings, got 'sgd'."),
+    ({"optimizer": {"name": "sdg"}}, "optimizer.name", "there is no 'sdg'. Did you mean 'sgd'?"),
+    ({"optimizer": {"lr": -0.1}}, "optimizer.lr", "must be > 0, got -0.1."),
+    ({"optimizer": {"lr": 0}}, "optimizer.lr", "must be > 0, got 0."),
+    ({"optimizer": {"lr": math.nan}}, "optimizer.lr", "must be a finite number, got nan."),
+    ({"optimizer": {"lr": "fast"}}, "optimizer.lr", "must be a number, got 'fast'."),
+    ({"optimizer": {"lr": True}}, "optimizer.lr", "must be a number, got True."),
+    ({"sampler": {"name": "tpee"}}, "sampler.name", "Did you mean 'tpe'?"),
+    ({"sampler": {"seed": -1}}, "sampler.seed", "must be >= 0, got -1."),
+    ({"resources": {"gpu": -1}}, "resources.gpu", "must be >= 0, got -1."),
+    ({"resources": {"gpu": 1.5}}, "resources.gpu", "whole number above 1, got 1.5."),
+    ({"resources": {"cpu": 0}}, "resources.cpu", "must be > 0 where gpu is 0"),
+    ({"resources": {"gpus": 1}}, "resources.gpus", "Did you mean 'gpu'?"),
+    # methods
+    ({"methods": []}, "methods", "a list of one method or more, got []."),
+    ({"methods": "focal"}, "methods", "a list of one method or more, got 'focal'."),
+    ({"methods": {"focal": {}}}, "methods", "a list of one method or more"),
+    ({"methods": ["focl"]}, "methods[0]", "there is no method 'focl'. Did you mean 'focal'?"),
+    ({"methods": ["focal", 3]}, "methods[1]", "a method's name, or a mapping with `name` and its fields, got 3."),
+    ({"methods": [{"label": "x"}]}, "methods[0]", "a mapping with `name`"),
+    ({"methods": ["focal", "focal"]}, "methods[1].label", "methods[0] is 'focal' already; give one of them another"),
+    ({"methods": [{"label": "Focal-3", "name": "focal"}]}, "methods[0].label", "a-z, 0-9 and _ only, got 'Focal-3'."),
+    ({"methods": [{"label": "", "name": "focal"}]}, "methods[0].label", "a-z, 0-9 and _ only, got ''."),
+    ({"methods": [{"label": 3, "name": "focal"}]}, "methods[0].label", "a-z, 0-9 and _ only, got 3."),
+    ({"methods": [{"name": "focal", "gama": 3}]}, "methods[0].gama", "Focal has no 'gama'. Did you mean 'gamma'?"),
+    ({"methods": [{"name": "focal", "gamma": -1}]}, "methods[0].gamma", "must be >= 0, got -1."),
+    ({"methods": [{"name": "focal", "gamma": "3"}]}, "methods[0].gamma", "must be a number, got '3'."),
+    ({"methods": [{"name": "cross_entropy", "gamma": 1}]}, "methods[0].gamma", "CrossEntropy has no 'gamma'."),
+    ({"methods": [{"name": "sece", "base": "focl"}]}, "methods[0].base", "Did you mean 'focal'?"),
+    ({"methods": [{"name": "sece", "base": {"name": "focal", "gama": 3}}]}, "methods[0].base.gama", "no 'gama'."),
+    # objectives
+    ({"objectives": []}, "objectives", "a list of one objective or more, got []."),
+    ({"objectives": "accuracy"}, "objectives", "a list of one objective or more, got 'accuracy'."),
+    ({"objectives": ["accuracy"]}, "objectives[0]", "as {metric: accuracy, direction: maximize}, got 'accuracy'."),
+    ({"objectives": [{"metric": "accuracy"}]}, "objectives[0].direction", "is missing; write maximize or minimize."),
+    ({"objectives": [{"direction": "maximize"}]}, "objectives[0].metric", "is missing"),
+    ({"objectives": [{"metric": "acc", "direction": "maximize"}]}, "objectives[0].metric", "there is no metric 'acc'."),
+    ({"objectives": [{"metric": "ece", "direction": "down"}]}, "objectives[0].direction", "there is no 'down'."),
+    ({"objectives": [{"metric": "ece", "direction": "maximize"}]}, "objectives[0].direction", "write minimize."),
+    ({"objectives": [{"metric": "ece", "direction": "minimize"}] * 2}, "objectives[1].metric", "'ece' is named twice"),
+    ({"objectives": [{"metric": "ece", "direction": "minimize", "bins": 3}]}, "objectives[0].bins", "has no 'bins'"),
+    ({"search_space": [1]}, "search_space", "a mapping of path to range, got [1]."),
+]
+
+# {path: entry} of the search space; the error is told at its path.
+BAD_SPACES = [
+    ("method.gama", {"low": 0, "high": 1}, "Focal has no 'gama'. Did you mean 'gamma'?"),
+    ("method.base.gama", 1, "Focal has no 'gama'. Did you mean 'gamma'?"),
+    ("gamma", {"low": 0, "high": 1}, "Did you mean 'method.gamma'?"),
+    ("optimiser.lr", 0.1, "Did you mean 'optimizer.lr'?"),
+    ("optimizer.rl", 0.1, "Optimizer has no 'rl'. Did you mean 'lr'?"),
+    ("optimizer", {"lr": 0.1}, "is a group of settings, not a value."),
+    ("method.base", "focal", "is a group of settings, not a value."),
+    ("trials", 3, "Searched are method.*, optimizer.*, model.*"),
+    ("epochs", {"low": 1, "high": 30, "int": True}, "the same in every trial"),
+    ("data.validation", {"low": 0.1, "high": 0.3}, "the same in every trial"),
+    ("seed", 3, "so that they can be compared"),
+    ("optimizer.lr", {"low": 0.5, "high": 0.1}, "low 0.5 is above high 0.1; swap them."),
+    ("optimizer.lr", {"low": 0, "high": 1, "log": True}, "`log` needs low > 0, got 0"),
+    ("optimizer.lr", {"low": 0, "high": 1}, "`low` must be > 0, got 0."),
+    ("optimizer.momentum", {"low": 0, "high": 1}, "`high` must be >= 0 and < 1, got 1."),
+    ("optimizer.lr", -1, "must be > 0, got -1."),
+    ("optimizer.lr", {"choices": [0.1, -1]}, "must be > 0, got -1."),
+    ("method.gamma", {"low": -1, "high": 2}, "`low` must be >= 0, got -1."),
+    ("method.gamma", {"low": 1, "high": 2, "int": True}, "write `step: 1`"),
+    ("batch_size", {"low": 32, "high": 256}, "is a whole number; add `int: true`"),
+    ("optimizer.name", {"low": 0, "high": 1}, "{choices: [sgd, adam, adamw]}"),
+    ("optimizer.name", {"choices": ["sgd", "adm"]}, "Did you mean 'adam'?"),
+    ("method.self_weight", {"low": 0, "high": 1}, "{choices: [true, false]}"),
+]
+
+
+@pytest.mark.parametrize(("keys", "path", "said"), BAD, ids=[f"{path}-{n}" for n, (_, path, _) in enumerate(BAD)])
+def test_refused(tmp_path, keys, path, said):
+    refuse(tmp_path, keys, path, said)
+
+
+@pytest.mark.parametrize(("path", "entry", "said"), BAD_SPACES)
+def test_refused_search_space(tmp_path, path, entry, said):
+    refuse(tmp_path, {"search_space": {path: entry}}, f"search_space.{path}", said)
+
+
+def refuse(tmp_path, keys, path, said):
+    """The file is refused in one line that starts with the field, and nothing else happens."""
+    file = tmp_path / "study.yaml"
+    file.write_text(strict_yaml.dump({**SMALL, **keys}))
+    with pytest.raises(SpecError) as error:
+        read_spec(file)
+    line = str(error.value)
+    assert line.startswith(f"study.yaml: {path}: ")
+    assert said in line
+    assert "\n" not in line
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("key", ["name", "data", "model", "methods"])
+def test_required(key):
+    with pytest.raises(SpecError, match=f"study.yaml: {key}: is missing; a study needs name, data, model and methods."):
+        spec_from_mapping({other: value for other, value in SMALL.items() if other != key}, "study.yaml")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "study.yaml: is empty; a study needs name, data, model and methods."),
+        (b"# nothing yet\n", "study.yaml: is empty;"),
+        (b"- name: x\n", "study.yaml: must be a mapping of keys, got list;"),
+        (b"focal", "study.yaml: must be a mapping of keys, got str;"),
+        (b"\xff\xfe\x00\x01", "study.yaml: is not text in UTF-8."),
+        (b"\x00\x01\x02", "study.yaml: is not YAML: it holds characters that are not printable."),
+        (b"name: [", "study.yaml: is not YAML: "),
+        (b"name: x\n  data: y\n", "(line 2, column 7)"),
+        (b"trials: 3\nname: x\ntrials: 4\n", "study.yaml: trials: is written twice (lines 1 and 3); keep one."),
+        (b"optimizer:\n  lr: 1\n  lr: 2\n", "study.yaml: optimizer.lr: is written twice (lines 2 and 3); keep one."),
+        (b"1: 2\n", "study.yaml: the key in line 1 must be text"),
+        (b"name: x\n---\nname: y\n", "study.yaml: is not YAML: "),
+        (b"name: !!python/object/apply:os.getcwd []\n", "study.yaml: is not YAML: could not determine a constructor"),
+        (b"[" * 500, "study.yaml: is nested too deeply."),
+        (
+            b"trials: 99999999999999999999\n",
+            "study.yaml: cannot be read: it holds a whole number of more than 63 bits.",
+        ),
+    ],
+)
+def test_not_a_study(tmp_path, content, said):
+    (tmp_path / "study.yaml").write_bytes(content)
+    with pytest.raises(SpecError) as error:
+        read_spec(tmp_path / "study.yaml")
+    assert said in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(SpecError, match=r"^study.yaml: no file at .*study\.yaml\.$"):
+        read_spec(tmp_path / "study.yaml")
+    with pytest.raises(SpecError, match="is a folder; name the file in it"):
+        read_spec(tmp_path)
+
+
+JUNK = [None, True, math.nan, math.inf, -1, 0, 10**18, "x", "", [], {}, [1], {"a": 1}, {"name": None}, [[]], [{}]]
+
+
+@pytest.mark.slow
+def test_nothing_but_a_spec_error_comes_out():
+    written = strict_yaml.read(DIGITS)
+
+    def places(value, path=()):
+        yield path
+        inside = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+        for key, inner in inside:
+            yield from places(inner, (*path, key))
+
+    for *outer, last in (path for path in places(written) if path):
+        for junk in JUNK:
+            spoilt = copy.deepcopy(written)
+            inner = spoilt
+            for key in outer:
+                inner = inner[key]
+            inner[last] = junk
+            try:
+                spec_from_mapping(spoilt, "study.yaml")
+            except SpecError as error:
+                assert "\n" not in str(error)
+
+
+def test_objectives_that_the_data_cannot_answer():
+    spec = small(objectives=[{"metric": "ts_top5_accuracy", "direction": "maximize"}])
+    check_objectives(spec, 6)
+    with pytest.raises(SpecError, match=r"objectives\[0\]\.metric: ts_top5_accuracy says nothing about 5 classes"):
+        check_objectives(spec, 5)
+
+
+# Going on with a study
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"trials": 99},
+        {"shift": SHIFT},
+        {"methods": [*SMALL["methods"], "label_smoothing"]},
+        {"methods": SMALL["methods"][::-1]},
+        {"resources": {"cpu": 2}, "tracking": "http://x", "storage": "x", "ledger": "x", "keep_models": "front"},
+        {"checkpoint_seconds": 1},
+        {"optimizer": {"lr": 0.1}},  # written out, and the same
+    ],
+)
+def test_goes_on(keys):
+    old = json.loads(json.dumps(small().meaning()))
+    refuse_changes(old, small(**keys), "study.yaml", "has 3 trials")
+
+
+@pytest.mark.parametrize(
+    ("keys", "lines"),
+    [
+        ({"epochs": 30}, ["epochs: was 20, is 30"]),
+        ({"seed": 1}, ["seed: was 0, is 1"]),
+        ({"first_seed": 7, "confirms": "x"}, ["first_seed: was 0, is 7", "confirms: was null, is x"]),
+        ({"result": "best_nll"}, ["result: was last, is best_nll"]),
+        ({"batch_size": 32, "sampler": {"seed": 4}}, ["batch_size: was 64, is 32", "sampler.seed: was 0, is 4"]),
+        ({"data": {"name": "digits", "validation": 0.3}}, ["data.validation: was 0.2, is 0.3"]),
+        ({"optimizer": {"lr": 0.2}}, ["optimizer.lr: was 0.1, is 0.2"]),
+        ({"model": {"name": "mlp", "width": 64}}, ["model.width: was 128, is 64"]),
+        (
+            {"objectives": [{"metric": "nll", "direction": "minimize"}]},
+            [
+                "objectives: was [{metric: accuracy, direction: maximize}, {metric: ece, direction: minimize}],"
+                " is [{metric: nll, direction: minimize}]"
+            ],
+        ),
+        (
+            {"search_space": {"method.gamma": {"low": 1, "high": 4}}},
+            ["methods.focal: method.gamma: was {low: 0.0, high: 5.0}, is {low: 1.0, high: 4.0}"],
+        ),
+        (
+            {"search_space": {"method.margin": 6}},
+            ["methods.mbls: method.margin: was {low: 0.0, high: 20.0}, is 6.0"],
+        ),
+        (
+            {"methods": [*SMALL["methods"][:3], {"label": "sece_on_focal", "name": "sece"}]},
+            [
+                "methods.sece_on_focal: method.base.name: was focal, is cross_entropy",
+                "methods.sece_on_focal: method.base.gamma: was {low: 0.0, high: 5.0}, is not there",
+            ],
+        ),
+        ({"methods": SMALL["methods"][1:]}, ["methods.cross_entropy: was there, is missing"]),
+    ],
+)
+def test_a_change_of_meaning_is_refused(keys, lines):
+    old = json.loads(json.dumps(small().meaning()))
+    with pytest.raises(SpecError) as error:
+        refuse_changes(old, small(**keys), "study.yaml", "has 3 trials")
+    first, *rest = str(error.value).splitlines()
+    assert first.startswith("study.yaml: name: 'small' has 3 trials")
+    assert "give the study a new name" in first
+    assert rest == [f"  {line}" for line in lines]
+
+
+def test_keys_that_came_later_stand_for_their_defaults():
+    """A study of an older version goes on; but a value that is new and no default, or searched anew, is a change."""
+    old = json.loads(json.dumps(small().meaning()))
+    del old["data"]["meta"], old["equal_train"], old["first_seed"], old["confirms"], old["methods"]["mbls"]["fixed"]
+    whole = completed_meaning(old, small().meaning())
+    refuse_changes(whole, small(), "study.yaml", "has 3 trials")
+    with pytest.raises(SpecError, match="equal_train: was false, is true"):
+        refuse_changes(whole, small(equal_train=True), "study.yaml", "has 3 trials")
+    del old["methods"]["mbls"]["space"]["method.margin"]
+    with pytest.raises(SpecError, match=r"methods\.mbls: method\.margin: was not there"):
+        refuse_changes(completed_meaning(old, small().meaning()), small(), "study.yaml", "has 3 trials")
+
+
+# The user's own folder
+
+MINE = """
+from dataclasses import dataclass
+from trainables.fields import number
+from trainables.method import Method
+
+@dataclass(frozen=True)
+class Mine(Method):
+    power: float = number(2.0, low=1, doc="of mine")
+"""
+MINE_SPACE = "source: us\nspace: {method.power: {low: 1, high: 4}}\ndefaults: [{method.power: 3}]\n"
+
+
+@pytest.fixture
+def extended(tmp_path):
+    """A study file beside a folder with a method of the user's own."""
+
+    def write(files):
+        for name, text in files.items():
+            (tmp_path / "ours" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "ours" / name).write_text(text)
+        plain = {
+            **SMALL,
+            "methods": ["mine", {"label": "on_mine", "name": "sece", "base": "mine"}],
+            "extensions": "ours",
+        }
+        (tmp_path / "study.yaml").write_text(strict_yaml.dump(plain))
+        return tmp_path / "study.yaml"
+
+    return write
+
+
+def test_extensions(extended, tmp_path):
+    spec = read_spec(extended({"methods/mine.py": MINE, "search_spaces/mine.yaml": MINE_SPACE}))
+    assert spec.extensions == str(tmp_path / "ours")
+    assert spec.variant("mine").space.distributions == {"method.power": FloatDistribution(1.0, 4.0)}
+    assert spec.variant("mine").space.defaults == [{"method.power": 3.0}]
+    assert spec.variant("on_mine").space.defaults[0]["method.base.power"] == 3.0
+    assert spec_from_mapping(spec.to_mapping(), "study.yaml") == spec
+    assert TrialConfig.from_mapping(spec.trial_mapping("mine"), {"method.power": 1.5}).method.power == 1.5
+    # The next study knows nothing of them.
+    with pytest.raises(SpecError, match="there is no method 'mine'"):
+        small(methods=["mine"])
+
+
+def test_a_method_without_a_file_starts_from_its_own_settings(extended):
+    spec = read_spec(extended({"methods/mine.py": MINE}))
+    assert spec.variant("mine").space.distributions == {}
+    (plain := spec.to_mapping())["search_space"] = {"method.power": {"low": 1, "high": 4}}
+    assert spec_from_mapping(plain, "study.yaml").variant("mine").space.defaults == [{"method.power": 2.0}]
+
+
+@pytest.mark.parametrize(
+    ("files", "path", "said"),
+    [
+        ({"methods/focal.py": MINE}, "extensions", "methods/focal.py: 'focal' is one of our own; rename it."),
+        ({"methods/mine.py": "x ="}, "extensions", "methods/mine.py: cannot be imported: SyntaxError"),
+        ({"methods/mine.py": "import no_such_thing"}, "extensions", "ModuleNotFoundError"),
+        ({"methods/mine.py": "x = 1"}, "extensions", "methods/mine.py: it must define the class Mine."),
+        (
+            {"methods/mine.py": MINE, "search_spaces/mien.yaml": MINE_SPACE},
+            "extensions",
+            "search_spaces/mien.yaml: there is no method 'mien'. Did you mean 'mine'?",
+        ),
+        (
+            {"methods/mine.py": MINE, "search_spaces/mine.yaml": "source: us\nspace: {method.pwer: {low: 1, high: 2}}"},
+            "search_spaces/mine.yaml",
+            "space.method.pwer: Mine has no 'pwer'. Did you mean 'power'?",
+        ),
+        (
+            {
+                "methods/mine.py": MINE,
+                "search_spaces/mine.yaml": "source: us\nspace: {method.power: {low: 0, high: 2}}",
+            },
+            "search_spaces/mine.yaml",
+            "space.method.power: `low` must be >= 1, got 0.",
+        ),
+        (
+            {"methods/mine.py": MINE, "search_spaces/mine.yaml": "source: us\nspace: {epochs: {low: 1, high: 2}}"},
+            "search_spaces/mine.yaml",
+            "space.epochs: is not searched",
+        ),
+        (
+            {
+                "methods/mine.py": MINE,
+                "search_spaces/mine.yaml": "source: us\nspace: {method.power: {low: 3, high: 2}}",
+            },
+            "search_spaces/mine.yaml",
+            "space.method.power: low 3 is above high 2; swap them.",
+        ),
+    ],
+)
+def test_refused_extensions(extended, files, path, said):
+    with pytest.raises(SpecError) as error:
+        read_spec(extended(files))
+    line = str(error.value)
+    assert line.startswith(f"study.yaml: {path}: ")
+    assert said in line
+    assert "\n" not in line
+
+
+# plan --explain
+
+
+def test_explain_shows_every_key_and_every_searched_path():
+    spec = small(search_space={**RATE, "method.margin": 6})
+    rows = {row.key: row for row in explain(spec)}
+    assert rows["epochs"][1:3] == ("20", "20")
+    assert rows["name"][1:3] == ("small", "required")
+    assert rows["data.augment"][1:3] == ("none", "none")
+    assert rows["optimizer.lr"][1:] == ("0.1", "0.1", "learning rate, the largest of its schedule")
+    assert rows["objectives"].value == "maximize accuracy, minimize ece"
+    gamma = rows["methods.focal: method.gamma"]
+    assert gamma[1:3] == ("{low: 0.0, high: 5.0}", "3.0")
+    assert gamma.note.startswith("search_spaces/focal.yaml: Mukhoti et al. 2020")
+    assert rows["methods.focal: optimizer.lr"][1:] == (
+        "{low: 0.01, high: 0.5, log: true}",
+        "",
+        "search_space of the study",
+    )
+    assert rows["methods.mbls: method.margin"][1:3] == ("6.0", "10.0")
+    assert rows["methods.sece_on_focal: method.base"][1:3] == ("focal", "cross_entropy")
+    tried = [row.value for row in explain(spec) if row.key == "methods.focal: tried first"]
+    assert tried == [f"{{method.gamma: {gamma}, optimizer.lr: 0.1}}" for gamma in ("3.0", "2.0", "1.0")]
+    for key in spec.to_mapping():
+        assert any(row.key.startswith(key) for row in explain(spec)), key

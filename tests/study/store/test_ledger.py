@@ -1,0 +1,282 @@
+"""The ledger under what a kill leaves: torn lines, stale locks, half-asked and half-told trials."""
+
+import multiprocessing
+import os
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.distributions import FloatDistribution
+
+from study.schema.objective import Objective
+from study.schema.uris import public_uri
+from study.store.ledger import (
+    Ledger,
+    LedgerError,
+    driver_is_alive,
+    driver_lock,
+    open_storage,
+    read_records,
+    repair_journal,
+)
+
+OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
+SPACE = {"method.gamma": FloatDistribution(0, 5), "optimizer.lr": FloatDistribution(0.01, 0.5, log=True)}
+
+
+def opened(directory: Path, study_id: str = "one") -> Ledger:
+    ledger = Ledger(open_storage(directory, None), "digits", study_id)
+    ledger.open("focal", OBJECTIVES)
+    return ledger
+
+
+def ask(ledger: Ledger) -> Any:
+    return ledger.ask("focal", SPACE, "tpe", 0)
+
+
+def complete(params: dict[str, float], attempt: int = 1) -> dict[str, Any]:
+    """A made-up study: accuracy and ECE are smooth functions of the two parameters."""
+    gamma, lr = params["method.gamma"], params["optimizer.lr"]
+    metrics = {"accuracy": 0.9 - abs(lr - 0.1) - 0.01 * gamma, "ece": 0.02 + 0.01 * (gamma - 2) ** 2}
+    return {"state": "complete", "metrics": metrics, "attempt": attempt, "seconds": 1.5, "digests": {"model.pt": "ab"}}
+
+
+def test_what_is_told_is_what_is_read(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    record = ask(ledger)
+    assert (record.state, record.number, set(record.params)) == ("running", 0, set(SPACE))
+    assert ledger.begin_attempt("focal", 0) == 1
+    ledger.tell("focal", 0, complete(record.params), OBJECTIVES)
+    (read,) = read_records(tmp_path, None, "digits", ["focal"])["focal"]
+    assert (read.state, read.attempt, read.seconds, read.digests) == ("complete", 1, 1.5, {"model.pt": "ab"})
+    assert read.metrics == complete(record.params)["metrics"] and read.params == record.params
+    assert read.ended is not None and read.started is not None and read.ended >= read.started
+
+
+def test_what_optuna_dashboard_shows_is_named(tmp_path: Path) -> None:
+    ask(opened(tmp_path))
+    study = optuna.load_study(study_name="digits/focal", storage=open_storage(tmp_path, None))
+    assert study.metric_names == ["accuracy", "ece"]
+
+
+def test_attempts_are_numbered_across_restarts(tmp_path: Path) -> None:
+    ask(opened(tmp_path))
+    assert [opened(tmp_path).begin_attempt("focal", 0) for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None])
+def test_an_objective_that_is_no_number_is_a_failure(tmp_path: Path, value: float | None) -> None:
+    ledger = opened(tmp_path)
+    outcome = complete(ask(ledger).params)
+    if value is None:
+        del outcome["metrics"]["ece"]
+    else:
+        outcome["metrics"]["ece"] = value
+    record = ledger.tell("focal", 0, outcome, OBJECTIVES)
+    assert record.state == "failed" and "ece" in str(record.reason) and record.metrics == {}
+
+
+@pytest.mark.parametrize("state", ["failed", "pruned"])
+def test_a_trial_that_did_not_complete_has_a_reason_and_no_value(tmp_path: Path, state: str) -> None:
+    ledger = opened(tmp_path)
+    ask(ledger)
+    record = ledger.tell("focal", 0, {"state": state, "reason": "loss is nan at epoch 3"}, OBJECTIVES)
+    assert (record.state, record.reason) == (state, "loss is nan at epoch 3")
+    (trial,) = optuna.load_study(study_name="digits/focal", storage=open_storage(tmp_path, None)).trials
+    assert trial.values is None
+
+
+def test_a_torn_last_line_is_cut_and_nothing_else(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.tell("focal", ask(ledger).number, complete({"method.gamma": 1.0, "optimizer.lr": 0.1}), OBJECTIVES)
+    log = tmp_path / "ledger.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole + b'{"op_code":4,"worker_id":"x","stu')
+    assert "torn" in repair_journal(log)[0]
+    assert log.read_bytes() == whole
+    again = opened(tmp_path)
+    assert ask(again).number == 1 and len(again.records("focal")) == 2
+    assert len(read_records(tmp_path, None, "digits", ["focal"])["focal"]) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"no end of line"])
+def test_a_journal_without_one_whole_line_becomes_empty(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "ledger.log").write_bytes(content)
+    repair_journal(tmp_path / "ledger.log")
+    assert (tmp_path / "ledger.log").read_bytes() == b""
+
+
+def test_a_stale_lock_is_removed(tmp_path: Path) -> None:
+    opened(tmp_path)
+    os.symlink("ledger.log", tmp_path / "ledger.log.lock")
+    assert "stale" in repair_journal(tmp_path / "ledger.log")[0]
+    ask(opened(tmp_path))  # with the lock in place this would wait for 30 seconds
+
+
+def test_a_half_asked_trial_gets_the_rest_it_would_have_had(tmp_path: Path) -> None:
+    """Every prefix of the lines of one `ask` is a kill; completed, it is the trial no kill would have made."""
+    (tmp_path / "whole").mkdir()
+    ledger = opened(tmp_path / "whole")
+    for _ in range(8):  # beyond the random start-up, so that TPE's own proposals are covered too
+        record = ask(ledger)
+        ledger.tell("focal", record.number, complete(record.params), OBJECTIVES)
+    before = (tmp_path / "whole" / "ledger.log").read_bytes()
+    expected = ask(ledger)
+    lines = (tmp_path / "whole" / "ledger.log").read_bytes()[len(before) :].splitlines(keepends=True)
+    assert len(lines) >= 3
+    for count in range(1, len(lines) + 1):
+        directory = tmp_path / f"cut-{count}"
+        directory.mkdir()
+        (directory / "ledger.log").write_bytes(before + b"".join(lines[:count]))
+        cut = opened(directory)
+        cut.complete_half_asked("focal", SPACE, "tpe", 0)
+        assert cut.record("focal", expected.number).params == expected.params
+
+
+def test_a_trial_told_by_half_is_finished_as_it_was_told(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    outcome = complete(ask(ledger).params)
+    ledger.tell("focal", 0, outcome, OBJECTIVES)
+    log = tmp_path / "ledger.log"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))  # the line that sets the state
+    again = opened(tmp_path)
+    assert again.record("focal", 0).state == "running"
+    again.finish_told("focal", OBJECTIVES)
+    assert again.record("focal", 0).metrics == outcome["metrics"] and again.record("focal", 0).state == "complete"
+
+
+def test_a_restart_proposes_what_no_restart_would_have(tmp_path: Path) -> None:
+    """Twelve trials by one process, and by one that is opened anew before each: the same parameters."""
+    proposals = []
+    for restarts in (False, True):
+        directory = tmp_path / str(restarts)
+        directory.mkdir()
+        ledger = opened(directory)
+        found = []
+        for _ in range(12):
+            ledger = opened(directory) if restarts else ledger
+            record = ask(ledger)
+            ledger.tell("focal", record.number, complete(record.params), OBJECTIVES)
+            found.append(record.params)
+        proposals.append(found)
+    assert proposals[0] == proposals[1]
+    assert len({tuple(params.values()) for params in proposals[0]}) == 12
+
+
+def test_methods_and_seeds_have_proposals_of_their_own(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ledger.open("other", OBJECTIVES)
+    first = ledger.ask("focal", SPACE, "tpe", 0).params
+    assert first != ledger.ask("other", SPACE, "tpe", 0).params
+    (tmp_path / "b").mkdir()
+    assert first != opened(tmp_path / "b").ask("focal", SPACE, "tpe", 1).params
+
+
+def test_published_settings_come_first_and_once(tmp_path: Path) -> None:
+    defaults = [{"method.gamma": 3.0, "optimizer.lr": 0.1}, {"method.gamma": 2.0, "optimizer.lr": 0.1}]
+    ledger = opened(tmp_path)
+    for _ in range(2):
+        ledger.enqueue("focal", defaults)
+    asked = [ask(ledger).params for _ in range(3)]
+    assert asked[:2] == defaults and asked[2] not in defaults
+    again = opened(tmp_path)
+    again.enqueue("focal", defaults)
+    assert ask(again).params not in defaults
+
+
+def test_what_only_waits_is_forgotten_until_a_first_trial_is_asked(tmp_path: Path) -> None:
+    """Before the first trial a spec may still be mended, objectives included; after it, the queue stays."""
+    opened(tmp_path).enqueue("focal", [{"method.gamma": 3.0, "optimizer.lr": 0.1}])
+    ledger = Ledger(open_storage(tmp_path, None), "digits", "one")
+    ledger.open("focal", OBJECTIVES[:1])
+    ledger.enqueue("focal", [{"method.gamma": 1.0, "optimizer.lr": 0.1}, {"method.gamma": 2.0, "optimizer.lr": 0.1}])
+    assert ask(ledger).params["method.gamma"] == 1.0
+    again = Ledger(open_storage(tmp_path, None), "digits", "one")
+    again.open("focal", OBJECTIVES[:1])
+    assert ask(again).params["method.gamma"] == 2.0 and [record.number for record in again.records("focal")] == [0, 1]
+
+
+def test_two_studies_on_one_journal_have_one_driver(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    shared = str(tmp_path / "shared.log")
+    with driver_lock(tmp_path / "a", shared):
+        with pytest.raises(LedgerError, match="another driver"), driver_lock(tmp_path / "b", shared):
+            pass
+        with driver_lock(tmp_path / "b", str(tmp_path / "own.log")):
+            pass
+
+
+def test_a_trial_whose_process_keeps_dying_is_given_up(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    ask(ledger)
+    assert [ledger.died("focal", 0, "process") for _ in range(3)] == [True, True, False]
+    # A node that is taken away is not the trial's fault, and memory is tried once more.
+    assert [ledger.died("focal", 0, "node") for _ in range(4)] == [True] * 4
+    assert [ledger.died("focal", 0, "out_of_memory") for _ in range(2)] == [True, False]
+    assert ledger.record("focal", 0).deaths == {"process": 3, "node": 4, "out_of_memory": 2}
+
+
+def test_one_driver_at_a_time(tmp_path: Path) -> None:
+    assert not driver_is_alive(tmp_path)
+    with driver_lock(tmp_path):
+        assert driver_is_alive(tmp_path)
+        with pytest.raises(LedgerError, match=f"pid {os.getpid()}"), driver_lock(tmp_path):
+            pass
+    assert not driver_is_alive(tmp_path)
+
+
+def _hold(directory: Path, held: Any) -> None:
+    with driver_lock(directory):
+        held.set()
+        held.wait()
+        os.kill(os.getpid(), 9)
+
+
+def test_a_killed_driver_leaves_no_lock(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    held = context.Event()
+    process = context.Process(target=_hold, args=(tmp_path, held))
+    process.start()
+    held.wait()
+    process.join()
+    with driver_lock(tmp_path):
+        pass
+
+
+def test_another_studys_ledger_is_refused(tmp_path: Path) -> None:
+    opened(tmp_path, "one")
+    with pytest.raises(LedgerError, match="another study"):
+        opened(tmp_path, "two")
+
+
+def test_a_newer_ledger_is_refused(tmp_path: Path) -> None:
+    study = optuna.create_study(
+        study_name="digits/focal", storage=open_storage(tmp_path, None), directions=["maximize"]
+    )
+    study.set_user_attr("calstudy", {"version": 99, "id": "one", "label": "focal"})
+    with pytest.raises(LedgerError, match="newer"):
+        Ledger(open_storage(tmp_path, None), "digits", "one").open("focal", OBJECTIVES[:1])
+
+
+def test_an_rdb_holds_a_ledger_too(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    ledger = Ledger(open_storage(tmp_path, url), "digits", "one")
+    ledger.open("focal", OBJECTIVES)
+    record = ask(ledger)
+    ledger.tell("focal", 0, complete(record.params), OBJECTIVES)
+    (read,) = read_records(tmp_path, url, "digits", ["focal"])["focal"]
+    assert read.state == "complete" and read.params == record.params
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:secret@db:5432/optuna", "postgresql://db:5432/optuna"),
+        ("https://me:secret@host/path?token=secret", "https://host/path"),
+        ("sqlite:////tmp/a.db", "sqlite:////tmp/a.db"),
+    ],
+)
+def test_no_password_is_shown(url: str, shown: str) -> None:
+    assert public_uri(url) == shown

@@ -1,0 +1,93 @@
+"""The live view: counts, time left, and text that may hold anything."""
+
+import io
+import time
+
+import pytest
+from rich.console import Console
+
+from study.schema.spec import spec_from_mapping
+from study.store.trials import TrialRecord
+from study.terminal.progress import Progress, human_seconds, short_params
+
+SPEC = spec_from_mapping(
+    {"name": "small", "data": "digits", "model": "mlp", "methods": ["focal", "mbls"], "trials": 4, "epochs": 10},
+    "study.yaml",
+)
+
+
+def record(label: str, number: int, state: str = "complete", reason: str | None = None) -> TrialRecord:
+    metrics = {"accuracy": 0.9 + 0.01 * number, "ece": 0.1} if state == "complete" else {}
+    return TrialRecord(label, number, state, {"method.gamma": 1.0}, metrics=metrics, reason=reason)
+
+
+def rows(count: int, ago: float = 0.0) -> list[dict[str, float]]:
+    return [{"epoch": epoch, "time": time.time() - ago} for epoch in range(1, count + 1)]
+
+
+def view(records: dict[str, list[TrialRecord]], terminal: bool = False) -> tuple[Progress, io.StringIO]:
+    out = io.StringIO()
+    console = Console(file=out, markup=False, force_terminal=terminal, width=120)
+    return Progress(SPEC, records, console), out
+
+
+def test_a_pipe_gets_plain_lines() -> None:
+    progress, out = view({"focal": [], "mbls": []})
+    with progress:
+        for number in range(4):
+            for label in ("focal", "mbls"):
+                progress.started(record(label, number, "running"))
+                progress.trained(record(label, number), rows(10))
+                progress.finished(record(label, number))
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "small: 8 of 8 trials to train, 2 methods"
+    assert lines[-1].startswith("8/8 trials; best accuracy 0.9300, ece 0.1000") and "\x1b" not in out.getvalue()
+
+
+@pytest.mark.parametrize("reason", ["OSError: cannot open [/data/x]", "[bold]", "[", "]]"])
+def test_a_reason_may_hold_anything(reason: str) -> None:
+    progress, out = view({"focal": [], "mbls": []})
+    with progress:
+        progress.finished(record("focal", 0, "failed", reason))
+    assert f"trial focal/0000: {reason}. Recorded as failed; the study goes on." in out.getvalue()
+
+
+def test_time_left_counts_what_running_trials_have_done() -> None:
+    """Four trials of ten epochs half done after 100 s: 20 epochs of 80; 300 s are left, with none finished."""
+    progress, _ = view({"focal": [], "mbls": []})
+    for number in range(4):
+        progress.started(record("focal", number, "running"))
+    progress._started = time.monotonic() - 100
+    for number in range(4):
+        progress.trained(record("focal", number, "running"), rows(5))
+    assert progress.time_left() == f"about {human_seconds(300)} left"
+
+
+def test_epochs_of_an_earlier_run_are_no_pace() -> None:
+    progress, _ = view({"focal": [], "mbls": []})
+    progress.started(record("focal", 0, "running"))
+    progress.trained(record("focal", 0, "running"), rows(9, ago=3600))
+    assert progress.time_left() == ""
+
+
+def test_more_trials_than_asked_for_are_no_negative_count() -> None:
+    records = {"focal": [record("focal", number) for number in range(9)], "mbls": []}
+    progress, out = view(records)
+    with progress:
+        pass
+    assert out.getvalue().splitlines()[0] == "small: 4 of 13 trials to train, 2 methods"
+
+
+def test_the_live_view_shows_methods_running_trials_and_the_front() -> None:
+    progress, out = view({"focal": [record("focal", 0)], "mbls": [record("mbls", 0, "failed", "nan")]}, terminal=True)
+    progress.started(record("focal", 1, "running"))
+    progress.trained(record("focal", 1, "running"), rows(3))
+    Console(file=out, markup=False, width=120).print(progress._view())
+    shown = out.getvalue()
+    assert "focal/0001 3/10" in shown and "2/8 trials" in shown and "front (validation)" in shown
+    assert [line.split()[1:4] for line in shown.splitlines() if line.startswith("focal ")] == [["1/4", "1", "0"]]
+
+
+def test_parameters_are_named_by_their_last_word_where_that_says_enough() -> None:
+    assert short_params({"method.gamma": 2.0, "optimizer.lr": 0.05}) == "gamma=2 lr=0.05"
+    assert "method.weight=1 method.base.weight=2" in short_params({"method.weight": 1.0, "method.base.weight": 2.0})

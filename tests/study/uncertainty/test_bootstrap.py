@@ -1,0 +1,275 @@
+"""The bootstrap against resamples measured one at a time, closed forms, and simulations with known truth."""
+
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from pytest import approx
+
+from benchmarks import coverage as simulation
+from study.analysis.pareto import front
+from study.registry import choice
+from study.report.front_figure import draw_front
+from study.schema.objective import Objective
+from study.store.study import Outline
+from study.store.trials import TrialRecord, trial_directory, trial_named
+from study.uncertainty.bootstrap import analyse, compare, differences_from, front_shares, measured
+from study.uncertainty.consistency import calibrated_sums
+from study.uncertainty.intervals import intervals, wilson
+from study.uncertainty.resampling import Draws, Table
+from study.uncertainty.temperature import FOLDS, temperatures
+from tests.cases import random_case
+from trainables import metrics, post_hoc
+from trainables.fields import FieldError
+from trainables.metrics.binned import ReliabilityBins, debiased_square, equal_mass_index
+from trainables.metrics.scores import top_label
+from trainables.outputs.attempts import attempt_directory
+from trainables.outputs.predictions import Predictions
+
+ACCURACY, ECE, NLL = Objective("accuracy", "maximize"), Objective("ece", "minimize"), Objective("nll", "minimize")
+EVERYTHING = [prefix + name for name in metrics.STORED for prefix in ("", "ts_")]
+
+
+def case(samples=400, classes=7, seed=0):
+    """Predictions as networks make them: sure, mostly right, over-confident."""
+    source = np.random.default_rng(seed)
+    logits = simulation.evidence(14.0, samples, source)[:, :classes].copy()
+    labels = simulation.drawn_labels(simulation.softmax(logits / 1.5), source)
+    return Predictions(torch.from_numpy(logits), torch.from_numpy(labels))
+
+
+def resample(predictions, draws, number):
+    """The rows of a resample, by their places in the sample."""
+    return np.repeat(np.arange(len(predictions.labels)), draws.counts[:, number].astype(int))
+
+
+# ---- values --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classes", [2, 7, 10])
+def test_estimates_are_the_metrics(classes):
+    logits, labels = random_case((300, classes, 3.0))
+    logits[5] = 0.0  # equal logits
+    logits[6, 1] = 400.0  # a confidence of exactly 1
+    predictions = Predictions(logits, labels)
+    expected = predictions.evaluate()
+    parts = measured(predictions, Draws.of(300, 5, 0), EVERYTHING)
+    found = {prefix + name: value for prefix, part in parts.items() for name, value in part.estimates().items()}
+    assert found.keys() == {name for name in expected if "smooth" not in name}
+    assert all(found[name] == approx(expected[name], abs=1e-9) for name in found)
+
+
+def test_each_resample_is_measured_as_its_rows_would_be():
+    predictions, draws = case(), Draws.of(400, 20, 0)
+    found = measured(predictions, draws, EVERYTHING)[""].resamples.metrics()
+    confidence, hits = top_label(predictions.logits, predictions.labels)
+    index = equal_mass_index(confidence, 15)  # those bins keep their edges
+    for number in range(20):
+        rows = resample(predictions, draws, number)
+        expected = metrics.evaluate(predictions.logits[rows], predictions.labels[rows])
+        bins = ReliabilityBins.collect(confidence[rows], hits[rows], index[rows])
+        expected["adaptive_ece"] = float(bins.share.dot(bins.gap))
+        expected["debiased_l2"] = float(debiased_square(bins).clamp(min=0).sqrt())
+        for name, values in found.items():
+            assert values[number] == approx(expected[name], abs=1e-4 if name == "debiased_l2" else 1e-5), name
+
+
+def test_temperatures_are_fitted_in_each_resample_without_copies_across_folds():
+    predictions, draws = case(), Draws.of(400, 6, 0)
+    logits, labels = predictions.logits, predictions.labels
+    fitted = temperatures(logits.numpy(), labels.numpy(), draws.counts)
+    parts = measured(predictions, draws, EVERYTHING)
+    found = parts["ts_"].resamples.metrics()
+    for number in range(6):
+        rows = resample(predictions, draws, number)
+        scaled = torch.empty_like(logits[rows])
+        for fold in range(FOLDS):
+            held = torch.from_numpy(rows % FOLDS == fold)  # by the place in the sample
+            temperature = post_hoc.fit_temperature(logits[rows][~held], labels[rows][~held])
+            assert fitted[fold, number] == approx(math.log(temperature), abs=2e-3)
+            scaled[held] = logits[rows][held] / temperature
+        expected = metrics.evaluate(scaled, labels[rows])
+        for name in ("accuracy", "nll", "brier"):
+            assert found[name][number] == approx(expected[name], abs=1e-3), name
+        assert found["ece"][number] == approx(expected["ece"], abs=0.01)
+
+
+def test_temperature_ends_where_nothing_finite_is_best():
+    logits, _ = random_case((50, 4, 1.0))
+    right = logits.argmax(dim=1)
+    for truth, end in ((right, post_hoc.LOWEST), ((right + 1) % 4, post_hoc.HIGHEST)):
+        found = temperatures(logits.numpy(), truth.numpy(), Draws.of(50, 3, 0).counts)
+        assert np.exp(found) == approx(end, rel=0.07)
+
+
+def test_calibrated_labels_come_by_their_probabilities():
+    logits, labels = random_case((40, 5, 1.0))
+    table = Table.of(logits.numpy(), labels.numpy())
+    draws = Draws.of(40, 20_000, 0)
+    gaps = calibrated_sums(table, draws.uniforms).class_gaps
+    probs, cells = table.probs.ravel(), table.cells.ravel()
+    variance = np.bincount(cells, probs * (1 - probs), len(gaps))  # of independent labels
+    assert gaps.mean(axis=1) == approx(0, abs=0.05)
+    assert gaps.var(axis=1) == approx(variance, abs=0.1)
+
+
+def test_wilson_solves_its_equation_and_is_honest_at_the_ends():
+    low, high = wilson(0.9, 50)
+    for end in (low, high):
+        assert abs(0.9 - end) == approx(1.959964 * math.sqrt(end * (1 - end) / 50), rel=1e-6)
+    assert wilson(1.0, 100) == approx((100 / (100 + 1.959964**2), 1.0))
+
+
+# ---- shares --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objectives", [(ECE,), (ACCURACY, ECE), (ACCURACY, ECE, NLL)], ids=["one", "two", "three"])
+def test_shares_count_the_fronts_of_the_resamples(objectives):
+    source = np.random.default_rng(0)
+    values = {
+        f"focal/{k:04d}": {o.metric: source.integers(0, 5, 50) / 4 for o in objectives} for k in range(12)
+    }  # a lattice: many equals
+    counts = dict.fromkeys(values, 0)
+    for resample in range(50):
+        measured = [{metric: each[resample] for metric, each in of_trial.items()} for of_trial in values.values()]
+        records = [TrialRecord("focal", k, "complete", {}, of_trial) for k, of_trial in enumerate(measured)]
+        for record in front(records, objectives):
+            counts[record.name] += 1
+    assert front_shares(values, objectives) == approx({name: count / 50 for name, count in counts.items()})
+
+
+# ---- a study -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Four trials with predictions: the second is the first's twin, the third is poor, the fourth failed."""
+    outline = Outline(tmp_path, "made", ("focal",), (ACCURACY, ECE), 4, None, {"sizes": {"validation": 400}})
+    good, noise = case(), torch.from_numpy(np.random.default_rng(1).normal(size=(400, 7)))
+    records = []
+    for number, predictions in enumerate([good, good, replace(good, logits=good.logits + 6 * noise)]):
+        directory = attempt_directory(trial_directory(tmp_path, "focal", number), 1)
+        directory.mkdir(parents=True)
+        digest = predictions.save(directory / "predictions.npz")
+        found = predictions.evaluate()
+        records.append(TrialRecord("focal", number, "complete", {}, found, 1, digests={"predictions.npz": digest}))
+    return outline, [*records, TrialRecord("focal", 3, "failed", {}, reason="loss is nan")]
+
+
+def test_analysis_of_a_study(study):
+    outline, records = study
+    found = analyse(outline, records, 100)
+    assert found.intervals.keys() == {"focal/0000", "focal/0001", "focal/0002"}
+    assert found.shares == {"focal/0000": 1.0, "focal/0001": 1.0, "focal/0002": 0.0}
+    assert found.intervals["focal/0000"] == found.intervals["focal/0001"]
+    for record in records[:3]:
+        for name, interval in found.intervals[record.name].items():
+            assert interval.estimate == approx(record.metrics[name], abs=1e-9)
+            assert 0 <= interval.low <= interval.high
+    assert analyse(outline, records, 100) == found  # the seed is all there is to it
+    assert analyse(outline, records[3:], 100).shares == {}
+
+
+def test_twins_do_not_differ_and_a_poor_trial_does(study):
+    outline, (one, twin, poor, _) = study
+    assert all(found[2:] == (0, 0, 0) for found in compare(outline, one, twin, 200).values())
+    found = compare(outline, one, poor, 200)
+    assert found["accuracy"].low > 0 > found["ece"].high
+    assert found["nll"].estimate == approx(one.metrics["nll"] - poor.metrics["nll"], abs=1e-9)
+
+
+def test_an_objective_that_is_not_resampled_leaves_intervals_without_shares(study):
+    outline, records = study
+    found = analyse(replace(outline, objectives=(Objective("smooth_ece", "minimize"),)), records, 100)
+    assert found.shares == {} and "ece" in found.intervals["focal/0000"]
+
+
+def test_missing_altered_and_strange_predictions_are_one_line(study, tmp_path):
+    outline, records = study
+    path = attempt_directory(trial_directory(tmp_path, "focal", 1), 1) / "predictions.npz"
+    other = Predictions(case().logits, case(seed=1).labels)
+    digest = other.save(path)
+    with pytest.raises(FieldError, match=r"^focal/0001: .*digest differs"):
+        analyse(outline, records, 100)
+    records[1] = replace(records[1], digests={"predictions.npz": digest})
+    with pytest.raises(FieldError, match=r"^focal/0001: its validation labels are not those of focal/0000"):
+        analyse(outline, records, 100)
+    path.unlink()
+    with pytest.raises(FieldError, match=r"^focal/0001: .*predictions\.npz is not there"):
+        analyse(outline, records, 100)
+
+
+def test_what_is_not_worse_than_the_best_of_a_search(study):
+    """The best and its twin, not the poor one; by the very differences that `compare` shows."""
+    outline, records = study
+    one, twin, poor = records[:3]
+    found = differences_from(outline, one, [twin, poor], "accuracy", 200)
+    shown = {record.name: compare(outline, record, one, 200)["accuracy"] for record in (twin, poor)}
+    assert found == {one.name: (0, 0), **{name: (each.low, each.high) for name, each in shown.items()}}
+    asked = SimpleNamespace(outline=outline)
+    assert choice._not_worse(asked, records, "accuracy") == {one.name, twin.name}
+    with pytest.raises(FieldError, match=r"^pick: smooth_ece has no interval"):
+        choice._not_worse(asked, records, "smooth_ece")
+
+
+def test_where_nearly_all_are_right_what_a_wrong_one_would_cost_is_not_known():
+    """All of 287 right: Wilson's limit of the share that may be wrong in truth is z^2 / (N + z^2)."""
+    labels = torch.randint(10, (287,), generator=torch.Generator().manual_seed(0))
+    sure = 14.0 * torch.nn.functional.one_hot(labels, 10).float()
+    draws = Draws.of(287, 200, 0)
+    found = intervals(measured(Predictions(sure, labels), draws, EVERYTHING)[""])
+    assert set(found) == {"accuracy", "error", "top5_accuracy", "ece", "adaptive_ece", "classwise_ece"}
+    most = 1.96**2 / (287 + 1.96**2)
+    assert found["error"].high == approx(most, rel=1e-3) and found["ece"].high == approx(most, rel=1e-2)
+    assert found["ece"].low == found["classwise_ece"].low == 0  # no drawn label is another: nothing is rejected
+    five = labels.clone()
+    five[:5] = (five[:5] + 1) % 10
+    assert {"nll", "brier", "mce"} <= set(intervals(measured(Predictions(sure, five), draws, EVERYTHING)[""]))
+
+
+def test_trials_to_compare_are_found_by_name(study):
+    _, records = study
+    assert trial_named(records, "focal/0001", "compare") is trial_named(records, "focal/1", "compare") is records[1]
+    with pytest.raises(FieldError, match=r"^compare: there is no trial 'focl/0001'. Did you mean 'focal/0001'\?$"):
+        trial_named(records, "focl/0001", "compare")
+    with pytest.raises(FieldError, match=r"^compare: focal/0003 is failed; only a complete trial"):
+        trial_named(records, "focal/0003", "compare")
+
+
+def test_the_figure_draws_the_intervals_and_says_so(study):
+    outline, records = study
+    analysis = analyse(outline, records, 100)
+    (axes,) = (figure := draw_front(records, outline.objectives, "made", 400, analysis)).axes
+    bars = [line.get_xydata().tolist() for line in axes.lines if line.get_linewidth() == 0.6]
+    accuracy, ece = (analysis.intervals["focal/0000"][name] for name in ("accuracy", "ece"))
+    assert [[accuracy.low, ece.estimate], [accuracy.high, ece.estimate]] in [approx(np.array(bar)) for bar in bars]
+    assert [[accuracy.estimate, ece.low], [accuracy.estimate, ece.high]] in [approx(np.array(bar)) for bar in bars]
+    assert axes.get_ylim()[0] <= ece.low and axes.get_xlim()[1] >= accuracy.high
+    assert "bars: 95% intervals" in figure.get_supxlabel()
+
+
+# ---- known truth ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("error", "at_least"), [(0.0, 0.90), (0.01, 0.80), (0.03, 0.80)])
+def test_intervals_cover_a_known_truth(error, at_least):
+    """90% intervals; 200 samples of 2,000: the whole table is in docs/uncertainty.md. Three standard errors are 6%."""
+    found = simulation.population(simulation.LIFTS["sure"], error, size=50_000)
+    assert found.metrics()["ece"] == approx(error, abs=1e-4)
+    covered = simulation.coverage(found, 2000, replications=200, resamples=400)
+    for name in ("accuracy", "nll", "brier"):
+        assert covered[name] == approx(0.90, abs=0.06), name
+    assert covered["ece"] >= at_least, covered
+
+
+def test_a_calibrated_model_has_intervals_from_zero_and_a_miscalibrated_one_not():
+    draws = Draws.of(2000, 300, 0)
+    calibrated, off = (simulation.population(14.0, error, size=20_000) for error in (0.0, 0.08))
+    source = np.random.default_rng(0)
+    sure = [intervals(simulation.measured(*each.sample(2000, source), draws))["ece"] for each in (calibrated, off)]
+    assert sure[0].low == 0 and sure[0].high < 0.03
+    assert 0.04 < sure[1].low < 0.08 < sure[1].high

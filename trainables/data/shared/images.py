@@ -1,0 +1,163 @@
+"""Encoded images to arrays; and what the data sets share whose samples are image files in folders."""
+
+import hashlib
+import io
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from trainables.data.shared.splits import limited
+from trainables.dataset import Dataset, RawData, RawSplit
+from trainables.fields import FieldError, number, text
+
+SLICE = 256  # files a thread reads at a time
+SMALL_BYTES = 4096  # of an encoded image; a JPEG of about 200x200, where more threads begin to pay
+
+T = TypeVar("T")
+
+
+def decode(encoded: bytes, size: int | None = None) -> np.ndarray:
+    """[H, W, 1] of a grey image, [H, W, 3] of any other, uint8. Transparency is dropped.
+
+    size: the shorter side is resized to it and the middle cut out, [size, size, C]; None: as it is.
+    Raises what its decoder raises on bad bytes.
+    """
+    image: Image.Image = Image.open(io.BytesIO(encoded))
+    if image.mode in ("I", "F") or image.mode.startswith("I;"):
+        raise ValueError(f"it has more than 8 bits, mode {image.mode}")
+    image.load()
+    mode = "L" if image.mode in ("1", "L", "LA", "La") else "RGB"
+    image = image if image.mode == mode else image.convert(mode)
+    if size is not None and image.size != (size, size):
+        image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
+    pixels = np.asarray(image)
+    return pixels.reshape(*pixels.shape[:2], -1)
+
+
+class ImageList(NamedTuple):
+    """The samples of a split. files: N paths. labels: [N] int64."""
+
+    files: list[Path]
+    labels: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFiles(Dataset, ABC):
+    """Image files in folders. Grey images stay one channel; where any has colour, all become RGB."""
+
+    path: str = text(doc="the folder that holds them")
+    size: int | None = number(None, low=1, doc="pixels of a side: resized, the middle cut out; null: all have one size")
+    limit: int | None = number(None, low=1, doc="at most so many images of each split, stratified by label")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Absolute: a worker's working directory is another.
+        object.__setattr__(self, "path", os.path.abspath(os.path.expanduser(self.path)))
+
+    @abstractmethod
+    def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
+        """The names of the classes, and the samples of train and of what else the source has. Opens no image.
+
+        Raises FieldError where the folder is not laid out so, or a split lacks a class it needs.
+        """
+
+    def source_digest(self) -> str:
+        classes, lists = self._taken()
+        digest = hashlib.sha256(json.dumps([self.size, classes]).encode())
+        for name, (files, labels) in lists.items():
+            for file, label, content in zip(files, labels, _of_each(files, _digest), strict=True):
+                digest.update(f"{name} {label} {os.path.relpath(file, self.path)} {content}\n".encode())
+        return digest.hexdigest()
+
+    def read(self) -> RawData:
+        classes, lists = self._taken()
+        images = read_images([file for listed in lists.values() for file in listed.files], self.size)
+        ends = np.cumsum([len(listed.files) for listed in lists.values()])
+        parts = zip(lists, np.split(images, ends[:-1]), strict=True)
+        return RawData(classes, **{name: RawSplit(part, lists[name].labels) for name, part in parts})
+
+    def _taken(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
+        classes, lists = self.lists()
+        taken = {}
+        for name, (files, labels) in lists.items():
+            rows = limited(labels, self.limit, name, len(classes))
+            taken[name] = ImageList([files[row] for row in rows], labels[rows])
+        return classes, taken
+
+
+def check_lists(path: str, classes: Sequence[str], lists: dict[str, ImageList]) -> None:
+    """Raise FieldError unless there are two classes or more and train has an image of each."""
+    if len(classes) < 2:
+        found = f"the one class '{classes[0]}'" if classes else "no classes"
+        raise FieldError("path", f"there is {found} in the train split of {path}: two are the least.")
+    counts = np.bincount(lists["train"].labels, minlength=len(classes))
+    if not counts.all():
+        name = classes[int(counts.argmin())]
+        raise FieldError("path", f"class '{name}' has no train image in {path}. Add some, or leave the class out.")
+    for name, listed in lists.items():
+        if not listed.files:
+            raise FieldError("path", f"the {name} split of {path} holds no image.")
+
+
+def required(path: str, name: str) -> Path:
+    """The file or folder of that name under `path`. Raises FieldError, naming a folder below that has it."""
+    if not Path(path).is_dir():
+        raise FieldError("path", f"there is no folder {path}; name the one the archive was unpacked to.")
+    found = Path(path) / name
+    if not found.exists():
+        below = sorted(Path(path).glob(f"*/{name}"))
+        hint = f" Did you mean {below[0].parents[name.count('/')]}?" if below else ""
+        raise FieldError("path", f"there is no {name} in {path}.{hint}")
+    return found
+
+
+def read_images(files: Sequence[Path], size: int | None) -> np.ndarray:
+    """uint8 [N, C, H, W], in order. Raises FieldError: a file that is no image, or without `size` of another size."""
+    decoded = _of_each(files, lambda file: _decoded(file, size))
+    first, channels = decoded[0], max(image.shape[2] for image in decoded)
+    images = np.empty((len(files), channels, *first.shape[:2]), dtype=np.uint8)
+    while decoded:
+        # From the end, each let go as it is copied: memory holds them once.
+        index, image = len(decoded) - 1, decoded.pop()
+        if image.shape[:2] != images.shape[2:]:
+            shapes = [f"{width}x{height}" for height, width in (image.shape[:2], images.shape[2:])]
+            problem = f"{files[index]} is {shapes[0]} pixels, {files[0]} is {shapes[1]}"
+            raise FieldError("size", f"{problem}. Give the side all are resized to, as `size: {max(first.shape[:2])}`.")
+        # Grey broadcasts to three channels where others have colour.
+        images[index] = image.transpose(2, 0, 1)
+    return images
+
+
+def _decoded(file: Path, size: int | None) -> np.ndarray:
+    try:
+        return decode(file.read_bytes(), size)
+    # Decoders raise what they like on bad bytes.
+    except Exception as error:
+        problem = f"{file}: the image cannot be decoded ({error}). Mend or remove it."
+        raise FieldError("path", problem) from None
+
+
+def _of_each(files: Sequence[Path], function: Callable[[Path], T]) -> list[T]:
+    """What the function makes of each file, in order."""
+    slices = [files[start : start + SLICE] for start in range(0, len(files), SLICE)]
+    # A small image costs more in Python than in its decoder: threads would only wait for one another.
+    small = sum(file.stat().st_size for file in slices[0]) < SMALL_BYTES * len(slices[0])
+    with ThreadPoolExecutor(1 if small else None) as pool:
+        parts = pool.map(lambda part: [function(file) for file in part], slices)
+        return [value for part in parts for value in part]
+
+
+def _digest(file: Path) -> str:
+    """sha256 of the file's bytes."""
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise FieldError("path", f"{file}: cannot be read: {error.strerror}.") from None

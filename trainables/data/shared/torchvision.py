@@ -1,0 +1,173 @@
+"""What the data sets of torchvision share: a file of its own for each in data/, published files, md5s, downloads.
+
+Which files a set is made of, and the md5 of each, is published with torchvision: that is the set's identity, known
+where no file is. Whatever is read is checked against it first.
+"""
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from filelock import FileLock
+
+from trainables.data.shared.splits import limited
+from trainables.dataset import Dataset, RawData, RawSplit
+from trainables.fields import FieldError, number, text
+from trainables.files.download import DownloadError, download, file_digest
+from trainables.loading.cache import default_cache
+from trainables.plugins import name_of
+
+
+class Published(NamedTuple):
+    """A file as torchvision lays it out under its root, and where it is downloaded from."""
+
+    path: str
+    md5: str
+    urls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchvisionData(Dataset, ABC):
+    """Train and test as in the source; validation is carved from train."""
+
+    theirs: ClassVar[Any]  # torchvision's class
+
+    path: str | None = text(None, doc="a folder that holds the files as torchvision lays them out; null: downloaded")
+    limit: int | None = number(None, low=1, doc="at most so many images of each split, stratified by label")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.path is not None:
+            # Absolute: a worker's working directory is another.
+            object.__setattr__(self, "path", os.path.abspath(os.path.expanduser(self.path)))
+
+    @abstractmethod
+    def files(self) -> list[Published]:
+        """The files that are read."""
+
+    def archive(self) -> Published | None:
+        """The tar archive that holds the files, where they are not downloaded one by one."""
+        return None
+
+    @abstractmethod
+    def load(self, root: str) -> RawData:
+        """Train and test out of the files under `root`, which are there and whole."""
+
+    def source_digest(self) -> str:
+        published = [[file.path, file.md5] for file in self.files()]
+        return hashlib.sha256(json.dumps([published, self.limit]).encode()).hexdigest()
+
+    def read(self) -> RawData:
+        root = Path(self.path) if self.path is not None else self._downloaded()
+        self._check(root)
+        data = self.load(str(root))
+        assert data.test is not None
+        taken = {}
+        for name, split in (("train", data.train), ("test", data.test)):
+            rows = limited(split.labels, self.limit, name, len(data.classes))
+            taken[name] = RawSplit(split.images[rows], split.labels[rows])
+        return RawData(data.classes, **taken)
+
+    def _check(self, root: Path) -> None:
+        missing = [file.path for file in self.files() if not (root / file.path).is_file()]
+        if missing:
+            problem = f"{root} lacks {', '.join(missing)}. Put them there, or leave `path` out to download them."
+            raise FieldError("path", problem)
+        for file in self.files():
+            found = file_digest(root / file.path, "md5")
+            if found != file.md5:
+                problem = f"{root / file.path} is not the published file (md5 {found}, not {file.md5})"
+                raise FieldError("path", f"{problem}. It may be cut short: put it there again.")
+
+    def _is_whole(self, root: Path, file: Published) -> bool:
+        return (root / file.path).is_file() and file_digest(root / file.path, "md5") == file.md5
+
+    def _downloaded(self) -> Path:
+        """The folder of the cache that holds the files, downloaded first where they are not there or not whole."""
+        # Absolute, as the prepared arrays beside it.
+        root = default_cache().expanduser().absolute() / "downloads" / name_of(type(self))
+        root.mkdir(parents=True, exist_ok=True)
+        with FileLock(root / "lock"):
+            if not all(self._is_whole(root, file) for file in self.files()):
+                try:
+                    self._download(root)
+                except DownloadError as error:
+                    wanted = ", ".join(file.path for file in self.files())
+                    mend = f"Give `path`, a folder on every node that holds {wanted}."
+                    raise FieldError("path", f"cannot be downloaded ({error}). {mend}") from None
+        return root
+
+    def _download(self, root: Path) -> None:
+        archive = self.archive()
+        for file in [archive] if archive is not None else self.files():
+            download(file.urls, root / file.path, "md5", file.md5)
+        if archive is not None:
+            self._unpack(root, root / archive.path)
+
+    def _unpack(self, root: Path, archive: Path) -> None:
+        """Of the archive only what is read; STL-10's holds gigabytes beside it."""
+        wanted = [file.path for file in self.files()]
+        with tarfile.open(archive) as tar:
+            for member in tar:
+                content = tar.extractfile(member) if os.path.normpath(member.name) in wanted else None
+                if content is not None:
+                    target = root / os.path.normpath(member.name)
+                    target.parent.mkdir(exist_ok=True)
+                    with target.open("wb") as file:
+                        shutil.copyfileobj(content, file, 2**20)
+        archive.unlink()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CifarData(TorchvisionData, ABC):
+    """CIFAR-10 and CIFAR-100: torchvision reads their pickles, whose md5s have been checked before."""
+
+    def files(self) -> list[Published]:
+        listed = [*self.theirs.train_list, *self.theirs.test_list]
+        listed.append((self.theirs.meta["filename"], self.theirs.meta["md5"]))
+        return [Published(f"{self.theirs.base_folder}/{name}", md5) for name, md5 in listed]
+
+    def archive(self) -> Published | None:
+        return Published(self.theirs.filename, self.theirs.tgz_md5, (self.theirs.url,))
+
+    def load(self, root: str) -> RawData:
+        train, test = (self.theirs(root, train=train) for train in (True, False))
+        return RawData(tuple(train.classes), self._split(train), test=self._split(test))
+
+    def _split(self, data: Any) -> RawSplit:
+        return RawSplit(np.ascontiguousarray(data.data.transpose(0, 3, 1, 2)), np.array(data.targets, dtype=np.int64))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MnistData(TorchvisionData, ABC):
+    """MNIST and the sets laid out like it: grey, 28x28, 60,000 and 10,000 of them."""
+
+    def files(self) -> list[Published]:
+        folder = f"{self.theirs.__name__}/raw"
+        return [
+            Published(f"{folder}/{name}", md5, tuple(mirror + name for mirror in self.theirs.mirrors))
+            for name, md5 in self.theirs.resources
+        ]
+
+    def load(self, root: str) -> RawData:
+        # torchvision reads what was unpacked, for which no md5 is published: unpacked here once more.
+        with TemporaryDirectory() as unpacked:
+            for file in self.files():
+                target = (Path(unpacked) / file.path).with_suffix("")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with gzip.open(Path(root) / file.path) as content, target.open("wb") as written:
+                    shutil.copyfileobj(content, written)
+            train, test = (self.theirs(unpacked, train=train) for train in (True, False))
+        return RawData(tuple(self.theirs.classes), self._split(train), test=self._split(test))
+
+    def _split(self, data: Any) -> RawSplit:
+        return RawSplit(data.data.numpy()[:, None], data.targets.numpy().astype(np.int64))

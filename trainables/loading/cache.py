@@ -1,0 +1,234 @@
+"""A data set decoded once per machine: split, shuffled, written to a cache that every process maps.
+
+CACHE/DIGEST/{train,validation,test}.npy      uint8 [N, C, H, W]
+CACHE/DIGEST/{...}_labels.npy                 int64 [N]
+CACHE/DIGEST/meta.json                        shape, classes, statistics of train, sizes and sha256 of the files
+
+The test split is written here and opened nowhere: `load_split` knows train and validation.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from filelock import FileLock
+from torch import Tensor
+
+from trainables.dataset import Dataset, RawData, RawSplit
+from trainables.fields import FieldError
+from trainables.plugins import name_of
+from trainables.seeding import stream
+
+FORMAT = 1  # of the files and of the split: a change of either needs a new number
+TEST_SHARE = 0.2  # sealed by seed, where the source has no test split
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An entry of the cache. mean, std: per channel, of the train split, in raw pixel units (0 to 255)."""
+
+    directory: Path
+    digest: str
+    classes: tuple[str, ...]
+    input_shape: tuple[int, int, int]  # channels, height, width
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    sizes: dict[str, int]  # samples of train, validation, test
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+
+class Split(NamedTuple):
+    """images: uint8 [N, C, H, W]. labels: int64 [N]. Both mapped from the cache: pages shared by all processes."""
+
+    images: Tensor
+    labels: Tensor
+
+
+def default_cache() -> Path:
+    """$CALSTUDY_CACHE, else ~/.cache/calstudy."""
+    return Path(os.environ.get("CALSTUDY_CACHE") or "~/.cache/calstudy")
+
+
+def data_digest(dataset: Dataset, seed: int) -> str:
+    """What the cached arrays depend on, as a sha256: source, options, seed, format. Nothing is decoded.
+
+    `augment` is left out: it changes batches, not the arrays.
+    """
+    parts = [FORMAT, name_of(type(dataset)), dataset.source_digest(), dataset.validation, seed]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def prepare(dataset: Dataset, seed: int, cache: Path | None = None, digest: str | None = None) -> Prepared:
+    """The prepared data set, decoded first where the cache lacks it or holds it damaged.
+
+    Processes that ask at once wait for the one that decodes. Raises FieldError where the source cannot be used, or
+    is not the one with the `digest`; with that in the cache, the source is not read at all.
+    """
+    # Absolute: a worker's working directory is another.
+    cache = (cache or default_cache()).expanduser().absolute()
+    if digest is not None:
+        try:
+            return open_prepared(cache / digest)
+        except ValueError:
+            pass
+    found = data_digest(dataset, seed)
+    if digest not in (None, found):
+        raise FieldError("data", f"its digest is {found[:12]}, the study was begun with {digest[:12]}. Put it back.")
+    digest, directory = found, cache / found
+    try:
+        return open_prepared(directory)
+    except ValueError:
+        cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / f"{digest}.lock"):
+        try:
+            return open_prepared(directory)
+        except ValueError:
+            _build(dataset, seed, directory)
+    return open_prepared(directory)
+
+
+def open_prepared(directory: Path) -> Prepared:
+    """The prepared data set in a directory. Raises ValueError where it is missing or its files are not whole."""
+    try:
+        meta = json.loads((directory / "meta.json").read_text())
+        short = [name for name, size in meta["bytes"].items() if (directory / name).stat().st_size != size]
+    except (OSError, ValueError, KeyError) as error:
+        raise ValueError(f"{directory}: no prepared data set here ({error}); prepare it again.") from None
+    if short:
+        raise ValueError(f"{directory}: {', '.join(short)} is not whole; prepare it again.")
+    channels, height, width = meta["input_shape"]
+    return Prepared(
+        directory=directory,
+        digest=meta["digest"],
+        classes=tuple(meta["classes"]),
+        input_shape=(channels, height, width),
+        mean=tuple(meta["mean"]),
+        std=tuple(meta["std"]),
+        sizes=meta["sizes"],
+    )
+
+
+def load_split(prepared: Prepared, name: str) -> Split:
+    """The train or the validation split, mapped, not read. Raises ValueError for any other name: test is sealed."""
+    if name not in ("train", "validation"):
+        raise ValueError(f"no split '{name}' can be loaded: a trial sees train and validation, test is sealed.")
+    images, labels = (
+        # Copy on write: torch wants writable memory, the file stays as it is.
+        torch.from_numpy(np.load(prepared.directory / file, mmap_mode="c", allow_pickle=False))
+        for file in (f"{name}.npy", f"{name}_labels.npy")
+    )
+    return Split(images, labels)
+
+
+def ranks_in_class(labels: np.ndarray, generator: torch.Generator) -> np.ndarray:
+    """[N]: place of each sample among those of its class, in random order. labels: [N] int64."""
+    shuffled = torch.randperm(len(labels), generator=generator).numpy()
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    counts = np.bincount(labels)
+    ranks = np.empty(len(labels), dtype=np.int64)
+    ranks[by_class] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return ranks
+
+
+def split_rows(raw: RawData, validation: float, seed: int) -> dict[str, tuple[RawSplit, np.ndarray]]:
+    """For train, validation, test: where its samples come from, and which rows of it, shuffled.
+
+    A split the source lacks is carved from train, stratified: of each class its share, rounded, and at least one.
+    Test is carved first, so `validation` does not move it.
+    """
+    carved = [name for name, split in (("test", raw.test), ("validation", raw.validation)) if split is None]
+    _check_counts(raw, carved)
+    rest = np.arange(len(raw.train.labels))
+    rows: dict[str, tuple[RawSplit, np.ndarray]] = {}
+    for name in carved:
+        labels = raw.train.labels[rest]
+        share = TEST_SHARE if name == "test" else validation
+        counts = np.bincount(labels)
+        # At least one of a class each way: enough are there, _check_counts has seen to it.
+        spare = counts - (len(carved) - len(rows))
+        quota = np.clip(np.rint(share * counts).astype(np.int64), 1, np.maximum(spare, 1))
+        taken = ranks_in_class(labels, stream(seed, "split", name)) < quota[labels]
+        rows[name], rest = (raw.train, rest[taken]), rest[~taken]
+    rows["train"] = (raw.train, rest)
+    for name, split in (("test", raw.test), ("validation", raw.validation)):
+        if split is not None:
+            rows[name] = (split, np.arange(len(split.labels)))
+    return {name: (rows[name][0], _shuffled(rows[name][1], seed, name)) for name in SPLITS}
+
+
+def _check_counts(raw: RawData, carved: list[str]) -> None:
+    needed = 1 + len(carved)
+    counts = np.bincount(raw.train.labels, minlength=len(raw.classes))
+    rarest = int(counts.argmin())
+    if counts[rarest] < needed:
+        raise FieldError(
+            "",
+            f"class '{raw.classes[rarest]}' has too few samples to split: train has {counts[rarest]}, and "
+            f"{', '.join(['train', *carved])} need one each. Add samples, or leave the class out.",
+        )
+
+
+def _shuffled(rows: np.ndarray, seed: int, name: str) -> np.ndarray:
+    order = torch.randperm(len(rows), generator=stream(seed, "split", name, "order"))
+    shuffled: np.ndarray = rows[order.numpy()]
+    return shuffled
+
+
+def _build(dataset: Dataset, seed: int, directory: Path) -> None:
+    """Write the set beside its place and move it there whole. The caller holds the lock."""
+    raw = dataset.read()
+    rows = split_rows(raw, dataset.validation, seed)
+    partial = directory.with_name(f"{directory.name}.partial")
+    # Left by a process that was killed: the lock says that none is at work on it.
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir()
+        meta = {
+            "digest": directory.name,
+            "classes": raw.classes,
+            "input_shape": raw.train.images.shape[1:],
+            "sizes": {name: len(taken) for name, (_, taken) in rows.items()},
+            **_statistics(raw.train.images, rows["train"][1]),
+            **_write_arrays(partial, rows),
+        }
+        (partial / "meta.json").write_text(json.dumps(meta, indent=1))
+        shutil.rmtree(directory, ignore_errors=True)
+        partial.rename(directory)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write_arrays(directory: Path, rows: dict[str, tuple[RawSplit, np.ndarray]]) -> dict[str, dict[str, object]]:
+    sizes: dict[str, object] = {}
+    digests: dict[str, object] = {}
+    for name, (split, taken) in rows.items():
+        for file, array in ((f"{name}.npy", split.images), (f"{name}_labels.npy", split.labels)):
+            np.save(directory / file, array[taken], allow_pickle=False)
+            sizes[file] = (directory / file).stat().st_size
+            with open(directory / file, "rb") as written:
+                digests[file] = hashlib.file_digest(written, "sha256").hexdigest()
+    return {"bytes": sizes, "sha256": digests}
+
+
+def _statistics(images: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
+    """Mean and standard deviation per channel over all pixels of the rows, exact: from counts of the 256 values."""
+    counts = np.zeros((images.shape[1], 256), dtype=np.int64)
+    for start in range(0, len(rows), 4096):
+        chunk = images[rows[start : start + 4096]]
+        for channel in range(images.shape[1]):
+            counts[channel] += np.bincount(chunk[:, channel].reshape(-1), minlength=256)
+    values, shares = np.arange(256.0), counts / counts.sum(axis=1, keepdims=True)
+    mean = shares @ values
+    std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
+    # A constant channel carries nothing; dividing by 1 keeps it finite.
+    return {"mean": mean.tolist(), "std": np.where(std > 0, std, 1.0).tolist()}

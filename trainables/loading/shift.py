@@ -1,0 +1,142 @@
+"""Other data that a study's models are asked about: the same classes under shift, or classes they never saw.
+
+Decoded once per machine, into the cache: CACHE/shift-DIGEST/{images,labels}.npy. No sample of it is ever trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from filelock import FileLock
+from torch import Tensor
+
+from trainables.config import build, to_plain
+from trainables.dataset import Dataset, Samples
+from trainables.fields import FieldError, Settings, nearest, text
+from trainables.loading.cache import default_cache
+from trainables.plugins import name_of
+
+FORMAT = 1  # of the files: a change needs a new number
+
+
+@dataclass(frozen=True)
+class ShiftSet(Settings):
+    """A set under `shift:`: any data set by its name and options, and which of its samples."""
+
+    data: Dataset = field()
+    where: dict[str, Any] | None = text(None, doc="of a parquet file, only rows with these values in these columns")
+    ood: bool | None = text(None, doc="whether its classes are others; null: known by their names or numbers")
+
+    @classmethod
+    def read(cls, plain: Any) -> ShiftSet:
+        """From plain values, as `to_mapping` gives them. Raises FieldError."""
+        plain = {"name": plain} if isinstance(plain, str) else plain
+        if not isinstance(plain, Mapping):
+            raise FieldError("", f"must be a data set by its name and options, got {plain!r}.")
+        own = {key: plain[key] for key in ("where", "ood") if key in plain}
+        return cls(build(Dataset, {key: value for key, value in plain.items() if key not in own}), **own)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain values."""
+        own = {key: value for key, value in (("where", self.where), ("ood", self.ood)) if value is not None}
+        return {**to_plain(self.data), **own}
+
+    def digest(self) -> str:
+        """sha256 of its source and of the options that say what is read from it."""
+        parts = [FORMAT, name_of(type(self.data)), self.data.source_digest(), self.where]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+class Shift(NamedTuple):
+    """A set as a study's models are asked about it. images: uint8 [N, C, H, W], C as they take it."""
+
+    images: Tensor
+    labels: Tensor  # int64 [N], the study's numbers; out of distribution, whatever the source says
+    ood: bool
+
+
+def shift_of(shift_set: ShiftSet, classes: tuple[str, ...], input_shape: tuple[int, int, int]) -> Shift:
+    """The set against a study with these classes and images [C, H, W]. Raises FieldError where it does not fit."""
+    samples = _samples(shift_set)
+    found, wanted = samples.images.shape[1:], input_shape
+    if found != wanted and not (found[0] == 1 and found[1:] == wanted[1:]):  # grey broadcasts
+        sizes = [" x ".join(map(str, shape)) for shape in (found, wanted)]
+        raise FieldError("", f"its images are {sizes[0]}, the study's {sizes[1]} (channels, height, width).")
+    labels = None if shift_set.ood else _labels(samples, classes, shift_set.ood)
+    images = torch.from_numpy(samples.images).expand(-1, wanted[0], -1, -1)
+    return Shift(images, torch.from_numpy(samples.labels if labels is None else labels), labels is None)
+
+
+def _labels(samples: Samples, classes: tuple[str, ...], ood: bool | None) -> np.ndarray | None:
+    """[N] int64 labels as the study numbers its classes; None where the classes are others.
+
+    By name where both tell names, else by number.
+    """
+    absent = int((samples.labels < 0).sum())
+    if 0 < absent < len(samples.labels):
+        problem = (
+            f"{absent} of {len(samples.labels)} samples have no label (-1); pick rows by `where`, or say ood: true."
+        )
+        raise FieldError("", problem)
+    present = [int(label) for label in np.unique(samples.labels)]
+    told = [samples.names.get(label) for label in present]
+    if absent:
+        other = "they have no labels"
+    elif _are_told(classes) and None not in told:
+        numbers = {name: number for number, name in enumerate(classes)}
+        unknown = [name for name in told if name is not None and name not in numbers]
+        if not unknown:
+            of_source = np.full(present[-1] + 1, -1, dtype=np.int64)
+            of_source[present] = [numbers[name] for name in told if name is not None]
+            relabelled: np.ndarray = of_source[samples.labels]
+            return relabelled
+        other = f"the study has no class '{unknown[0]}'.{nearest(unknown[0], list(classes)).removesuffix('.')}"
+    elif present[-1] < len(classes):
+        return samples.labels
+    else:
+        other = f"their labels go up to {present[-1]}, the study's to {len(classes) - 1}"
+    if ood is False:
+        raise FieldError("ood", f"the samples are said to be of the study's classes: {other}.")
+    return None
+
+
+def _are_told(classes: tuple[str, ...]) -> bool:
+    """Whether the classes have names; numbers in their order are what a source without names gives."""
+    return classes != tuple(str(number) for number in range(len(classes)))
+
+
+# ---- the cache -----------------------------------------------------------------------------------------------------
+
+
+def _samples(shift_set: ShiftSet) -> Samples:
+    """The samples, mapped from the cache, decoded first where it lacks them."""
+    cache = default_cache().expanduser().absolute()
+    directory = cache / f"shift-{shift_set.digest()}"
+    cache.mkdir(parents=True, exist_ok=True)
+    with FileLock(cache / f"{directory.name}.lock"):
+        if not (directory / "names.json").is_file():  # written last, before all is moved there
+            _write(shift_set.data.samples(shift_set.where), directory)
+    images, labels = (
+        np.load(directory / f"{name}.npy", mmap_mode="c", allow_pickle=False) for name in ("images", "labels")
+    )
+    names = json.loads((directory / "names.json").read_text())
+    return Samples(images, labels, {int(label): name for label, name in names.items()})
+
+
+def _write(samples: Samples, directory: Path) -> None:
+    partial = directory.with_name(f"{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed: the lock says that none is at work on it
+    shutil.rmtree(directory, ignore_errors=True)
+    partial.mkdir()
+    np.save(partial / "images.npy", samples.images, allow_pickle=False)
+    np.save(partial / "labels.npy", samples.labels, allow_pickle=False)
+    (partial / "names.json").write_text(json.dumps(samples.names))
+    partial.rename(directory)

@@ -1,0 +1,54 @@
+"""What a trial is handed: train, meta and validation on its device. No test split."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import numpy as np
+import torch
+
+from trainables.config import TrialConfig, build, to_plain
+from trainables.dataset import Dataset
+from trainables.loading.batches import DeviceSplit
+from trainables.loading.cache import Prepared, load_split, prepare, ranks_in_class
+from trainables.seeding import stream
+
+
+class TrialData:
+    """The splits of one prepared data set, shared by the trials of a process."""
+
+    def __init__(self, prepared: Prepared, device: torch.device, augment: str) -> None:
+        self.prepared = prepared
+        self._augment = augment
+        self.train = DeviceSplit(load_split(prepared, "train"), prepared.mean, prepared.std, device, augment)
+        self.validation = DeviceSplit(load_split(prepared, "validation"), prepared.mean, prepared.std, device)
+        self._with_meta: dict[tuple[float, int], tuple[DeviceSplit, DeviceSplit]] = {}
+
+    def with_meta(self, share: float, seed: int) -> tuple[DeviceSplit, DeviceSplit]:
+        """train without its meta split, and that: of each class its share, by seed, never augmented."""
+        if (share, seed) not in self._with_meta:
+            self._with_meta = {(share, seed): self._carve(share, seed)}
+        return self._with_meta[share, seed]
+
+    def _carve(self, share: float, seed: int) -> tuple[DeviceSplit, DeviceSplit]:
+        labels = self.train.labels.cpu().numpy()
+        counts = np.bincount(labels)
+        quota = np.clip(np.rint(share * counts).astype(np.int64), np.minimum(counts - 1, 1), None)
+        kept = torch.from_numpy(ranks_in_class(labels, stream(seed, "split", "meta")) < quota[labels])
+        rest = self.train.subset((~kept).nonzero().squeeze(-1), self._augment)
+        return rest, self.train.subset(kept.nonzero().squeeze(-1), "none")
+
+
+@functools.lru_cache(maxsize=2)
+def _trial_data(dataset: str, seed: int, device: torch.device, digest: str | None) -> TrialData:
+    config = build(Dataset, json.loads(dataset))
+    return TrialData(prepare(config, seed, digest=digest), device, config.augment)
+
+
+def trial_data(config: TrialConfig, device: torch.device, digest: str | None = None) -> TrialData:
+    """The data of a trial, prepared once per node and held once per process.
+
+    Raises FieldError where the source is not the one with the `digest`, if that is given.
+    """
+    return _trial_data(json.dumps(to_plain(config.data), sort_keys=True), config.seed, device, digest)

@@ -1,0 +1,51 @@
+"""What a trial leaves behind: normalisation, network and temperature in one module, probabilities out."""
+
+from __future__ import annotations
+
+import copy
+import io
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from trainables.files.atomic import write_whole
+from trainables.model import Network
+
+
+class Classifier(nn.Module):
+    """Images in raw pixel units to probabilities. Always in evaluation mode, float32, on the CPU."""
+
+    mean: Tensor
+    std: Tensor
+    temperature: Tensor
+
+    def __init__(
+        self, network: Network, mean: tuple[float, ...], std: tuple[float, ...], temperature: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.network = copy.deepcopy(network).float().cpu()
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32)[:, None, None])
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32)[:, None, None])
+        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
+        self.eval()
+
+    def logits(self, images: Tensor) -> Tensor:
+        """images: [N, C, H, W] in 0..255 -> logits [N, K], before the temperature."""
+        logits: Tensor = self.network((images.float() - self.mean) / self.std)
+        return logits
+
+    def forward(self, images: Tensor) -> Tensor:
+        """images: [N, C, H, W] in 0..255 -> probabilities [N, K]."""
+        return (self.logits(images) / self.temperature).softmax(dim=-1)
+
+    def save(self, path: Path) -> str:
+        """Write the weights to `path`, whole or not at all; returns the file's sha256."""
+        file = io.BytesIO()
+        torch.save(self.state_dict(), file)
+        return write_whole(path, file.getbuffer())
+
+    def load(self, path: Path) -> Classifier:
+        """Take the weights `save` wrote."""
+        self.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
+        return self
