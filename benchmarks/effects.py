@@ -15,7 +15,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from study.store.study import StoredStudy, open_directory
+from study.store.study import Study, open_directory
 from study.store.trials import TrialRecord
 
 METRICS = ("accuracy", "nll", "brier", "ece", "ts_ece")
@@ -23,7 +23,7 @@ DIAGNOSTICS = ("entropy_right", "entropy_wrong", "head_norm")
 BASELINE = "cross_entropy"
 
 
-def values(study: StoredStudy, record: TrialRecord) -> dict[str, float]:
+def values(study: Study, record: TrialRecord) -> dict[str, float]:
     """Of one complete trial: its metrics, and the diagnostics of its last epoch."""
     last = json.loads((study.files(record) / "history.json").read_text())[-1]
     told = {name: last[name] for name in DIAGNOSTICS if name in last}

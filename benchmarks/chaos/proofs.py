@@ -11,14 +11,14 @@ from typing import Any
 
 from benchmarks.chaos.attempts import Attempt, Loss
 from benchmarks.chaos.processes import command_line, wait_for
-from study.store.study import StoredStudy
+from study.store.study import Study
 
 # How long the processes of a study may take to end once their driver has. Where it was killed, two agents of Ray
 # first try for a minute to tell the control store, which is gone too, that their raylet is (process_watcher.py:109).
 ENDING_SECONDS = 90.0
 
 
-def audited(study: StoredStudy, tracking: str | None, seconds: float) -> dict[str, Any]:
+def audited(study: Study, tracking: str | None, seconds: float) -> dict[str, Any]:
     """The audit, once it is clean; as it is after so many seconds.
 
     MLflow follows the ledger: while a driver works, or its server has just been away, it may lack what was just told.
@@ -53,7 +53,7 @@ def promises_kept(losses: list[Loss]) -> list[str]:
     ]
 
 
-def proposed_as_undisturbed(study: StoredStudy) -> list[str]:
+def proposed_as_undisturbed(study: Study) -> list[str]:
     """Trials whose parameters are not those that one driver, never disturbed, would have proposed.
 
     True of the random sampler alone: others look at what is finished, and that is a matter of time.
@@ -74,7 +74,7 @@ def proposed_as_undisturbed(study: StoredStudy) -> list[str]:
     return wrong
 
 
-def trained_as_undisturbed(study: StoredStudy, attempts: dict[str, list[Attempt]], rng: random.Random) -> list[str]:
+def trained_as_undisturbed(study: Study, attempts: dict[str, list[Attempt]], rng: random.Random) -> list[str]:
     """One of the trials that went on from a checkpoint, trained again without a break: equal logits, bit for bit."""
     import torch
 

@@ -16,7 +16,7 @@ from scipy.special import stdtrit
 
 from study.analysis import pareto
 from study.schema.objective import Objective
-from study.store.study import Outline
+from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
 from trainables.metrics import AFTER_TEMPERATURE
@@ -97,7 +97,7 @@ def _repeated(name: str, rows: Sequence[TableRow]) -> bool:
 # ---- rows ----------------------------------------------------------------------------------------------------------
 
 
-def block_of_search(study: Outline, records: Mapping[str, Sequence[TrialRecord]]) -> Block:
+def block_of_search(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> Block:
     """Validation figures: of a label that searched, its best trial by the objectives in their order; of one that had
     nothing to search, all its trials, which differ by their seed.
 
@@ -129,7 +129,7 @@ def _row(label: str, finished: Sequence[TrialRecord], objectives: Sequence[Objec
     return TableRow(label, "best", (best.metrics,), len(finished))
 
 
-def block_of_tests(study: Outline, rows: Sequence[TableRow], temperature: str) -> Block:
+def block_of_tests(study: Study, rows: Sequence[TableRow], temperature: str) -> Block:
     """Test figures of a confirmation's rows; one without any is not opened yet, and named.
 
     study: what was confirmed. Raises FieldError where there is none to show.

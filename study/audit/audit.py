@@ -24,7 +24,7 @@ from study.audit.result import AuditReport, Check
 from study.audit.test_openings import BACKUP, TOLERANCE, check_openings
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.spec import SpecError
-from study.store.study import StoredStudy, check_home
+from study.store.study import Study, check_home
 from study.store.trials import TrialRecord, trial_directory, trial_name
 from study.tracking.reader import TrackedRun
 from study.tracking.store import STATUS
@@ -37,7 +37,7 @@ COMPLETE_FILES = ("predictions.npz", "history.json", "model.pt")
 READERS = 4  # of files at once
 
 
-def audit(study: StoredStudy, tracking_uri: str) -> AuditReport:
+def audit(study: Study, tracking_uri: str) -> AuditReport:
     """Read everything and compare. Raises LedgerError where the ledger cannot be read."""
     facts = gather(study, tracking_uri)
     files, whole = _files(facts)
@@ -60,7 +60,7 @@ def audit(study: StoredStudy, tracking_uri: str) -> AuditReport:
     return AuditReport(study.spec.name, facts.alive, _copied(study), checks, planned, lost, twice, counts)
 
 
-def _copied(study: StoredStudy) -> str | None:
+def _copied(study: Study) -> str | None:
     try:
         check_home(study)
     except SpecError as error:

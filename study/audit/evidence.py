@@ -16,7 +16,7 @@ from typing import Any
 
 from study.schema.uris import TrackingError
 from study.store.ledger import driver_is_alive, journal_path, open_storage
-from study.store.study import StoredStudy
+from study.store.study import Study
 from study.store.test_openings import tested_in
 from study.store.trials import TrialRecord, trial_name
 from study.tracking.projection import FINISHED
@@ -37,7 +37,7 @@ class Told:
 class Evidence:
     """All that was read, once."""
 
-    study: StoredStudy
+    study: Study
     alive: bool
     attempts: dict[str, set[int]]  # on disk, by trial
     runs: list[TrackedRun]
@@ -76,7 +76,7 @@ class Evidence:
     @property
     def goes_on(self) -> str:
         """The mend for what training lacks."""
-        return self.study.outline.goes_on
+        return self.study.goes_on
 
     @property
     def sync(self) -> str:
@@ -84,7 +84,7 @@ class Evidence:
         return f"`calstudy sync {self.study.spec.name}`"
 
 
-def gather(study: StoredStudy, tracking_uri: str) -> Evidence:
+def gather(study: Study, tracking_uri: str) -> Evidence:
     """Read all of it. Raises LedgerError where the ledger cannot be read."""
     alive = driver_is_alive(study.directory)
     attempts = _attempts_on_disk(study.directory / "trials")
@@ -100,7 +100,7 @@ def gather(study: StoredStudy, tracking_uri: str) -> Evidence:
     return Evidence(study, alive, attempts, runs, unreachable, told, records)
 
 
-def _told(study: StoredStudy) -> dict[str, Told]:
+def _told(study: Study) -> dict[str, Told]:
     """By label, of all labels in the ledger."""
     directory, ledger, prefix = study.directory, study.spec.ledger, f"{study.spec.name}/"
     if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():

@@ -40,7 +40,7 @@ def check_openings(facts: Evidence) -> Check:
         _compare(label, openings, tested, records, check)
         for number, record in records.items():
             if number not in tested:
-                mend = f"{facts.study.outline.goes_on} opens it"
+                mend = f"{facts.study.goes_on} opens it"
                 check.off(record.name, "it is complete and not measured on test", mend, facts.alive)
             else:
                 _check_files(facts, record, tested[number], check)

@@ -10,7 +10,7 @@ from study.terminal.console import console, storage_option, tracking_option
 
 if TYPE_CHECKING:
     from study.registry.choice import Choice
-    from study.store.study import StoredStudy
+    from study.store.study import Study
 
 
 @click.command()
@@ -64,7 +64,7 @@ def export(
     console.print(f"prove it: calstudy verify {exported.uri} --tracking {public_uri(uri)}", soft_wrap=True)
 
 
-def _chosen(study: StoredStudy, trial: str | None, rule: str | None) -> Choice:
+def _chosen(study: Study, trial: str | None, rule: str | None) -> Choice:
     from study.registry.choice import choose, seed_of
     from study.store.trials import trial_named
 

@@ -46,7 +46,7 @@ def figures(
     records = opened.records()
     if trial is not None:
         trial_named([record for found in records.values() for record in found], trial, "--trial")
-    gallery = Gallery(opened.outline, records, trial, bootstrap)
+    gallery = Gallery(opened, records, trial, bootstrap)
     written, reasons = draw(gallery, output or opened.directory / "figures", suffix, [only] if only else NAMES)
     if not written:
         raise FieldError("figures", "; ".join(reason.rstrip(".") for reason in reasons) + ".")

@@ -11,7 +11,7 @@ import click
 from study.terminal.console import FEWEST_RESAMPLES, console, json_option, storage_option
 
 if TYPE_CHECKING:
-    from study.store.study import Outline
+    from study.store.study import Study
     from study.store.trials import TrialRecord
     from study.uncertainty.bootstrap import Analysis
 
@@ -51,10 +51,10 @@ def pareto(
     """
     from study.analysis.pareto import front, hypervolume, knee, write_front_csv
     from study.analysis.selection import parse_where, satisfies
-    from study.store.study import open_outline
+    from study.store.study import open_study
     from study.terminal.progress import front_table
 
-    opened = open_outline(study, storage)
+    opened = open_study(study, storage)
     if compare is not None:
         _compare(opened, compare, bootstrap, as_json)
         return
@@ -106,7 +106,7 @@ def _front_row(record: TrialRecord) -> dict[str, Any]:
     }
 
 
-def _analysis(study: Outline, candidates: list[TrialRecord], resamples: int) -> Analysis:
+def _analysis(study: Study, candidates: list[TrialRecord], resamples: int) -> Analysis:
     from study.uncertainty.bootstrap import analyse_front
 
     return analyse_front(study, {"": candidates}, resamples)
@@ -124,7 +124,7 @@ def _columns(values: dict[str, Any]) -> dict[str, Any]:
     return {**ends, "share_on_front": values["share_on_front"]}
 
 
-def _compare(study: Outline, names: tuple[str, str], resamples: int | None, as_json: bool) -> None:
+def _compare(study: Study, names: tuple[str, str], resamples: int | None, as_json: bool) -> None:
     from study.store.trials import trial_named
     from study.terminal.tables import differences_table
     from study.uncertainty.bootstrap import RESAMPLES, compare

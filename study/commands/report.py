@@ -12,7 +12,7 @@ from study.terminal.console import bootstrap_option, console, errors, storage_op
 
 if TYPE_CHECKING:
     from study.analysis.comparison import Block, Table
-    from study.store.study import Outline
+    from study.store.study import Study
 
 
 FORMATS = ["html", "latex", "csv", "md"]
@@ -72,33 +72,33 @@ def _table(studies: tuple[str, ...], form: str, output: Path | None, storage: st
 
 def _blocks(studies: tuple[str, ...], storage: str | None) -> Table:
     from study.analysis.comparison import combine
-    from study.store.study import open_outline
+    from study.store.study import open_study
     from trainables.fields import FieldError
 
-    outlines = [open_outline(study, storage) for study in studies]
-    for outline in outlines:
-        _refuse_confirmation(outline)
+    opened = [open_study(study, storage) for study in studies]
+    for found in opened:
+        _refuse_confirmation(found)
     blocks, notes = [], []
-    for outline in outlines:
+    for found in opened:
         try:
-            blocks.append(_block(outline))
+            blocks.append(_block(found))
         except FieldError as error:
             notes.append(f"left out: {error}".rstrip("."))
     return combine(blocks, notes)
 
 
-def _block(outline: Outline) -> Block:
+def _block(study: Study) -> Block:
     from study.analysis.comparison import TableRow, block_of_search, block_of_tests
-    from study.confirmation.results import confirmed_rows
+    from study.confirmation.results import confirmation_of
 
-    confirmed = confirmed_rows(outline)
-    if confirmed is None or not any(row.tests for row in confirmed):
-        return block_of_search(outline, outline.records())
-    rows = [TableRow(row.label, row.role, row.tests) for row in confirmed]
-    return block_of_tests(outline, rows, "on each seed's whole validation split")
+    confirmation = confirmation_of(study)
+    if confirmation is None or not any(row.tests for row in confirmation.rows):
+        return block_of_search(study, study.records())
+    rows = [TableRow(row.label, row.role, row.tests) for row in confirmation.rows]
+    return block_of_tests(study, rows, "on each seed's whole validation split")
 
 
-def _refuse_confirmation(study: Outline) -> None:
+def _refuse_confirmation(study: Study) -> None:
     from trainables.fields import FieldError
 
     if study.confirms is not None:
@@ -127,14 +127,14 @@ def _page(
 
     opened = list({found.directory: found for found in (open_study(study, storage) for study in studies)}.values())
     for study in opened:
-        _refuse_confirmation(study.outline)
+        _refuse_confirmation(study)
     first = opened[0].directory
     file = (output or (first if len(opened) == 1 else first.parent) / "report.html").absolute()
     gathered = []
     for study in opened:
         records, analysis, refused = study.records(), None, None
         try:
-            analysis = analyse_front(study.outline, records, bootstrap) if bootstrap else None
+            analysis = analyse_front(study, records, bootstrap) if bootstrap else None
         except FieldError as error:  # a file that is missing or altered: the page says so, without intervals
             refused = f"No intervals: {error}"
         found = gather(study, records, analysis, confirmation_of(study))

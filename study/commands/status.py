@@ -19,10 +19,10 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     STUDY is its directory, its spec, or its name under the storage; a driver may be running it elsewhere.
     """
     from study.store.ledger import driver_is_alive
-    from study.store.study import open_outline
+    from study.store.study import open_study
     from study.terminal.tables import failures_table, status_counts, status_table
 
-    opened = open_outline(study, storage)
+    opened = open_study(study, storage)
     records, alive = opened.records(), driver_is_alive(opened.directory)
     counts = status_counts(opened, records, alive)
     if as_json:

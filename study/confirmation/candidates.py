@@ -13,7 +13,7 @@ from study.confirmation.results import BASELINE, DEFAULT, SUFFIX, candidate_labe
 from study.schema.objective import Objective
 from study.schema.spec import SpecError, StudySpec, spec_from_mapping
 from study.schema.variant import Variant
-from study.store.study import StoredStudy, open_directory
+from study.store.study import Study, open_directory
 from study.store.trials import TrialRecord, trial_named
 from trainables.config import value_at
 from trainables.methods.cross_entropy import CrossEntropy
@@ -37,7 +37,7 @@ class Asked:
         return self.top is not None or self.pareto or bool(self.trials)
 
 
-def confirming_spec(search: StoredStudy, asked: Asked) -> StudySpec:
+def confirming_spec(search: Study, asked: Asked) -> StudySpec:
     """The study that retrains what is asked, and what it retrains already. Raises SpecError, FieldError.
 
     The search's own, with every searched value fixed; its trials are seeds.
@@ -62,9 +62,7 @@ def confirming_spec(search: StoredStudy, asked: Asked) -> StudySpec:
     return spec_from_mapping(plain, name + SUFFIX, search.directory)
 
 
-def _with_wanted(
-    known: list[dict[str, Any]], candidates: list[TrialRecord], search: StoredStudy
-) -> list[dict[str, Any]]:
+def _with_wanted(known: list[dict[str, Any]], candidates: list[TrialRecord], search: Study) -> list[dict[str, Any]]:
     """What is retrained already, then what is asked for. A candidate that is its method's default is both at once."""
     defaults = {entry["label"]: entry for entry in _defaults(search)}
     entries, labels = list(known), {entry["label"] for entry in known}
@@ -81,7 +79,7 @@ def _with_wanted(
     return [*entries, *(entry for label, entry in defaults.items() if label not in covered)]
 
 
-def _confirmation_before(search: StoredStudy) -> StudySpec | None:
+def _confirmation_before(search: Study) -> StudySpec | None:
     directory = confirming_directory(search.directory)
     if not (directory / "study.yaml").is_file():
         return None
@@ -96,7 +94,7 @@ def _confirmation_before(search: StoredStudy) -> StudySpec | None:
 # ---- which trials --------------------------------------------------------------------------------------------------
 
 
-def _chosen(search: StoredStudy, asked: Asked) -> list[TrialRecord]:
+def _chosen(search: Study, asked: Asked) -> list[TrialRecord]:
     records = [record for found in search.records().values() for record in found]
     finished = complete(records)
     if not finished:
@@ -142,7 +140,7 @@ def _candidate(spec: StudySpec, record: TrialRecord) -> dict[str, Any]:
     return _entry(variant, candidate_label(record), {**own, **variant.space.pins, **record.params})
 
 
-def _defaults(search: StoredStudy) -> list[dict[str, Any]]:
+def _defaults(search: Study) -> list[dict[str, Any]]:
     """Each searched method's published default, laid over the study's own values; and cross-entropy's."""
     plain = search.spec.to_mapping()
     if not any(isinstance(variant.method, CrossEntropy) for variant in search.spec.variants):

@@ -19,7 +19,7 @@ from study.schema.objective import plain_name
 from study.schema.spec import SpecError
 from study.schema.uris import TrackingError
 from study.store.ledger import Ledger, LedgerError, driver_is_alive, driver_lock, open_storage
-from study.store.study import StoredStudy
+from study.store.study import Study
 from study.store.test_openings import (
     OPENINGS,
     TEST_FILE,
@@ -51,7 +51,7 @@ class ConfirmError(UserError):
 
 
 def confirm(
-    search: StoredStudy, asked: Asked, tracking: str | None, address: str | None, console: Console
+    search: Study, asked: Asked, tracking: str | None, address: str | None, console: Console
 ) -> tuple[Outcome, str | None]:
     """Retrain what is asked, then open the test split for each model that has not been measured yet.
 
@@ -72,7 +72,7 @@ def confirm(
         return outcome, None
     opened = measure(outcome.study)
     if opened:
-        vain = came_to_nothing(outcome.study.outline)
+        vain = came_to_nothing(outcome.study)
         how = f"; {vain} openings came to nothing, `calstudy audit` names them" if vain else ", once each"
         console.print(f"{spec.name}: the test split was opened for {opened} models{how}", soft_wrap=True)
     try:
@@ -94,7 +94,7 @@ class _Book:
     run: int
 
     @classmethod
-    def of(cls, study: StoredStudy) -> _Book:
+    def of(cls, study: Study) -> _Book:
         spec = study.spec
         ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
         for variant in spec.variants:
@@ -125,7 +125,7 @@ class _Book:
         self.ledger.note(record.label, f"{TESTED}{record.number}", tested.to_plain())
 
 
-def measure(study: StoredStudy) -> int:
+def measure(study: Study) -> int:
     """Open the test split for each complete trial that has not been measured; how many there were. Then the sets of
     `shift:` that a model has not been asked about.
 
@@ -165,7 +165,7 @@ def _is_asked(name: str, tested: Tested, digest: str, ood: bool) -> bool:
 class _Desk:
     """Where models are measured: from their files, on the driver's own GPU where it has one."""
 
-    study: StoredStudy
+    study: Study
     prepared: Prepared
     device: torch.device
     book: _Book

@@ -1,7 +1,7 @@
 """Reading a confirmation: what became of a study's candidates, retrained from fresh seeds and opened on test once each.
 
 A confirmation is a study like any other: NAME-confirm, beside NAME in the storage, with `confirms: NAME` in its spec
-and one label for each thing retrained. This imports no torch; `confirmation_of` opens a whole study, which does.
+and one label for each thing retrained. This imports no torch.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from search_spaces import strict_yaml
 from study.analysis.pareto import complete, front
 from study.schema.errors import SpecError
 from study.schema.objective import Objective
-from study.store.study import Outline, StoredStudy, open_directory, open_outline
+from study.store.study import Study, open_directory
 from study.store.test_openings import Tested, read_tested
 from study.store.trials import TrialRecord
 
@@ -43,7 +42,7 @@ class Confirmed:
 class Confirmation:
     """A confirming study and what it has: candidates, then defaults, then the baseline."""
 
-    study: StoredStudy
+    study: Study
     rows: tuple[Confirmed, ...]
 
 
@@ -54,34 +53,23 @@ class Moments(NamedTuple):
     std: float
 
 
-def confirmation_of(study: StoredStudy | Outline) -> Confirmation | None:
+def confirmation_of(study: Study) -> Confirmation | None:
     """The study's confirmation; None where there is none. Raises SpecError where it is of another study."""
-    outline = study.outline if isinstance(study, StoredStudy) else study
-    rows = confirmed_rows(outline)
-    if rows is None:
+    directory = confirming_directory(study.directory)
+    if not (directory / "study.yaml").is_file():
         return None
-    directory = confirming_directory(outline.directory)
-    return Confirmation(open_directory(directory, directory.name), rows)
+    confirming = open_directory(directory, directory.name)
+    if confirming.confirms != study.name:
+        return None
+    searched = {record.name: record for found in study.records().values() for record in found}
+    tested, records, methods = read_tested(confirming), confirming.records(), confirming.plain["methods"]
+    rows = [_row(entry, searched, records[entry["label"]], tested[entry["label"]]) for entry in methods]
+    return Confirmation(confirming, tuple(sorted(rows, key=lambda row: ROLES.index(row.role))))
 
 
 def confirming_directory(directory: Path) -> Path:
     """Where the confirmation of the study of that directory lies."""
     return directory.with_name(directory.name + SUFFIX)
-
-
-def confirmed_rows(study: Outline) -> tuple[Confirmed, ...] | None:
-    """The rows of the study's confirmation, as the ledgers have them now; None where there is none."""
-    directory = confirming_directory(study.directory)
-    if not (directory / "study.yaml").is_file():
-        return None
-    outline = open_outline(str(directory), None)
-    if outline.confirms != study.name:
-        return None
-    searched = {record.name: record for found in study.records().values() for record in found}
-    plain: Any = strict_yaml.read(directory / "study.yaml")
-    tested, records = read_tested(outline), outline.records()
-    rows = [_row(entry, searched, records[entry["label"]], tested[entry["label"]]) for entry in plain["methods"]]
-    return tuple(sorted(rows, key=lambda row: ROLES.index(row.role)))
 
 
 def _row(

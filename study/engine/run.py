@@ -24,7 +24,7 @@ from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.spec import SpecError, StudySpec, check_objectives
 from study.schema.uris import public_uri, resolve_uri
 from study.store.ledger import Ledger, driver_lock, journal_path, open_storage, repair_journal
-from study.store.study import StoredStudy, check_home, home_of, open_directory
+from study.store.study import Study, check_home, home_of, open_directory
 from study.store.targets import check_targets
 from study.store.trials import TrialRecord, trial_directory
 from study.terminal.progress import Progress
@@ -45,7 +45,7 @@ TRACKING_PATIENCE = 20.0
 class Outcome:
     """What a run came to."""
 
-    study: StoredStudy
+    study: Study
     records: dict[str, list[TrialRecord]]
     interrupted: str | None  # the signal's name
     untracked: int  # finished trials MLflow does not have yet
@@ -109,9 +109,7 @@ def _ray(spec: StudySpec, root: Path, prepared: Prepared, address: str | None) -
         yield nullcontext(slots)
 
 
-def _record_spec(
-    spec: StudySpec, file_name: str, directory: Path, prepared: Prepared, tracking: str | None
-) -> StoredStudy:
+def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared, tracking: str | None) -> Study:
     """STUDY/study.yaml: the spec as checked, with what it was checked against. Refuses a change of meaning, a copy."""
     recorded: dict[str, Any] = {"id": uuid.uuid4().hex, "created": datetime.now(UTC).isoformat(timespec="seconds")}
     stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
@@ -147,7 +145,7 @@ def _record_spec(
     partial.touch(mode=0o600)  # a tracking or ledger URI may hold a password
     partial.write_text(strict_yaml.dump({**plain, "recorded": recorded}))
     os.replace(partial, directory / "study.yaml")
-    return StoredStudy(directory, spec, recorded)
+    return Study.of(directory, spec, recorded)
 
 
 def versions() -> dict[str, str]:
@@ -166,7 +164,7 @@ def git_commit() -> str | None:
     return found.stdout.strip() or None if found.returncode == 0 else None
 
 
-def _open_ledger(study: StoredStudy) -> Ledger:
+def _open_ledger(study: Study) -> Ledger:
     """The ledger with a dead driver's half facts completed and the published defaults waiting."""
     spec = study.spec
     ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
@@ -178,7 +176,7 @@ def _open_ledger(study: StoredStudy) -> Ledger:
     return ledger
 
 
-def _remove_leftovers(study: StoredStudy) -> None:
+def _remove_leftovers(study: Study) -> None:
     """What a kill between a trial's result and the clearing up after it has left."""
     for found in study.records().values():
         for record in found:
@@ -186,7 +184,7 @@ def _remove_leftovers(study: StoredStudy) -> None:
                 clear_checkpoints(trial_directory(study.directory, record.label, record.number))
 
 
-def _train(study: StoredStudy, ledger: Ledger, tracking_uri: str, join: Join, console: Console) -> Outcome:
+def _train(study: Study, ledger: Ledger, tracking_uri: str, join: Join, console: Console) -> Outcome:
     from study.tracking.projection import Projection
 
     spec = study.spec
@@ -202,7 +200,7 @@ def _train(study: StoredStudy, ledger: Ledger, tracking_uri: str, join: Join, co
     return Outcome(study, records, signals.caught, untracked, projection.trouble)
 
 
-def _tune(study: StoredStudy, ledger: Ledger, listeners: list[Any], join: Join, signals: _Signals) -> None:
+def _tune(study: Study, ledger: Ledger, listeners: list[Any], join: Join, signals: _Signals) -> None:
     """Join Ray and train, until every budget is met or a stop is requested."""
     with join as slots:
         signals.listen()
@@ -273,7 +271,7 @@ class _Signals:
 class _ModelKeeper:
     """`keep_models: front`: removes the weights of trials that are not on the front (any more)."""
 
-    def __init__(self, study: StoredStudy, records: dict[str, list[TrialRecord]]) -> None:
+    def __init__(self, study: Study, records: dict[str, list[TrialRecord]]) -> None:
         self._study = study
         self._kept: list[TrialRecord] = []
         self._keep([record for found in records.values() for record in found if record.state == "complete"])

@@ -21,7 +21,7 @@ from ray.tune.search import Searcher
 from study.engine.ray_session import ClusterError
 from study.schema.resources import Resources
 from study.store.ledger import Ledger
-from study.store.study import StoredStudy
+from study.store.study import Study
 from study.store.targets import with_target_files
 from study.store.trials import TrialRecord, trial_directory
 from trainables.config import with_value
@@ -70,7 +70,7 @@ class LedgerSearch(Searcher):
     `slots`: how many trials the cluster runs at once, now; nodes come and go.
     """
 
-    def __init__(self, study: StoredStudy, ledger: Ledger, listeners: list[Listener], slots: Callable[[], int]) -> None:
+    def __init__(self, study: Study, ledger: Ledger, listeners: list[Listener], slots: Callable[[], int]) -> None:
         super().__init__()
         self._spec, self._directory, self._ledger, self._listeners = study.spec, study.directory, ledger, listeners
         self._slots = slots

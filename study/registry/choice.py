@@ -11,7 +11,7 @@ from study.analysis.pareto import complete
 from study.analysis.selection import pick
 from study.confirmation.results import SUFFIX, Confirmation, Confirmed, confirmation_of, moments
 from study.schema.objective import LARGER_IS_BETTER, Objective, plain_name
-from study.store.study import StoredStudy, open_directory
+from study.store.study import Study, open_directory
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
 
@@ -20,13 +20,13 @@ from trainables.fields import FieldError
 class Choice:
     """The trial to register and the study it is of: the search, or its confirmation, of whose `row` it is a seed."""
 
-    study: StoredStudy
+    study: Study
     record: TrialRecord
     row: Confirmed | None = None
     confirmation: Confirmation | None = None
 
 
-def choose(study: StoredStudy, rule: str) -> Choice:
+def choose(study: Study, rule: str) -> Choice:
     """The trial that the rule picks, by validation values. Raises FieldError at `pick`.
 
     Where the study is confirmed the rule picks among what was retrained, by means over the fresh seeds, and of those
@@ -52,7 +52,7 @@ def choose(study: StoredStudy, rule: str) -> Choice:
     return Choice(confirmation.study, median_seed(row.records, objectives[0]), row, confirmation)
 
 
-def seed_of(study: StoredStudy, record: TrialRecord) -> Choice:
+def seed_of(study: Study, record: TrialRecord) -> Choice:
     """That trial; of a confirmation with the row it is a seed of, so that its card tells of test."""
     if study.spec.confirms is not None:
         search = study.directory.with_name(study.directory.name.removesuffix(SUFFIX))
@@ -82,7 +82,7 @@ def median_seed(records: Sequence[TrialRecord], objective: Objective) -> TrialRe
     ]
 
 
-def _not_worse(study: StoredStudy, records: Sequence[TrialRecord], metric: str) -> Collection[str]:
+def _not_worse(study: Study, records: Sequence[TrialRecord], metric: str) -> Collection[str]:
     """The complete trials whose paired difference from the best has an interval that reaches 0."""
     from study.uncertainty.bootstrap import differences_from, resampled_names
 
@@ -92,7 +92,7 @@ def _not_worse(study: StoredStudy, records: Sequence[TrialRecord], metric: str) 
         )
     finished = [record for record in complete(records) if metric in record.metrics]
     best = min(finished, key=lambda record: (_sign(metric) * record.metrics[metric], record.label, record.number))
-    found = differences_from(study.outline, best, finished, metric)
+    found = differences_from(study, best, finished, metric)
     return {best.name, *(name for name, (low, high) in found.items() if low <= 0 <= high)}
 
 

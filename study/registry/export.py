@@ -36,7 +36,7 @@ from study.registry.verify import (
     validation_of,
 )
 from study.schema.uris import scrub
-from study.store.study import StoredStudy
+from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables import post_hoc
 from trainables.config import TrialConfig
@@ -89,7 +89,7 @@ class Exported:
 
 
 def export(
-    study: StoredStudy,
+    study: Study,
     record: TrialRecord,
     name: str,
     alias: str | None,
@@ -162,7 +162,7 @@ class _Candidate:
     facts: dict[str, Any]
 
 
-def _candidate(study: StoredStudy, record: TrialRecord, confirmed: dict[str, Any] | None) -> _Candidate:
+def _candidate(study: Study, record: TrialRecord, confirmed: dict[str, Any] | None) -> _Candidate:
     """The trial's model with its temperature. Raises ExportError unless it gives what was measured."""
     if record.state != "complete":
         raise ExportError(f"{record.name} is {record.state}; only a complete trial has a model.")
@@ -207,14 +207,14 @@ def _candidate(study: StoredStudy, record: TrialRecord, confirmed: dict[str, Any
     return _Candidate(classifier, split, probs, difference, record, facts)
 
 
-def _searched_values(study: StoredStudy, record: TrialRecord) -> dict[str, Any]:
+def _searched_values(study: Study, record: TrialRecord) -> dict[str, Any]:
     """What the search found for this trial; a confirmation has it fixed in its spec."""
     if study.spec.confirms is None:
         return record.params
     return dict(study.spec.variant(record.label).space.pins)
 
 
-def _check_digests(study: StoredStudy, record: TrialRecord) -> None:
+def _check_digests(study: Study, record: TrialRecord) -> None:
     for name in ("predictions.npz", "model.pt"):
         path = study.files(record) / name
         if not path.is_file():
@@ -349,7 +349,7 @@ def _check_names(name: str, alias: str | None) -> None:
         raise ExportError(f"Invalid model name '{name}'. With '@', '?' or '%' it cannot be loaded as models:/NAME/1.")
 
 
-def _run_of(client: MlflowClient, study: StoredStudy, record: TrialRecord) -> Run:
+def _run_of(client: MlflowClient, study: Study, record: TrialRecord) -> Run:
     """The trial's run, the eldest where there are twins."""
     experiments: list[str] = []
     token = None

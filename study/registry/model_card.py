@@ -91,7 +91,7 @@ def confirmed_facts(choice: Choice) -> dict[str, Any] | None:
     row, confirmation = choice.row, choice.confirmation
     if row is None or confirmation is None:
         return None
-    told = read_tested(confirmation.study.outline)[row.label]
+    told = read_tested(confirmation.study)[row.label]
     seeds = [
         {
             "trial": record.name,

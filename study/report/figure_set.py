@@ -18,7 +18,7 @@ from study.report import figures
 from study.report.front_figure import draw_front
 from study.report.style import save, styles_of
 from study.store.ledger import read_trials
-from study.store.study import Outline, checked_file
+from study.store.study import Study, checked_file
 from study.store.trials import TrialRecord, trial_named
 from trainables.fields import FieldError
 
@@ -36,7 +36,7 @@ class Gallery:
     absent: what was left out of a figure that could be drawn, in words.
     """
 
-    study: Outline
+    study: Study
     records: dict[str, list[TrialRecord]]
     trial: str | None = None
     resamples: int = 0

@@ -21,7 +21,7 @@ from study.report.style import COLOURS, MARKERS, displayed
 from study.schema.objective import LARGER_IS_BETTER, plain_name
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant
-from study.store.study import StoredStudy
+from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables import metrics
 from trainables.plugins import name_of
@@ -30,7 +30,7 @@ Plain = dict[str, Any]
 
 
 def gather(
-    study: StoredStudy, records: Mapping[str, Sequence[TrialRecord]], analysis: Any = None, confirmation: Any = None
+    study: Study, records: Mapping[str, Sequence[TrialRecord]], analysis: Any = None, confirmation: Any = None
 ) -> Plain:
     """One study as the page has it, JSON-able.
 
@@ -110,7 +110,7 @@ def better(metric: str) -> str | None:
 
 
 def _abstract(
-    study: StoredStudy, trials: Sequence[TrialRecord], front: Sequence[TrialRecord], knee: TrialRecord | None
+    study: Study, trials: Sequence[TrialRecord], front: Sequence[TrialRecord], knee: TrialRecord | None
 ) -> list[str]:
     """What a reader should know first, a sentence each."""
     spec, sizes = study.spec, study.recorded["sizes"]
@@ -142,7 +142,7 @@ def _abstract(
     return sentences
 
 
-def _facts(study: StoredStudy) -> list[list[str]]:
+def _facts(study: Study) -> list[list[str]]:
     """[what, value] for a reader, in the order of the spec."""
     plain, recorded = without_credentials(study.spec.to_mapping()), study.recorded
     sizes = recorded["sizes"]
@@ -358,7 +358,7 @@ def _over(name: str, seeds: Iterable[Mapping[str, float]]) -> list[float | None]
 # ---- how to do it again --------------------------------------------------------------------------------------------
 
 
-def _reproduce(study: StoredStudy, finished: Iterable[TrialRecord], confirmation: Any) -> Plain:
+def _reproduce(study: Study, finished: Iterable[TrialRecord], confirmation: Any) -> Plain:
     """Commands, the spec, versions and digests. `trained_with`: what trials were trained with where it differs."""
     recorded, name = study.recorded, study.spec.name
     versions = {key: str(value) for key, value in recorded["versions"].items()}

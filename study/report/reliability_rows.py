@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from study.analysis import pareto
-from study.store.study import StoredStudy
+from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables import post_hoc
 from trainables.fields import FieldError
@@ -30,7 +30,7 @@ _MOST_STEPS = 50
 _SMALL = 1e-3  # of 1/T: what is left after such a step is about its square
 
 
-def diagrams(study: StoredStudy, records: Iterable[TrialRecord]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+def diagrams(study: Study, records: Iterable[TrialRecord]) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """{trial: its diagram} of the complete trials, and notes on those whose predictions are gone or not theirs.
 
     A diagram: `raw` and `scaled` (after cross-fitted temperature scaling), each with a row [bin, samples, hits, mean

@@ -1,13 +1,11 @@
-"""A study on disk, opened for reading: its spec as checked, what was recorded beside it, its trials.
-
-Who reads trials alone opens an `Outline`: it imports no torch and no method, which takes seconds.
-"""
+"""A study on disk, opened for reading: its spec as checked, what was recorded beside it, its trials."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,17 +23,62 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Outline:
-    """Of STUDY/study.yaml what reading the trials takes. `recorded`: as in StoredStudy."""
+class Study:
+    """STUDY/study.yaml, read. Its trials can be read without torch or any method; `spec` imports both, once asked for.
+
+    recorded: id, created, data_digest, classes, sizes, versions, meaning.
+    """
 
     directory: Path
-    name: str
-    labels: tuple[str, ...]
-    objectives: tuple[Objective, ...]
-    trials: int  # planned for each label
-    ledger: str | None
+    plain: dict[str, Any]  # the spec in plain values
     recorded: dict[str, Any]
-    confirms: str | None = None  # the study whose candidates it retrains
+
+    @classmethod
+    def of(cls, directory: Path, spec: StudySpec, recorded: dict[str, Any]) -> Study:
+        """The study of a spec that has been read already."""
+        study = cls(directory, spec.to_mapping(), recorded)
+        study.__dict__["spec"] = spec
+        return study
+
+    @cached_property
+    def spec(self) -> StudySpec:
+        """Checked as a user's own. Raises SpecError where study.yaml does not read."""
+        from study.schema.spec import spec_from_mapping
+
+        return spec_from_mapping(self.plain, str(self.directory / "study.yaml"), self.directory)
+
+    @property
+    def id(self) -> str:
+        """Tells apart two studies of one name on one server."""
+        return str(self.recorded["id"])
+
+    @property
+    def name(self) -> str:
+        return str(self.plain["name"])
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(method["label"] for method in self.plain["methods"])
+
+    @cached_property
+    def objectives(self) -> tuple[Objective, ...]:
+        return tuple(Objective(**objective) for objective in self.plain["objectives"])
+
+    @property
+    def trials(self) -> int:
+        """Planned for each label."""
+        return int(self.plain["trials"])
+
+    @property
+    def ledger(self) -> str | None:
+        """A path or an RDB URL; None: STUDY/ledger.log."""
+        ledger: str | None = self.plain["ledger"]
+        return ledger
+
+    @property
+    def confirms(self) -> str | None:
+        """The study whose candidates it retrains."""
+        return self.plain.get("confirms")
 
     @property
     def goes_on(self) -> str:
@@ -46,39 +89,14 @@ class Outline:
         """All trials by label, in order of their number, as the ledger has them now."""
         return read_records(self.directory, self.ledger, self.name, list(self.labels))
 
-
-@dataclass(frozen=True)
-class StoredStudy:
-    """STUDY/study.yaml, read. `recorded`: id, created, data_digest, classes, sizes, versions, meaning."""
-
-    directory: Path
-    spec: StudySpec
-    recorded: dict[str, Any]
-
-    @property
-    def id(self) -> str:
-        """Tells apart two studies of one name on one server."""
-        return str(self.recorded["id"])
-
-    @property
-    def outline(self) -> Outline:
-        """The part of it that reading its trials takes."""
-        spec, labels = self.spec, tuple(variant.label for variant in self.spec.variants)
-        planned = (spec.objectives, spec.trials, spec.ledger)
-        return Outline(self.directory, spec.name, labels, *planned, self.recorded, spec.confirms)
-
-    def records(self) -> dict[str, list[TrialRecord]]:
-        """All trials by label, in order of their number, as the ledger has them now."""
-        return self.outline.records()
-
     def lacking(self, records: dict[str, list[TrialRecord]]) -> int:
         """How many planned trials are not finished."""
         running = sum(record.state == "running" for found in records.values() for record in found)
-        return running + sum(max(0, self.spec.trials - len(found)) for found in records.values())
+        return running + sum(max(0, self.trials - len(found)) for found in records.values())
 
     def tracking(self, option: str | None) -> str:
         """The MLflow that has this study: --tracking, else what its last run was told, else the study's own."""
-        return resolve_uri(option or self.recorded.get("tracking"), self.spec.tracking, self.directory.parent)
+        return resolve_uri(option or self.recorded.get("tracking"), self.plain["tracking"], self.directory.parent)
 
     def files(self, record: TrialRecord) -> Path:
         """The directory of the attempt that counts: predictions.npz, history.json, model.pt, log."""
@@ -105,7 +123,7 @@ def home_of(directory: Path) -> dict[str, Any]:
     return {"path": str(directory), "inode": directory.stat().st_ino}
 
 
-def check_home(study: StoredStudy) -> None:
+def check_home(study: Study) -> None:
     """Raise SpecError for the copy of a study: two of one identity would count one trial twice.
 
     One that was moved or is mounted elsewhere keeps its inode; one copied in place of the original, its path.
@@ -126,7 +144,7 @@ def storage_root(option: str | None, spec: str | None = None) -> Path:
     return Path(chosen).expanduser().absolute()
 
 
-def open_study(reference: str, storage: str | None) -> StoredStudy:
+def open_study(reference: str, storage: str | None) -> Study:
     """STUDY as a user names it: a directory, its spec, or a bare name under the storage.
 
     Raises SpecError where there is none.
@@ -134,34 +152,15 @@ def open_study(reference: str, storage: str | None) -> StoredStudy:
     return open_directory(_directory_of(reference, storage), reference)
 
 
-def open_outline(reference: str, storage: str | None) -> Outline:
-    """`open_study` for who reads its trials alone; what else a damaged study.yaml holds wrong goes unseen."""
-    directory = _directory_of(reference, storage)
-    plain, recorded = _read_study(directory, reference)
-    try:
-        outline = Outline(
-            directory,
-            plain["name"],
-            tuple(method["label"] for method in plain["methods"]),
-            tuple(Objective(**objective) for objective in plain["objectives"]),
-            plain["trials"],
-            plain["ledger"],
-            recorded,
-            plain.get("confirms"),
-        )
-    except (KeyError, TypeError, FieldError):  # the whole reading knows what to say
-        return open_directory(directory, reference).outline
-    _check_folder(directory, outline.name)
-    return outline
-
-
-def open_directory(directory: Path, reference: str) -> StoredStudy:
+def open_directory(directory: Path, reference: str) -> Study:
     """The study of a directory. Raises SpecError where its study.yaml is missing or does not read."""
-    from study.schema.spec import spec_from_mapping
-
-    plain, recorded = _read_study(directory, reference)
-    study = StoredStudy(directory, spec_from_mapping(plain, str(directory / "study.yaml"), directory), recorded)
-    _check_folder(directory, study.spec.name)
+    study = Study(directory, *_read_study(directory, reference))
+    try:
+        _ = study.name, study.labels, study.objectives, study.trials, study.ledger, study.plain["tracking"]
+    except (KeyError, TypeError, ValueError, FieldError):
+        _ = study.spec  # its whole check says what is wrong
+        raise
+    _check_folder(directory, study.name)
     return study
 
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from study.store.ledger import read_notes
-from study.store.study import Outline
+from study.store.study import Study
 
 TEST_FILE = "test.npz"  # what a model answers on the test split, in its attempt's directory
 OPENINGS, TESTED = "openings", "tests/"  # the keys of the notes; of the latter one for each trial
@@ -80,13 +80,13 @@ def tested_in(notes: Mapping[str, Any]) -> dict[int, Tested]:
     return dict(sorted(found.items()))
 
 
-def came_to_nothing(study: Outline) -> int:
+def came_to_nothing(study: Study) -> int:
     """How many openings of a confirmation have no figures: a kill came between."""
     notes = read_notes(study.directory, study.ledger, study.name, list(study.labels))
     return sum(len(openings_in(of)) - len(tested_in(of)) for of in notes.values())
 
 
-def read_tested(study: Outline) -> dict[str, dict[int, Tested]]:
+def read_tested(study: Study) -> dict[str, dict[int, Tested]]:
     """By label and trial number, as the ledger has it now; nothing of a study that confirms none."""
     if study.confirms is None:
         return {label: {} for label in study.labels}

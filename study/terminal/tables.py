@@ -14,7 +14,7 @@ from rich.text import Text
 
 from search_spaces.space import to_plain as entry_to_plain
 from study.schema.objective import LARGER_IS_BETTER, plain_name
-from study.store.study import Outline
+from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables import data, methods, metrics, models
 from trainables.fields import Settings
@@ -34,7 +34,7 @@ def table(*columns: str, title: str | None = None) -> Table:
 # ---- a study -------------------------------------------------------------------------------------------------------
 
 
-def status_counts(study: Outline, records: dict[str, list[TrialRecord]], alive: bool) -> dict[str, dict[str, int]]:
+def status_counts(study: Study, records: dict[str, list[TrialRecord]], alive: bool) -> dict[str, dict[str, int]]:
     """{label: {planned, complete, pruned, failed, running}}; without a driver nothing runs."""
     counts = {}
     for label, found in records.items():

@@ -12,10 +12,10 @@ from study.tracking.store import environment, open_store, what_happened
 from trainables.fields import UserError
 
 if TYPE_CHECKING:
-    from study.store.study import StoredStudy
+    from study.store.study import Study
 
 
-def try_to_log(study: StoredStudy, files: Sequence[Path], folder: str | None, tracking: str | None) -> str:
+def try_to_log(study: Study, files: Sequence[Path], folder: str | None, tracking: str | None) -> str:
     """`log_artifacts` to the study's MLflow, and a line on it: a server that is away costs that and nothing else."""
     try:
         check_home(study)
@@ -27,7 +27,7 @@ def try_to_log(study: StoredStudy, files: Sequence[Path], folder: str | None, tr
     return f"in MLflow at {public_uri(uri)}, {what} of the run {study.spec.name}"
 
 
-def log_artifacts(study: StoredStudy, uri: str, files: Sequence[Path], folder: str | None = None) -> None:
+def log_artifacts(study: Study, uri: str, files: Sequence[Path], folder: str | None = None) -> None:
     """Put files among the artifacts of the study's run, or a folder of them, in place of those of their names.
 
     Raises TrackingError.
@@ -48,7 +48,7 @@ def log_artifacts(study: StoredStudy, uri: str, files: Sequence[Path], folder: s
         raise TrackingError(f"MLflow at {public_uri(uri)}: it has no run of this study; `calstudy sync` makes it.")
 
 
-def _own_run(study: StoredStudy, uri: str) -> Any:
+def _own_run(study: Study, uri: str) -> Any:
     """The study's run, which its trials name as their parent; None where there is none."""
     from mlflow.entities import ViewType
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from study.store.study import StoredStudy
+    from study.store.study import Study
 
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as a description
 
 
-def description(study: StoredStudy) -> str:
+def description(study: Study) -> str:
     """Of the experiment and of the study's own run."""
     spec, samples = study.spec, study.recorded["sizes"]
     better = {"maximize": "higher", "minimize": "lower"}

@@ -14,7 +14,7 @@ from study.tracking.store import STATUS, environment, what_happened
 from study.tracking.writer import StudyRuns
 
 if TYPE_CHECKING:
-    from study.store.study import StoredStudy
+    from study.store.study import Study
 
 FINISHED = tuple(STATUS)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts at a server that is away
@@ -30,7 +30,7 @@ class SyncReport:
     removed: int
 
 
-def sync(study: StoredStudy, uri: str) -> SyncReport:
+def sync(study: Study, uri: str) -> SyncReport:
     """Write what MLflow lacks of the finished trials. Raises TrackingError, or LedgerError while a driver runs."""
     from study.store.ledger import driver_lock
 
@@ -55,7 +55,7 @@ def _finished(records: Mapping[str, list[TrialRecord]]) -> list[TrialRecord]:
 class Projection:
     """Follows a running study in a thread of its own. Nothing here raises into the study, or makes it wait."""
 
-    def __init__(self, study: StoredStudy, uri: str) -> None:
+    def __init__(self, study: Study, uri: str) -> None:
         self._study, self._uri = study, uri
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()

@@ -31,7 +31,7 @@ from study.tracking.store import PAGE, STATUS, open_store, what_happened
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
 
-    from study.store.study import StoredStudy
+    from study.store.study import Study
     from study.store.test_openings import Tested
 
 # What all trials share and no later run of the study may change: the parent's params (MLflow refuses a changed one).
@@ -44,7 +44,7 @@ BATCH = 50  # trials of one transaction, where MLflow is a database of ours
 class StudyRuns:
     """The runs of one study on one MLflow. What MLflow raises goes through: then nothing is known but the tags."""
 
-    def __init__(self, study: StoredStudy, uri: str) -> None:
+    def __init__(self, study: Study, uri: str) -> None:
         self._study, self._uri = study, uri
         self._found: dict[str, Run] = {}  # what there was, by trial
         self._done: set[str] = set()
@@ -71,7 +71,7 @@ class StudyRuns:
         if self._study.spec.confirms is not None:
             from study.store.test_openings import read_tested
 
-            self._tested = read_tested(self._study.outline)
+            self._tested = read_tested(self._study)
         parent = self._parent.info.run_id
         for run in self._found.values():
             if run.data.tags.get("mlflow.parentRunId") != parent:

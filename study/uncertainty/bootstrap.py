@@ -16,7 +16,7 @@ import numpy as np
 
 from study.analysis.pareto import complete, front
 from study.schema.objective import Objective, plain_name
-from study.store.study import Outline, StoredStudy, checked_file
+from study.store.study import Study, checked_file
 from study.store.trials import TrialRecord
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import Interval, Resampled, intervals, of_difference, unseen
@@ -59,7 +59,7 @@ def resampled_names() -> list[str]:
 
 
 def analyse(
-    study: StoredStudy | Outline,
+    study: Study,
     records: Sequence[TrialRecord],
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -69,9 +69,8 @@ def analyse(
 
     wanted: metrics (all that are resampled). Raises FieldError where stored predictions are missing or altered.
     """
-    outline = study.outline if isinstance(study, StoredStudy) else study
     wanted = set(resampled_names() if wanted is None else wanted)
-    objectives = [objective.metric for objective in outline.objectives]
+    objectives = [objective.metric for objective in study.objectives]
 
     def told(predictions: Predictions, draws: Draws) -> tuple[dict[str, Interval], dict[str, Floats]]:
         parts = measured(predictions, draws, wanted | set(objectives))
@@ -83,12 +82,12 @@ def analyse(
         return found, _values(parts, objectives)
 
     finished = complete(records)
-    names, found = [record.name for record in finished], _of_each(outline, finished, resamples, seed, told)
-    shares = front_shares({name: values for name, (_, values) in zip(names, found, strict=True)}, outline.objectives)
+    names, found = [record.name for record in finished], _of_each(study, finished, resamples, seed, told)
+    shares = front_shares({name: values for name, (_, values) in zip(names, found, strict=True)}, study.objectives)
     return Analysis(resamples, {name: sure for name, (sure, _) in zip(names, found, strict=True)}, shares)
 
 
-def analyse_front(study: Outline, records: Mapping[str, Sequence[TrialRecord]], resamples: int) -> Analysis:
+def analyse_front(study: Study, records: Mapping[str, Sequence[TrialRecord]], resamples: int) -> Analysis:
     """The shares of all complete trials, with the intervals of their objectives; every metric of those on the front."""
     trials = [record for found in records.values() for record in found]
     of_all = analyse(study, trials, resamples, wanted=[objective.metric for objective in study.objectives])
@@ -97,14 +96,13 @@ def analyse_front(study: Outline, records: Mapping[str, Sequence[TrialRecord]], 
 
 
 def compare(
-    study: StoredStudy | Outline,
+    study: Study,
     one: TrialRecord,
     other: TrialRecord,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Difference]:
     """Each metric of `one` less that of `other`, 95%, by the same resamples. Raises FieldError as `analyse`."""
-    outline = study.outline if isinstance(study, StoredStudy) else study
     names = resampled_names()
 
     def told(predictions: Predictions, draws: Draws) -> tuple[dict[str, float], dict[str, Floats], Resampled]:
@@ -112,7 +110,7 @@ def compare(
         estimates = {prefix + name: value for prefix, p in parts.items() for name, value in p.estimates().items()}
         return estimates, _values(parts, names), parts[""]
 
-    (first, of_first, raw), (second, of_second, other_raw) = _of_each(outline, [one, other], resamples, seed, told)
+    (first, of_first, raw), (second, of_second, other_raw) = _of_each(study, [one, other], resamples, seed, told)
     found = {}
     for name in (name for name in names if name in of_first and name in of_second):
         estimate, moved = first[name] - second[name], of_first[name] - of_second[name]
@@ -124,7 +122,7 @@ def compare(
 
 
 def differences_from(
-    study: Outline, best: TrialRecord, records: Sequence[TrialRecord], metric: str, resamples: int = RESAMPLES
+    study: Study, best: TrialRecord, records: Sequence[TrialRecord], metric: str, resamples: int = RESAMPLES
 ) -> dict[str, tuple[float, float]]:
     """95% intervals of the metric of each trial less that of `best`, by the same resamples, as `compare` has them."""
     name = plain_name(metric)
@@ -185,7 +183,7 @@ def _plain(names: Collection[str], prefix: str) -> set[str]:
 
 
 def _of_each(
-    study: Outline,
+    study: Study,
     records: Sequence[TrialRecord],
     resamples: int,
     seed: int,
@@ -209,7 +207,7 @@ def _of_each(
     return in_threads(told, records)
 
 
-def stored_predictions(study: Outline, record: TrialRecord) -> Predictions:
+def stored_predictions(study: Study, record: TrialRecord) -> Predictions:
     """What a complete trial predicted on the validation split. Raises FieldError where it is missing or altered."""
     return Predictions.load(checked_file(study.directory, record, "predictions.npz"))
 

@@ -11,7 +11,7 @@ from search_spaces import strict_yaml
 from study.schema.objective import Objective
 from study.schema.spec import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
-from study.store.study import Outline, open_outline
+from study.store.study import Study, open_study
 from study.store.trials import trial_directory
 from trainables import methods
 from trainables.outputs.attempts import attempt_directory
@@ -29,7 +29,7 @@ def made_study(
     objectives: tuple[Objective, ...] = OBJECTIVES,
     predictions: Callable[[str, int], Predictions] | None = None,
     classes: int = 10,
-) -> Outline:
+) -> Study:
     """trials by label, told in order; space: of every label; predictions: of (label, number)."""
     directory = root / name
     directory.mkdir(parents=True)
@@ -64,7 +64,7 @@ def made_study(
                 {"state": "complete", "metrics": metrics} if metrics else {"state": "failed", "reason": "loss is nan"}
             )
             ledger.tell(label, number, {**of, **told}, objectives)
-    return open_outline(name, str(root))
+    return open_study(name, str(root))
 
 
 def _write(files: Path, history: list[dict[str, float]], predictions: Predictions | None) -> dict[str, str]:

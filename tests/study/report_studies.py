@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from study.schema.spec import spec_from_mapping
-from study.store.study import StoredStudy
+from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables.outputs.predictions import Predictions
 
@@ -50,11 +50,11 @@ class Confirmed:
 class Confirmation:
     """As `study.confirmation.results` has it."""
 
-    study: StoredStudy
+    study: Study
     rows: tuple[Confirmed, ...]
 
 
-def make_study(root: Path, name: str = "small", **changes: Any) -> StoredStudy:
+def make_study(root: Path, name: str = "small", **changes: Any) -> Study:
     """A study that nobody has run. cross_entropy has nothing to search."""
     plain = {"name": name, "data": "digits", "model": "mlp", "methods": ["cross_entropy", "focal", "mbls"], "trials": 3}
     recorded = {
@@ -65,7 +65,7 @@ def make_study(root: Path, name: str = "small", **changes: Any) -> StoredStudy:
         "sizes": {"train": 1151, "validation": SAMPLES, "test": 359},
         "versions": {"torch": "2.15.0", "git_commit": "c0ffee"},
     }
-    return StoredStudy(root / name, spec_from_mapping({**plain, **changes}, "small.yaml"), recorded)
+    return Study.of(root / name, spec_from_mapping({**plain, **changes}, "small.yaml"), recorded)
 
 
 def predictions(seed: int, sharpness: float = 1.0) -> Predictions:
@@ -76,7 +76,7 @@ def predictions(seed: int, sharpness: float = 1.0) -> Predictions:
     return Predictions(sharpness * logits, labels)
 
 
-def complete(study: StoredStudy, label: str, number: int, **changes: Any) -> TrialRecord:
+def complete(study: Study, label: str, number: int, **changes: Any) -> TrialRecord:
     """A complete trial with its predictions on disk; `params`, `metrics`, ... in `changes` over what they give."""
     seed = 100 * list(map(lambda variant: variant.label, study.spec.variants)).index(label) + number
     of_trial = predictions(seed, 1.0 + 0.5 * number)
@@ -90,7 +90,7 @@ def complete(study: StoredStudy, label: str, number: int, **changes: Any) -> Tri
     return replace(found, **changes)
 
 
-def small(root: Path) -> tuple[StoredStudy, dict[str, list[TrialRecord]]]:
+def small(root: Path) -> tuple[Study, dict[str, list[TrialRecord]]]:
     """Three trials of cross_entropy, two of focal and one that failed with a hostile reason, one of mbls that runs."""
     study = make_study(root)
     failed = TrialRecord("focal", 2, "failed", {"method.gamma": 4.5}, attempt=2, reason=HOSTILE)
@@ -113,7 +113,7 @@ def analysis_of(records: Mapping[str, Sequence[TrialRecord]]) -> Analysis:
     return Analysis(intervals, {record.name: 0.25 * (place % 4) for place, record in enumerate(done)})
 
 
-def confirmation_of(study: StoredStudy, records: Mapping[str, Sequence[TrialRecord]]) -> Confirmation:
+def confirmation_of(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> Confirmation:
     """focal/0001 and the default with two seeds; accuracy falls by 0.02 and 0.04 on test, ECE rises by 0.01."""
     candidate = records["focal"][1]
     seeds = tuple(replace(candidate, number=number) for number in range(2))

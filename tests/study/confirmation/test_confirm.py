@@ -29,13 +29,13 @@ from study.audit.result import AuditReport
 from study.cli import main
 from study.confirmation import confirm
 from study.confirmation.candidates import Asked, best, confirming_spec
-from study.confirmation.results import Confirmed, confirmation_of, confirmed_rows, front_on_test, moments
+from study.confirmation.results import Confirmed, confirmation_of, front_on_test, moments
 from study.engine.run import _record_spec, prepare_data
 from study.schema.compatibility import refuse_changes
 from study.schema.objective import Objective
 from study.schema.spec import SpecError, read_spec
 from study.store.ledger import Ledger, driver_lock, open_storage
-from study.store.study import StoredStudy, open_outline, open_study
+from study.store.study import Study, open_study
 from study.store.test_openings import read_tested
 from study.store.trials import TrialRecord
 from study.tracking.projection import sync
@@ -71,7 +71,7 @@ def packs(folder: Path) -> dict[str, Any]:
     return {name: {"name": "parquet", "path": f"{name}.parquet"} for name in ("turned", "noise")}
 
 
-def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) -> StoredStudy:
+def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) -> Study:
     """A study as a run leaves it, of trials that are told and not trained."""
     spec = read_spec(write_spec(storage / f"{name}.yaml", name=name, methods=list(told), trials=2, **keys))
     directory = storage / name
@@ -116,6 +116,13 @@ def audited(storage: Path) -> AuditReport:
     return audit(study, study.tracking(None))
 
 
+def rows_of(study: Study) -> tuple[Confirmed, ...]:
+    """What was retrained."""
+    found = confirmation_of(study)
+    assert found is not None
+    return found.rows
+
+
 def off(report: AuditReport) -> dict[str, list[str]]:
     return {check.name: [str(found) for found in check.offenders] for check in report.checks if check.offenders}
 
@@ -128,7 +135,7 @@ def edit_ledger(storage: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     log.write_text("".join(json.dumps(line) + "\n" for line in kept))
 
 
-def unopened(storage: Path) -> StoredStudy:
+def unopened(storage: Path) -> Study:
     """The confirmation as it was before the test split was opened."""
     edit_ledger(storage, lambda fact: not any(key == "openings" or key.startswith("tests/") for key in fact))
     return open_study("small-confirm", str(storage))
@@ -208,7 +215,7 @@ def test_what_is_told_of_test_is_what_the_saved_model_does_there(confirmed: Path
         value.numpy() for name, value in weights.items() if name.startswith("network.")
     )
     logits = np.maximum(images.reshape(-1, 64) @ first.T + first_bias, 0) @ last.T + last_bias
-    measured = read_tested(study.outline)["mbls_default"][0]
+    measured = read_tested(study)["mbls_default"][0]
     accuracy = float((logits.argmax(1) == source.target[rest]).mean())
     nll = -log_softmax(logits, axis=1)[np.arange(359), source.target[rest]].mean()
     assert measured.metrics["accuracy"] == pytest.approx(accuracy, abs=1e-9)
@@ -230,7 +237,7 @@ def test_what_is_told_of_test_is_what_the_saved_model_does_there(confirmed: Path
 def test_what_is_told_under_shift(confirmed: Path) -> None:
     study = open_study("small-confirm", str(confirmed))
     record = study.records()["focal_default"][1]
-    measured = read_tested(study.outline)["focal_default"][1]
+    measured = read_tested(study)["focal_default"][1]
     arrays = {name: np.load(study.files(record) / f"{name}.npz") for name in ("test", "shift_turned", "shift_noise")}
     turned = arrays["shift_turned"]
     assert turned["labels"].tolist() == load_digits().target[:200].tolist()
@@ -251,7 +258,7 @@ def test_mlflow_has_it_and_sync_makes_it_again(storage: Path) -> None:
     client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("small-confirm")
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
-    tested = read_tested(study.outline)["focal_0001"][0]
+    tested = read_tested(study)["focal_0001"][0]
     told = {key: value for key, value in runs["focal_0001/0000"].data.metrics.items() if re.match("test/|shift/", key)}
     assert told == pytest.approx(tested.flat)
     assert {"test/accuracy", "test/ts_ece", "shift/noise/auroc_entropy", "shift/turned/ece"} <= set(told)
@@ -275,7 +282,7 @@ def test_the_reader(confirmed: Path) -> None:
     assert [record.number for record in first.records] == [0, 1] and len(first.tests) == 2
     assert first.records[0].metrics.keys() == first.tests[0].keys()
     assert set(first.shifts) == {"turned", "noise"} and len(first.shifts["noise"]) == 2
-    assert confirmed_rows(searched.outline) == found.rows
+    assert confirmation_of(searched) == found
     assert confirmation_of(found.study) is None
 
 
@@ -312,7 +319,7 @@ def test_no_pick_looks_at_test(storage: Path) -> None:
             found.append([record.name for record in (*picks, *front(records, study.spec.objectives))])
         return found
 
-    before, rows = chosen(), confirmed_rows(open_outline("small", str(storage)))
+    before, rows = chosen(), rows_of(open_study("small", str(storage)))
     unopened(storage)
     for file in (storage / "small-confirm").glob("trials/*/*/*/test.npz"):
         stored = Predictions.load(file)
@@ -323,8 +330,8 @@ def test_no_pick_looks_at_test(storage: Path) -> None:
             file = storage / "small-confirm" / "trials" / record.name / f"attempt-{record.attempt}" / "test.npz"
             told = Predictions.load(file).evaluate_at(1.0)
             book.tell(record, confirm.Tested(book.open(record), told, 1.0, {}, 0.0))
-    shuffled = confirmed_rows(open_outline("small", str(storage)))
-    assert shuffled is not None and shuffled[0].tests[0]["accuracy"] < 0.3
+    shuffled = rows_of(open_study("small", str(storage)))
+    assert shuffled[0].tests[0]["accuracy"] < 0.3
     assert chosen() == before
 
 
@@ -333,7 +340,7 @@ def test_no_pick_looks_at_test(storage: Path) -> None:
 
 def test_a_confirmed_seed_is_registered_with_what_all_its_seeds_do_on_test(confirmed: Path) -> None:
     shown = here("export", "small", "--pick", "max accuracy", "--name", "m", "--storage", confirmed)
-    rows = {row.label: row for row in confirmed_rows(open_outline("small", str(confirmed))) or ()}
+    rows = {row.label: row for row in rows_of(open_study("small", str(confirmed)))}
     means = {label: moments([record.metrics for record in row.records])["accuracy"].mean for label, row in rows.items()}
     best = rows[max(means, key=lambda label: means[label])]
     registered = min(best.records, key=lambda record: record.metrics["accuracy"])  # of two seeds the worse one
@@ -477,8 +484,7 @@ def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> 
     directory.mkdir()
     _record_spec(spec, "study.yaml", directory, prepare_data(spec, "study.yaml"), None)
     assert confirming_spec(searched, Asked()) == spec  # the defaults are there
-    rows = confirmed_rows(searched.outline)
-    assert rows is not None
+    rows = rows_of(searched)
     assert [(row.role, row.candidate.name) for row in rows if row.candidate is not None] == [
         ("candidate", "cross_entropy/0001"),
         ("candidate", "focal/0000"),
@@ -496,11 +502,11 @@ def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path
     file.write_text(strict_yaml.dump(plain))
     study = open_study("small-confirm", str(storage))
     assert confirm.measure(study) == 0  # test stays closed
-    assert all("own" in tested.shifts for of in read_tested(study.outline).values() for tested in of.values())
+    assert all("own" in tested.shifts for of in read_tested(study).values() for tested in of.values())
     plain["shift"]["own"] = {"name": "digits", "ood": False}  # a mistake made good: asked again, of the same source
     file.write_text(strict_yaml.dump(plain))
     assert confirm.measure(open_study("small-confirm", str(storage))) == 0
-    for tested in (one for of in read_tested(study.outline).values() for one in of.values()):
+    for tested in (one for of in read_tested(study).values() for one in of.values()):
         assert tested.shifts["own"].metrics.keys() == tested.shifts["turned"].metrics.keys()
     assert "openings" not in off(audited(storage))
     plain["shift"]["own"] = {"name": "digits", "validation": 0.1}

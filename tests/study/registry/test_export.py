@@ -19,7 +19,7 @@ from study.registry import export as exporting
 from study.registry.export import Exported, ExportError, export
 from study.registry.verify import NotVerified, examine
 from study.schema.spec import spec_from_mapping
-from study.store.study import StoredStudy
+from study.store.study import Study
 from study.store.trials import TrialRecord
 from tests import references
 from trainables.config import TrialConfig
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 class Trained:
     """A study with one trial, trained for real, and the server its run is on."""
 
-    study: StoredStudy
+    study: Study
     record: TrialRecord
     uri: str
     learner: Learner
@@ -87,7 +87,7 @@ def train(root: Path, uri: str, name: str, model: str, number: int = 3) -> Train
         "versions": {"torch": "2"},
         "git_commit": None,
     }
-    study = StoredStudy(root / name, spec, recorded)
+    study = Study.of(root / name, spec, recorded)
     record = TrialRecord("focal", number, "complete", params, attempt=1, epoch=1)
     files = study.files(record)
     files.mkdir(parents=True)
@@ -219,12 +219,12 @@ def test_a_kill_before_the_version_is_mended_by_the_next(trained: Trained, monke
 # ---- what is refused -----------------------------------------------------------------------------------------------
 
 
-def copied(trained: Trained, to: Path) -> StoredStudy:
+def copied(trained: Trained, to: Path) -> Study:
     shutil.copytree(trained.study.directory, to)
     return replace(trained.study, directory=to)
 
 
-def shifted(trained: Trained, to: Path, by: float) -> tuple[StoredStudy, TrialRecord]:
+def shifted(trained: Trained, to: Path, by: float) -> tuple[Study, TrialRecord]:
     """The trial with the first logit of the first sample moved, and the ledger's digest with it."""
     study, record = copied(trained, to), trained.record
     path = study.files(record) / "predictions.npz"

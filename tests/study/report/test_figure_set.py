@@ -13,7 +13,7 @@ from study.cli import main
 from study.report import figures
 from study.report.figure_set import FIGURES, Gallery, draw
 from study.report.style import COLOURS, DPI, WIDTH
-from study.store.study import open_outline
+from study.store.study import open_study
 from study.store.trials import TrialRecord
 from tests.study.made import OBJECTIVES, made_study, random_predictions
 from trainables.outputs.predictions import Predictions
@@ -115,7 +115,7 @@ def test_without_a_complete_trial_nothing_is_drawn(tmp_path, capsys, trials):
 @pytest.mark.slow
 def test_a_driver_may_tell_more_while_it_is_drawn(storage, tmp_path):
     """The values searched are read from the ledger again: only those of the trials at hand are drawn."""
-    study = open_outline("digits", str(storage))
+    study = open_study("digits", str(storage))
     before = {label: found[:-1] for label, found in study.records().items()}
     written, reasons = draw(Gallery(study, before), tmp_path, "png", ["hyperparameters"])
     assert len(written) == 2 and not reasons
@@ -169,9 +169,9 @@ def gallery_of(study):
 
 
 def gallery_of_name(root, name):
-    from study.store.study import open_outline
+    from study.store.study import open_study
 
-    return gallery_of(open_outline(name, str(root)))
+    return gallery_of(open_study(name, str(root)))
 
 
 def figures_of(root, name):

@@ -21,7 +21,7 @@ from study.report.html import render
 from study.report.page_data import gather, gather_page
 from study.report.reliability_rows import cross_fitted, diagram, diagrams
 from study.store import study as study_module
-from study.store.study import StoredStudy
+from study.store.study import Study
 from study.store.trials import TrialRecord
 from tests.study.report_studies import (
     CLASSES,
@@ -40,7 +40,7 @@ Records = dict[str, list[TrialRecord]]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[StoredStudy, Records]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Records]:
     return small(tmp_path_factory.mktemp("storage"))
 
 
@@ -288,7 +288,7 @@ def test_only_the_script_and_style_of_the_page_may_act_and_nobody_is_asked(made)
 def test_the_command_writes_one_file_and_a_server_away_is_one_line(made, monkeypatch, capsys):
     study, records = made
     monkeypatch.setattr(study_module, "open_study", lambda reference, storage: study)
-    monkeypatch.setattr(StoredStudy, "records", lambda self: records)
+    monkeypatch.setattr(Study, "records", lambda self: records)
     study.directory.mkdir(exist_ok=True)
     with pytest.raises(SystemExit) as ended:
         main(["report", "small", "small", "--bootstrap", "0", "--tracking", "sqlite:////nowhere/mlflow.db"])

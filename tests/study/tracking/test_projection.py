@@ -28,7 +28,7 @@ from mlflow.entities import Metric, Run
 from study.schema.spec import StudySpec, spec_from_mapping
 from study.schema.uris import TrackingError, embedded_tracking, public_uri, resolve_uri, scrub
 from study.store.ledger import LedgerError, driver_lock
-from study.store.study import StoredStudy
+from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.tracking import store, writer
 from study.tracking.projection import Projection, SyncReport, sync
@@ -39,7 +39,7 @@ PASSWORD = "hunter2-very-secret"
 
 @dataclass
 class Study:
-    """A StoredStudy whose trials are said instead of read."""
+    """A Study whose trials are said instead of read."""
 
     directory: Path
     spec: StudySpec
@@ -60,7 +60,7 @@ class Study:
         labels = [variant.label for variant in self.spec.variants]
         return {label: [record for record in self.trials if record.label == label] for label in labels}
 
-    lacking = StoredStudy.lacking
+    lacking = Study.lacking
 
     def files(self, record: TrialRecord) -> Path:
         return self.directory / "trials" / record.name / f"attempt-{record.attempt}"

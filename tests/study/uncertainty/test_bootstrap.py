@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from study.analysis.pareto import front
 from study.registry import choice
 from study.report.front_figure import draw_front
 from study.schema.objective import Objective
-from study.store.study import Outline
+from study.store.study import Study
 from study.store.trials import TrialRecord, trial_directory, trial_named
 from study.uncertainty.bootstrap import analyse, compare, differences_from, front_shares, measured
 from study.uncertainty.consistency import calibrated_sums
@@ -147,7 +146,9 @@ def test_shares_count_the_fronts_of_the_resamples(objectives):
 @pytest.fixture
 def study(tmp_path):
     """Four trials with predictions: the second is the first's twin, the third is poor, the fourth failed."""
-    outline = Outline(tmp_path, "made", ("focal",), (ACCURACY, ECE), 4, None, {"sizes": {"validation": 400}})
+    plain = {"name": "made", "methods": [{"label": "focal"}], "trials": 4, "ledger": None}
+    plain["objectives"] = [{"metric": each.metric, "direction": each.direction} for each in (ACCURACY, ECE)]
+    made = Study(tmp_path, plain, {"sizes": {"validation": 400}})
     good, noise = case(), torch.from_numpy(np.random.default_rng(1).normal(size=(400, 7)))
     records = []
     for number, predictions in enumerate([good, good, replace(good, logits=good.logits + 6 * noise)]):
@@ -156,12 +157,12 @@ def study(tmp_path):
         digest = predictions.save(directory / "predictions.npz")
         found = predictions.evaluate()
         records.append(TrialRecord("focal", number, "complete", {}, found, 1, digests={"predictions.npz": digest}))
-    return outline, [*records, TrialRecord("focal", 3, "failed", {}, reason="loss is nan")]
+    return made, [*records, TrialRecord("focal", 3, "failed", {}, reason="loss is nan")]
 
 
 def test_analysis_of_a_study(study):
-    outline, records = study
-    found = analyse(outline, records, 100)
+    made, records = study
+    found = analyse(made, records, 100)
     assert found.intervals.keys() == {"focal/0000", "focal/0001", "focal/0002"}
     assert found.shares == {"focal/0000": 1.0, "focal/0001": 1.0, "focal/0002": 0.0}
     assert found.intervals["focal/0000"] == found.intervals["focal/0001"]
@@ -169,50 +170,50 @@ def test_analysis_of_a_study(study):
         for name, interval in found.intervals[record.name].items():
             assert interval.estimate == approx(record.metrics[name], abs=1e-9)
             assert 0 <= interval.low <= interval.high
-    assert analyse(outline, records, 100) == found  # the seed is all there is to it
-    assert analyse(outline, records[3:], 100).shares == {}
+    assert analyse(made, records, 100) == found  # the seed is all there is to it
+    assert analyse(made, records[3:], 100).shares == {}
 
 
 def test_twins_do_not_differ_and_a_poor_trial_does(study):
-    outline, (one, twin, poor, _) = study
-    assert all(found[2:] == (0, 0, 0) for found in compare(outline, one, twin, 200).values())
-    found = compare(outline, one, poor, 200)
+    made, (one, twin, poor, _) = study
+    assert all(found[2:] == (0, 0, 0) for found in compare(made, one, twin, 200).values())
+    found = compare(made, one, poor, 200)
     assert found["accuracy"].low > 0 > found["ece"].high
     assert found["nll"].estimate == approx(one.metrics["nll"] - poor.metrics["nll"], abs=1e-9)
 
 
 def test_an_objective_that_is_not_resampled_leaves_intervals_without_shares(study):
-    outline, records = study
-    found = analyse(replace(outline, objectives=(Objective("smooth_ece", "minimize"),)), records, 100)
+    made, records = study
+    plain = {**made.plain, "objectives": [{"metric": "smooth_ece", "direction": "minimize"}]}
+    found = analyse(replace(made, plain=plain), records, 100)
     assert found.shares == {} and "ece" in found.intervals["focal/0000"]
 
 
 def test_missing_altered_and_strange_predictions_are_one_line(study, tmp_path):
-    outline, records = study
+    made, records = study
     path = attempt_directory(trial_directory(tmp_path, "focal", 1), 1) / "predictions.npz"
     other = Predictions(case().logits, case(seed=1).labels)
     digest = other.save(path)
     with pytest.raises(FieldError, match=r"^focal/0001: .*digest differs"):
-        analyse(outline, records, 100)
+        analyse(made, records, 100)
     records[1] = replace(records[1], digests={"predictions.npz": digest})
     with pytest.raises(FieldError, match=r"^focal/0001: its validation labels are not those of focal/0000"):
-        analyse(outline, records, 100)
+        analyse(made, records, 100)
     path.unlink()
     with pytest.raises(FieldError, match=r"^focal/0001: .*predictions\.npz is not there"):
-        analyse(outline, records, 100)
+        analyse(made, records, 100)
 
 
 def test_what_is_not_worse_than_the_best_of_a_search(study):
     """The best and its twin, not the poor one; by the very differences that `compare` shows."""
-    outline, records = study
+    made, records = study
     one, twin, poor = records[:3]
-    found = differences_from(outline, one, [twin, poor], "accuracy", 200)
-    shown = {record.name: compare(outline, record, one, 200)["accuracy"] for record in (twin, poor)}
+    found = differences_from(made, one, [twin, poor], "accuracy", 200)
+    shown = {record.name: compare(made, record, one, 200)["accuracy"] for record in (twin, poor)}
     assert found == {one.name: (0, 0), **{name: (each.low, each.high) for name, each in shown.items()}}
-    asked = SimpleNamespace(outline=outline)
-    assert choice._not_worse(asked, records, "accuracy") == {one.name, twin.name}
+    assert choice._not_worse(made, records, "accuracy") == {one.name, twin.name}
     with pytest.raises(FieldError, match=r"^pick: smooth_ece has no interval"):
-        choice._not_worse(asked, records, "smooth_ece")
+        choice._not_worse(made, records, "smooth_ece")
 
 
 def test_where_nearly_all_are_right_what_a_wrong_one_would_cost_is_not_known():
@@ -240,9 +241,9 @@ def test_trials_to_compare_are_found_by_name(study):
 
 
 def test_the_figure_draws_the_intervals_and_says_so(study):
-    outline, records = study
-    analysis = analyse(outline, records, 100)
-    (axes,) = (figure := draw_front(records, outline.objectives, "made", 400, analysis)).axes
+    made, records = study
+    analysis = analyse(made, records, 100)
+    (axes,) = (figure := draw_front(records, made.objectives, "made", 400, analysis)).axes
     bars = [line.get_xydata().tolist() for line in axes.lines if line.get_linewidth() == 0.6]
     accuracy, ece = (analysis.intervals["focal/0000"][name] for name in ("accuracy", "ece"))
     assert [[accuracy.low, ece.estimate], [accuracy.high, ece.estimate]] in [approx(np.array(bar)) for bar in bars]

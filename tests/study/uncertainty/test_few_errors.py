@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from study.store.study import Outline
+from study.store.study import Study
 from tests.study.command_line import here, here_json
 from tests.study.made import made_study, random_predictions
 from trainables.outputs.predictions import Predictions
@@ -20,12 +20,12 @@ def predicted(number: int) -> Predictions:
     return Predictions(LOGITS[number], LABELS)
 
 
-def study_of(root: Path, trials: int = 3) -> Outline:
+def study_of(root: Path, trials: int = 3) -> Study:
     told = [(predicted(number).evaluate(), []) for number in range(trials)]
     return made_study(root, "small", {"focal": told}, predictions=lambda label, number: predicted(number))
 
 
-def stored(study: Outline, number: int) -> Path:
+def stored(study: Study, number: int) -> Path:
     (found,) = study.directory.glob(f"trials/focal/{number:04d}/*/predictions.npz")
     return found
 
