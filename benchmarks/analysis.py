@@ -33,8 +33,9 @@ from study.uncertainty.bootstrap import measured
 from study.uncertainty.intervals import intervals
 from study.uncertainty.resampling import Draws
 from trainables import metrics
+from trainables.files.digest import file_digest
 from trainables.outputs.attempts import attempt_directory
-from trainables.outputs.predictions import Predictions, file_digest
+from trainables.outputs.predictions import Predictions
 from trainables.threads import in_threads
 
 METRICS = ("accuracy", "nll", "ece", "classwise_ece")

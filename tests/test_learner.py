@@ -13,13 +13,14 @@ from torch.testing import assert_close
 from trainables import metrics
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
+from trainables.files.digest import file_digest
 from trainables.learner import Diverged, Learner, diagnostics
 from trainables.loading.cache import load_split, prepare
 from trainables.loading.trial_data import trial_data
 from trainables.model import Network
 from trainables.optimizer import Optimizer
 from trainables.outputs.classifier import Classifier
-from trainables.outputs.predictions import Predictions, file_digest
+from trainables.outputs.predictions import Predictions
 
 CPU = torch.device("cpu")
 

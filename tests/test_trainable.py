@@ -12,10 +12,11 @@ import torch
 
 from trainables.config import TrialConfig
 from trainables.data.digits import Digits
+from trainables.files.digest import file_digest
 from trainables.learner import Learner
 from trainables.loading.cache import data_digest
 from trainables.outputs.attempts import attempts_in
-from trainables.outputs.predictions import Predictions, file_digest
+from trainables.outputs.predictions import Predictions
 from trainables.trainable import Assignment, CalibrationTrainable, device_for, trainable_for
 
 pytestmark = pytest.mark.slow

@@ -18,17 +18,15 @@ from trainables.files.atomic import write_whole
 from trainables.loading.batches import DeviceSplit
 from trainables.loading.trial_data import TrialData
 from trainables.method import Batch, Task
-from trainables.methods.confidence_penalty import entropy
+from trainables.methods.shared.entropy import entropy
 from trainables.model import Network
-from trainables.outputs.classifier import Classifier
+from trainables.outputs.classifier import PREDICTION_BATCH, Classifier
 from trainables.outputs.predictions import Predictions
 from trainables.outputs.train_entropy import TrainEntropy
 from trainables.seeding import seed_of, stream
 
 # Validation metrics of every epoch; all the others are measured once, on the trial's result.
 HISTORY_METRICS = ("accuracy", "nll", "brier", "ece")
-# Images of one forward pass of a prediction: enough to fill a GPU, small enough for any.
-PREDICTION_BATCH = 1024
 
 
 class Diverged(RuntimeError):

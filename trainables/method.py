@@ -194,7 +194,16 @@ class Wrapper(Method, ABC):
 
 @dataclass(frozen=True)
 class AuxiliaryMethod(Wrapper, ABC):
-    """A term added to the loss of another method, `base`; every other hook is the base's."""
+    """`weight` times a term added to the loss of another method, `base`; every other hook is the base's."""
+
+    def term(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Of the batch, before its weight. logits: [N, K]. labels: [N] int64."""
+        raise TypeError(f"{type(self).__name__} must override term (or loss).")
+
+    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+        weight: float = self.weight  # type: ignore[attr-defined]  # each such method declares the field
+        term = self.term(logits, require_labels(self, targets))
+        return self._base().loss(logits, targets, progress) + weight * term
 
     def __post_init__(self) -> None:
         super().__post_init__()

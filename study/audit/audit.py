@@ -30,8 +30,9 @@ from study.tracking.reader import TrackedRun
 from study.tracking.store import STATUS
 from trainables import metrics, post_hoc
 from trainables.fields import FieldError
+from trainables.files.digest import file_digest
 from trainables.outputs.attempts import attempt_directory
-from trainables.outputs.predictions import Predictions, file_digest
+from trainables.outputs.predictions import Predictions
 
 COMPLETE_FILES = ("predictions.npz", "history.json", "model.pt")
 READERS = 4  # of files at once

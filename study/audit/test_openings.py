@@ -16,7 +16,8 @@ from study.store.test_openings import OPENINGS, Opening, Tested, openings_in, te
 from study.store.trials import TrialRecord, trial_name
 from trainables import metrics
 from trainables.fields import FieldError
-from trainables.outputs.predictions import Predictions, file_digest
+from trainables.files.digest import file_digest
+from trainables.outputs.predictions import Predictions
 
 TOLERANCE = 1e-6  # of a metric computed once more, on another machine
 BACKUP = "restore it from a backup"

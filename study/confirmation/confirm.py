@@ -14,7 +14,6 @@ from torch import Tensor
 
 from study.confirmation.candidates import Asked, confirming_spec
 from study.engine.run import Outcome, prepare_data, run_study
-from study.registry.verify import batches
 from study.schema.objective import plain_name
 from study.schema.spec import SpecError
 from study.schema.uris import TrackingError
@@ -36,12 +35,13 @@ from study.tracking.projection import sync
 from trainables import post_hoc
 from trainables.config import TrialConfig
 from trainables.fields import UserError
+from trainables.files.digest import file_digest
 from trainables.loading.cache import Prepared, prepare
 from trainables.loading.shift import Shift, shift_of
 from trainables.loading.test_split import open_test
 from trainables.metrics import AFTER_TEMPERATURE, out_of_distribution
-from trainables.outputs.classifier import Classifier
-from trainables.outputs.predictions import Predictions, file_digest
+from trainables.outputs.classifier import Classifier, batches
+from trainables.outputs.predictions import Predictions
 
 UNDER_SHIFT = ("accuracy", "nll", "brier", "ece")  # of a set with the study's own classes
 

@@ -1,14 +1,14 @@
 """What a machine says of itself, in plain values.
 
-These functions are sent to the nodes of a cluster as they stand here, whatever code lies there: each uses the standard
-library and others of this file, nothing else (`prepared` alone imports ours: it is asked once the code is known).
+These functions and those of schema/versions.py are sent to the nodes of a cluster as they stand here, whatever code
+lies there: each uses the standard library and others of the two files, nothing else (`prepared` alone imports ours: it
+is asked once the code is known).
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import importlib.metadata
 import importlib.util
 import json
 import os
@@ -23,9 +23,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from study.schema.versions import LIBRARIES, versions
+
 PACKAGES = ("study", "trainables", "search_spaces")
-# What a trial is trained with: nodes that differ in one of these train different trials under one name.
-LIBRARIES = ("torch", "torchvision", "ray", "optuna", "mlflow", "numpy", "scikit-learn")
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, either of them under Windows
 # A function of this file and what it is given.
 Question = tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]
@@ -42,17 +42,6 @@ def answers(questions: Sequence[Question]) -> dict[str, Any]:
 def identity() -> dict[str, Any]:
     """Who answers, and with which Python and libraries."""
     return {"hostname": socket.gethostname(), "python": platform.python_version(), "versions": versions(LIBRARIES)}
-
-
-def versions(names: Sequence[str]) -> dict[str, str]:
-    """Of distributions, as installed or lying beside the code; "missing" where there is none."""
-    found = {}
-    for name in names:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "missing"
-    return found
 
 
 def code_files(folder: Path) -> list[Path]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from study.engine import node_facts
 from study.engine.ray_session import ClusterError, ray_nodes
+from study.schema import versions
 from study.schema.resources import slots
 from study.schema.spec import StudySpec
 
@@ -191,7 +192,8 @@ def _ask(
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     # What is asked travels as it stands here: a node with other code, or none of ours, must be able to answer too.
-    cloudpickle.register_pickle_by_value(node_facts)  # type: ignore[no-untyped-call]
+    for module in (node_facts, versions):
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     task = ray.remote(num_cpus=0, max_retries=0)(node_facts.answers)
 
     def ask(name: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
-import subprocess
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -17,12 +16,12 @@ from rich.console import Console
 
 from search_spaces import strict_yaml
 from study.analysis.pareto import front
-from study.engine import node_facts
 from study.engine.nodes import check_nodes
 from study.engine.ray_session import check_address, joined, scratch_directory, set_environment
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.spec import SpecError, StudySpec, check_objectives
 from study.schema.uris import public_uri, resolve_uri
+from study.schema.versions import recorded_versions
 from study.store.ledger import Ledger, driver_lock, journal_path, open_storage, repair_journal
 from study.store.study import Study, check_home, home_of, open_directory
 from study.store.targets import check_targets
@@ -131,7 +130,7 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
         "data_digest": prepared.digest,
         "classes": list(prepared.classes),
         "sizes": dict(prepared.sizes),
-        "versions": versions(),
+        "versions": recorded_versions(),
         "meaning": spec.meaning(),
         "home": home_of(directory),
         "tracking": tracking,
@@ -146,22 +145,6 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
     partial.write_text(strict_yaml.dump({**plain, "recorded": recorded}))
     os.replace(partial, directory / "study.yaml")
     return Study.of(directory, spec, recorded)
-
-
-def versions() -> dict[str, str]:
-    """What trials are trained with now; recorded with each of them."""
-    commit = git_commit()
-    return {**node_facts.versions(("calstudy", *node_facts.LIBRARIES)), **({"git_commit": commit} if commit else {})}
-
-
-def git_commit() -> str | None:
-    """The commit of the folder the study is run from, with `+` where files differ from it; None outside git."""
-    command = ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
-    try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except OSError:
-        return None
-    return found.stdout.strip() or None if found.returncode == 0 else None
 
 
 def _open_ledger(study: Study) -> Ledger:

@@ -28,6 +28,7 @@ from study.engine.nodes import DATA_PATIENCE
 from study.engine.ray_session import ClusterError, set_environment
 from study.schema.spec import SpecError, StudySpec, read_spec, refuse_confirmation
 from study.schema.uris import public_uri, resolve_uri
+from study.schema.versions import versions
 from trainables.plugins import keep_extensions
 
 REQUEST_SECONDS = 30  # for one answer of the job server
@@ -106,7 +107,7 @@ def package(errand: Errand) -> Iterator[Path]:
 
 def _write_version(folder: Path) -> None:
     """What `importlib.metadata` reads, for nodes on which calstudy is not installed, or another version is."""
-    version = node_facts.versions(["calstudy"])["calstudy"]
+    version = versions(["calstudy"])["calstudy"]
     described = folder / f"calstudy-{version}.dist-info" / "METADATA"
     described.parent.mkdir()
     described.write_text(f"Metadata-Version: 2.1\nName: calstudy\nVersion: {version}\n")

@@ -27,7 +27,6 @@ from study.registry.verify import (
     TAG,
     NotVerified,
     VerifyReport,
-    batches,
     evaluate,
     first_line,
     predict_registered,
@@ -41,10 +40,11 @@ from study.store.trials import TrialRecord
 from trainables import post_hoc
 from trainables.config import TrialConfig
 from trainables.fields import UserError
+from trainables.files.digest import file_digest
 from trainables.loading.cache import Prepared, Split
 from trainables.metrics import scores
-from trainables.outputs.classifier import Classifier
-from trainables.outputs.predictions import Predictions, file_digest
+from trainables.outputs.classifier import Classifier, batches
+from trainables.outputs.predictions import Predictions
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

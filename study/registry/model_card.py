@@ -14,7 +14,8 @@ from study.uncertainty.intervals import intervals
 from study.uncertainty.resampling import Draws
 from trainables import metrics
 from trainables.fields import FieldError
-from trainables.outputs.predictions import Predictions, file_digest
+from trainables.files.digest import file_digest
+from trainables.outputs.predictions import Predictions
 
 SHOWN = ("accuracy", "nll", "brier", "ece")
 

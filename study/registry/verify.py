@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,8 +22,8 @@ from torch import Tensor
 from trainables import data, metrics
 from trainables.config import build
 from trainables.dataset import Dataset
-from trainables.learner import PREDICTION_BATCH
 from trainables.loading.cache import Prepared, Split, data_digest, load_split, prepare
+from trainables.outputs.classifier import batches
 from trainables.plugins import use_extensions
 
 # Beside the model, in its artifacts.
@@ -90,11 +90,6 @@ def validation_of(dataset: Dataset, seed: int, digest: str) -> tuple[Prepared, S
         )
     prepared = prepare(dataset, seed)
     return prepared, load_split(prepared, "validation")
-
-
-def batches(images: Tensor) -> Iterator[Tensor]:
-    """The images [N, C, H, W] in parts small enough to be predicted at once."""
-    return (images[start : start + PREDICTION_BATCH] for start in range(0, len(images), PREDICTION_BATCH))
 
 
 def predict_registered(directory: Path, images: Tensor) -> np.ndarray:

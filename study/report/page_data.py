@@ -15,12 +15,12 @@ from typing import Any
 from search_spaces import strict_yaml
 from search_spaces.space import to_plain
 from study.analysis import pareto
-from study.engine.node_facts import versions
 from study.report.reliability_rows import BINS, diagrams
 from study.report.style import COLOURS, MARKERS, displayed
 from study.schema.objective import LARGER_IS_BETTER, plain_name
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant
+from study.schema.versions import versions
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables import metrics

@@ -16,9 +16,10 @@ from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables import post_hoc
 from trainables.fields import FieldError
+from trainables.files.digest import file_digest
 from trainables.metrics.binned import ReliabilityBins, equal_width_index
 from trainables.metrics.scores import top_label
-from trainables.outputs.predictions import Predictions, file_digest
+from trainables.outputs.predictions import Predictions
 from trainables.threads import in_threads
 
 BINS = 15

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from trainables.files.download import DownloadError, download, file_digest
+from trainables.files.digest import file_digest
+from trainables.files.download import DownloadError, download
 
 
 def md5(content: bytes) -> str:

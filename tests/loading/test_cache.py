@@ -15,10 +15,11 @@ import pytest
 import torch
 
 from trainables.data.digits import Digits
+from trainables.data.shared.splits import ranks_in_class
 from trainables.dataset import Dataset, RawData, RawSplit
 from trainables.fields import FieldError
 from trainables.loading import cache as module
-from trainables.loading.cache import data_digest, load_split, open_prepared, prepare, ranks_in_class
+from trainables.loading.cache import data_digest, load_split, open_prepared, prepare
 
 COUNTS = (50, 30, 20)  # samples of the three classes
 

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 
 from trainables.method import Method
-from trainables.prepared import default_cache, load_split, open_prepared
+from trainables.files.download import default_cache
+from trainables.loading.cache import load_split, open_prepared
 
 
 @dataclass(frozen=True)

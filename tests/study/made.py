@@ -14,8 +14,9 @@ from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study
 from study.store.trials import trial_directory
 from trainables import methods
+from trainables.files.digest import file_digest
 from trainables.outputs.attempts import attempt_directory
-from trainables.outputs.predictions import Predictions, file_digest
+from trainables.outputs.predictions import Predictions
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 Trial = tuple[dict[str, float], list[dict[str, float]]]  # its metrics ({}: it failed) and its history

@@ -1,6 +1,6 @@
 """A published file brought to this machine once, whole and verified, or the reasons why not in one line."""
 
-import hashlib
+import os
 import shutil
 import urllib.request
 from collections.abc import Sequence
@@ -9,8 +9,15 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from trainables.files.digest import file_digest
+
 # Without one, a network that swallows packets is waited for without end.
 SILENCE_SECONDS = 30.0
+
+
+def default_cache() -> Path:
+    """$CALSTUDY_CACHE, else ~/.cache/calstudy."""
+    return Path(os.environ.get("CALSTUDY_CACHE") or "~/.cache/calstudy")
 
 
 class DownloadError(Exception):
@@ -49,9 +56,3 @@ def _take(url: str, target: Path, algorithm: str, digest: str) -> None:
         partial.rename(target)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def file_digest(path: Path, algorithm: str) -> str:
-    """Hex digest of a file's bytes. The digests are published ones: md5 is no lock here, it tells files apart."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()

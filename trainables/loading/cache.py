@@ -9,7 +9,6 @@ The test split is written here and opened nowhere: `load_split` knows train and 
 
 import hashlib
 import json
-import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +19,16 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
+from trainables.data.shared.splits import SPLITS, ranks_in_class
 from trainables.dataset import Dataset, RawData, RawSplit
 from trainables.fields import FieldError
+from trainables.files.digest import file_digest
+from trainables.files.download import default_cache
 from trainables.plugins import name_of
 from trainables.seeding import stream
 
 FORMAT = 1  # of the files and of the split: a change of either needs a new number
 TEST_SHARE = 0.2  # sealed by seed, where the source has no test split
-SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,6 @@ class Split(NamedTuple):
 
     images: Tensor
     labels: Tensor
-
-
-def default_cache() -> Path:
-    """$CALSTUDY_CACHE, else ~/.cache/calstudy."""
-    return Path(os.environ.get("CALSTUDY_CACHE") or "~/.cache/calstudy")
 
 
 def data_digest(dataset: Dataset, seed: int) -> str:
@@ -128,16 +124,6 @@ def load_split(prepared: Prepared, name: str) -> Split:
         for file in (f"{name}.npy", f"{name}_labels.npy")
     )
     return Split(images, labels)
-
-
-def ranks_in_class(labels: np.ndarray, generator: torch.Generator) -> np.ndarray:
-    """[N]: place of each sample among those of its class, in random order. labels: [N] int64."""
-    shuffled = torch.randperm(len(labels), generator=generator).numpy()
-    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    counts = np.bincount(labels)
-    ranks = np.empty(len(labels), dtype=np.int64)
-    ranks[by_class] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return ranks
 
 
 def split_rows(raw: RawData, validation: float, seed: int) -> dict[str, tuple[RawSplit, np.ndarray]]:
@@ -215,8 +201,7 @@ def _write_arrays(directory: Path, rows: dict[str, tuple[RawSplit, np.ndarray]])
         for file, array in ((f"{name}.npy", split.images), (f"{name}_labels.npy", split.labels)):
             np.save(directory / file, array[taken], allow_pickle=False)
             sizes[file] = (directory / file).stat().st_size
-            with open(directory / file, "rb") as written:
-                digests[file] = hashlib.file_digest(written, "sha256").hexdigest()
+            digests[file] = file_digest(directory / file)
     return {"bytes": sizes, "sha256": digests}
 
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from trainables.config import build, to_plain
 from trainables.dataset import Dataset, Samples
 from trainables.fields import FieldError, Settings, nearest, text
-from trainables.loading.cache import default_cache
+from trainables.files.download import default_cache
 from trainables.plugins import name_of
 
 FORMAT = 1  # of the files: a change needs a new number

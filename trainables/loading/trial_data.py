@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from trainables.config import TrialConfig, build, to_plain
+from trainables.data.shared.splits import ranks_in_class
 from trainables.dataset import Dataset
 from trainables.loading.batches import DeviceSplit
-from trainables.loading.cache import Prepared, load_split, prepare, ranks_in_class
+from trainables.loading.cache import Prepared, load_split, prepare
 from trainables.seeding import stream
 
 

@@ -7,12 +7,7 @@ from torch import Tensor
 
 from trainables.fields import number
 from trainables.method import Method
-
-
-def entropy(logits: Tensor) -> Tensor:
-    """[N] entropies -sum_k p_k log p_k of logits [N, K], in nats. Where p_k rounds to 0 its term is 0."""
-    log_probs = F.log_softmax(logits, dim=-1)
-    return -(log_probs.exp() * log_probs).sum(dim=-1)
+from trainables.methods.shared.entropy import entropy
 
 
 def confidence_penalty_loss(logits: Tensor, targets: Tensor, weight: float | Tensor) -> Tensor:

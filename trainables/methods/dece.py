@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trainables.fields import number
-from trainables.method import AuxiliaryMethod, Method, require_labels
+from trainables.method import AuxiliaryMethod, Method
 from trainables.methods.cross_entropy import CrossEntropy
 
 # Of the released code.
@@ -57,6 +57,5 @@ class Dece(AuxiliaryMethod):
     tau_b: float = number(TAU_B, above=0, doc="temperature of the soft bins")
     base: Method = field(default_factory=CrossEntropy, metadata={"doc": "the loss it is added to"})
 
-    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
-        term = differentiable_ece(logits, require_labels(self, targets), self.bins, self.tau_a, self.tau_b)
-        return self.base.loss(logits, targets, progress) + self.weight * term
+    def term(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return differentiable_ece(logits, labels, self.bins, self.tau_a, self.tau_b)

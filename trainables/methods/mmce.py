@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trainables.fields import choice, number
-from trainables.method import AuxiliaryMethod, Method, require_labels
+from trainables.method import AuxiliaryMethod, Method
 from trainables.methods.cross_entropy import CrossEntropy
 
 
@@ -48,6 +48,5 @@ class Mmce(AuxiliaryMethod):
     normalization: str = choice("paper", "released_code", doc="whether means over pairs are divided once or twice")
     base: Method = field(default_factory=CrossEntropy, metadata={"doc": "the loss it is added to"})
 
-    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
-        penalty = mmce_penalty(logits, require_labels(self, targets), self.kernel_width, self.normalization)
-        return self.base.loss(logits, targets, progress) + self.weight * penalty
+    def term(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return mmce_penalty(logits, labels, self.kernel_width, self.normalization)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from trainables.fields import FieldError, choice, number, text
 from trainables.method import Batch, Method, State, Step, Task, Trainer, Wrapper
-from trainables.methods.confidence_penalty import entropy
 from trainables.methods.cross_entropy import CrossEntropy
+from trainables.methods.shared.entropy import entropy
 from trainables.outputs.train_entropy import TrainEntropy
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from trainables.fields import choice, number
-from trainables.method import AuxiliaryMethod, Method, require_labels
+from trainables.method import AuxiliaryMethod, Method
 from trainables.methods.cross_entropy import CrossEntropy
 from trainables.methods.dece import soft_hits
 
@@ -48,7 +48,5 @@ class Sece(AuxiliaryMethod):
     self_weight: bool = field(default=True, metadata={"doc": "a sample counts in its own smoothed accuracy"})
     base: Method = field(default_factory=CrossEntropy, metadata={"doc": "the loss it is added to"})
 
-    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
-        labels = require_labels(self, targets)
-        term = smooth_ece(logits, labels, self.bandwidth, self.hits, self.self_weight)
-        return self.base.loss(logits, targets, progress) + self.weight * term
+    def term(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return smooth_ece(logits, labels, self.bandwidth, self.hits, self.self_weight)

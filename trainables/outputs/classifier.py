@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -11,6 +12,9 @@ from torch import Tensor, nn
 
 from trainables.files.atomic import write_whole
 from trainables.model import Network
+
+# Images of one forward pass of a prediction: enough to fill a GPU, small enough for any.
+PREDICTION_BATCH = 1024
 
 
 class Classifier(nn.Module):
@@ -49,3 +53,8 @@ class Classifier(nn.Module):
         """Take the weights `save` wrote."""
         self.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
         return self
+
+
+def batches(images: Tensor) -> Iterator[Tensor]:
+    """The images [N, C, H, W] in parts small enough to be predicted at once."""
+    return (images[start : start + PREDICTION_BATCH] for start in range(0, len(images), PREDICTION_BATCH))

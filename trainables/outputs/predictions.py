@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import zipfile
 from collections.abc import Collection
@@ -120,9 +119,3 @@ def _checked(path: Path, name: str, scores: np.ndarray) -> np.ndarray:
             found = f"row {off.argmax()} does not. If they are logits, name them so."
             raise FieldError(where, f"'probs' must be >= 0 and sum to 1 in each row; {found}")
     return scores
-
-
-def file_digest(path: Path) -> str:
-    """sha256 of a file's bytes, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

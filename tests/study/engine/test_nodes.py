@@ -9,6 +9,7 @@ import pytest
 
 from study.engine import node_facts
 from study.engine.nodes import NodeFacts, Probe, code_problem, storage_problem
+from study.schema.versions import versions
 from trainables.config import TrialConfig
 from trainables.loading.cache import prepare
 
@@ -103,8 +104,8 @@ def test_a_token_that_others_can_read(monkeypatch: pytest.MonkeyPatch, mode: int
 
 
 def test_versions_of_what_is_not_installed() -> None:
-    assert node_facts.versions(["numpy", "no-such-thing"]).keys() == {"numpy", "no-such-thing"}
-    assert node_facts.versions(["no-such-thing"]) == {"no-such-thing": "missing"}
+    assert versions(["numpy", "no-such-thing"]).keys() == {"numpy", "no-such-thing"}
+    assert versions(["no-such-thing"]) == {"no-such-thing": "missing"}
 
 
 @pytest.fixture

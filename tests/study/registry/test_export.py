@@ -23,10 +23,11 @@ from study.store.study import Study
 from study.store.trials import TrialRecord
 from tests import references
 from trainables.config import TrialConfig
+from trainables.files.digest import file_digest
 from trainables.learner import Learner
 from trainables.loading.cache import load_split
 from trainables.loading.trial_data import trial_data
-from trainables.outputs.predictions import Predictions, file_digest
+from trainables.outputs.predictions import Predictions
 
 pytestmark = pytest.mark.slow
 

@@ -34,7 +34,8 @@ from tests.study.report_studies import (
     small,
 )
 from trainables import post_hoc
-from trainables.outputs.predictions import Predictions, file_digest
+from trainables.files.digest import file_digest
+from trainables.outputs.predictions import Predictions
 
 Records = dict[str, list[TrialRecord]]
 

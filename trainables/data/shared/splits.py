@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 
 import numpy as np
+import torch
 
 from trainables.fields import FieldError, nearest
-from trainables.loading.cache import SPLITS, ranks_in_class
 from trainables.seeding import stream
 
+SPLITS = ("train", "validation", "test")
 # What sources call our splits, where `splits` does not say.
 KNOWN_NAMES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
 
@@ -66,3 +67,13 @@ def limited(labels: np.ndarray, limit: int | None, name: str, num_classes: int) 
     depth = ranks_in_class(labels, stream(0, "limit", name)) / np.bincount(labels)[labels]
     taken: np.ndarray = np.sort(np.argsort(depth, kind="stable")[:limit])
     return taken
+
+
+def ranks_in_class(labels: np.ndarray, generator: torch.Generator) -> np.ndarray:
+    """[N]: place of each sample among those of its class, in random order. labels: [N] int64."""
+    shuffled = torch.randperm(len(labels), generator=generator).numpy()
+    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
+    counts = np.bincount(labels)
+    ranks = np.empty(len(labels), dtype=np.int64)
+    ranks[by_class] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return ranks

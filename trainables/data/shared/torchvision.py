@@ -22,8 +22,8 @@ from filelock import FileLock
 from trainables.data.shared.splits import limited
 from trainables.dataset import Dataset, RawData, RawSplit
 from trainables.fields import FieldError, number, text
-from trainables.files.download import DownloadError, download, file_digest
-from trainables.loading.cache import default_cache
+from trainables.files.digest import file_digest
+from trainables.files.download import DownloadError, default_cache, download
 from trainables.plugins import name_of
 
 

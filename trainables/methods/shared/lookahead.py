@@ -9,7 +9,8 @@ its own.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -17,10 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from trainables import methods
 from trainables.fields import choice, number, text
-from trainables.method import Batch, Method, State, Step, Task, Trainer, require_labels
-from trainables.methods.dece import BINS, TAU_A, TAU_B, differentiable_ece
-from trainables.methods.sece import smooth_ece
+from trainables.method import AuxiliaryMethod, Batch, Method, State, Step, Task, Trainer, require_labels
 from trainables.model import Network
 
 Parameters = dict[str, Tensor]
@@ -58,7 +58,7 @@ class LookaheadMethod(Method, ABC):
 
     outer: str = choice("sece", "dece", doc="the outer loss: which calibration error of the meta batch")
     bandwidth: float = number(0.1, above=0, doc="of the outer SECE")
-    bins: int = number(BINS, low=1, doc="of the outer DECE")
+    bins: int = number(15, low=1, doc="of the outer DECE")
     outer_cross_entropy: float = number(0.0, low=0, doc="weight of cross-entropy in the outer loss")
     meta_lr: float = number(1e-3, above=0, doc="learning rate of Adam on what is learned")
     lookahead: str = choice("head", "all", doc="the weights that look ahead: the last layer's, or all")
@@ -70,6 +70,14 @@ class LookaheadMethod(Method, ABC):
     @property
     def needs_meta(self) -> bool:
         return True
+
+    @cached_property
+    def _outer(self) -> AuxiliaryMethod:
+        """The method of that name whose term is the outer loss, with the settings it shares with this one."""
+        cls = methods.find(self.outer)
+        shared = {"bandwidth", "bins"} & {field.name for field in fields(cls)}
+        outer: AuxiliaryMethod = cls(**{name: getattr(self, name) for name in shared})
+        return outer
 
     @abstractmethod
     def initial(self, task: Task) -> Parameters:
@@ -124,8 +132,4 @@ class LookaheadMethod(Method, ABC):
         else:
             logits = functional_call(network, weights, (meta.images,))
         network.train()
-        if self.outer == "sece":
-            error = smooth_ece(logits, meta.targets, self.bandwidth)
-        else:
-            error = differentiable_ece(logits, meta.targets, self.bins, TAU_A, TAU_B)
-        return error + self.outer_cross_entropy * F.cross_entropy(logits, meta.targets)
+        return self._outer.term(logits, meta.targets) + self.outer_cross_entropy * F.cross_entropy(logits, meta.targets)
