@@ -12,7 +12,6 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 from optuna.distributions import BaseDistribution, FloatDistribution
@@ -21,16 +20,16 @@ from study.analysis.pareto import front
 from study.audit.epochs import Epochs, trained_epochs
 from study.audit.evidence import Evidence, gather
 from study.audit.result import AuditReport, Check
-from study.audit.test_openings import BACKUP, TOLERANCE, check_openings
+from study.audit.test_openings import TOLERANCE, check_openings
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.spec import SpecError
+from study.store.files import BACKUP, MISSING, MODEL, file_problem
 from study.store.study import Study, check_home
 from study.store.trials import TrialRecord, trial_directory, trial_name
 from study.tracking.reader import TrackedRun
 from study.tracking.store import STATUS
 from trainables import metrics, post_hoc
 from trainables.fields import FieldError
-from trainables.files.digest import file_digest
 from trainables.outputs.attempts import attempt_directory
 from trainables.outputs.predictions import Predictions
 
@@ -101,8 +100,6 @@ def _identity(facts: Evidence) -> Check:
 def _ledger(facts: Evidence) -> Check:
     check = Check("ledger", "planned trials, each once in the ledger", len(facts.all))
     spec = facts.study.spec
-    # `run` with fewer trials than before leaves those there are.
-    most = max(spec.trials, facts.study.recorded.get("most_trials", 0))
     for variant in spec.variants:
         label, found = variant.label, facts.records[variant.label]
         for number in sorted({*range(len(found))} - {record.number for record in found}):
@@ -110,9 +107,9 @@ def _ledger(facts: Evidence) -> Check:
         if len(found) < spec.trials:
             problem = f"{spec.trials - len(found)} of {spec.trials} trials have not been begun"
             check.off(label, problem, f"{facts.goes_on} goes on", facts.alive)
-        for record in found[most:]:
+        for record in found[spec.trials :]:
             mend = f"if it ran with more, {facts.goes_on} with `trials: {len(found)}` says so"
-            check.off(record.name, f"no more than {most} trials of {label} were asked for", mend)
+            check.off(record.name, f"no more than {spec.trials} trials of {label} were asked for", mend)
         lacking = [record for record in found if not set(variant.space.distributions) <= set(record.params)]
         for record in lacking if not facts.alive else ():
             check.off(record.name, "it lacks parameters of its space", f"{facts.goes_on} completes what a kill has cut")
@@ -120,7 +117,7 @@ def _ledger(facts: Evidence) -> Check:
         for record, first in again:
             mend = "no sampler draws a point of a continuous range twice; one of the two is too many"
             check.off(record.name, f"it has the parameters of {first.name}", mend)
-        check.twice += len({record.name for record in [*found[most:], *(record for record, _ in again)]})
+        check.twice += len({record.name for record in [*found[spec.trials :], *(record for record, _ in again)]})
     return check
 
 
@@ -173,17 +170,16 @@ def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
         _leftovers(facts, record, check)
     wanted = [(record, file, digest) for record in facts.finished for file, digest in record.digests.items()]
     with ThreadPoolExecutor(READERS) as pool:
-        found = list(pool.map(lambda one: _digest_or_trouble(study.files(one[0]) / one[1]), wanted))
+        problems = list(pool.map(lambda one: file_problem(study.files(one[0]) / one[1], one[2]), wanted))
     kept = {record.name for record in front(facts.all, study.spec.objectives)}
     whole: dict[str, set[str]] = defaultdict(set)
-    for (record, file, digest), (there, trouble) in zip(wanted, found, strict=True):
-        if there == digest:
+    for (record, file, _), problem in zip(wanted, problems, strict=True):
+        dropped = study.spec.keep_models == "front" and not (record.name in kept and not facts.alive)
+        if problem is None:
             whole[record.name].add(file)
             check.counted += 1
-        elif there is not None:
-            check.off(record.name, f"{file} is not the one measured, its digest differs", BACKUP)
-        elif file != "model.pt" or study.spec.keep_models == "all" or (record.name in kept and not facts.alive):
-            check.off(record.name, f"{file}: {trouble}", BACKUP)
+        elif not (problem == MISSING and file == MODEL and dropped):
+            check.off(record.name, f"{file} {problem}", BACKUP)
     return check, whole
 
 
@@ -199,13 +195,6 @@ def _leftovers(facts: Evidence, record: TrialRecord, check: Check) -> None:
         if os.path.exists(directory / "last.pt"):
             mend = f"{facts.goes_on} removes it"
             check.off(record.name, f"{directory.name}/last.pt is left though it is finished", mend, facts.alive)
-
-
-def _digest_or_trouble(file: Path) -> tuple[str | None, str]:
-    try:
-        return file_digest(file), ""
-    except OSError as error:
-        return None, error.strerror or str(error)
 
 
 def _histories(facts: Evidence, whole: Mapping[str, set[str]]) -> dict[str, list[dict[str, Any]]]:

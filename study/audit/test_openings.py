@@ -12,15 +12,14 @@ from collections.abc import Iterable, Mapping
 from study.audit.evidence import Evidence
 from study.audit.result import Check
 from study.schema.objective import plain_name
-from study.store.test_openings import OPENINGS, Opening, Tested, openings_in, tested_in
+from study.store.files import BACKUP, file_problem
+from study.store.test_openings import OPENINGS, TEST_FILE, Opening, Tested, openings_in, tested_in
 from study.store.trials import TrialRecord, trial_name
 from trainables import metrics
 from trainables.fields import FieldError
-from trainables.files.digest import file_digest
 from trainables.outputs.predictions import Predictions
 
 TOLERANCE = 1e-6  # of a metric computed once more, on another machine
-BACKUP = "restore it from a backup"
 CHOSEN = "what has been chosen since then may have been chosen on it"
 
 
@@ -95,21 +94,16 @@ def _told(openings: list[Opening], tested: Mapping[int, Tested]) -> Iterable[str
 def _check_files(facts: Evidence, record: TrialRecord, tested: Tested, check: Check) -> None:
     """What was measured is what the files give."""
     for name, digest in tested.digests.items():
-        file = facts.study.files(record) / name
-        try:
-            found = file_digest(file)
-        except OSError as error:
-            check.off(record.name, f"{name}: {error.strerror or error}", BACKUP)
-            continue
-        if found != digest:
-            check.off(record.name, f"{name} is not the one measured, its digest differs", BACKUP)
-        elif name == "test.npz":
+        problem = file_problem(facts.study.files(record) / name, digest)
+        if problem is not None:
+            check.off(record.name, f"{name} {problem}", BACKUP)
+        elif name == TEST_FILE:
             _check_values(facts, record, tested, check)
 
 
 def _check_values(facts: Evidence, record: TrialRecord, tested: Tested, check: Check) -> None:
     try:
-        predictions = Predictions.load(facts.study.files(record) / "test.npz")
+        predictions = Predictions.load(facts.study.files(record) / TEST_FILE)
     except FieldError as error:
         check.off(record.name, error.problem, BACKUP)
         return

@@ -17,6 +17,7 @@ from study.engine.run import Outcome, prepare_data, run_study
 from study.schema.objective import plain_name
 from study.schema.spec import SpecError
 from study.schema.uris import TrackingError
+from study.store.files import checked_file, stored_classifier
 from study.store.ledger import Ledger, LedgerError, driver_is_alive, driver_lock, open_storage
 from study.store.study import Study
 from study.store.test_openings import (
@@ -32,10 +33,7 @@ from study.store.test_openings import (
 )
 from study.store.trials import TrialRecord
 from study.tracking.projection import sync
-from trainables import post_hoc
-from trainables.config import TrialConfig
 from trainables.fields import UserError
-from trainables.files.digest import file_digest
 from trainables.loading.cache import Prepared, prepare
 from trainables.loading.shift import Shift, shift_of
 from trainables.loading.test_split import open_test
@@ -188,7 +186,7 @@ class _Desk:
         file = f"shift_{name}.npz"
         written = answers.save(self.study.files(record) / file)
         if shift.ood:
-            own = Predictions.load(self.study.files(record) / TEST_FILE)
+            own = Predictions.load(checked_file(self.study, record, TEST_FILE, tested.digests))
             metrics = told_apart(own.logits, answers.logits, temperature)
         else:
             found = answers.evaluate_at(temperature)
@@ -197,23 +195,9 @@ class _Desk:
         return replace(tested, shifts=shifts, digests={**tested.digests, file: written})
 
     def _model(self, record: TrialRecord) -> tuple[Classifier, float]:
-        """The model a trial has left, on the device, and its temperature. Raises ConfirmError where it is another."""
-        files = self.study.files(record)
-        for name in ("predictions.npz", "model.pt"):
-            if not (files / name).is_file() or file_digest(files / name) != record.digests.get(name):
-                problem = "is missing or not what the trial wrote; restore it from a backup"
-                raise ConfirmError(f"{record.name}: {files / name} {problem}.")
-        values = {**record.params, "number": self.study.spec.seed_number(record.number)}
-        config = TrialConfig.from_mapping(self.study.spec.trial_mapping(record.label), values)
-        with torch.random.fork_rng(devices=[]):
-            network = config.model.build(self.prepared.input_shape, self.prepared.num_classes)
-        try:
-            model = Classifier(network, self.prepared.mean, self.prepared.std).load(files / "model.pt")
-        except Exception as error:  # whatever torch makes of weights that do not fit
-            first = str(error).strip().partition("\n")[0]
-            raise ConfirmError(f"{files / 'model.pt'}: does not fit the study's network ({first}).") from None
-        validation = Predictions.load(files / "predictions.npz")
-        return model.to(self.device), post_hoc.fit_temperature(validation.logits, validation.labels)
+        """The model a trial has left, on the device, and its temperature."""
+        model, temperature = stored_classifier(self.study, record, self.prepared)
+        return model.to(self.device), temperature
 
     def _logits(self, model: Classifier, images: Tensor) -> Tensor:
         """[N, K] float32, on the CPU."""

@@ -35,13 +35,11 @@ from study.registry.verify import (
     validation_of,
 )
 from study.schema.uris import scrub
+from study.store.files import stored_classifier, stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from trainables import post_hoc
-from trainables.config import TrialConfig
 from trainables.fields import UserError
-from trainables.files.digest import file_digest
-from trainables.loading.cache import Prepared, Split
+from trainables.loading.cache import Split
 from trainables.metrics import scores
 from trainables.outputs.classifier import Classifier, batches
 from trainables.outputs.predictions import Predictions
@@ -166,17 +164,13 @@ def _candidate(study: Study, record: TrialRecord, confirmed: dict[str, Any] | No
     """The trial's model with its temperature. Raises ExportError unless it gives what was measured."""
     if record.state != "complete":
         raise ExportError(f"{record.name} is {record.state}; only a complete trial has a model.")
-    files = study.files(record)
-    _check_digests(study, record)
-    values = {**record.params, "number": study.spec.seed_number(record.number)}
-    config = TrialConfig.from_mapping(study.spec.trial_mapping(record.label), values)
+    config = study.config_of(record)
     try:
         prepared, split = validation_of(config.data, config.seed, study.recorded["data_digest"])
     except NotVerified as error:
         raise ExportError(f"{record.name}: {error}") from None
-    stored = Predictions.load(files / "predictions.npz")
-    temperature = post_hoc.fit_temperature(stored.logits, stored.labels)
-    classifier = _classifier(config, prepared, files / "model.pt", temperature)
+    stored = stored_predictions(study, record, keep=True)
+    classifier, temperature = stored_classifier(study, record, prepared)
     with torch.inference_mode():
         logits = torch.cat([classifier.logits(images) for images in batches(split.images)])
         probs = torch.cat([classifier(images) for images in batches(split.images)]).numpy()
@@ -212,33 +206,6 @@ def _searched_values(study: Study, record: TrialRecord) -> dict[str, Any]:
     if study.spec.confirms is None:
         return record.params
     return dict(study.spec.variant(record.label).space.pins)
-
-
-def _check_digests(study: Study, record: TrialRecord) -> None:
-    for name in ("predictions.npz", "model.pt"):
-        path = study.files(record) / name
-        if not path.is_file():
-            kept = " (keep_models: front keeps those of the front)" if study.spec.keep_models == "front" else ""
-            raise ExportError(f"{record.name}: {path} is not there{kept}; choose another trial.")
-        if file_digest(path) != record.digests.get(name):
-            raise ExportError(
-                f"{record.name}: {path} is not what the trial wrote (its digest differs); not registered."
-            )
-
-
-def _classifier(config: TrialConfig, prepared: Prepared, weights: Path, temperature: float) -> Classifier:
-    with torch.random.fork_rng(devices=[]):
-        network = config.model.build(prepared.input_shape, prepared.num_classes)
-    classifier = Classifier(network, prepared.mean, prepared.std)
-    try:
-        classifier.load(weights)
-    except Exception as error:  # whatever torch makes of weights that do not fit
-        first = str(error).strip().partition("\n")[0]
-        raise ExportError(
-            f"{weights}: does not fit the network of the study ({first}); was its code changed?"
-        ) from None
-    classifier.temperature.fill_(temperature)
-    return classifier
 
 
 def _agreement(record: TrialRecord, found: Predictions, stored: Predictions) -> float:

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from study.registry.choice import Choice, median_seed
+from study.store.files import checked_file
 from study.store.test_openings import TEST_FILE, Tested, read_tested
 from study.uncertainty.bootstrap import RESAMPLES, measured
 from study.uncertainty.intervals import intervals
 from study.uncertainty.resampling import Draws
 from trainables import metrics
-from trainables.fields import FieldError
-from trainables.files.digest import file_digest
 from trainables.outputs.predictions import Predictions
 
 SHOWN = ("accuracy", "nll", "brier", "ece")
@@ -125,10 +124,7 @@ def _with_intervals(choice: Choice, record: Any, tested: Tested) -> dict[str, li
 
     [value] alone where nearly all are right and it has no interval.
     """
-    path = choice.study.files(record) / TEST_FILE
-    if not path.is_file() or file_digest(path) != tested.digests.get(TEST_FILE):
-        raise FieldError(record.name, f"{path} is missing or not what confirm wrote. Bring it back from a backup.")
-    answers = Predictions.load(path)
+    answers = Predictions.load(checked_file(choice.study, record, TEST_FILE, tested.digests))
     draws = Draws.of(len(answers.labels), RESAMPLES, 0)
     found: dict[str, list[float]] = {}
     for prefix, temperature in (("", 1.0), (metrics.AFTER_TEMPERATURE, tested.temperature)):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
@@ -17,8 +17,9 @@ from study.analysis.progression import History, growth, recorded
 from study.report import figures
 from study.report.front_figure import draw_front
 from study.report.style import save, styles_of
+from study.store.files import HISTORY, checked_file, stored_predictions
 from study.store.ledger import read_trials
-from study.store.study import Study, checked_file
+from study.store.study import Study
 from study.store.trials import TrialRecord, trial_named
 from trainables.fields import FieldError
 
@@ -71,7 +72,7 @@ class Gallery:
         found: dict[str, History] = {}
         for label, done in self.finished.items():
             try:
-                found[label] = read_history(self.study.directory, pareto.front(done, self.study.objectives)[0])
+                found[label] = read_history(self.study, pareto.front(done, self.study.objectives)[0])
             except FieldError as error:
                 self.absent.append(str(error))
         return found
@@ -118,7 +119,7 @@ def _reliability(gallery: Gallery) -> Drawn:
     from trainables.post_hoc import cross_fitted
 
     record = _chosen(gallery)
-    predictions = read_predictions(gallery.study.directory, record)
+    predictions = stored_predictions(gallery.study, record)
     logits, labels = predictions.logits, predictions.labels
     panels = {
         "raw": reliability(logits, labels),
@@ -198,17 +199,7 @@ FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
 }
 
 
-# ---- a trial's files -----------------------------------------------------------------------------------------------
-
-
-def read_history(study: Path, record: TrialRecord) -> History:
-    """Rows of its history.json. Raises FieldError where it is not what the trial wrote."""
-    history: History = json.loads(checked_file(study, record, "history.json").read_text())
+def read_history(study: Study, record: TrialRecord) -> History:
+    """Rows of its history.json. Raises FieldError where it is missing or altered."""
+    history: History = json.loads(checked_file(study, record, HISTORY).read_text())
     return history
-
-
-def read_predictions(study: Path, record: TrialRecord) -> Any:
-    """Its validation predictions. Raises FieldError where they are not what the trial wrote."""
-    from trainables.outputs.predictions import Predictions
-
-    return Predictions.load(checked_file(study, record, "predictions.npz"))

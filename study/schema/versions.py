@@ -1,4 +1,4 @@
-"""What trials are trained with. Sent to the nodes of a cluster as it stands here: the standard library, nothing else."""
+"""What trials are trained with. Sent to the nodes of a cluster as it stands here: it imports the standard library."""
 
 from __future__ import annotations
 

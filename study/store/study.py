@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +19,8 @@ from trainables.outputs.attempts import attempt_directory
 
 if TYPE_CHECKING:
     from study.schema.spec import StudySpec
+    from trainables.config import TrialConfig
+    from trainables.outputs.predictions import Predictions
 
 
 @dataclass(frozen=True)
@@ -98,24 +99,21 @@ class Study:
         """The MLflow that has this study: --tracking, else what its last run was told, else the study's own."""
         return resolve_uri(option or self.recorded.get("tracking"), self.plain["tracking"], self.directory.parent)
 
+    @cached_property
+    def kept(self) -> dict[str, Predictions]:
+        """Predictions that are asked for more than once, by trial."""
+        return {}
+
+    def config_of(self, record: TrialRecord) -> TrialConfig:
+        """Everything that training the trial took."""
+        from trainables.config import TrialConfig
+
+        values = {**record.params, "number": self.spec.seed_number(record.number)}
+        return TrialConfig.from_mapping(self.spec.trial_mapping(record.label), values)
+
     def files(self, record: TrialRecord) -> Path:
         """The directory of the attempt that counts: predictions.npz, history.json, model.pt, log."""
         return attempt_directory(trial_directory(self.directory, record.label, record.number), record.attempt)
-
-
-def checked_file(directory: Path, record: TrialRecord, name: str) -> Path:
-    """A file of a finished trial's attempt, in the study of that directory. Raises FieldError where it is missing, or
-    is not what the trial wrote.
-    """
-    path = attempt_directory(trial_directory(directory, record.label, record.number), record.attempt) / name
-    if not path.is_file():
-        raise FieldError(record.name, f"{path} is not there. Bring it back from a backup.")
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != record.digests.get(name):
-        problem = f"{path} is not what the trial wrote (its digest differs). Bring it back from a backup."
-        raise FieldError(record.name, problem)
-    return path
 
 
 def home_of(directory: Path) -> dict[str, Any]:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from study.analysis.pareto import complete, front
 from study.schema.objective import Objective, plain_name
-from study.store.study import Study, checked_file
+from study.store.files import stored_predictions
+from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import Interval, Resampled, intervals, of_difference, unseen
@@ -64,25 +65,33 @@ def analyse(
     resamples: int = RESAMPLES,
     seed: int = 0,
     wanted: Collection[str] | None = None,
+    off_front: Collection[str] | None = None,
 ) -> Analysis:
     """Intervals of the complete trials among `records`, and their shares on the front of the study's objectives.
 
-    wanted: metrics (all that are resampled). Raises FieldError where stored predictions are missing or altered.
+    wanted: metrics (all that are resampled); off_front: those of trials that are not on the front (`wanted`). Raises
+    FieldError where stored predictions are missing or altered.
     """
     wanted = set(resampled_names() if wanted is None else wanted)
+    rest = wanted if off_front is None else set(off_front)
     objectives = [objective.metric for objective in study.objectives]
+    finished = complete(records)
+    on_front = {record.name for record in front(finished, study.objectives)}
 
-    def told(predictions: Predictions, draws: Draws) -> tuple[dict[str, Interval], dict[str, Floats]]:
-        parts = measured(predictions, draws, wanted | set(objectives))
+    def told(
+        record: TrialRecord, predictions: Predictions, draws: Draws
+    ) -> tuple[dict[str, Interval], dict[str, Floats]]:
+        own = wanted if record.name in on_front else rest
+        parts = measured(predictions, draws, own | set(objectives))
         found = {
             prefix + name: one
             for prefix, part in parts.items()
-            for name, one in intervals(part, wanted=_plain(wanted, prefix)).items()
+            for name, one in intervals(part, wanted=_plain(own, prefix)).items()
         }
         return found, _values(parts, objectives)
 
-    finished = complete(records)
-    names, found = [record.name for record in finished], _of_each(study, finished, resamples, seed, told)
+    names = [record.name for record in finished]
+    found = _of_each(study, finished, resamples, seed, told, on_front)
     shares = front_shares({name: values for name, (_, values) in zip(names, found, strict=True)}, study.objectives)
     return Analysis(resamples, {name: sure for name, (sure, _) in zip(names, found, strict=True)}, shares)
 
@@ -90,9 +99,7 @@ def analyse(
 def analyse_front(study: Study, records: Mapping[str, Sequence[TrialRecord]], resamples: int) -> Analysis:
     """The shares of all complete trials, with the intervals of their objectives; every metric of those on the front."""
     trials = [record for found in records.values() for record in found]
-    of_all = analyse(study, trials, resamples, wanted=[objective.metric for objective in study.objectives])
-    of_front = analyse(study, front(trials, study.objectives), resamples)
-    return replace(of_all, intervals={**of_all.intervals, **of_front.intervals})
+    return analyse(study, trials, resamples, off_front=[objective.metric for objective in study.objectives])
 
 
 def compare(
@@ -105,7 +112,9 @@ def compare(
     """Each metric of `one` less that of `other`, 95%, by the same resamples. Raises FieldError as `analyse`."""
     names = resampled_names()
 
-    def told(predictions: Predictions, draws: Draws) -> tuple[dict[str, float], dict[str, Floats], Resampled]:
+    def told(
+        record: TrialRecord, predictions: Predictions, draws: Draws
+    ) -> tuple[dict[str, float], dict[str, Floats], Resampled]:
         parts = measured(predictions, draws, names)
         estimates = {prefix + name: value for prefix, p in parts.items() for name, value in p.estimates().items()}
         return estimates, _values(parts, names), parts[""]
@@ -127,7 +136,7 @@ def differences_from(
     """95% intervals of the metric of each trial less that of `best`, by the same resamples, as `compare` has them."""
     name = plain_name(metric)
 
-    def told(predictions: Predictions, draws: Draws) -> tuple[float, Floats, float]:
+    def told(record: TrialRecord, predictions: Predictions, draws: Draws) -> tuple[float, Floats, float]:
         parts = measured(predictions, draws, [metric])
         (found,) = parts.values()
         return found.estimates()[name], _values(parts, [metric])[metric], unseen(found, name)
@@ -187,9 +196,13 @@ def _of_each(
     records: Sequence[TrialRecord],
     resamples: int,
     seed: int,
-    tell: Callable[[Predictions, Draws], Told],
+    tell: Callable[[TrialRecord, Predictions, Draws], Told],
+    keep: Collection[str] = (),
 ) -> list[Told]:
-    """What `tell` makes of each trial's predictions, all of the same samples, and of what is drawn for all of them."""
+    """What `tell` makes of each trial's predictions, all of the same samples, and of what is drawn for all of them.
+
+    keep: the trials whose predictions the study holds for whoever asks again.
+    """
     if not records:
         return []
     labels = stored_predictions(study, records[0]).labels.numpy()
@@ -198,18 +211,13 @@ def _of_each(
     draws = Draws.of(len(labels), resamples, seed)
 
     def told(record: TrialRecord) -> Told:
-        predictions = stored_predictions(study, record)
+        predictions = stored_predictions(study, record, record.name in keep)
         if not np.array_equal(predictions.labels.numpy(), labels):
             problem = f"its validation labels are not those of {records[0].name}; they cannot be compared."
             raise FieldError(record.name, problem)
-        return tell(predictions, draws)
+        return tell(record, predictions, draws)
 
     return in_threads(told, records)
-
-
-def stored_predictions(study: Study, record: TrialRecord) -> Predictions:
-    """What a complete trial predicted on the validation split. Raises FieldError where it is missing or altered."""
-    return Predictions.load(checked_file(study.directory, record, "predictions.npz"))
 
 
 # ---- the front of each resample ------------------------------------------------------------------------------------

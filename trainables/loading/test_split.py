@@ -1,8 +1,8 @@
 """The sealed test split, and the one function that opens it.
 
 Whoever asks brings the number of an opening that the ledger has already: who opened what is known before anything is
-read. Only `study/confirmation/confirm.py` imports this (a test reads the imports); what a user's own code reads behind our back we
-cannot stop.
+read. Only `study/confirmation/confirm.py` imports this (a test reads the imports); what a user's own code reads behind
+our back we cannot stop.
 """
 
 from typing import Protocol

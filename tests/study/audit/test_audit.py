@@ -212,7 +212,7 @@ def stop_half_way(storage: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
-    "a flipped byte": (flip_a_byte, {"files": ["focal/0001"]}, "predictions.npz is not the one measured"),
+    "a flipped byte": (flip_a_byte, {"files": ["focal/0001"]}, "predictions.npz is not the file the ledger knows"),
     "a directory removed": (
         lambda storage: shutil.rmtree(attempt(storage).parent),
         {"files": ["focal/0001"] * 3},

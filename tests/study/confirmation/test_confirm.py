@@ -433,7 +433,7 @@ def change_predictions(storage: Path) -> None:
     ("break_it", "said"),
     [
         (open_again, "focal_0001/0000: it was opened on test once more (opening 9) after it had been measured"),
-        (change_predictions, "focal_0001/0000: test.npz is not the one measured, its digest differs"),
+        (change_predictions, "focal_0001/0000: test.npz is not the file the ledger knows (its digest differs)"),
         (
             lambda storage: edit_ledger(storage, lambda fact: "openings" not in fact),
             "focal_0001/0000: it was measured on test and no opening tells of it",
@@ -452,9 +452,7 @@ def test_a_model_that_is_another_is_not_measured(storage: Path) -> None:
     study = unopened(storage)
     weights = study.files(study.records()["focal_0001"][0]) / "model.pt"
     weights.write_bytes(weights.read_bytes()[::-1])
-    with pytest.raises(
-        confirm.ConfirmError, match=r"focal_0001/0000: .*model.pt is missing or not what the trial wrote"
-    ):
+    with pytest.raises(FieldError, match=r"focal_0001/0000: .*model.pt is not the file the ledger knows"):
         confirm.measure(study)
     assert audited(storage).checks[-1].counted == 0  # nothing was opened for it
 

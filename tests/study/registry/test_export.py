@@ -23,6 +23,7 @@ from study.store.study import Study
 from study.store.trials import TrialRecord
 from tests import references
 from trainables.config import TrialConfig
+from trainables.fields import FieldError
 from trainables.files.digest import file_digest
 from trainables.learner import Learner
 from trainables.loading.cache import load_split
@@ -274,10 +275,10 @@ def test_refuses_a_file_that_is_not_the_one_written(trained: Trained, tmp_path: 
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(ExportError, match=rf"{file} is not what the trial wrote"):
+    with pytest.raises(FieldError, match=rf"{file} is not the file the ledger knows"):
         export(study, trained.record, "refused", None, trained.uri)
     path.unlink()
-    with pytest.raises(ExportError, match=rf"{file} is not there"):
+    with pytest.raises(FieldError, match=rf"{file} is missing"):
         export(study, trained.record, "refused", None, trained.uri)
 
 

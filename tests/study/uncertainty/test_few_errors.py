@@ -74,8 +74,8 @@ def test_one_trial_is_its_own_front(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (lambda file: file.unlink(), "is not there. Bring it back from a backup."),
-        (lambda file: Predictions(LOGITS[2], LABELS).save(file), "is not what the trial wrote (its digest differs)"),
+        (lambda file: file.unlink(), "is missing. Restore it from a backup."),
+        (lambda file: Predictions(LOGITS[2], LABELS).save(file), "not the file the ledger knows (its digest differs)"),
     ],
     ids=["missing", "altered"],
 )

@@ -1,0 +1,87 @@
+"""The files of a trial, each checked against the digest the ledger has of it before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from study.store.study import Study
+from study.store.trials import TrialRecord
+from trainables.fields import FieldError
+from trainables.files.digest import file_digest
+
+if TYPE_CHECKING:
+    from trainables.loading.cache import Prepared
+    from trainables.outputs.classifier import Classifier
+    from trainables.outputs.predictions import Predictions
+
+PREDICTIONS, MODEL, HISTORY = "predictions.npz", "model.pt", "history.json"
+BACKUP, MISSING = "restore it from a backup", "is missing"
+
+
+def file_problem(path: Path, digest: str | None) -> str | None:
+    """What is wrong with a file that the ledger knows by its sha256, in words; None where nothing is."""
+    try:
+        found = file_digest(path)
+    except FileNotFoundError:
+        return MISSING
+    except OSError as error:
+        return f"cannot be read ({error.strerror or error})"
+    return None if found == digest else "is not the file the ledger knows (its digest differs)"
+
+
+def checked_file(study: Study, record: TrialRecord, name: str, digests: Mapping[str, str] | None = None) -> Path:
+    """A file of a finished trial's attempt. digests: by name, where they are not the record's own.
+
+    Raises FieldError where it is missing or is not what was written.
+    """
+    path = study.files(record) / name
+    problem = file_problem(path, (record.digests if digests is None else digests).get(name))
+    if problem is None:
+        return path
+    mend = f"{BACKUP[0].upper()}{BACKUP[1:]}."
+    if name == MODEL and study.plain.get("keep_models") == "front":
+        mend += " (`keep_models: front` keeps the models of the front alone.)"
+    raise FieldError(record.name, f"{path} {problem}. {mend}")
+
+
+def stored_predictions(study: Study, record: TrialRecord, keep: bool = False) -> Predictions:
+    """What a complete trial predicted on the validation split. Raises FieldError where it is missing or altered.
+
+    keep: the study holds them for whoever asks again.
+    """
+    from trainables.outputs.predictions import Predictions
+
+    if record.name in study.kept:
+        return study.kept[record.name]
+    found = Predictions.load(checked_file(study, record, PREDICTIONS))
+    if keep:
+        study.kept[record.name] = found
+    return found
+
+
+def stored_classifier(study: Study, record: TrialRecord, prepared: Prepared) -> tuple[Classifier, float]:
+    """The model a complete trial left, on the CPU, and its temperature, fitted on the whole validation split.
+
+    The model has the temperature inside, in float32.
+
+    Raises FieldError where a file of it is missing or altered, or the weights do not fit.
+    """
+    import torch
+
+    from trainables.outputs.classifier import Classifier
+    from trainables.post_hoc import fit_temperature
+
+    validation, weights = stored_predictions(study, record), checked_file(study, record, MODEL)
+    with torch.random.fork_rng(devices=[]):
+        network = study.config_of(record).model.build(prepared.input_shape, prepared.num_classes)
+    try:
+        classifier = Classifier(network, prepared.mean, prepared.std).load(weights)
+    except Exception as error:  # whatever torch makes of weights that do not fit
+        first = str(error).strip().partition("\n")[0]
+        problem = f"{weights} does not fit the network of the study ({first}). Was its code changed?"
+        raise FieldError(record.name, problem) from None
+    temperature = fit_temperature(validation.logits, validation.labels)
+    classifier.temperature.fill_(temperature)
+    return classifier, temperature
