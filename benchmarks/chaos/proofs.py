@@ -78,7 +78,6 @@ def trained_as_undisturbed(study: Study, attempts: dict[str, list[Attempt]], rng
     """One of the trials that went on from a checkpoint, trained again without a break: equal logits, bit for bit."""
     import torch
 
-    from trainables.config import TrialConfig
     from trainables.learner import Learner
     from trainables.loading.trial_data import trial_data
     from trainables.outputs.predictions import Predictions
@@ -92,8 +91,7 @@ def trained_as_undisturbed(study: Study, attempts: dict[str, list[Attempt]], rng
     if not resumed:
         return []
     record = rng.choice(resumed)
-    values = {**record.params, "number": record.number}
-    config = TrialConfig.from_mapping(study.spec.trial_mapping(record.label), values)
+    config = study.config_of(record)
     torch.set_num_threads(max(1, int(study.spec.resources.cpu)))
     device = torch.device("cpu")
     learner = Learner(config, trial_data(config, device), device)

@@ -8,13 +8,11 @@ import click
 
 from study.terminal.console import bootstrap_option, console, storage_option, tracking_option
 
-NAMES = ("front", "reliability", "hypervolume", "hyperparameters", "gamma", "learning", "entropy")
-
 
 @click.command()
 @click.argument("study")
 @click.option("--format", "suffix", type=click.Choice(["png", "pdf", "svg"]), default="png", show_default=True)
-@click.option("--only", type=click.Choice(NAMES), help="This one alone.")
+@click.option("--only", metavar="NAME", help="This one alone; a name that does not exist lists them.")
 @click.option("--trial", metavar="METHOD/NUMBER", help="Whose reliability is drawn; default: the knee's.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Default: STUDY/figures.")
 @bootstrap_option
@@ -47,7 +45,7 @@ def figures(
     if trial is not None:
         trial_named([record for found in records.values() for record in found], trial, "--trial")
     gallery = Gallery(opened, records, trial, bootstrap)
-    written, reasons = draw(gallery, output or opened.directory / "figures", suffix, [only] if only else NAMES)
+    written, reasons = draw(gallery, output or opened.directory / "figures", suffix, only)
     if not written:
         raise FieldError("figures", "; ".join(reason.rstrip(".") for reason in reasons) + ".")
     for path in written:

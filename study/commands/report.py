@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from study.store.study import Study
 
 
-FORMATS = ["html", "latex", "csv", "md"]
-
-
 @click.command()
 @click.argument("studies", metavar="STUDY...", nargs=-1, required=True)
 @click.option(

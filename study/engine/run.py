@@ -24,7 +24,7 @@ from study.schema.uris import public_uri, resolve_uri
 from study.schema.versions import recorded_versions
 from study.store.ledger import Ledger, driver_lock, journal_path, open_storage, repair_journal
 from study.store.study import Study, check_home, home_of, open_directory
-from study.store.targets import check_targets
+from study.store.targets import Targets
 from study.store.trials import TrialRecord, trial_directory
 from study.terminal.progress import Progress
 from trainables.fields import FieldError
@@ -81,7 +81,8 @@ def run_study(
     if address is not None:
         check_address(address)
     prepared = prepare_data(spec, file_name)
-    check_targets(spec, root, prepared.digest, file_name)
+    targets = Targets(root)
+    targets.check(spec, prepared.digest, file_name)
     directory = root / spec.name
     directory.mkdir(parents=True, exist_ok=True)
     if spec.ledger is not None and "://" not in spec.ledger:
@@ -93,7 +94,7 @@ def run_study(
                 console.print(f"ledger: {mended}.")
         ledger = _open_ledger(study)
         _remove_leftovers(study)
-        return _train(study, ledger, tracking_uri, join, console)
+        return _train(study, ledger, tracking_uri, targets, join, console)
 
 
 @contextmanager
@@ -167,7 +168,7 @@ def _remove_leftovers(study: Study) -> None:
                 clear_checkpoints(trial_directory(study.directory, record.label, record.number))
 
 
-def _train(study: Study, ledger: Ledger, tracking_uri: str, join: Join, console: Console) -> Outcome:
+def _train(study: Study, ledger: Ledger, tracking_uri: str, targets: Targets, join: Join, console: Console) -> Outcome:
     from study.tracking.projection import Projection
 
     spec = study.spec
@@ -176,21 +177,21 @@ def _train(study: Study, ledger: Ledger, tracking_uri: str, join: Join, console:
         if study.lacking(records):
             keeper = _ModelKeeper(study, records)
             with Progress(spec, records, console) as progress:
-                _tune(study, ledger, [keeper, progress, projection], join, signals)
+                _tune(study, ledger, [keeper, progress, projection], targets, join, signals)
         records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
         complete = not study.lacking(records)
         untracked = projection.close(complete, TRACKING_PATIENCE)
     return Outcome(study, records, signals.caught, untracked, projection.trouble)
 
 
-def _tune(study: Study, ledger: Ledger, listeners: list[Any], join: Join, signals: _Signals) -> None:
+def _tune(study: Study, ledger: Ledger, listeners: list[Any], targets: Targets, join: Join, signals: _Signals) -> None:
     """Join Ray and train, until every budget is met or a stop is requested."""
     with join as slots:
         signals.listen()
         from study.engine.search import LedgerSearch
         from trainables.trainable import CalibrationTrainable
 
-        search = LedgerSearch(study, ledger, listeners, slots)
+        search = LedgerSearch(study, ledger, listeners, slots, targets)
         tune_study(search, study.spec.name, CalibrationTrainable, lambda: signals.caught is not None)
 
 

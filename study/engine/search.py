@@ -22,7 +22,7 @@ from study.engine.ray_session import ClusterError
 from study.schema.resources import Resources
 from study.store.ledger import Ledger
 from study.store.study import Study
-from study.store.targets import with_target_files
+from study.store.targets import Targets
 from study.store.trials import TrialRecord, trial_directory
 from trainables.config import with_value
 from trainables.outputs.attempts import clear_checkpoints
@@ -67,11 +67,20 @@ class _Attempt:
 class LedgerSearch(Searcher):
     """Hands out what the ledger lacks, method after method in turn, until every budget is met.
 
-    `slots`: how many trials the cluster runs at once, now; nodes come and go.
+    `slots`: how many trials the cluster runs at once, now; nodes come and go. `targets`: those checked at the start.
     """
 
-    def __init__(self, study: Study, ledger: Ledger, listeners: list[Listener], slots: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        study: Study,
+        ledger: Ledger,
+        listeners: list[Listener],
+        slots: Callable[[], int],
+        targets: Targets | None = None,
+    ) -> None:
         super().__init__()
+        self._targets = targets or Targets(study.directory.parent)
+        self._configs = {label: study.spec.trial_mapping(label) for label in study.labels}
         self._spec, self._directory, self._ledger, self._listeners = study.spec, study.directory, ledger, listeners
         self._slots = slots
         self._digest, self._versions = study.recorded["data_digest"], study.recorded["versions"]
@@ -117,14 +126,14 @@ class LedgerSearch(Searcher):
 
     def _assignment(self, attempt: _Attempt) -> Assignment:
         record = attempt.record
-        config, number = self._spec.trial_mapping(record.label), self._spec.seed_number(record.number)
+        config, number = self._configs[record.label], self._spec.seed_number(record.number)
         for path, value in record.params.items():
             config = with_value(config, path, value)
         return Assignment(
             trial=record.name,
             directory=str(trial_directory(self._directory, record.label, record.number)),
             attempt=attempt.number,
-            config={**with_target_files(config, self._directory.parent), "number": number},
+            config={**self._targets.named_in(config), "number": number},
             checkpoint_seconds=self._spec.checkpoint_seconds,
             data_digest=self._digest,
             resources={"cpu": attempt.resources.cpu, "gpu": attempt.resources.gpu},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from study.store.files import HISTORY, checked_file, stored_predictions
 from study.store.ledger import read_trials
 from study.store.study import Study
 from study.store.trials import TrialRecord, trial_named
-from trainables.fields import FieldError
+from trainables.fields import FieldError, nearest
 
 if TYPE_CHECKING:
     from study.uncertainty.bootstrap import Analysis
@@ -90,11 +90,13 @@ class Gallery:
         return {label: history for label, history in self.histories.items() if recorded(history, name)}
 
 
-def draw(gallery: Gallery, folder: Path, suffix: str, names: Sequence[str]) -> tuple[list[Path], list[str]]:
-    """Write these figures; returns their files, and the reasons of those that are not drawn."""
+def draw(gallery: Gallery, folder: Path, suffix: str, only: str | None = None) -> tuple[list[Path], list[str]]:
+    """Write the figures, or `only` one; returns their files, and the reasons of those that are not drawn."""
+    if only is not None and only not in FIGURES:
+        raise FieldError("--only", f"there is no figure '{only}'.{nearest(only, list(FIGURES))}")
     written: list[Path] = []
     reasons: list[str] = []
-    for name in names:
+    for name in FIGURES if only is None else [only]:
         try:
             for stem, figure in FIGURES[name](gallery):
                 save(figure, folder / f"{stem}.{suffix}")

@@ -6,59 +6,68 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from study.schema.spec import SpecError, StudySpec
-from study.store.study import open_directory
+from study.schema.errors import SpecError
+from study.schema.spec import StudySpec
+from study.store.study import Study, open_directory
+from study.store.trials import TrialRecord
 from trainables.fields import FieldError
 from trainables.outputs import train_entropy
 from trainables.outputs.train_entropy import TrainEntropy
 
 
-def target_file(target: str, root: Path) -> Path:
-    """The recorded entropies a target names: a file (.npz), or those of a finished trial under the storage `root`.
+class Targets:
+    """The recorded entropies that targets name, under one storage. Each study they are of is read once."""
 
-    Raises FieldError with what was found and the mend.
-    """
-    if target.endswith(".npz"):
-        return Path(target)
-    name, _, trial = target.partition("/")
-    label, _, number = trial.rpartition("/")
-    if not label or not number.isdigit():
-        raise FieldError("target", f"must be STUDY/LABEL/NUMBER or a file .npz, got '{target}'.")
-    try:
-        study = open_directory(root / name, name)
-    except SpecError as error:
-        raise FieldError("target", str(error)) from None
-    found = [record for record in study.records().get(label, []) if record.number == int(number)]
-    if not found or found[0].state != "complete":
-        state = f"it is {found[0].state}" if found else "there is none"
-        raise FieldError("target", f"'{target}' must be a complete trial, and {state}.")
-    if train_entropy.FILE not in found[0].digests:
-        problem = f"'{target}' recorded nothing; train it in a study with `record: train_entropy`."
-        raise FieldError("target", problem)
-    return study.files(found[0]) / train_entropy.FILE
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._studies: dict[str, tuple[Study, dict[str, list[TrialRecord]]]] = {}
 
+    def file(self, target: str) -> Path:
+        """A file (.npz) itself, or that of a finished trial. Raises FieldError with what was found and the mend."""
+        if target.endswith(".npz"):
+            return Path(target)
+        name, _, trial = target.partition("/")
+        label, _, number = trial.rpartition("/")
+        if not label or not number.isdigit():
+            raise FieldError("target", f"must be STUDY/LABEL/NUMBER or a file .npz, got '{target}'.")
+        study, records = self._study(name)
+        found = [record for record in records.get(label, []) if record.number == int(number)]
+        if not found or found[0].state != "complete":
+            state = f"it is {found[0].state}" if found else "there is none"
+            raise FieldError("target", f"'{target}' must be a complete trial, and {state}.")
+        if train_entropy.FILE not in found[0].digests:
+            problem = f"'{target}' recorded nothing; train it in a study with `record: train_entropy`."
+            raise FieldError("target", problem)
+        return study.files(found[0]) / train_entropy.FILE
 
-def with_target_files(config: Mapping[str, Any], root: Path) -> dict[str, Any]:
-    """A trial's config whose methods name the files of their targets."""
-    return {**config, "method": _with_target_file(config["method"], root)}
+    def _study(self, name: str) -> tuple[Study, dict[str, list[TrialRecord]]]:
+        if name not in self._studies:
+            try:
+                study = open_directory(self._root / name, name)
+            except SpecError as error:
+                raise FieldError("target", str(error)) from None
+            self._studies[name] = study, study.records()
+        return self._studies[name]
 
+    def named_in(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """A trial's config whose methods name the files of their targets."""
+        return {**config, "method": self._in_method(config["method"])}
 
-def _with_target_file(method: dict[str, Any], root: Path) -> dict[str, Any]:
-    if method.get("target") is not None:
-        method = {**method, "target": str(target_file(method["target"], root))}
-    if isinstance(method.get("base"), dict):
-        method = {**method, "base": _with_target_file(method["base"], root)}
-    return method
+    def _in_method(self, method: dict[str, Any]) -> dict[str, Any]:
+        if method.get("target") is not None:
+            method = {**method, "target": str(self.file(method["target"]))}
+        if isinstance(method.get("base"), dict):
+            method = {**method, "base": self._in_method(method["base"])}
+        return method
 
-
-def check_targets(spec: StudySpec, root: Path, data_digest: str, file_name: str) -> None:
-    """Raise SpecError where a target is not there, or was recorded on other data."""
-    for variant in spec.variants:
-        try:
-            method: Any = with_target_files(spec.trial_mapping(variant.label), root)["method"]
-            while isinstance(method, dict):
-                if method.get("target") is not None:
-                    TrainEntropy.load(Path(method["target"])).check(data_digest)
-                method = method.get("base")
-        except FieldError as error:
-            raise SpecError(file_name, f"methods.{variant.label}.{error.path}", error.problem) from None
+    def check(self, spec: StudySpec, data_digest: str, file_name: str) -> None:
+        """Raise SpecError where a target of the study is not there, or was recorded on other data."""
+        for variant in spec.variants:
+            try:
+                method: Any = self.named_in(spec.trial_mapping(variant.label))["method"]
+                while isinstance(method, dict):
+                    if method.get("target") is not None:
+                        TrainEntropy.load(Path(method["target"])).check(data_digest)
+                    method = method.get("base")
+            except FieldError as error:
+                raise SpecError(file_name, f"methods.{variant.label}.{error.path}", error.problem) from None

@@ -175,4 +175,4 @@ def gallery_of_name(root, name):
 
 
 def figures_of(root, name):
-    return draw(gallery_of_name(root, name), root / name / "figures", "png", list(FIGURES))
+    return draw(gallery_of_name(root, name), root / name / "figures", "png")

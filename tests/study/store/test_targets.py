@@ -8,7 +8,7 @@ import pytest
 
 from study.schema.spec import SpecError, spec_from_mapping
 from study.store.study import open_directory
-from study.store.targets import check_targets, target_file, with_target_files
+from study.store.targets import Targets
 from tests.study.command_line import here, here_json, write_spec
 from trainables.fields import FieldError
 
@@ -41,14 +41,14 @@ def test_a_study_guided_by_a_trial_of_another(storage: Path, tmp_path: Path) -> 
     (row,) = here_json("pareto", "mine", "--storage", storage)["front"]
     assert row["samples"] == 2 * round(0.3 * 1151)
     with pytest.raises(FieldError, match="train it in a study with `record: train_entropy`"):
-        target_file("mine/guided/0", storage)
+        Targets(storage).file("mine/guided/0")
 
 
 def test_the_file_is_that_of_the_attempt_that_counts(storage: Path) -> None:
-    file = target_file("recorded/cross_entropy/0000", storage)
+    file = Targets(storage).file("recorded/cross_entropy/0000")
     assert file == storage / "recorded/trials/cross_entropy/0000/attempt-1/train_entropy.npz"
     assert np.load(file)["entropy"].shape == (2, 1151)
-    config = with_target_files(spec("recorded/cross_entropy/0").trial_mapping("guided"), storage)
+    config = Targets(storage).named_in(spec("recorded/cross_entropy/0").trial_mapping("guided"))
     assert config["method"]["target"] == str(file) and config["method"]["base"]["name"] == "mixup"
     assert open_directory(storage / "recorded", "recorded").recorded["meaning"]["record"] == "train_entropy"
 
@@ -63,12 +63,12 @@ def test_the_file_is_that_of_the_attempt_that_counts(storage: Path) -> None:
 )
 def test_targets_that_are_none(storage: Path, target: str, problem: str) -> None:
     with pytest.raises(FieldError, match=problem):
-        target_file(target, storage)
+        Targets(storage).file(target)
 
 
 def test_other_data_are_refused_before_anything_starts(storage: Path, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"methods\.guided\.target: was recorded on data \w+, these are 0123"):
-        check_targets(spec("recorded/cross_entropy/0"), storage, "0123456789ab", "mine.yaml")
+        Targets(storage).check(spec("recorded/cross_entropy/0"), "0123456789ab", "mine.yaml")
     written = write_spec(tmp_path / "mine.yaml", name="other", methods=guided("recorded/cross_entropy/0"), seed=3)
     done = here("run", written, "--storage", storage, check=2)
     assert "take a trial of the same data and seed" in done and not (storage / "other").exists()
