@@ -78,6 +78,25 @@ def test_no_imports_go_in_a_circle() -> None:
     assert not graph, f"a circle among {sorted(graph)}"
 
 
+def test_what_is_private_of_the_engines_is_used_in_one_place_each() -> None:
+    """`ray_compat` and its like say why; each has a test that fails when the library changes."""
+    for file in FILES:
+        if file.stem.endswith("_compat"):
+            continue
+        tree = ast.parse(file.read_text())
+        for name in imported(file):
+            assert name.partition(".")[0] not in ENGINES or "._" not in name, f"{file}: {name} is private"
+        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)} | {"_asdict", "_replace"}
+        own |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node)}
+        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and not _is_own(node)}
+        private = {name for name in used if name.startswith("_") and not name.startswith("__")}
+        assert private <= own, f"{file}: {private - own}"
+
+
+def _is_own(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
 def test_the_test_split_is_opened_in_one_place() -> None:
     """One function reads its file, and `confirm` alone imports that."""
     sealed = ROOT / "trainables" / "loading" / "test_split.py"

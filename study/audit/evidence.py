@@ -110,7 +110,7 @@ def _told(study: Study) -> dict[str, Told]:
     for found in storage.get_all_studies():
         if not found.study_name.startswith(prefix):
             continue
-        trials = storage.get_all_trials(found._study_id, deepcopy=False)
+        trials = storage.get_all_trials(storage.get_study_id_from_name(found.study_name), deepcopy=False)
         told[found.study_name.removeprefix(prefix)] = Told(
             found.user_attrs.get("calstudy"),
             [direction.name.lower() for direction in found.directions],

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from study.engine.ray_compat import ask_head
 from study.schema.resources import Resources, slots
 from trainables.fields import UserError
 
@@ -138,11 +139,10 @@ def check_address(address: str) -> None:
         raise ClusterError(f"--address: no Ray head at {address} ({error}). Start one, or mend the address.") from None
     set_environment()
     import ray
-    from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
     try:
         with _silence():
-            GcsClient(address).get_all_node_info(timeout=5)
+            ask_head(address, 5)
     except ray.exceptions.AuthenticationError:
         raise ClusterError(
             f"--address: the cluster at {address} does not take our token. Copy its ~/.ray/auth_token here"

@@ -199,7 +199,8 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
     """One Ray Tune run over all methods, on the Ray there is."""
     from ray import tune
 
-    from study.engine.search import Interrupted, Watch, losses_are_deaths
+    from study.engine.ray_compat import losses_are_deaths
+    from study.engine.search import Interrupted, Watch
 
     with scratch_directory() as scratch:
         tuner = tune.Tuner(

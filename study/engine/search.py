@@ -6,18 +6,16 @@ import json
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import ray
-from ray.air.execution._internal import RayActorManager
-from ray.exceptions import RayActorError, RayError, RayTaskError
 from ray.tune import Callback
 from ray.tune.search import Searcher
 
+from study.engine.ray_compat import actor_of
 from study.engine.ray_session import ClusterError
 from study.schema.resources import Resources
 from study.store.ledger import Ledger
@@ -243,29 +241,6 @@ class LedgerSearch(Searcher):
         return Searcher, ()
 
 
-@contextmanager
-def losses_are_deaths() -> Iterator[None]:
-    """Have Tune take every way in which Ray loses an actor's answer as that actor's death.
-
-    It knows RayActorError and RayTaskError and ends the whole run at any other, all trials with it
-    (ray/air/execution/_internal/actor_manager.py:290): at the OutOfMemoryError of Ray's memory monitor, at what is lost
-    with a node.
-    """
-    managers: Any = RayActorManager
-    known = managers._actor_task_failed
-
-    def failed(manager: Any, tracked_actor_task: Any, exception: Exception) -> None:
-        if isinstance(exception, RayError) and not isinstance(exception, RayActorError | RayTaskError):
-            exception = RayActorError(error_msg=str(exception))
-        known(manager, tracked_actor_task, exception)
-
-    managers._actor_task_failed = failed
-    try:
-        yield
-    finally:
-        managers._actor_task_failed = known
-
-
 def cause_of_death(said: str) -> tuple[str, str]:
     """What ended an attempt's process, as the ledger counts it (process or node), and in words.
 
@@ -310,7 +285,7 @@ class Watch(Callback):
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """Between two events of the loop: the place from which an exception ends the run."""
         for trial_id in self._search.overdue():
-            ray.kill(self._running[trial_id].temporary_state.ray_actor)
+            ray.kill(actor_of(self._running[trial_id]))
         if self._search.fault is not None:
             raise self._search.fault
         if self._stop_requested():

@@ -25,6 +25,7 @@ from search_spaces import strict_yaml
 from study.engine import node_facts
 from study.engine.doctor import Report
 from study.engine.nodes import DATA_PATIENCE
+from study.engine.ray_compat import UPLOAD_LOGGERS, job_client
 from study.engine.ray_session import ClusterError, set_environment
 from study.schema.spec import SpecError, StudySpec, read_spec, refuse_confirmation
 from study.schema.uris import public_uri, resolve_uri
@@ -137,22 +138,13 @@ def connect(address: str) -> Any:
     if importlib.util.find_spec("aiohttp") is None:
         raise ClusterError("Ray's job client is not installed. pip install 'calstudy[cluster]'")
     set_environment()
-    from ray.job_submission import JobSubmissionClient
-
-    for talker in ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging"):
+    for talker in UPLOAD_LOGGERS:
         logging.getLogger(talker).setLevel(logging.WARNING)
-
-    class Client(JobSubmissionClient):
-        """Ray's own waits for ever."""
-
-        def _do_request(self, method: str, endpoint: str, **options: Any) -> Any:
-            return super()._do_request(method, endpoint, **{"timeout": REQUEST_SECONDS, **options})
-
     # Ray lets these win over the address it is given.
     aside = {name: os.environ.pop(name, None) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")}
     try:
         with _told(address):
-            return Client(address)
+            return job_client(address, REQUEST_SECONDS)
     finally:
         os.environ.update({name: value for name, value in aside.items() if value is not None})
 

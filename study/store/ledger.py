@@ -20,14 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend
-from optuna.storages.journal._file import get_lock_file
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.study import Study, StudyDirection
-from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
 from study.schema.objective import Objective
@@ -109,18 +107,25 @@ def open_storage(directory: Path, ledger: str | None) -> BaseStorage:
             return RDBStorage(ledger)
         except Exception as error:
             raise LedgerError(f"ledger: cannot open {public_uri(ledger)} ({type(error).__name__}).") from None
-    return JournalStorage(_PatientJournal(str(journal_path(directory, ledger))))
+    return JournalStorage(_PatientJournal(journal_path(directory, ledger)))
 
 
 class _PatientJournal(JournalFileBackend):
     """Optuna's journal on a disk that may be full: an append leaves all its lines, or none and waits for space."""
 
+    def __init__(self, path: Path) -> None:
+        self._journal, self._own_lock = path, JournalFileSymlinkLock(str(path))
+        super().__init__(str(path), self._own_lock)
+
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
 
         def write() -> None:
-            with get_lock_file(self._lock):
-                append(Path(self._file_path), lines.encode(), durable=True)
+            self._own_lock.acquire()
+            try:
+                append(self._journal, lines.encode(), durable=True)
+            finally:
+                self._own_lock.release()
 
         patiently(write)  # the lock is a file too
 
@@ -219,25 +224,23 @@ class Ledger:
             if set(space) <= set(frozen.params):
                 continue
             study.sampler = sampler_for(sampler, seed, label, frozen.number, space)
-            trial = optuna.trial.Trial(study, frozen._trial_id)
+            trial = optuna.trial.Trial(study, self._trial_id(label, frozen.number))
             for path, distribution in space.items():
                 if path in frozen.params and path not in trial.relative_params:
                     study.sampler.sample_independent(study, frozen, path, distribution)
-                trial._suggest(path, distribution)
+                _suggest(trial, path, distribution)
 
     def begin_attempt(self, label: str, number: int) -> int:
         """The number of a new attempt at a RUNNING trial."""
-        trial_id = self._trial(label, number)._trial_id
         attempt = int(self._trial(label, number).user_attrs.get("attempt", 0)) + 1
-        self._storage.set_trial_user_attr(trial_id, "attempt", attempt)
+        self._storage.set_trial_user_attr(self._trial_id(label, number), "attempt", attempt)
         return attempt
 
     def died(self, label: str, number: int, cause: str) -> bool:
         """Note what ended an attempt (a key of MAX_DEATHS); whether the trial may be tried again."""
-        trial = self._trial(label, number)
-        deaths = dict(trial.user_attrs.get("deaths", {}))
+        deaths = dict(self._trial(label, number).user_attrs.get("deaths", {}))
         deaths[cause] = deaths.get(cause, 0) + 1
-        self._storage.set_trial_user_attr(trial._trial_id, "deaths", deaths)
+        self._storage.set_trial_user_attr(self._trial_id(label, number), "deaths", deaths)
         return deaths[cause] < MAX_DEATHS[cause]
 
     # ---- telling ---------------------------------------------------------------------------------------------------
@@ -252,22 +255,21 @@ class Ledger:
             if outcome["state"] == "complete" and not math.isfinite(value):
                 reason = f"objective {objective.metric} is {value}"
                 outcome = {**outcome, "state": "failed", "reason": reason, "metrics": {}}
-        trial = self._trial(label, number)
-        self._storage.set_trial_user_attr(trial._trial_id, "outcome", outcome)
-        self._close(label, trial._trial_id, outcome, objectives)
+        self._storage.set_trial_user_attr(self._trial_id(label, number), "outcome", outcome)
+        self._close(label, number, outcome, objectives)
         return self.record(label, number)
 
     def finish_told(self, label: str, objectives: tuple[Objective, ...]) -> None:
         """Set the state of trials whose driver was killed between outcome and state."""
         for trial in self._studies[label].get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if "outcome" in trial.user_attrs:
-                self._close(label, trial._trial_id, trial.user_attrs["outcome"], objectives)
+                self._close(label, trial.number, trial.user_attrs["outcome"], objectives)
 
-    def _close(self, label: str, trial_id: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> None:
+    def _close(self, label: str, number: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> None:
         state = _OPTUNA_STATES[outcome["state"]]
         complete = outcome["state"] == "complete"
         values = [outcome["metrics"][objective.metric] for objective in objectives] if complete else None
-        self._storage.set_trial_state_values(trial_id, state, values)
+        self._storage.set_trial_state_values(self._trial_id(label, number), state, values)
 
     # ---- what is not of one trial alone ----------------------------------------------------------------------------
 
@@ -291,8 +293,22 @@ class Ledger:
         return _record(label, self._trial(label, number))
 
     def _trial(self, label: str, number: int) -> FrozenTrial:
-        study = self._studies[label]
-        return self._storage.get_trial(self._storage.get_trial_id_from_study_id_trial_number(study._study_id, number))
+        return self._storage.get_trial(self._trial_id(label, number))
+
+    def _trial_id(self, label: str, number: int) -> int:
+        study_id = self._storage.get_study_id_from_name(f"{self._name}/{label}")
+        return self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
+
+
+def _suggest(trial: optuna.trial.Trial, path: str, distribution: BaseDistribution) -> None:
+    """Give the trial the parameter, as `ask` would have."""
+    if isinstance(distribution, FloatDistribution):
+        trial.suggest_float(path, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
+    elif isinstance(distribution, IntDistribution):
+        trial.suggest_int(path, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
+    else:
+        assert isinstance(distribution, CategoricalDistribution)
+        trial.suggest_categorical(path, distribution.choices)
 
 
 def _record(label: str, trial: FrozenTrial) -> TrialRecord:
@@ -338,8 +354,8 @@ def read_records(directory: Path, ledger: str | None, name: str, labels: list[st
 def read_trials(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[FrozenTrial]]:
     """`read_records` as Optuna has them, with their distributions; not those that only wait to be asked."""
     found: dict[str, list[FrozenTrial]] = {label: [] for label in labels}
-    for storage, label, study in _present(directory, ledger, name, labels):
-        trials = storage.get_all_trials(study._study_id, deepcopy=False)
+    for storage, label in _present(directory, ledger, name, labels):
+        trials = storage.get_all_trials(storage.get_study_id_from_name(f"{name}/{label}"), deepcopy=False)
         found[label] = [trial for trial in trials if trial.state in _STATES]
     return found
 
@@ -347,15 +363,13 @@ def read_trials(directory: Path, ledger: str | None, name: str, labels: list[str
 def read_notes(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, dict[str, Any]]:
     """The facts of each label that are not of one trial alone, without a driver's rights."""
     notes: dict[str, dict[str, Any]] = {label: {} for label in labels}
-    for _, label, study in _present(directory, ledger, name, labels):
-        notes[label] = study.user_attrs
+    for storage, label in _present(directory, ledger, name, labels):
+        notes[label] = storage.get_study_user_attrs(storage.get_study_id_from_name(f"{name}/{label}"))
     return notes
 
 
-def _present(
-    directory: Path, ledger: str | None, name: str, labels: list[str]
-) -> Iterator[tuple[BaseStorage, str, FrozenStudy]]:
-    """The Optuna studies of the labels that there are."""
+def _present(directory: Path, ledger: str | None, name: str, labels: list[str]) -> Iterator[tuple[BaseStorage, str]]:
+    """The labels whose Optuna study is there, and where."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
         return
@@ -366,7 +380,7 @@ def _present(
         study = present.get(f"{name}/{label}")
         if study is not None:
             _check_version(study.user_attrs.get("calstudy"), study.study_name)
-            yield storage, label, study
+            yield storage, label
 
 
 @contextmanager

@@ -130,7 +130,7 @@ def test_the_command(finished: Path, storage: Path) -> None:
     assert "small: clean; 4 trials planned, 0 lost, 0 duplicated" in shown and "note" not in shown
     shutil.rmtree(storage / "small" / "trials" / "focal" / "0001")
     shown = here("audit", "small", "--storage", storage, check=1)
-    assert "focal/0001: history.json: No such file or directory: restore it from a backup" in shown
+    assert "focal/0001: history.json is missing: restore it from a backup" in shown
     found = json.loads(here("audit", "small", "--storage", storage, "--json", check=1))
     assert not found["clean"] and found["study"] == "small" and found["epochs"]["needed"] == 6
     (files,) = [check for check in found["checks"] if check["offenders"]]
@@ -216,7 +216,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
     "a directory removed": (
         lambda storage: shutil.rmtree(attempt(storage).parent),
         {"files": ["focal/0001"] * 3},
-        "No such file",
+        "is missing",
     ),
     "a stray directory": (
         lambda storage: shutil.copytree(attempt(storage).parent, storage / "small/trials/focal/0007"),

@@ -117,7 +117,7 @@ def test_a_driver_may_tell_more_while_it_is_drawn(storage, tmp_path):
     """The values searched are read from the ledger again: only those of the trials at hand are drawn."""
     study = open_study("digits", str(storage))
     before = {label: found[:-1] for label, found in study.records().items()}
-    written, reasons = draw(Gallery(study, before), tmp_path, "png", ["hyperparameters"])
+    written, reasons = draw(Gallery(study, before), tmp_path, "png", "hyperparameters")
     assert len(written) == 2 and not reasons
 
 

@@ -1,0 +1,68 @@
+"""What is used of Ray without being public is there, and does what it is used for."""
+
+import inspect
+
+import pytest
+from ray._raylet import InnerGcsClient
+from ray.air.execution._internal import RayActorManager
+from ray.air.execution.resources import FixedResourceManager, ResourceRequest
+from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError
+from ray.job_submission import JobSubmissionClient
+from ray.tune.experiment import Trial
+
+from study.engine.ray_compat import UPLOAD_LOGGERS, actor_of, job_client, losses_are_deaths
+from study.engine.search import cause_of_death
+
+KILLED = (
+    "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 192.0.2.2) was 3.24GB used"
+    " / 4.00GB limit (0.809674)\nOOM kill reason: Memory usage 3437240320B exceeded threshold of 3435973888B"
+)
+LOSSES = {
+    "memory": (OutOfMemoryError(KILLED), ("process", "out of memory: Ray's memory monitor ended its process")),
+    "node": (NodeDiedError("the actor's node has died"), ("node", "its node died")),
+    "object": (ObjectLostError("00ff", "10.0.0.2", ""), ("process", "its process died: ")),
+}
+
+
+class Losing:
+    """An actor whose answer is an error that Ray itself would raise for it."""
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_an_answer_that_is_lost_is_the_death_of_its_actor(loss: str) -> None:
+    """Without the mend Tune ends the whole run at it: RuntimeError, Caught unexpected exception."""
+    error, expected = LOSSES[loss]
+    heard: list[Exception] = []
+    manager = RayActorManager(resource_manager=FixedResourceManager({"CPU": 1}))
+    actor = manager.add_actor(
+        Losing, {}, ResourceRequest([{"CPU": 1}]), on_error=lambda actor, error: heard.append(error)
+    )
+    manager._cleanup_actor = lambda tracked_actor: None  # it never came to live
+    task = type("Task", (), {"_tracked_actor": actor, "_on_error": None})()
+    with pytest.raises(RuntimeError, match="unexpected exception"):
+        manager._actor_task_failed(tracked_actor_task=task, exception=error)
+    with losses_are_deaths():
+        manager._actor_task_failed(tracked_actor_task=task, exception=error)
+    (told,) = heard
+    assert isinstance(told, RayActorError) and str(told) == str(error)
+    cause, reason = cause_of_death(str(told))
+    assert cause == expected[0] and reason.startswith(expected[1])
+
+
+def test_what_is_private_has_the_shape_it_is_used_in() -> None:
+    """A new Ray that moved or renamed any of it fails here first."""
+    parameters = inspect.signature(RayActorManager._actor_task_failed).parameters
+    assert list(parameters) == ["self", "tracked_actor_task", "exception"]
+    assert callable(InnerGcsClient.get_all_node_info)  # to which a GcsClient hands on what it is asked
+    assert list(inspect.signature(JobSubmissionClient._do_request).parameters)[:3] == ["self", "method", "endpoint"]
+    assert actor_of(Trial("stub", stub=True)) is None
+    for name in UPLOAD_LOGGERS:
+        assert inspect.getmodule(__import__(name, fromlist=["logger"])).logger.name == name  # type: ignore[union-attr]
+
+
+def test_each_request_of_the_job_client_has_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    monkeypatch.setattr(JobSubmissionClient, "__init__", lambda self, address: None)
+    monkeypatch.setattr(JobSubmissionClient, "_do_request", lambda self, *words, **options: found.append(options))
+    job_client("http://127.0.0.1:8265", 7.0)._do_request("GET", "/api/jobs/", json_data=None)
+    assert found == [{"timeout": 7.0, "json_data": None}]
