@@ -78,6 +78,14 @@ def test_no_imports_go_in_a_circle() -> None:
     assert not graph, f"a circle among {sorted(graph)}"
 
 
+@pytest.mark.parametrize("place", ["learner.py", "trainable.py", "config.py", "methods/shared"])
+def test_what_serves_all_methods_imports_none(place: str) -> None:
+    found = ROOT / "trainables" / place
+    names = {file.stem for file in (ROOT / "trainables" / "methods").glob("*.py")} - {"__init__"}
+    for file in found.rglob("*.py") if found.is_dir() else [found]:
+        assert not imported(file) & {f"trainables.methods.{name}" for name in names}, file
+
+
 def test_what_is_private_of_the_engines_is_used_in_one_place_each() -> None:
     """`ray_compat` and its like say why; each has a test that fails when the library changes."""
     for file in FILES:

@@ -17,7 +17,6 @@ from mlflow import MlflowClient
 from PIL import Image
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
-from scipy.stats import ks_2samp
 from sklearn.datasets import load_digits
 from sklearn.metrics import roc_auc_score
 
@@ -28,7 +27,7 @@ from study.audit.audit import audit
 from study.audit.result import AuditReport
 from study.cli import main
 from study.confirmation import confirm
-from study.confirmation.candidates import Asked, best, confirming_spec
+from study.confirmation.candidates import Asked, confirming_spec
 from study.confirmation.results import Confirmed, confirmation_of, front_on_test, moments
 from study.engine.run import _record_spec, prepare_data
 from study.schema.compatibility import refuse_changes
@@ -37,7 +36,6 @@ from study.schema.spec import SpecError, read_spec
 from study.store.ledger import Ledger, driver_lock, open_storage
 from study.store.study import Study, open_study
 from study.store.test_openings import read_tested
-from study.store.trials import TrialRecord
 from study.tracking.projection import sync
 from tests.study.command_line import calstudy, here, here_json, start, wait_until, write_spec
 from trainables.config import TrialConfig
@@ -45,7 +43,6 @@ from trainables.fields import FieldError
 from trainables.learner import Learner
 from trainables.loading.cache import load_split, prepare
 from trainables.loading.trial_data import trial_data
-from trainables.metrics.binned import expected_calibration_error
 from trainables.outputs.predictions import Predictions
 
 pytestmark = pytest.mark.slow
@@ -512,55 +509,6 @@ def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path
     file.write_text(strict_yaml.dump(plain))
     with pytest.raises(confirm.ConfirmError, match=r"shift.noise: the source is not what was measured"):
         confirm.measure(open_study("small-confirm", str(storage)))
-
-
-def test_the_best_are_the_front_and_then_the_next() -> None:
-    objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
-    points = {"a": (0.9, 0.1), "b": (0.8, 0.05), "c": (0.85, 0.2), "d": (0.7, 0.3)}
-    records = [
-        TrialRecord(name, 0, "complete", {}, {"accuracy": accuracy, "ece": ece})
-        for name, (accuracy, ece) in points.items()
-    ]
-    assert [record.label for record in best(records, objectives, 3)] == ["a", "b", "c"]
-    assert [record.label for record in best(records, objectives, 9)] == ["a", "b", "c", "d"]
-
-
-def test_of_a_front_that_does_not_fit_the_knee_comes_first() -> None:
-    objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
-    points = {"a": (0.95, 0.2), "b": (0.94, 0.03), "c": (0.5, 0.01)}
-    records = [
-        TrialRecord(name, 0, "complete", {}, {"accuracy": accuracy, "ece": ece})
-        for name, (accuracy, ece) in points.items()
-    ]
-    assert [record.label for record in best(records, objectives, 2)] == ["b", "a"]
-    assert [record.label for record in best(records, objectives, 3)] == ["a", "b", "c"]
-
-
-def test_confirmed_values_are_like_fresh_draws_and_those_of_winners_are_not() -> None:
-    """Simulated studies of 30 trials that are all equally good, and truly calibrated, on 500 samples each.
-
-    What the least ECE of a search promises is none of what such models do; what is confirmed is.
-    """
-    rng, objectives = np.random.default_rng(0), (Objective("ece", "minimize"),)
-
-    def ece() -> float:
-        confidence = rng.uniform(0.5, 1.0, 500)
-        labels = torch.from_numpy((rng.uniform(size=500) > confidence).astype(np.int64))
-        logits = torch.from_numpy(np.stack([confidence, 1 - confidence], axis=1)).log()
-        return float(expected_calibration_error(logits, labels))
-
-    fresh, winners, confirmed = [], [], []
-    for _ in range(60):
-        records = [TrialRecord("focal", number, "complete", {}, {"ece": ece()}) for number in range(30)]
-        (winner,) = best(records, objectives, 1)
-        tests = tuple({"ece": ece()} for _ in range(3))
-        row = Confirmed("focal_0000", "candidate", winner, (), tests, {})
-        assert row.candidate is not None
-        winners.append(row.candidate.metrics["ece"])
-        confirmed.append(moments(row.tests)["ece"].mean)
-        fresh.append(np.mean([ece() for _ in range(3)]))
-    assert ks_2samp(confirmed, fresh).pvalue > 0.01
-    assert ks_2samp(winners, fresh).pvalue < 1e-12 and np.mean(winners) < 0.8 * np.mean(fresh)
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from optuna.distributions import FloatDistribution, IntDistribution
 
 import study
 from search_spaces import strict_yaml
-from study.schema.compatibility import completed_meaning, refuse_changes
-from study.schema.explain import explain
+from study.schema.compatibility import refuse_changes
 from study.schema.objective import Objective
 from study.schema.resources import Resources
 from study.schema.spec import Sampler, SpecError, check_objectives, read_spec, spec_from_mapping
+from tests.study.schema.specs import RATE, SHIFT, SMALL, small
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
 from trainables.methods.cross_entropy import CrossEntropy
@@ -26,25 +26,13 @@ from trainables.optimizer import Optimizer
 from trainables.plugins import use_extensions
 
 DIGITS = Path(study.__file__).parent / "specs" / "digits.yaml"
-SMALL = {
-    "name": "small",
-    "data": "digits",
-    "model": "mlp",
-    "methods": ["cross_entropy", "focal", "mbls", {"label": "sece_on_focal", "name": "sece", "base": "focal"}],
-}
-SHIFT = {"far": {"name": "parquet", "path": "far.parquet", "ood": True}}
 PINNED = {"optimizer.lr": 0.08, "method.gamma": 2.1, "model.width": 64, "data.augment": "flip"}
-RATE = {"optimizer.lr": {"low": 0.01, "high": 0.5, "log": True}}
 
 
 @pytest.fixture(autouse=True)
 def own_names_only():
     yield
     use_extensions(None)
-
-
-def small(**keys):
-    return spec_from_mapping({**SMALL, **keys}, "study.yaml")
 
 
 # What a study means
@@ -516,211 +504,3 @@ def test_objectives_that_the_data_cannot_answer():
     check_objectives(spec, 6)
     with pytest.raises(SpecError, match=r"objectives\[0\]\.metric: ts_top5_accuracy says nothing about 5 classes"):
         check_objectives(spec, 5)
-
-
-# Going on with a study
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"trials": 99},
-        {"shift": SHIFT},
-        {"methods": [*SMALL["methods"], "label_smoothing"]},
-        {"methods": SMALL["methods"][::-1]},
-        {"resources": {"cpu": 2}, "tracking": "http://x", "storage": "x", "ledger": "x", "keep_models": "front"},
-        {"checkpoint_seconds": 1},
-        {"optimizer": {"lr": 0.1}},  # written out, and the same
-    ],
-)
-def test_goes_on(keys):
-    old = json.loads(json.dumps(small().meaning()))
-    refuse_changes(old, small(**keys), "study.yaml", "has 3 trials")
-
-
-@pytest.mark.parametrize(
-    ("keys", "lines"),
-    [
-        ({"epochs": 30}, ["epochs: was 20, is 30"]),
-        ({"seed": 1}, ["seed: was 0, is 1"]),
-        ({"first_seed": 7, "confirms": "x"}, ["first_seed: was 0, is 7", "confirms: was null, is x"]),
-        ({"result": "best_nll"}, ["result: was last, is best_nll"]),
-        ({"batch_size": 32, "sampler": {"seed": 4}}, ["batch_size: was 64, is 32", "sampler.seed: was 0, is 4"]),
-        ({"data": {"name": "digits", "validation": 0.3}}, ["data.validation: was 0.2, is 0.3"]),
-        ({"optimizer": {"lr": 0.2}}, ["optimizer.lr: was 0.1, is 0.2"]),
-        ({"model": {"name": "mlp", "width": 64}}, ["model.width: was 128, is 64"]),
-        (
-            {"objectives": [{"metric": "nll", "direction": "minimize"}]},
-            [
-                "objectives: was [{metric: accuracy, direction: maximize}, {metric: ece, direction: minimize}],"
-                " is [{metric: nll, direction: minimize}]"
-            ],
-        ),
-        (
-            {"search_space": {"method.gamma": {"low": 1, "high": 4}}},
-            ["methods.focal: method.gamma: was {low: 0.0, high: 5.0}, is {low: 1.0, high: 4.0}"],
-        ),
-        (
-            {"search_space": {"method.margin": 6}},
-            ["methods.mbls: method.margin: was {low: 0.0, high: 20.0}, is 6.0"],
-        ),
-        (
-            {"methods": [*SMALL["methods"][:3], {"label": "sece_on_focal", "name": "sece"}]},
-            [
-                "methods.sece_on_focal: method.base.name: was focal, is cross_entropy",
-                "methods.sece_on_focal: method.base.gamma: was {low: 0.0, high: 5.0}, is not there",
-            ],
-        ),
-        ({"methods": SMALL["methods"][1:]}, ["methods.cross_entropy: was there, is missing"]),
-    ],
-)
-def test_a_change_of_meaning_is_refused(keys, lines):
-    old = json.loads(json.dumps(small().meaning()))
-    with pytest.raises(SpecError) as error:
-        refuse_changes(old, small(**keys), "study.yaml", "has 3 trials")
-    first, *rest = str(error.value).splitlines()
-    assert first.startswith("study.yaml: name: 'small' has 3 trials")
-    assert "give the study a new name" in first
-    assert rest == [f"  {line}" for line in lines]
-
-
-def test_keys_that_came_later_stand_for_their_defaults():
-    """A study of an older version goes on; but a value that is new and no default, or searched anew, is a change."""
-    old = json.loads(json.dumps(small().meaning()))
-    del old["data"]["meta"], old["equal_train"], old["first_seed"], old["confirms"], old["methods"]["mbls"]["fixed"]
-    whole = completed_meaning(old, small().meaning())
-    refuse_changes(whole, small(), "study.yaml", "has 3 trials")
-    with pytest.raises(SpecError, match="equal_train: was false, is true"):
-        refuse_changes(whole, small(equal_train=True), "study.yaml", "has 3 trials")
-    del old["methods"]["mbls"]["space"]["method.margin"]
-    with pytest.raises(SpecError, match=r"methods\.mbls: method\.margin: was not there"):
-        refuse_changes(completed_meaning(old, small().meaning()), small(), "study.yaml", "has 3 trials")
-
-
-# The user's own folder
-
-MINE = """
-from dataclasses import dataclass
-from trainables.fields import number
-from trainables.method import Method
-
-@dataclass(frozen=True)
-class Mine(Method):
-    power: float = number(2.0, low=1, doc="of mine")
-"""
-MINE_SPACE = "source: us\nspace: {method.power: {low: 1, high: 4}}\ndefaults: [{method.power: 3}]\n"
-
-
-@pytest.fixture
-def extended(tmp_path):
-    """A study file beside a folder with a method of the user's own."""
-
-    def write(files):
-        for name, text in files.items():
-            (tmp_path / "ours" / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "ours" / name).write_text(text)
-        plain = {
-            **SMALL,
-            "methods": ["mine", {"label": "on_mine", "name": "sece", "base": "mine"}],
-            "extensions": "ours",
-        }
-        (tmp_path / "study.yaml").write_text(strict_yaml.dump(plain))
-        return tmp_path / "study.yaml"
-
-    return write
-
-
-def test_extensions(extended, tmp_path):
-    spec = read_spec(extended({"methods/mine.py": MINE, "search_spaces/mine.yaml": MINE_SPACE}))
-    assert spec.extensions == str(tmp_path / "ours")
-    assert spec.variant("mine").space.distributions == {"method.power": FloatDistribution(1.0, 4.0)}
-    assert spec.variant("mine").space.defaults == [{"method.power": 3.0}]
-    assert spec.variant("on_mine").space.defaults[0]["method.base.power"] == 3.0
-    assert spec_from_mapping(spec.to_mapping(), "study.yaml") == spec
-    assert TrialConfig.from_mapping(spec.trial_mapping("mine"), {"method.power": 1.5}).method.power == 1.5
-    # The next study knows nothing of them.
-    with pytest.raises(SpecError, match="there is no method 'mine'"):
-        small(methods=["mine"])
-
-
-def test_a_method_without_a_file_starts_from_its_own_settings(extended):
-    spec = read_spec(extended({"methods/mine.py": MINE}))
-    assert spec.variant("mine").space.distributions == {}
-    (plain := spec.to_mapping())["search_space"] = {"method.power": {"low": 1, "high": 4}}
-    assert spec_from_mapping(plain, "study.yaml").variant("mine").space.defaults == [{"method.power": 2.0}]
-
-
-@pytest.mark.parametrize(
-    ("files", "path", "said"),
-    [
-        ({"methods/focal.py": MINE}, "extensions", "methods/focal.py: 'focal' is one of our own; rename it."),
-        ({"methods/mine.py": "x ="}, "extensions", "methods/mine.py: cannot be imported: SyntaxError"),
-        ({"methods/mine.py": "import no_such_thing"}, "extensions", "ModuleNotFoundError"),
-        ({"methods/mine.py": "x = 1"}, "extensions", "methods/mine.py: it must define the class Mine."),
-        (
-            {"methods/mine.py": MINE, "search_spaces/mien.yaml": MINE_SPACE},
-            "extensions",
-            "search_spaces/mien.yaml: there is no method 'mien'. Did you mean 'mine'?",
-        ),
-        (
-            {"methods/mine.py": MINE, "search_spaces/mine.yaml": "source: us\nspace: {method.pwer: {low: 1, high: 2}}"},
-            "search_spaces/mine.yaml",
-            "space.method.pwer: Mine has no 'pwer'. Did you mean 'power'?",
-        ),
-        (
-            {
-                "methods/mine.py": MINE,
-                "search_spaces/mine.yaml": "source: us\nspace: {method.power: {low: 0, high: 2}}",
-            },
-            "search_spaces/mine.yaml",
-            "space.method.power: `low` must be >= 1, got 0.",
-        ),
-        (
-            {"methods/mine.py": MINE, "search_spaces/mine.yaml": "source: us\nspace: {epochs: {low: 1, high: 2}}"},
-            "search_spaces/mine.yaml",
-            "space.epochs: is not searched",
-        ),
-        (
-            {
-                "methods/mine.py": MINE,
-                "search_spaces/mine.yaml": "source: us\nspace: {method.power: {low: 3, high: 2}}",
-            },
-            "search_spaces/mine.yaml",
-            "space.method.power: low 3 is above high 2; swap them.",
-        ),
-    ],
-)
-def test_refused_extensions(extended, files, path, said):
-    with pytest.raises(SpecError) as error:
-        read_spec(extended(files))
-    line = str(error.value)
-    assert line.startswith(f"study.yaml: {path}: ")
-    assert said in line
-    assert "\n" not in line
-
-
-# plan --explain
-
-
-def test_explain_shows_every_key_and_every_searched_path():
-    spec = small(search_space={**RATE, "method.margin": 6})
-    rows = {row.key: row for row in explain(spec)}
-    assert rows["epochs"][1:3] == ("20", "20")
-    assert rows["name"][1:3] == ("small", "required")
-    assert rows["data.augment"][1:3] == ("none", "none")
-    assert rows["optimizer.lr"][1:] == ("0.1", "0.1", "learning rate, the largest of its schedule")
-    assert rows["objectives"].value == "maximize accuracy, minimize ece"
-    gamma = rows["methods.focal: method.gamma"]
-    assert gamma[1:3] == ("{low: 0.0, high: 5.0}", "3.0")
-    assert gamma.note.startswith("search_spaces/focal.yaml: Mukhoti et al. 2020")
-    assert rows["methods.focal: optimizer.lr"][1:] == (
-        "{low: 0.01, high: 0.5, log: true}",
-        "",
-        "search_space of the study",
-    )
-    assert rows["methods.mbls: method.margin"][1:3] == ("6.0", "10.0")
-    assert rows["methods.sece_on_focal: method.base"][1:3] == ("focal", "cross_entropy")
-    tried = [row.value for row in explain(spec) if row.key == "methods.focal: tried first"]
-    assert tried == [f"{{method.gamma: {gamma}, optimizer.lr: 0.1}}" for gamma in ("3.0", "2.0", "1.0")]
-    for key in spec.to_mapping():
-        assert any(row.key.startswith(key) for row in explain(spec)), key
