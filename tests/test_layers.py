@@ -105,6 +105,11 @@ def _is_own(node: ast.Attribute) -> bool:
     return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
 
 
+def test_no_file_is_too_long_to_read() -> None:
+    long = {file: len(file.read_text().splitlines()) for file in [*FILES, *(ROOT / "tests").rglob("*.py")]}
+    assert not {file: lines for file, lines in long.items() if lines > (600 if "tests" in file.parts else 450)}
+
+
 def test_the_test_split_is_opened_in_one_place() -> None:
     """One function reads its file, and `confirm` alone imports that."""
     sealed = ROOT / "trainables" / "loading" / "test_split.py"
