@@ -245,9 +245,11 @@ class Learner:
             if hashlib.sha256(payload).hexdigest() != outer["sha256"]:
                 return False
             state = torch.load(io.BytesIO(payload), weights_only=True, map_location=self.device)
+            # Where the extensions lie is not what is trained; a setting younger than the file has its default.
+            config = TrialConfig.from_mapping({**state["config"], "extensions": self.config.extensions})
         except Exception:  # whatever torch makes of a torn file; the trial then starts from an older one, or anew
             return False
-        if state["config"] != self.config.to_mapping():
+        if config != self.config:
             return False
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
