@@ -111,8 +111,9 @@ def test_descriptions_are_read_without_torch() -> None:
 # ---- a new one -----------------------------------------------------------------------------------------------------
 
 
-def test_a_file_adds_its_metrics(folder: Path, capsys: CaptureFixture[str]) -> None:
-    (folder / "toy.py").write_text(TOY)
+@pytest.mark.parametrize("annotation", ["", ": dict[str, dict]"])
+def test_a_file_adds_its_metrics(folder: Path, capsys: CaptureFixture[str], annotation: str) -> None:
+    (folder / "toy.py").write_text(TOY.replace("METRICS", f"METRICS{annotation}"))
     new = ["mean_confidence", "log_odds"]  # after ours, as they stand in the file
     assert list(metrics.described()) == [*ALL, *new]
 
@@ -157,3 +158,9 @@ def test_what_a_file_may_not_say(folder: Path, row: str, said: str) -> None:
     with pytest.raises(FieldError) as error:
         metrics.names()
     assert said in str(error.value)
+
+
+def test_a_bound_is_held_against_the_range() -> None:
+    assert parse_where("skce<1.5, brier_calibration<2, nll<40")[2].bound == 40
+    with pytest.raises(FieldError, match=r"skce lies in \[0, 2\], got 3"):
+        parse_where("skce<3")

@@ -51,21 +51,28 @@ def _read(folder: str, family: str) -> Iterator[Metric]:
     Read as data, nothing is imported: who reads a study needs what metrics say, not what they do, and torch takes
     seconds. So a file of metrics is ordinary code, and no import in it need be put off.
     """
-    for node in ast.parse(Path(folder, f"{family}.py").read_text(encoding="utf-8")).body:
-        if not (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "METRICS"):
-            continue
-        try:
-            rows = ast.literal_eval(node.value)
-        except ValueError:
-            problem = f"METRICS (line {node.lineno}) must hold plain values alone: no names, no calls."
-            raise FieldError(f"metrics/{family}.py", problem) from None
-        for name, row in rows.items():
-            try:
-                for key in row:
-                    Metric.field_named(key)
-                yield Metric(name=name, family=family, **{"function": name, "label": name.replace("_", " "), **row})
-            except FieldError as error:
-                raise error.under(f"metrics/{family}.py: {name}") from None
+    file = Path(folder, f"{family}.py")
+    for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body:
+        match node:
+            case ast.Assign([ast.Name("METRICS")], value) | ast.AnnAssign(ast.Name("METRICS"), _, ast.expr() as value):
+                yield from (_metric(family, name, row) for name, row in _plain(family, value).items())
+
+
+def _plain(family: str, value: ast.expr) -> dict[str, dict[str, Any]]:
+    try:
+        return dict(ast.literal_eval(value))
+    except ValueError:
+        problem = f"METRICS (line {value.lineno}) must hold plain values alone: no names, no calls."
+        raise FieldError(f"metrics/{family}.py", problem) from None
+
+
+def _metric(family: str, name: str, row: dict[str, Any]) -> Metric:
+    try:
+        for key in row:
+            Metric.field_named(key)
+        return Metric(name=name, family=family, **{"function": name, "label": name.replace("_", " "), **row})
+    except FieldError as error:
+        raise error.under(f"metrics/{family}.py: {name}") from None
 
 
 def names() -> list[str]:
