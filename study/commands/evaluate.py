@@ -13,9 +13,6 @@ from study.terminal.console import console, json_option
 if TYPE_CHECKING:
     from trainables.outputs.predictions import Predictions
 
-# What is shown of post-hoc calibration.
-POST_HOC_METRICS = ("accuracy", "nll", "brier", "ece")
-
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
@@ -65,7 +62,7 @@ def _post_hoc(predictions: Predictions, bins: int) -> dict[str, dict[str, float]
     rows = {}
     for name, scaled in {"none": logits, **calibrated}.items():
         values = metrics.evaluate(scaled, labels, bins)
-        rows[name] = {metric: values[metric] for metric in POST_HOC_METRICS}
+        rows[name] = {metric: values[metric] for metric in metrics.ESSENTIAL}
     rows["temperature"]["fitted"] = post_hoc.fit_temperature(logits, labels)
     rows["temperature_of_ece"]["fitted"] = post_hoc.fit_temperature_by_ece(logits, labels)
     return rows

@@ -37,11 +37,9 @@ from trainables.fields import UserError
 from trainables.loading.cache import Prepared, prepare
 from trainables.loading.shift import Shift, shift_of
 from trainables.loading.test_split import open_test
-from trainables.metrics import AFTER_TEMPERATURE, out_of_distribution
+from trainables.metrics import AFTER_TEMPERATURE, ESSENTIAL, out_of_distribution
 from trainables.outputs.classifier import Classifier, batches
 from trainables.outputs.predictions import Predictions
-
-UNDER_SHIFT = ("accuracy", "nll", "brier", "ece")  # of a set with the study's own classes
 
 
 class ConfirmError(UserError):
@@ -190,7 +188,7 @@ class _Desk:
             metrics = told_apart(own.logits, answers.logits, temperature)
         else:
             found = answers.evaluate_at(temperature)
-            metrics = {key: value for key, value in found.items() if plain_name(key) in UNDER_SHIFT}
+            metrics = {key: value for key, value in found.items() if plain_name(key) in ESSENTIAL}
         shifts = {**tested.shifts, name: Shifted(metrics, digest, len(shift.images))}
         return replace(tested, shifts=shifts, digests={**tested.digests, file: written})
 

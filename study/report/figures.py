@@ -21,6 +21,7 @@ from study.report.front_figure import in_reach
 from study.report.style import COLOURS, SMALL, TEXT, Entry, Style, displayed, finish, new_figure, styles_of, wrapped
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
+from trainables.metrics import ESSENTIAL
 
 OTHERS: Style = ("0.75", "")  # grey, for the methods that colours do not reach
 PANEL = 1.45  # inches, the height of a small panel
@@ -245,15 +246,14 @@ def _search_notes(found: Searched, trials: int, hidden: int) -> list[str]:
 
 def draw_learning(histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str) -> Figure:
     """Validation metrics at the end of each epoch, one trial a method. chosen: which, for the caption."""
-    panels = [(name, f"{displayed(name)}") for name in ("accuracy", "nll", "brier", "ece")]
+    panels = [(name, displayed(name)) for name in ESSENTIAL]
     return _draw_epochs(histories, styles, title, panels, [f"Validation split; of each method {chosen}."])
 
 
 def draw_entropy(histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str) -> Figure:
     """NLL and entropy of the samples that are right and of those that are wrong. Mukhoti et al. 2020, Figure 2."""
-    panels = [
-        (f"{name}_{word}", f"{displayed(name)}, {word}") for name in ("nll", "entropy") for word in ("right", "wrong")
-    ]
+    shown = {"nll": displayed("nll"), "entropy": "entropy in nats"}
+    panels = [(f"{name}_{word}", f"{what}, {word}") for name, what in shown.items() for word in ("right", "wrong")]
     note = f"Means over the validation samples that the network has right, and wrong; of each method {chosen}."
     return _draw_epochs(histories, styles, title, panels, [note])
 

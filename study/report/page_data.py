@@ -17,13 +17,12 @@ from search_spaces.space import to_plain
 from study.analysis import pareto
 from study.report.reliability_rows import BINS, diagrams
 from study.report.style import COLOURS, MARKERS, displayed
-from study.schema.objective import LARGER_IS_BETTER, plain_name
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant
 from study.schema.versions import versions
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from trainables import metrics
+from trainables.metrics import CONVENTION, describe
 from trainables.plugins import name_of
 
 Plain = dict[str, Any]
@@ -40,7 +39,7 @@ def gather(
     spec, recorded = study.spec, study.recorded
     trials = [record for found in records.values() for record in found]
     finished = pareto.complete(trials)
-    measured = [name for name in metrics.names() if any(name in record.metrics for record in finished)]
+    measured = pareto.measured_names(finished)
     front = pareto.front(finished, spec.objectives)
     knee = pareto.knee(front, spec.objectives)
     drawn, notes = diagrams(study, finished)
@@ -52,7 +51,7 @@ def gather(
         "abstract": _abstract(study, trials, front, knee),
         "facts": _facts(study),
         "objectives": [objective.metric for objective in spec.objectives],
-        "metrics": [{"name": name, "label": displayed(name), "better": better(name)} for name in measured],
+        "metrics": [{"name": name, "label": displayed(name), "better": describe(name).better} for name in measured],
         "methods": [_method(variant, spec.trials, records.get(variant.label, ())) for variant in spec.variants],
         "budget": _budget(spec.trials, {label: records.get(label, ()) for label in labels}),
         "trials": [
@@ -100,12 +99,6 @@ def _shared(study: Plain, what: str) -> Any:
     return study["reproduce"]["classes"] if what == "classes" else ", ".join(study["objectives"])
 
 
-def better(metric: str) -> str | None:
-    """`higher` or `lower`; None of the share above 99%, which is neither good nor bad."""
-    name = plain_name(metric)
-    return None if name == "share_above_99" else "higher" if name in LARGER_IS_BETTER else "lower"
-
-
 # ---- what was studied ----------------------------------------------------------------------------------------------
 
 
@@ -114,7 +107,7 @@ def _abstract(
 ) -> list[str]:
     """What a reader should know first, a sentence each."""
     spec, sizes = study.spec, study.recorded["sizes"]
-    sought = " and ".join(f"{displayed(o.metric)} ({_better_word(o.direction)} is better)" for o in spec.objectives)
+    sought = " and ".join(f"{displayed(o.metric)} ({describe(o.metric).better} is better)" for o in spec.objectives)
     states = Counter(record.state for record in trials)
     planned = max(spec.trials * len(spec.variants), len(trials))
     sentences = [
@@ -161,7 +154,7 @@ def _facts(study: Study) -> list[list[str]]:
         ],
         ["Search", f"{plain['sampler']['name']}; published settings are tried first"],
         ["Objectives", "; ".join(f"{o.direction} {o.metric}" for o in study.spec.objectives)],
-        ["Calibration", f"{BINS} bins; {metrics.CONVENTION}"],
+        ["Calibration", f"{BINS} bins; {CONVENTION}"],
         ["Temperature", "fitted by NLL inside validation, cross-fitted: no sample sees its own temperature"],
     ]
 
@@ -180,10 +173,6 @@ def _settings(plain: Mapping[str, Any]) -> str:
     """`mlp: width 128, depth 1`."""
     rest = ", ".join(f"{key} {strict_yaml.one_line(value)}" for key, value in plain.items() if key != "name")
     return f"{plain['name']}: {rest}" if rest else str(plain["name"])
-
-
-def _better_word(direction: str) -> str:
-    return "higher" if direction == "maximize" else "lower"
 
 
 def _count(number: int, noun: str) -> str:

@@ -13,7 +13,6 @@ from rich.table import Table
 from rich.text import Text
 
 from search_spaces.space import to_plain as entry_to_plain
-from study.schema.objective import LARGER_IS_BETTER, plain_name
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables import data, methods, metrics, models
@@ -86,7 +85,7 @@ def differences_table(found: dict[str, Difference], one: str, other: str) -> Tab
     made = table("metric", f">{one}", f">{other}", ">difference", ">95% interval", "better")
     for name, difference in found.items():
         first, second, estimate, low, high = difference
-        larger = plain_name(name) in LARGER_IS_BETTER
+        larger = metrics.describe(name).better == "higher"
         better = "" if low <= 0 <= high else one if (low > 0) == larger else other
         made.add_row(name, f"{first:.4f}", f"{second:.4f}", f"{estimate:+.4f}", f"[{low:+.4f}, {high:+.4f}]", better)
     return made

@@ -29,7 +29,7 @@ from trainables.outputs.attempts import attempt_directory
 from trainables.outputs.predictions import Predictions
 
 ACCURACY, ECE, NLL = Objective("accuracy", "maximize"), Objective("ece", "minimize"), Objective("nll", "minimize")
-EVERYTHING = [prefix + name for name in metrics.STORED for prefix in ("", "ts_")]
+EVERYTHING = [prefix + name for name in metrics.stored() for prefix in ("", "ts_")]
 
 
 def case(samples=400, classes=7, seed=0):
