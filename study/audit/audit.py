@@ -26,8 +26,8 @@ from study.schema.spec import SpecError
 from study.store.files import BACKUP, MISSING, MODEL, file_problem
 from study.store.study import Study, check_home
 from study.store.trials import TrialRecord, trial_directory, trial_name
+from study.tracking.client import STATUS
 from study.tracking.reader import TrackedRun
-from study.tracking.store import STATUS
 from trainables import metrics, post_hoc
 from trainables.fields import FieldError
 from trainables.outputs.attempts import attempt_directory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,7 @@ from study.registry.verify import (
     tag_value,
     validation_of,
 )
-from study.schema.uris import scrub
+from study.schema.uris import scrub, sqlite_file
 from study.store.files import stored_classifier, stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -294,26 +295,20 @@ def _server(tracking_uri: str) -> Iterator[MlflowClient]:
 
 def _missing_database(tracking_uri: str) -> Path | None:
     """The file of an SQLite URI that is not there: MLflow would make an empty one."""
-    if not tracking_uri.startswith("sqlite:///"):
-        return None
-    path = Path(tracking_uri.removeprefix("sqlite:///").partition("?")[0])
-    return None if path.is_file() else path
+    path = sqlite_file(tracking_uri)
+    return None if path is None or path.is_file() else path
 
 
 def _check_names(name: str, alias: str | None) -> None:
     """Refuse early what the registry would refuse after the model has been uploaded."""
-    from mlflow.exceptions import MlflowException
-    from mlflow.utils import validation
-
-    try:
-        validation._validate_model_name(name)
-        if alias is not None:
-            validation._validate_model_alias_name(alias)  # type: ignore[no-untyped-call]
-            validation._validate_model_alias_name_reserved(alias)  # type: ignore[no-untyped-call]
-    except MlflowException as error:
-        raise ExportError(str(error)) from None
-    if set(name) & set("@?%"):
-        raise ExportError(f"Invalid model name '{name}'. With '@', '?' or '%' it cannot be loaded as models:/NAME/1.")
+    if not name.strip() or name.startswith("..") or name == "." or set(name) & set("/:@?%"):
+        raise ExportError(f"Invalid model name '{name}'. It may not be empty, a path, or hold one of / : @ ? %.")
+    if alias is None:
+        return
+    if not re.fullmatch(r"[\w-]{1,255}", alias):
+        raise ExportError(f"Invalid alias '{alias}'. Take at most 255 letters, digits, '_' and '-'.")
+    if re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
+        raise ExportError(f"Invalid alias '{alias}'. MLflow keeps 'latest' and 'v1' to itself.")
 
 
 def _run_of(client: MlflowClient, study: Study, record: TrialRecord) -> Run:
@@ -398,20 +393,14 @@ def _upload(client: MlflowClient, run: Run, candidate: _Candidate, directory: Pa
     return logged
 
 
-_WAITS_ALOUD = "mlflow.store.model_registry.abstract_store"  # it has a level of its own
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the libraries' notes off the terminal; errors come as exceptions."""
-    loggers = [logging.getLogger(name) for name in ("mlflow", _WAITS_ALOUD, "alembic", "torch")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+    finally:
+        logging.disable(before)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -25,6 +26,10 @@ from trainables.dataset import Dataset
 from trainables.loading.cache import Prepared, Split, data_digest, load_split, prepare
 from trainables.outputs.classifier import batches
 from trainables.plugins import use_extensions
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
 
 # Beside the model, in its artifacts.
 RECORD, PROBABILITIES, CARD = "calstudy/record.json", "calstudy/validation_probs.npz", "calstudy/card.md"
@@ -193,13 +198,8 @@ def examine(model_uri: str) -> VerifyReport:
     """Load the version, predict its validation split from the data, compare. Raises NotVerified and MLflow's errors."""
     import mlflow
     from mlflow.artifacts import download_artifacts
-    from mlflow.store.artifact.utils.models import get_model_name_and_version
 
-    client = mlflow.MlflowClient()
-    found = get_model_name_and_version(client, model_uri)  # type: ignore[no-untyped-call]
-    if len(found) != 2:
-        raise NotVerified(f"'{model_uri}' is no registered version; give models:/NAME/VERSION or models:/NAME@ALIAS.")
-    version = client.get_model_version(*found)
+    version = _version(mlflow.MlflowClient(), model_uri)
     uri = f"models:/{version.name}/{version.version}"
     with TemporaryDirectory(prefix="calstudy-") as folder:
         directory = Path(download_artifacts(uri, dst_path=folder))
@@ -218,6 +218,16 @@ def examine(model_uri: str) -> VerifyReport:
         _check("labels that differ from the data's", int((labels != split.labels).sum()), 0),
     ]
     return VerifyReport(uri, (*first, *checks), len(split.labels), flipped, values)
+
+
+def _version(client: MlflowClient, model_uri: str) -> ModelVersion:
+    parts = re.fullmatch(r"models:/([^/]+)([/@])([^/@]+)", model_uri)
+    if parts is None:
+        raise NotVerified(f"'{model_uri}' is no registered version; give models:/NAME/VERSION or models:/NAME@ALIAS.")
+    name, separator, which = parts.groups()
+    if separator == "/" and which.isdigit():
+        return client.get_model_version(name, which)
+    return client.get_model_version_by_alias(name, which)  # to MLflow `latest` is an alias too
 
 
 def _listed(names: list[str]) -> str:

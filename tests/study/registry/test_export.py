@@ -12,11 +12,12 @@ import pytest
 import torch
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
 from numpy.testing import assert_allclose
 from pytest import approx
 
 from study.registry import export as exporting
-from study.registry.export import Exported, ExportError, export
+from study.registry.export import Exported, ExportError, _check_names, export
 from study.registry.verify import NotVerified, examine
 from study.schema.spec import spec_from_mapping
 from study.store.study import Study
@@ -304,6 +305,41 @@ def test_a_server_that_is_away_is_one_line_without_the_password(
     with pytest.raises(ExportError, match=r"^MLflow at http://127\.0\.0\.1:9: ") as caught:
         export(trained.study, trained.record, "refused", None, "http://me:secret@127.0.0.1:9")
     assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
+
+
+def refused(call: Callable[..., object], *words: str) -> bool:
+    try:
+        call(*words)
+    except (MlflowException, ExportError):
+        return True
+    return False
+
+
+def test_names_are_refused_as_the_registry_refuses_them(trained: Trained, exported: Exported) -> None:
+    """By the registry's own calls, which come too late: after the model has been uploaded."""
+    client = trained.client
+    for name in ["a/b", "a:b", "", " ", ".", "..", "..a", "a.", "a b", "-", "ä"]:
+        assert refused(_check_names, name, None) == refused(client.create_registered_model, name), name
+    for alias in (
+        "v1",
+        "V12",
+        "latest",
+        "Latest",
+        "a b",
+        "",
+        "a.b",
+        "a" * 256,
+        "a" * 255,
+        "v",
+        "v1a",
+        "a-b_c",
+        "ä",
+        "1",
+    ):
+        by_registry = refused(client.set_registered_model_alias, "digits", alias, str(exported.version))
+        assert refused(_check_names, "digits", alias) == by_registry, alias
+        if not by_registry:
+            client.delete_registered_model_alias("digits", alias)
 
 
 @pytest.mark.parametrize(
