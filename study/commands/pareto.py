@@ -52,7 +52,7 @@ def pareto(
     from study.analysis.pareto import front, hypervolume, knee, write_front_csv
     from study.analysis.selection import parse_where, satisfies
     from study.store.study import open_study
-    from study.terminal.progress import front_table
+    from study.terminal.tables import front_table
 
     opened = open_study(study, storage)
     if compare is not None:

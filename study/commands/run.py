@@ -40,7 +40,7 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
 def _report_run(outcome: Any, uri: str) -> None:
     from study.analysis.pareto import front
     from study.schema.uris import public_uri
-    from study.terminal.progress import front_table
+    from study.terminal.tables import front_table
 
     study, records = outcome.study, [record for found in outcome.records.values() for record in found]
     states = {state: sum(record.state == state for record in records) for state in ("complete", "pruned", "failed")}

@@ -18,7 +18,7 @@ from pytest import approx
 
 from study.registry import export as exporting
 from study.registry.export import Exported, export
-from study.registry.upload import ExportError
+from study.registry.upload import ExportError, check_names
 from study.registry.verify import NotVerified, examine, verify
 from study.schema.spec import spec_from_mapping
 from study.store.study import Study
