@@ -44,9 +44,9 @@ def _report_run(outcome: Any, uri: str) -> None:
 
     study, records = outcome.study, [record for found in outcome.records.values() for record in found]
     states = {state: sum(record.state == state for record in records) for state in ("complete", "pruned", "failed")}
-    told = ", ".join(f"{count} {state}" for state, count in states.items() if count or state == "complete")
+    counts = ", ".join(f"{count} {state}" for state, count in states.items() if count or state == "complete")
     planned = sum(max(study.spec.trials, len(found)) for found in outcome.records.values())
-    console.print(f"{study.spec.name}: {sum(states.values())}/{planned} trials; {told}", style="bold")
+    console.print(f"{study.spec.name}: {sum(states.values())}/{planned} trials; {counts}", style="bold")
     if outcome.interrupted:
         console.print(f"stopped by {outcome.interrupted}; run the same command again and it goes on.")
     found = front(records, study.spec.objectives)

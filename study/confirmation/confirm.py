@@ -82,7 +82,7 @@ def confirm(
 
 
 @dataclass(frozen=True)
-class _Book:
+class TestAccessLog:
     """The ledger's openings and what came of them; one run of `confirm`, under the driver's lock."""
 
     ledger: Ledger
@@ -90,19 +90,19 @@ class _Book:
     run: int
 
     @classmethod
-    def of(cls, study: Study) -> _Book:
+    def of(cls, study: Study) -> TestAccessLog:
         spec = study.spec
         ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
         for variant in spec.variants:
             ledger.open(variant.label, spec.objectives)
-        book = cls(ledger, tuple(variant.label for variant in spec.variants), 0)
-        return replace(book, run=1 + max((opening.run for opening in book._openings()), default=0))
+        log = cls(ledger, tuple(variant.label for variant in spec.variants), 0)
+        return replace(log, run=1 + max((opening.run for opening in log._openings()), default=0))
 
     def _openings(self) -> list[Opening]:
         found = [opening for label in self.labels for opening in openings_in(self.ledger.notes(label))]
         return [opening for opening in found if opening is not None]
 
-    def stands(self, number: int) -> bool:
+    def has(self, number: int) -> bool:
         return any(opening.number == number for opening in self._openings())
 
     def open(self, record: TrialRecord) -> int:
@@ -116,7 +116,7 @@ class _Book:
     def tested(self, record: TrialRecord) -> Tested | None:
         return tested_in(self.ledger.notes(record.label)).get(record.number)
 
-    def tell(self, record: TrialRecord, tested: Tested) -> None:
+    def record(self, record: TrialRecord, tested: Tested) -> None:
         """Write what was measured."""
         self.ledger.note(record.label, f"{TESTED}{record.number}", tested.to_plain())
 
@@ -131,20 +131,20 @@ def measure(study: Study) -> int:
     prepared = prepare(spec.data, spec.seed, digest=study.recorded["data_digest"])
     device, opened = torch.device("cuda" if torch.cuda.is_available() else "cpu"), 0
     with driver_lock(study.directory, spec.ledger):
-        book = _Book.of(study)
-        desk = _Desk(study, prepared, device, book)
-        records = [record for label in book.labels for record in book.ledger.records(label)]
+        log = TestAccessLog.of(study)
+        evaluator = ModelEvaluator(study, prepared, device, log)
+        records = [record for label in log.labels for record in log.ledger.records(label)]
         finished = [record for record in records if record.state == "complete"]
         for record in finished:
-            if book.tested(record) is None:
-                book.tell(record, desk.on_test(record))
+            if log.tested(record) is None:
+                log.record(record, evaluator.on_test(record))
                 opened += 1
         for name, shift_set in spec.shift.items():
             digest, shift = shift_set.digest(), shift_of(shift_set, prepared.classes, prepared.input_shape)
             for record in finished:
-                tested = book.tested(record)
+                tested = log.tested(record)
                 if tested is not None and not _is_asked(name, tested, digest, shift.ood):
-                    book.tell(record, desk.on_shift(record, tested, name, shift, digest))
+                    log.record(record, evaluator.on_shift(record, tested, name, shift, digest))
     return opened
 
 
@@ -158,19 +158,19 @@ def _is_asked(name: str, tested: Tested, digest: str, ood: bool) -> bool:
 
 
 @dataclass(frozen=True)
-class _Desk:
+class ModelEvaluator:
     """Where models are measured: from their files, on the driver's own GPU where it has one."""
 
     study: Study
     prepared: Prepared
     device: torch.device
-    book: _Book
+    log: TestAccessLog
 
     def on_test(self, record: TrialRecord) -> Tested:
         """A trial's model on the test split, its temperature fitted on the whole validation split."""
         model, temperature = self._model(record)
-        opening = self.book.open(record)
-        split = open_test(self.prepared, opening, self.book)
+        opening = self.log.open(record)
+        split = open_test(self.prepared, opening, self.log)
         answers = Predictions(self._logits(model, split.images), split.labels.clone())
         digest = answers.save(self.study.files(record) / TEST_FILE)
         wanted = [objective.metric for objective in self.study.spec.objectives]

@@ -154,7 +154,7 @@ def _open_ledger(study: Study) -> Ledger:
     ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
     for variant in spec.variants:
         ledger.open(variant.label, spec.objectives)
-        ledger.finish_told(variant.label, spec.objectives)
+        ledger.finish_reported(variant.label, spec.objectives)
         ledger.complete_half_asked(variant.label, variant.space.distributions, spec.sampler.name, spec.sampler.seed)
         ledger.enqueue(variant.label, variant.space.defaults[: spec.trials])
     return ledger

@@ -89,12 +89,12 @@ def confirmed_facts(choice: Choice) -> dict[str, Any] | None:
     row, confirmation = choice.row, choice.confirmation
     if row is None or confirmation is None:
         return None
-    told = read_tested(confirmation.study)[row.label]
+    tested = read_tested(confirmation.study)[row.label]
     seeds = [
         {
             "trial": record.name,
             "validation": {name: record.metrics[name] for name in _names(record.metrics)},
-            "test": _with_intervals(choice, record, told[record.number]) if record.number in told else None,
+            "test": _with_intervals(choice, record, tested[record.number]) if record.number in tested else None,
         }
         for record in row.records
     ]

@@ -12,13 +12,13 @@ def entropy(logits: Tensor) -> Tensor:
     return torch.special.entr(logits.double().softmax(dim=-1)).sum(dim=-1)
 
 
-def doubt(logits: Tensor) -> Tensor:
+def one_minus_confidence(logits: Tensor) -> Tensor:
     """1 - max_k p_k of each row, [N]. Hendrycks & Gimpel 2017. Kept exact where it is far below float64's step at 1."""
     top = logits.argmax(dim=-1, keepdim=True)
     return logits.double().softmax(dim=-1).scatter(-1, top, 0.0).sum(dim=-1)
 
 
-SCORES = {"entropy": entropy, "confidence": doubt}
+SCORES = {"entropy": entropy, "confidence": one_minus_confidence}
 
 
 def auroc(inside: Tensor, outside: Tensor) -> Tensor:
