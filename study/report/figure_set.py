@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
@@ -114,18 +114,15 @@ def _front(gallery: Gallery) -> Drawn:
 
 
 def _reliability(gallery: Gallery) -> Drawn:
-    from study.analysis.reliability import reliability
-    from trainables.post_hoc import cross_fitted
+    from study.analysis.reliability import diagram
+    from study.uncertainty.bootstrap import stored_predictions
 
     record = _chosen(gallery)
-    predictions = read_predictions(gallery.study.directory, record)
-    logits, labels = predictions.logits, predictions.labels
-    panels = {
-        "raw": reliability(logits, labels),
-        "after temperature": reliability(cross_fitted(logits, labels), labels),
-    }
-    title = f"{gallery.study.name}: {record.name}"
-    yield f"reliability-{record.label}-{record.number:04d}", figures.draw_reliability(panels, title, len(labels))
+    predictions = stored_predictions(gallery.study, record)
+    found, title = diagram(predictions), f"{gallery.study.name}: {record.name}"
+    panels = {"raw": found.raw, "after temperature": found.scaled}
+    figure = figures.draw_reliability(panels, title, len(predictions.labels))
+    yield f"reliability-{record.label}-{record.number:04d}", figure
 
 
 def _chosen(gallery: Gallery) -> TrialRecord:
@@ -205,10 +202,3 @@ def read_history(study: Path, record: TrialRecord) -> History:
     """Rows of its history.json. Raises FieldError where it is not what the trial wrote."""
     history: History = json.loads(checked_file(study, record, "history.json").read_text())
     return history
-
-
-def read_predictions(study: Path, record: TrialRecord) -> Any:
-    """Its validation predictions. Raises FieldError where they are not what the trial wrote."""
-    from trainables.outputs.predictions import Predictions
-
-    return Predictions.load(checked_file(study, record, "predictions.npz"))
