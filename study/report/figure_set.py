@@ -117,18 +117,14 @@ def _front(gallery: Gallery) -> Drawn:
 
 
 def _reliability(gallery: Gallery) -> Drawn:
-    from study.analysis.reliability import reliability
-    from trainables.post_hoc import cross_fitted
+    from study.analysis.reliability import diagram
 
     record = _chosen(gallery)
     predictions = stored_predictions(gallery.study, record)
-    logits, labels = predictions.logits, predictions.labels
-    panels = {
-        "raw": reliability(logits, labels),
-        "after temperature": reliability(cross_fitted(logits, labels), labels),
-    }
-    title = f"{gallery.study.name}: {record.name}"
-    yield f"reliability-{record.label}-{record.number:04d}", figures.draw_reliability(panels, title, len(labels))
+    found, title = diagram(predictions), f"{gallery.study.name}: {record.name}"
+    panels = {"raw": found.raw, "after temperature": found.scaled}
+    figure = figures.draw_reliability(panels, title, len(predictions.labels))
+    yield f"reliability-{record.label}-{record.number:04d}", figure
 
 
 def _chosen(gallery: Gallery) -> TrialRecord:

@@ -15,15 +15,18 @@ from typing import Any
 from search_spaces import strict_yaml
 from search_spaces.space import to_plain
 from study.analysis import pareto
-from study.report.reliability_rows import BINS, diagrams
+from study.analysis.reliability import BINS, STATEMENT, Reliability, diagram
 from study.report.style import COLOURS, MARKERS, displayed
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant
 from study.schema.versions import versions
+from study.store.files import PREDICTIONS, stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from trainables.fields import FieldError
 from trainables.metrics import CONVENTION, describe
 from trainables.plugins import name_of
+from trainables.threads import in_threads
 
 Plain = dict[str, Any]
 
@@ -88,6 +91,7 @@ def gather_page(studies: Sequence[Plain], made: str) -> Plain:
         "made": made,
         "version": versions(("calstudy",))["calstudy"],
         "bins": BINS,
+        "band": STATEMENT,
         "colours": list(COLOURS),
         "markers": list(MARKERS),
         "notes": notes,
@@ -279,6 +283,51 @@ def _trial(record: TrialRecord, labels: Sequence[str], measured: Sequence[str], 
         },
         "share": _number(analysis.shares.get(record.name)),
     }
+
+
+# ---- reliability ---------------------------------------------------------------------------------------------------
+
+MOST_NAMED = 5  # trials that one note names
+
+
+def diagrams(study: Study, finished: Sequence[TrialRecord]) -> tuple[dict[str, Plain], list[str]]:
+    """{trial: its diagram} of complete trials, and notes on those whose predictions are gone or not theirs.
+
+    A diagram: `raw` and `scaled`, as `_bins` has them; `temperature`, the median over the folds.
+    """
+    drawn = in_threads(lambda record: _diagram_or_why(study, record), finished)
+    found: dict[str, Plain] = {}
+    lacking: dict[str, list[str]] = {}  # trials by what is wrong
+    for record, one in zip(finished, drawn, strict=True):
+        if isinstance(one, str):
+            lacking.setdefault(one, []).append(record.name)
+        else:
+            found[record.name] = one
+    return found, [f"No reliability diagram of {_some(names)}: {PREDICTIONS} {why}" for why, names in lacking.items()]
+
+
+def _diagram_or_why(study: Study, record: TrialRecord) -> Plain | str:
+    """The diagram, or why there is none."""
+    try:
+        found = diagram(stored_predictions(study, record))
+    except FieldError as error:
+        return error.problem.removeprefix(f"{study.files(record) / PREDICTIONS} ")
+    return {"raw": _bins(found.raw), "scaled": _bins(found.scaled), "temperature": round(found.temperature, 4)}
+
+
+def _bins(found: Reliability) -> Plain:
+    """`ece`, and of every bin that holds a sample [number, samples, mean confidence, hits, low, high].
+
+    The band's ends are hits too: whole numbers are short, and a page has hundreds of trials.
+    """
+    hits = ((found.counts * each).round().astype(int) for each in (found.accuracy, found.low, found.high))
+    columns = (found.numbers, found.counts.astype(int), found.confidence.round(5), *hits)
+    return {"ece": _number(found.ece), "bins": list(zip(*(column.tolist() for column in columns), strict=True))}
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 # ---- noise ---------------------------------------------------------------------------------------------------------
