@@ -22,6 +22,7 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     Kill it at any moment and run the same command again: it goes on, and every trial is counted once. More trials,
     another method, other resources or another tracking server go on too; a change of what a trial means is refused.
     """
+    from study.analysis.pareto import complete
     from study.engine.run import run_study
     from study.schema.spec import read_spec, refuse_confirmation
     from study.store.study import storage_root
@@ -31,9 +32,7 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     root = storage_root(storage, study.storage)
     outcome = run_study(study, spec.name, root, tracking, address, console)
     _report_run(outcome, outcome.study.tracking(None))
-    if outcome.interrupted or not any(
-        record.state == "complete" for found in outcome.records.values() for record in found
-    ):
+    if outcome.interrupted or not any(complete(found) for found in outcome.records.values()):
         raise SystemExit(FAILED)
 
 

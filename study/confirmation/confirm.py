@@ -37,7 +37,7 @@ from trainables.fields import UserError
 from trainables.loading.cache import Prepared, prepare
 from trainables.loading.shift import Shift, shift_of
 from trainables.loading.test_split import open_test
-from trainables.metrics import AFTER_TEMPERATURE, ESSENTIAL, out_of_distribution
+from trainables.metrics import ESSENTIAL, out_of_distribution
 from trainables.outputs.classifier import Classifier, batches
 from trainables.outputs.predictions import Predictions
 
@@ -185,7 +185,7 @@ class ModelEvaluator:
         written = answers.save(self.study.files(record) / file)
         if shift.ood:
             own = Predictions.load(checked_file(self.study, record, TEST_FILE, tested.digests))
-            metrics = told_apart(own.logits, answers.logits, temperature)
+            metrics = out_of_distribution.evaluate_at(own.logits, answers.logits, temperature)
         else:
             found = answers.evaluate_at(temperature)
             metrics = {key: value for key, value in found.items() if plain_name(key) in ESSENTIAL}
@@ -201,10 +201,3 @@ class ModelEvaluator:
         """[N, K] float32, on the CPU."""
         with torch.inference_mode():
             return torch.cat([model.logits(batch.to(self.device)).float().cpu() for batch in batches(images)])
-
-
-def told_apart(own: Tensor, strange: Tensor, temperature: float) -> dict[str, float]:
-    """How well doubt tells strange samples (logits [M, K]) from a model's own [N, K]; ts_: both at the temperature."""
-    raw = out_of_distribution.evaluate(own.double(), strange.double())
-    after = out_of_distribution.evaluate(own.double() / temperature, strange.double() / temperature)
-    return raw | {AFTER_TEMPERATURE + key: value for key, value in after.items()}

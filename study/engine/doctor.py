@@ -87,10 +87,8 @@ def diagnose(spec: StudySpec | None, root: Path, tracking: str | None, address: 
 
 def _own_facts(trial: dict[str, Any] | None) -> NodeFacts:
     """Of the driver's machine: what the nodes are compared with."""
-    questions: list[node_facts.Question] = [
-        (node_facts.identity, ()),
-        (node_facts.code, ((trial or {}).get("extensions"),)),
-    ]
+    code: node_facts.Question = (node_facts.code, ((trial or {}).get("extensions"),))
+    questions: list[node_facts.Question] = [(node_facts.identity, ()), code]
     if trial is not None:
         questions.append((node_facts.prepared, (trial, None, True)))
     return NodeFacts(name=HERE, **node_facts.answers(questions))

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 from ray.tune import Callback
@@ -21,7 +21,7 @@ from study.schema.resources import Resources
 from study.store.ledger import Ledger
 from study.store.study import Study
 from study.store.targets import Targets
-from study.store.trials import TrialRecord, trial_directory
+from study.store.trials import Listener, TrialRecord, trial_directory
 from trainables.config import with_value
 from trainables.outputs.attempts import clear_checkpoints
 from trainables.trainable import Assignment, time_limit_reason
@@ -32,19 +32,6 @@ STEP_SECONDS, REPORTS_A_SECOND = 2.0, 50
 # A trial ends itself at the first epoch after its limit; one that does not is taken to hang after this much more. Its
 # process must start within it: importing torch and reading the data take a busy machine half a minute.
 OVERDUE_SECONDS, OVERDUE_SHARE = 60.0, 0.1
-
-
-class Listener(Protocol):
-    """Who hears of trials once the ledger knows: the live view, the tracking."""
-
-    def started(self, record: TrialRecord) -> None:
-        """An attempt at a trial begins."""
-
-    def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
-        """A trial reported epochs."""
-
-    def finished(self, record: TrialRecord) -> None:
-        """A trial's result stands in the ledger."""
 
 
 class Interrupted(Exception):

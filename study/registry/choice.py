@@ -45,7 +45,7 @@ def choose(study: Study, rule: str) -> Choice:
         raise FieldError("pick", f"{problem} (--trial takes one trial all the same.)")
     rows = [row for row in confirmation.rows if row.records] if confirmation is not None else []
     if confirmation is None or not rows:
-        records = [record for found in study.records().values() for record in found]
+        records = study.all_records()
         return Choice(study, pick(records, objectives, rule, lambda metric: _not_worse(study, records, metric)))
     means = {row.label: _mean_of(row) for row in rows}
     chosen = pick(means.values(), objectives, rule, lambda metric: _not_worse_over_seeds(rows, metric))

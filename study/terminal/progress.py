@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from study.analysis.pareto import front
-from study.store.trials import TrialRecord
+from study.store.trials import Listener, TrialRecord
 from study.terminal.tables import front_table
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ LINE_SECONDS = 10.0
 FRONT_ROWS = 6
 
 
-class Progress:
+class Progress(Listener):
     """Hears of every trial from the search; as a context, draws until the run is over."""
 
     def __init__(self, spec: StudySpec, records: dict[str, list[TrialRecord]], console: Console) -> None:

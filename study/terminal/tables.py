@@ -151,11 +151,6 @@ def conventions_table(values: dict[str, float]) -> Table:
     return made
 
 
-def ood_table(found: dict[str, float], file: str) -> Table:
-    """One row a score and measure of how well it tells the samples of `file`."""
-    return metrics_table(found, title=f"out of distribution: {file}")
-
-
 def _number(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.6f}"
 

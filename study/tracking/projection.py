@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from study.schema.uris import TrackingError
-from study.store.trials import TrialRecord
+from study.store.trials import Listener, TrialRecord
 from study.tracking.client import STATUS, environment, what_happened
 from study.tracking.writer import StudyRuns
 
@@ -51,7 +51,7 @@ def _finished(records: Mapping[str, list[TrialRecord]]) -> list[TrialRecord]:
     return [record for found in records.values() for record in found if record.state in FINISHED]
 
 
-class Projection:
+class Projection(Listener):
     """Follows a running study in a thread of its own. Nothing here raises into the study, or makes it wait."""
 
     def __init__(self, study: Study, uri: str) -> None:
@@ -85,12 +85,6 @@ class Projection:
         """Begin: what the ledger has finished and MLflow lacks comes first. Returns at once."""
         self._thread = threading.Thread(target=self._follow, name="mlflow", daemon=True)
         self._thread.start()
-
-    def started(self, record: TrialRecord) -> None:
-        """A running trial is not MLflow's business yet."""
-
-    def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
-        """Epochs are logged together, once their trial is finished."""
 
     def finished(self, record: TrialRecord) -> None:
         """Have a finished trial written. Returns at once."""
