@@ -244,10 +244,11 @@ class Learner:
                 return False
             state = torch.load(io.BytesIO(payload), weights_only=True, map_location=self.device)
             # Where the extensions lie is not what is trained; a setting younger than the file has its default.
-            config = TrialConfig.from_mapping({**state["config"], "extensions": self.config.extensions})
+            moved = {**state["config"], "extensions": self.config.extensions}
+            same = moved == self.config.to_mapping() or TrialConfig.from_mapping(moved) == self.config
         except Exception:  # whatever torch makes of a torn file; the trial then starts from an older one, or anew
             return False
-        if config != self.config:
+        if not same:
             return False
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])

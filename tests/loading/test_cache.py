@@ -267,7 +267,7 @@ SCRIPT = """
 import os, sys
 from pathlib import Path
 from tests.loading.test_cache import Counted
-from trainables import prepared
+from trainables.loading import cache as prepared
 if sys.argv[2] == "kill":
     prepared.Path.write_text = lambda *_: os._exit(9)
 print(prepared.prepare(Counted(log=sys.argv[1] + "/log", seconds=0.5), 0, Path(sys.argv[1])).directory)

@@ -158,7 +158,7 @@ class Submission:
     """A study at work as a job, whose trials wait for its gate."""
 
     words: tuple[object, ...]
-    found: str
+    shown: str
     job: str
     storage: Path
     gate: Path
@@ -176,15 +176,15 @@ def submission(cluster: Cluster) -> Submission:
     write_extensions(laptop / "mine", gate)
     spec = write_spec(laptop / "small.yaml", methods=["patient"], extensions="mine", trials=2, epochs=30)
     words = ("submit", spec, "--address", JOBS, "--storage", storage)
-    found = on(cluster.head, *words).stdout
-    found = re.search(r"^submitted: +(\S+)$", found, re.MULTILINE)
-    assert found is not None, found
-    return Submission(words, found, found[1], storage, gate)
+    shown = on(cluster.head, *words).stdout
+    found = re.search(r"^submitted: +(\S+)$", shown, re.MULTILINE)
+    assert found is not None, shown
+    return Submission(words, shown, found[1], storage, gate)
 
 
 @pytest.mark.slow
 def test_doctor_is_asked_first_and_says_all_of_a_sound_cluster(cluster: Cluster, submission: Submission) -> None:
-    assert "all is well." in submission.found
+    assert "all is well." in submission.shown
     (found,) = [line for line in log_of(cluster.head, "doctor-small-*").splitlines() if line.startswith("{")]
     report = json.loads(found)
     assert report["ok"] and {finding["state"] for finding in report["findings"]} == {"ok"}

@@ -48,7 +48,7 @@ def rows(seeds: dict[str, Any] = SEEDS, test: float = 0.5) -> tuple[Confirmed, .
 def chosen(monkeypatch: pytest.MonkeyPatch, rule: str, found: tuple[Confirmed, ...], lacking: int = 0) -> str:
     of_search = [TrialRecord("focal", 1, "complete", {}, {"accuracy": 0.99, "ece": 0.0})]
     spec = SimpleNamespace(name="small", objectives=BOTH, confirms=None)
-    study: Any = SimpleNamespace(spec=spec, records=lambda: {"focal": of_search})
+    study: Any = SimpleNamespace(spec=spec, all_records=lambda: of_search)
     spec = SimpleNamespace(name="small-confirm", objectives=BOTH, confirms="small")
     confirming: Any = SimpleNamespace(spec=spec, records=dict, lacking=lambda records: lacking)
     monkeypatch.setattr(choosing, "confirmation_of", lambda study: Confirmation(confirming, found))
