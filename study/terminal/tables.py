@@ -40,7 +40,7 @@ def status_counts(study: Study, records: dict[str, list[TrialRecord]], alive: bo
     for label, found in records.items():
         states = {state: sum(record.state == state for record in found) for state in ("complete", "pruned", "failed")}
         running = sum(record.state == "running" for record in found) if alive else 0
-        counts[label] = {"planned": max(study.trials, len(found)), **states, "running": running}
+        counts[label] = {"planned": max(study.planned, len(found)), **states, "running": running}
     return counts
 
 
