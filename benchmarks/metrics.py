@@ -68,7 +68,7 @@ def main() -> None:
         on_device = logits.to(device), labels.to(device)
         print(f"\n{given.samples} x {given.classes}, {device.type}, {given.threads} threads\n")
         print("| metric | ours ms | a package's ms, and times ours |\n|---|---|---|")
-        spent = {name: _row(name, on_device, device) for name in [*metrics.STORED, *metrics.ON_REQUEST]}
+        spent = {name: _row(name, on_device, device) for name in metrics.described()}
         _sums(spent, on_device, device)
 
 
@@ -86,7 +86,7 @@ def _row(name: str, case: tuple[torch.Tensor, torch.Tensor], device: torch.devic
 def _sums(spent: dict[str, float], case: tuple[torch.Tensor, torch.Tensor], device: torch.device) -> None:
     predictions = Predictions(*case)
     rows = {
-        "what a trial stores, before temperature scaling": sum(spent[name] for name in metrics.STORED),
+        "what a trial stores, before temperature scaling": sum(spent[name] for name in metrics.stored()),
         "every metric": sum(spent.values()),
         "every convention": seconds(lambda: conventions.evaluate(*case), device),
         "the temperature, by NLL": seconds(lambda: post_hoc.fit_temperature(*case), device),

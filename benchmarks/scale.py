@@ -164,11 +164,11 @@ def run(trials: int, nodes: int, slots: int, reports: int, directory: Path) -> d
     from study.engine import run as engine
     from study.schema.spec import spec_from_mapping
     from study.schema.uris import embedded_tracking
-    from study.tracking.store import open_store
+    from study.tracking.client import open_client
     from trainables import trainable
 
     uri, console = embedded_tracking(directory), Console(file=io.StringIO())
-    open_store(uri, directory / "artifacts")
+    open_client(uri)
     meter = Meter(directory)
     engine.Ledger = meter.metered(engine.Ledger)
     trainable.CalibrationTrainable = Sleeping

@@ -19,6 +19,7 @@ LONGEST = (
     "test_cluster_files",
     "test_run",
     "test_audit",
+    "test_old",
     "test_run_failures",
     "test_submit",
     "test_confirm",

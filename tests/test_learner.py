@@ -21,6 +21,7 @@ from trainables.model import Network
 from trainables.optimizer import Optimizer
 from trainables.outputs.classifier import Classifier
 from trainables.outputs.predictions import Predictions
+from trainables.plugins import use_extensions
 
 CPU = torch.device("cpu")
 
@@ -136,6 +137,29 @@ def test_a_checkpoint_is_whole_or_not_taken(tmp_path: Path) -> None:
     assert not learner().load(tmp_path / "absent.pt")
     assert not learner(number=1).load(tmp_path / "last.pt"), "another trial's checkpoint"
     assert learner().load(tmp_path / "last.pt")
+
+
+def test_a_checkpoint_outlives_a_move_of_the_extensions_and_a_new_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the extensions lay is no part of the trial; what the file does not know yet has its default."""
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    made, to_mapping = learner(extensions=str(tmp_path / "here")), TrialConfig.to_mapping
+    made.train_epoch()
+    monkeypatch.setattr(
+        TrialConfig,
+        "to_mapping",
+        lambda config: {name: value for name, value in to_mapping(config).items() if name != "equal_train"},
+    )
+    made.save(tmp_path / "last.pt")
+    monkeypatch.undo()
+    (tmp_path / "here").rmdir()
+    moved = str(tmp_path / "there")
+    assert not learner(extensions=moved, batch_size=32).load(tmp_path / "last.pt")
+    assert not learner(extensions=moved, equal_train=True).load(tmp_path / "last.pt")
+    assert learner(extensions=moved).load(tmp_path / "last.pt")
+    use_extensions(None)
 
 
 def test_a_checkpoint_is_data(tmp_path: Path) -> None:

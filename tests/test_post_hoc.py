@@ -86,9 +86,10 @@ def test_a_class_of_probability_zero_changes_nothing() -> None:
     assert temperature == approx(4 / math.log(3), rel=PRECISION)
 
 
-@pytest.mark.parametrize("shape", [(40, 10, 5.0), (33, 12, 30.0), (64, 4, 0.1)])
-def test_matches_its_definition(shape: tuple[int, int, float]) -> None:
-    logits, labels = random_case(shape)
+@pytest.mark.parametrize("shape", [(40, 10, 5.0), (33, 12, 30.0), (64, 4, 0.1), (300, 10, 3.0), (60, 3, 0.03)])
+@pytest.mark.parametrize("seed", range(3))
+def test_matches_its_definition(shape: tuple[int, int, float], seed: int) -> None:
+    logits, labels = random_case(shape, seed)
     expected = references.fit_temperature(logits, labels)
     assert post_hoc.fit_temperature(logits, labels) == approx(expected, rel=PRECISION)
 

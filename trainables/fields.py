@@ -53,30 +53,14 @@ class Range:
         return " and ".join(f"{sign} {end:g}" for sign, end in ends if end is not None)
 
 
-def number(
-    default: Any = MISSING,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    doc: str = "",
-) -> Any:
-    """A float or int field (its annotation says which) with its valid range."""
-    return field(default=default, metadata={"range": Range(low, high, above, below), "doc": doc})
+def number(default: Any = MISSING, *, doc: str = "", **ends: float) -> Any:
+    """A float or int field (its annotation says which) with its valid range: low, high, above, below as in `Range`."""
+    return field(default=default, metadata={"range": Range(**ends), "doc": doc})
 
 
-def numbers(
-    default: tuple[float, ...],
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    doc: str = "",
-) -> Any:
+def numbers(default: tuple[float, ...], *, doc: str = "", **ends: float) -> Any:
     """A field of one number or more, `tuple[float, ...]`, written as a list; each has the valid range."""
-    return field(default=default, metadata={"each": Range(low, high, above, below), "doc": doc})
+    return field(default=default, metadata={"each": Range(**ends), "doc": doc})
 
 
 def choice(default: str | None, *others: str, doc: str = "") -> Any:

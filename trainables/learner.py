@@ -25,9 +25,6 @@ from trainables.outputs.predictions import Predictions
 from trainables.outputs.train_entropy import TrainEntropy
 from trainables.seeding import seed_of, stream
 
-# Validation metrics of every epoch; all the others are measured once, on the trial's result.
-HISTORY_METRICS = ("accuracy", "nll", "brier", "ece")
-
 
 class Diverged(RuntimeError):
     """The loss is no number any more; the message says where."""
@@ -157,7 +154,8 @@ class Learner:
 
     def _row(self, train_loss: float, started: float) -> dict[str, float]:
         predictions = self._last = self.predict()
-        values = {name: float(metrics.find(name)(predictions.logits, predictions.labels)) for name in HISTORY_METRICS}
+        # All the other metrics are measured once, on the trial's result.
+        values = {n: float(metrics.find(n)(predictions.logits, predictions.labels)) for n in metrics.ESSENTIAL}
         now = time.time()
         for name, value in (("loss", train_loss), ("validation nll", values["nll"])):
             if not math.isfinite(value):
@@ -178,7 +176,7 @@ class Learner:
         if self.config.result == "last":
             return
         metric = self.config.result.removeprefix("best_")
-        score = row[metric] if metric == "accuracy" else -row[metric]
+        score = -metrics.describe(metric).sign * row[metric]
         if self.best is None or score > self.best["score"]:
             weights = {name: value.clone() for name, value in self.network.state_dict().items()}
             self.best = {"score": score, "epoch": self.epoch, "weights": weights}
@@ -245,9 +243,11 @@ class Learner:
             if hashlib.sha256(payload).hexdigest() != outer["sha256"]:
                 return False
             state = torch.load(io.BytesIO(payload), weights_only=True, map_location=self.device)
+            # Where the extensions lie is not what is trained; a setting younger than the file has its default.
+            config = TrialConfig.from_mapping({**state["config"], "extensions": self.config.extensions})
         except Exception:  # whatever torch makes of a torn file; the trial then starts from an older one, or anew
             return False
-        if state["config"] != self.config.to_mapping():
+        if config != self.config:
             return False
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])

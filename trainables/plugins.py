@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from trainables import former_names
 from trainables.fields import FieldError, nearest
 
 _extensions: Path | None = None
@@ -96,6 +97,7 @@ class Folder:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[qualified] = module
+        former_names.install()
         try:
             spec.loader.exec_module(module)
         except Exception as error:

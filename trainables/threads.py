@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import torch
+
 MOST = 8  # each holds arrays of its own
 
 Item = TypeVar("Item")
@@ -14,6 +16,14 @@ Result = TypeVar("Result")
 
 
 def in_threads(call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """What `call` makes of each, in their order. The first error ends it."""
-    with ThreadPoolExecutor(min(MOST, os.cpu_count() or 1)) as pool:
-        return list(pool.map(call, items))
+    """What `call` makes of each, in their order. The first error ends it.
+
+    torch takes one thread for each: on arrays so small several mostly wait for each other.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(min(MOST, os.cpu_count() or 1)) as pool:
+            return list(pool.map(call, items))
+    finally:
+        torch.set_num_threads(threads)

@@ -19,7 +19,7 @@ from ray.tune import PlacementGroupFactory, Trainable
 
 from trainables import methods
 from trainables.config import TrialConfig
-from trainables.files.atomic import append, patiently, write_whole
+from trainables.files.atomic import append, retry_until_space, write_whole
 from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
 from trainables.outputs import train_entropy
@@ -152,7 +152,7 @@ class CalibrationTrainable(Trainable):
         assignment = self._assignment
         if assignment.study_file is not None and not os.path.exists(assignment.study_file):
             raise StorageUnseen(f"node {socket.gethostname()} does not see {assignment.study_file}")
-        patiently(lambda: self._directory.mkdir(parents=True, exist_ok=True))
+        retry_until_space(lambda: self._directory.mkdir(parents=True, exist_ok=True))
         self._log(f"process {os.getpid()} on {socket.gethostname()}\n")
         torch.set_num_threads(max(1, int(assignment.resources["cpu"])))
         device = device_for(assignment.resources["gpu"])
@@ -192,7 +192,7 @@ class CalibrationTrainable(Trainable):
 
     def _log(self, text: str) -> None:
         """The trial's own log: a line an epoch, so that epochs trained can be counted against epochs needed."""
-        patiently(lambda: self._directory.mkdir(parents=True, exist_ok=True))
+        retry_until_space(lambda: self._directory.mkdir(parents=True, exist_ok=True))
         append(self._directory / "log", text.encode())
 
 

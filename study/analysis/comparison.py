@@ -19,9 +19,9 @@ from study.schema.objective import Objective
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
-from trainables.metrics import AFTER_TEMPERATURE
+from trainables.metrics import AFTER_TEMPERATURE, described
 
-METRICS = ("error", "nll", "ece", "mce", "adaptive_ece", "classwise_ece")  # smaller is better in all
+METRICS = [name for name, metric in described().items() if metric.heading]  # smaller is better in all
 COLUMNS = tuple(prefix + metric for metric in METRICS for prefix in ("", AFTER_TEMPERATURE))
 
 

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from study.schema.objective import Objective, costs, worst
+from study.schema.objective import Objective, costs
 from study.store.trials import TrialRecord
 from trainables import metrics
 
@@ -53,9 +53,9 @@ def _costs(record: TrialRecord, objectives: Sequence[Objective]) -> Costs:
 def hypervolume(front: Iterable[TrialRecord], objectives: Sequence[Objective], num_classes: int) -> float:
     """What the front dominates of the space before the reference point, exactly; in the metrics' own units.
 
-    The reference is `worst` of each metric. A trial that is not better than it in every objective adds nothing.
+    The reference is the worst of each metric. A trial that is not better than it in every objective adds nothing.
     """
-    reference = costs([worst(objective.metric, num_classes) for objective in objectives], objectives)
+    reference = costs([metrics.describe(objective.metric).worst(num_classes) for objective in objectives], objectives)
     points = {_costs(record, objectives) for record in front}
     return _volume([point for point in points if all(map(operator.lt, point, reference))], reference)
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainables import post_hoc
 from trainables.metrics.binned import ReliabilityBins, equal_width_index
 from trainables.metrics.scores import top_label
-from trainables.seeding import seed_of
+from trainables.outputs.predictions import Predictions
 
 Values = NDArray[np.float64]
-BINS, DRAWS, LEVEL = 15, 1000, 0.95
+BINS, LEVEL = 15, 0.95
+# Said under every diagram.
+STATEMENT = (
+    f"Grey: where {LEVEL:.0%} of a bin's accuracies lie if its confidences are true (labels drawn from them). Of"
+    " calibrated bins at most one in twenty lies outside."
+)
 
 
 @dataclass(frozen=True)
@@ -23,6 +31,7 @@ class Reliability:
     low, high: the consistency band, 95% of accuracies that the bin's confidences would give if they were true.
     """
 
+    numbers: NDArray[np.int64]  # bin k is (k / BINS, (k + 1) / BINS]
     counts: Values
     confidence: Values  # mean of the bin
     accuracy: Values
@@ -31,7 +40,7 @@ class Reliability:
 
     @property
     def outside(self) -> NDArray[np.bool_]:
-        """Bins that chance does not explain; of calibrated predictions about one in twenty is."""
+        """Bins that chance does not explain; of calibrated predictions at most one in twenty is."""
         return (self.accuracy < self.low) | (self.accuracy > self.high)
 
     @property
@@ -40,27 +49,51 @@ class Reliability:
         return float(self.counts @ np.abs(self.accuracy - self.confidence) / self.counts.sum())
 
 
-def reliability(logits: Tensor, labels: Tensor, bins: int = BINS, draws: int = DRAWS, seed: int = 0) -> Reliability:
+@dataclass(frozen=True)
+class Diagram:
+    """A trial's predictions as they are, and after cross-fitted temperature scaling; the median of its temperatures."""
+
+    raw: Reliability
+    scaled: Reliability
+    temperature: float
+
+
+def diagram(predictions: Predictions) -> Diagram:
+    """What figure and page draw of a trial."""
+    logits, labels = predictions.logits, predictions.labels
+    fits = post_hoc.fold_fits(logits, labels, post_hoc.by_temperature)
+    temperature = statistics.median(fit.temperature for fit in fits) if fits else 1.0
+    return Diagram(reliability(logits, labels), reliability(post_hoc.by_folds(fits, logits), labels), temperature)
+
+
+def reliability(logits: Tensor, labels: Tensor) -> Reliability:
     """Of the top label, in equal-width bins. logits: [N, K]; labels: [N] int64.
 
-    The band is that of Broecker and Smith 2007 given the confidences: labels are drawn from them `draws` times, and
-    each bin's accuracies cut at 2.5% and 97.5%.
+    The band is that of Broecker and Smith 2007 given the confidences: labels are drawn from them, and each bin's
+    accuracies cut at 2.5% and 97.5%.
     """
-    confidence, hits = top_label(logits.double(), labels)
-    found = ReliabilityBins.of(confidence, hits, bins)
-    index = equal_width_index(confidence, bins).numpy()
-    generator = np.random.default_rng(seed_of(seed, "consistency"))
-    groups = [confidence.numpy()[index == k] for k in np.unique(index)]
-    bands = np.array([consistency_band(group, draws, generator) for group in groups])
-    counts, mean_confidence, accuracy = (column.numpy() for column in found)
-    return Reliability(counts, mean_confidence, accuracy, *bands.T)
+    confidence, hits = top_label(logits, labels)
+    index = equal_width_index(confidence, BINS)
+    found = (column.numpy() for column in ReliabilityBins.collect(confidence, hits, index))
+    numbers = np.unique(index.numpy())
+    bands = np.array([consistency_band(confidence.numpy()[index.numpy() == number]) for number in numbers])
+    return Reliability(numbers, *found, *bands.T)
 
 
-def consistency_band(confidence: Values, draws: int, generator: np.random.Generator) -> tuple[float, float]:
-    """Low and high end of the accuracy that these confidences [n] would give. Both are values it can take, k / n."""
-    hits = np.zeros(draws, np.int64)
-    for part in np.array_split(confidence, -(-len(confidence) // 1000)):  # a few MB at a time
-        hits += (generator.random((draws, len(part)), np.float32) < part.astype(np.float32)).sum(axis=1)
+def consistency_band(confidence: Values) -> tuple[float, float]:
+    """Low and high end of the accuracy that these confidences [n] would give. Both are values it can take, k / n.
+
+    The hits are Poisson-binomial: their probabilities are the inverse Fourier transform of a product over samples
+    (Hong 2013), here over a window beyond which less than 1e-10 lies (Bernstein's inequality).
+    """
+    mean, reach = confidence.sum(), 15 + 7 * math.sqrt(confidence @ (1 - confidence))
+    start = max(0, math.floor(mean - reach))
+    size = min(len(confidence), math.ceil(mean + reach)) - start + 1
+    turns = np.exp(-2j * np.pi / size * np.arange(size // 2 + 1))
+    transform = np.ones_like(turns)
+    for part in np.array_split(confidence, -(-len(confidence) // 500)):  # a MB at a time
+        transform *= (1 + part[:, None] * (turns - 1)).prod(axis=0)
+    probs = np.roll(np.fft.irfft(transform, size), -start)  # of start, start + 1, ... hits
     tail = (1 - LEVEL) / 2
-    low, high = np.quantile(hits, [tail, 1 - tail], method="inverted_cdf") / len(confidence)
+    low, high = (start + np.searchsorted(probs.cumsum(), [tail, 1 - tail])) / len(confidence)
     return float(low), float(high)

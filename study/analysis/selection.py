@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from study.analysis.pareto import complete, front, knee, measured_names, rank
-from study.schema.objective import LARGER_IS_BETTER, Objective, plain_name
+from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from trainables import metrics
 from trainables.fields import FieldError
@@ -28,7 +28,6 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 _CONDITION = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*([^\s<>=]+)")
 _PICK = re.compile(r"(?:(min|max)\s+(\w+)|weighted\s+(\S.*?))(?:\s+where\s+(.+))?")
 _AS_GOOD = re.compile(r"(\w+)\s*~\s*best")
-_LARGEST = {"nll": math.inf, "brier": 2.0}  # of the other metrics 1: they are fractions
 
 
 @dataclass(frozen=True)
@@ -65,10 +64,10 @@ def _condition(text: str) -> Condition:
         bound = math.nan
     if not math.isfinite(bound):
         raise FieldError("where", f"'{number}' in '{text}' is no number; write one as in accuracy>=0.95.")
-    largest = _LARGEST.get(plain_name(metric), 1.0)
-    if not 0 <= bound <= largest:
+    largest = metrics.describe(metric).largest
+    if bound < 0 or (largest is not None and bound > largest):
         percent = f" Did you mean {bound / 100:g}?" if largest == 1 and 1 < bound <= 100 else ""
-        within = "is never negative" if largest == math.inf else f"lies in [0, {largest:g}]"
+        within = "is never negative" if largest is None else f"lies in [0, {largest:g}]"
         raise FieldError("where", f"{metric} {within}, got {bound:g}.{percent}")
     return Condition(metric, comparison, bound)
 
@@ -126,14 +125,10 @@ def parse_rule(text: str) -> Rule | None:
 
 def _goal_weight(goal: str, metric: str) -> float:
     _check_metric("pick", metric)
-    better = "max" if plain_name(metric) in LARGER_IS_BETTER else "min"
+    better = "max" if metrics.describe(metric).better == "higher" else "min"
     if goal != better:
         raise FieldError("pick", f"{metric} is better the other way; write {better} {metric}.")
-    return _sign(metric)
-
-
-def _sign(metric: str) -> float:
-    return -1.0 if plain_name(metric) in LARGER_IS_BETTER else 1.0
+    return metrics.describe(metric).sign
 
 
 def _weights(text: str) -> dict[str, float]:
@@ -152,7 +147,7 @@ def _weights(text: str) -> dict[str, float]:
         _check_metric("pick", metric)
         if metric in weights:
             raise FieldError("pick", f"{metric} is weighted twice; remove one.")
-        weights[metric] = weight * _sign(metric)
+        weights[metric] = weight * metrics.describe(metric).sign
     return weights
 
 

@@ -26,8 +26,8 @@ from study.schema.spec import SpecError
 from study.store.files import BACKUP, MISSING, MODEL, file_problem
 from study.store.study import Study, check_home
 from study.store.trials import TrialRecord, trial_directory, trial_name
+from study.tracking.client import STATUS
 from study.tracking.reader import TrackedRun
-from study.tracking.store import STATUS
 from trainables import metrics, post_hoc
 from trainables.fields import FieldError
 from trainables.outputs.attempts import attempt_directory
@@ -73,27 +73,29 @@ def _copied(study: Study) -> str | None:
 
 def _identity(facts: Evidence) -> Check:
     """The record beside the ledger is of this ledger, and of one meaning from the first trial on."""
-    check = Check("identity", "one study, one meaning", len(facts.told))
+    check = Check("identity", "one study, one meaning", len(facts.labels))
     study, spec = facts.study, facts.study.spec
     try:
         meaning = completed_meaning(study.recorded["meaning"], spec.meaning())
         refuse_changes(meaning, spec, "study.yaml", "has trials")
     except SpecError as error:
         for difference in error.differences:
-            check.off("study.yaml", difference, "put back what the trials were trained with")
+            check.add_offender("study.yaml", difference, "put back what the trials were trained with")
     if not study.recorded.get("data_digest"):
-        check.off("study.yaml", "the data's digest is not recorded", BACKUP)
-    for label, told in facts.told.items():
+        check.add_offender("study.yaml", "the data's digest is not recorded", BACKUP)
+    for label, state in facts.labels.items():
         name = f"ledger of {label}"
-        if told.mark is None:
+        if state.mark is None:
             if facts.records.get(label):
-                check.off(name, "it does not say whose it is", BACKUP)
-        elif told.mark["id"] != study.id:
-            check.off(name, f"it is of study {told.mark['id']}, study.yaml is of {study.id}", BACKUP)
+                check.add_offender(name, "it does not say whose it is", BACKUP)
+        elif state.mark["id"] != study.id:
+            check.add_offender(name, f"it is of study {state.mark['id']}, study.yaml is of {study.id}", BACKUP)
         elif label not in facts.records:
-            check.off(name, "study.yaml has no such label", "put it back under `methods`")
-        elif told.directions != [objective.direction for objective in spec.objectives]:
-            check.off(name, f"its objectives are to {' and '.join(told.directions)}, study.yaml's are not", BACKUP)
+            check.add_offender(name, "study.yaml has no such label", "put it back under `methods`")
+        elif state.directions != [objective.direction for objective in spec.objectives]:
+            check.add_offender(
+                name, f"its objectives are to {' and '.join(state.directions)}, study.yaml's are not", BACKUP
+            )
     return check
 
 
@@ -103,20 +105,22 @@ def _ledger(facts: Evidence) -> Check:
     for variant in spec.variants:
         label, found = variant.label, facts.records[variant.label]
         for number in sorted({*range(len(found))} - {record.number for record in found}):
-            check.off(trial_name(label, number), "it was never begun, later ones were", BACKUP)
+            check.add_offender(trial_name(label, number), "it was never begun, later ones were", BACKUP)
         if len(found) < spec.trials:
             problem = f"{spec.trials - len(found)} of {spec.trials} trials have not been begun"
-            check.off(label, problem, f"{facts.goes_on} goes on", facts.alive)
+            check.add_offender(label, problem, f"{facts.goes_on} goes on", facts.alive)
         for record in found[spec.trials :]:
             mend = f"if it ran with more, {facts.goes_on} with `trials: {len(found)}` says so"
-            check.off(record.name, f"no more than {spec.trials} trials of {label} were asked for", mend)
+            check.add_offender(record.name, f"no more than {spec.trials} trials of {label} were asked for", mend)
         lacking = [record for record in found if not set(variant.space.distributions) <= set(record.params)]
         for record in lacking if not facts.alive else ():
-            check.off(record.name, "it lacks parameters of its space", f"{facts.goes_on} completes what a kill has cut")
+            check.add_offender(
+                record.name, "it lacks parameters of its space", f"{facts.goes_on} completes what a kill has cut"
+            )
         again = list(_proposed_again(found, variant.space.distributions))
         for record, first in again:
             mend = "no sampler draws a point of a continuous range twice; one of the two is too many"
-            check.off(record.name, f"it has the parameters of {first.name}", mend)
+            check.add_offender(record.name, f"it has the parameters of {first.name}", mend)
         check.twice += len({record.name for record in [*found[spec.trials :], *(record for record, _ in again)]})
     return check
 
@@ -150,10 +154,10 @@ def _running(facts: Evidence) -> Check:
     if facts.alive:
         return check
     for record in running:
-        check.off(record.name, "it is RUNNING and no driver is at work", f"{facts.goes_on} takes it up again")
+        check.add_offender(record.name, "it is RUNNING and no driver is at work", f"{facts.goes_on} takes it up again")
     for run in open_runs:
         name = run.trial or facts.study.spec.name
-        check.off(name, f"its run in MLflow is {run.status} and no driver is at work", f"{facts.sync} ends it")
+        check.add_offender(name, f"its run in MLflow is {run.status} and no driver is at work", f"{facts.sync} ends it")
     return check
 
 
@@ -165,7 +169,9 @@ def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
     check = Check("files", "files of finished trials, as their digests say")
     study, known = facts.study, {record.name for record in facts.all}
     for name in sorted(set(facts.attempts) - known):
-        check.off(name, "a directory whose trial is not in the ledger", f"remove {study.directory / 'trials' / name}")
+        check.add_offender(
+            name, "a directory whose trial is not in the ledger", f"remove {study.directory / 'trials' / name}"
+        )
     for record in facts.finished:
         _leftovers(facts, record, check)
     wanted = [(record, file, digest) for record in facts.finished for file, digest in record.digests.items()]
@@ -180,7 +186,7 @@ def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
             whole[record.name].add(file)
             check.counted += 1
         elif not (problem == MISSING and file == MODEL and dropped):
-            check.off(record.name, f"{file} {problem}", BACKUP)
+            check.add_offender(record.name, f"{file} {problem}", BACKUP)
     return check, whole
 
 
@@ -188,14 +194,16 @@ def _leftovers(facts: Evidence, record: TrialRecord, check: Check) -> None:
     """Of a finished trial there is the attempt that counts, whole, with nothing that only a running one needs."""
     if record.state == "complete":
         for file in sorted(set(COMPLETE_FILES) - set(record.digests)):
-            check.off(record.name, f"the ledger has no digest of its {file}", BACKUP)
+            check.add_offender(record.name, f"the ledger has no digest of its {file}", BACKUP)
     for attempt in sorted(facts.attempts.get(record.name, ())):
         directory = attempt_directory(trial_directory(facts.study.directory, record.label, record.number), attempt)
         if attempt > record.attempt:
-            check.off(record.name, f"attempt {attempt} is newer than the one counted", f"remove {directory}")
+            check.add_offender(record.name, f"attempt {attempt} is newer than the one counted", f"remove {directory}")
         if os.path.exists(directory / "last.pt"):
             mend = f"{facts.goes_on} removes it"
-            check.off(record.name, f"{directory.name}/last.pt is left though it is finished", mend, facts.alive)
+            check.add_offender(
+                record.name, f"{directory.name}/last.pt is left though it is finished", mend, facts.alive
+            )
 
 
 def _histories(facts: Evidence, whole: Mapping[str, set[str]]) -> dict[str, list[dict[str, Any]]]:
@@ -216,26 +224,30 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
     for record in facts.finished:
         if record.state != "complete":
             continue
-        told = [record.metrics.get(name, math.nan) for name in names]
-        learnt = values.get(record.name, told)
-        if learnt != told:
-            check.off(record.name, f"the sampler learnt {learnt}, the outcome says {told}", BACKUP)
+        recorded = [record.metrics.get(name, math.nan) for name in names]
+        learnt = values.get(record.name, recorded)
+        if learnt != recorded:
+            check.add_offender(record.name, f"the sampler learnt {learnt}, the outcome says {recorded}", BACKUP)
         if "predictions.npz" not in whole.get(record.name, ()):
             continue
         check.counted += 1
         try:
             predictions = Predictions.load(facts.study.files(record) / "predictions.npz")
         except FieldError as error:
-            check.off(record.name, error.problem, BACKUP)
+            check.add_offender(record.name, error.problem, BACKUP)
             continue
         of_samples[hashlib.sha256(predictions.labels.numpy().tobytes()).digest()].append(record.name)
-        for name, value, found in zip(names, told, _values(predictions, names), strict=True):
+        for name, value, found in zip(names, recorded, _values(predictions, names), strict=True):
             if not abs(value - found) <= TOLERANCE:
-                check.off(record.name, f"{name} is {value:g} in the ledger, {found:g} by its predictions", BACKUP)
+                check.add_offender(
+                    record.name, f"{name} is {value:g} in the ledger, {found:g} by its predictions", BACKUP
+                )
     usual = max(of_samples.values(), key=len, default=[])
     for others in of_samples.values():
         for name in others if others is not usual else ():
-            check.off(name, f"its validation labels are not those of {usual[0]}", "it was trained on other data")
+            check.add_offender(
+                name, f"its validation labels are not those of {usual[0]}", "it was trained on other data"
+            )
     return check
 
 
@@ -262,10 +274,10 @@ def _epochs(facts: Evidence, histories: Mapping[str, list[dict[str, Any]]]) -> t
         trial = trained_epochs(directory, facts.study.spec.checkpoint_seconds, needed)
         total += trial.epochs
         for broken in trial.broken:
-            check.off(record.name, broken, "a fault took more than was promised; this is a bug of calstudy's")
+            check.add_offender(record.name, broken, "a fault took more than was promised; this is a bug of calstudy's")
         if trial.lacking:
             problem = f"no log has its epochs {', '.join(map(str, trial.lacking))}"
-            check.off(record.name, problem, "its training cannot be accounted for")
+            check.add_offender(record.name, problem, "its training cannot be accounted for")
     check.counted = total.trained
     return check, total
 
@@ -281,42 +293,48 @@ def _mlflow(facts: Evidence) -> Check:
     parents = by_trial.pop("", [])
     check = Check("mlflow", "finished trials, each one run in MLflow", sum(map(len, by_trial.values())))
     if facts.unreachable is not None:
-        check.off("tracking", facts.unreachable.rstrip("."), f"not provable without it; start it, then {facts.sync}")
+        check.add_offender(
+            "tracking", facts.unreachable.rstrip("."), f"not provable without it; start it, then {facts.sync}"
+        )
         return check
     if not facts.runs:
-        check.off("tracking", "MLflow has no run of this study", f"{facts.sync} writes all", facts.alive)
+        check.add_offender("tracking", "MLflow has no run of this study", f"{facts.sync} writes all", facts.alive)
         return check
     _check_parents(facts, parents, check)
     for record in facts.finished:
         runs = by_trial.pop(record.name, [])
         if not runs:
-            check.off(record.name, "it is not in MLflow", f"{facts.sync} writes it", facts.alive)
+            check.add_offender(record.name, "it is not in MLflow", f"{facts.sync} writes it", facts.alive)
         if len(runs) > 1:
             check.twice += len(runs) - 1
-            check.off(record.name, f"it has {len(runs)} runs in MLflow", f"{facts.sync} keeps one", facts.alive)
+            check.add_offender(
+                record.name, f"it has {len(runs)} runs in MLflow", f"{facts.sync} keeps one", facts.alive
+            )
         for run in runs if len(runs) == 1 else ():
             differences = "; ".join(_differences(facts, record, run)) if run.ended else ""
             if differences:
-                check.off(record.name, differences, f"delete its run in MLflow, then {facts.sync}")
+                check.add_offender(record.name, differences, f"delete its run in MLflow, then {facts.sync}")
             elif run.ended and facts.tested.get(record.name, {}).keys() - run.tested.keys():
-                check.off(record.name, "MLflow lacks its figures on test", f"{facts.sync} writes them", facts.alive)
+                check.add_offender(
+                    record.name, "MLflow lacks its figures on test", f"{facts.sync} writes them", facts.alive
+                )
     known = {record.name for record in facts.all}
     for name in by_trial:
         problem = "has not finished in the ledger" if name in known else "is not in the ledger"
-        check.off(name, f"it has a run in MLflow and {problem}", "delete that run")
+        check.add_offender(name, f"it has a run in MLflow and {problem}", "delete that run")
     return check
 
 
 def _check_parents(facts: Evidence, parents: list[TrackedRun], check: Check) -> None:
     name = facts.study.spec.name
     if len(parents) != 1:
-        check.off(
+        check.add_offender(
             name, f"the study has {len(parents)} runs of its own in MLflow", f"{facts.sync} leaves one", facts.alive
         )
     elif parents[0].ended and not facts.alive:
         status = "KILLED" if facts.study.lacking(facts.records) else "FINISHED"
         if parents[0].status != status:
-            check.off(name, f"its run in MLflow is {parents[0].status}, not {status}", f"{facts.sync} sets it")
+            check.add_offender(name, f"its run in MLflow is {parents[0].status}, not {status}", f"{facts.sync} sets it")
 
 
 def _differences(facts: Evidence, record: TrialRecord, run: TrackedRun) -> Iterator[str]:
@@ -348,13 +366,13 @@ def _steps(facts: Evidence, histories: Mapping[str, list[dict[str, Any]]]) -> Ch
         found = [row["epoch"] for row in rows]
         check.counted += len(found)
         if found != list(range(1, epochs.get(name, len(found)) + 1)):
-            check.off(name, f"history.json has the epochs {', '.join(map(str, found))}", BACKUP)
+            check.add_offender(name, f"history.json has the epochs {', '.join(map(str, found))}", BACKUP)
     for run in facts.runs:
         problems = "; ".join(_step_problems(run, histories.get(run.trial, [])))
         check.counted += sum(points.count for points in run.points.values())
         if problems:
             name = run.trial or facts.study.spec.name
-            check.off(name, problems, f"delete its run in MLflow, then {facts.sync}")
+            check.add_offender(name, problems, f"delete its run in MLflow, then {facts.sync}")
     return check
 
 

@@ -24,7 +24,7 @@ from study.tracking.reader import TrackedRun, read_runs
 
 
 @dataclass(frozen=True)
-class Told:
+class LabelState:
     """What a label's Optuna study says besides its trials."""
 
     mark: dict[str, Any] | None
@@ -42,7 +42,7 @@ class Evidence:
     attempts: dict[str, set[int]]  # on disk, by trial
     runs: list[TrackedRun]
     unreachable: str | None  # why MLflow says nothing
-    told: dict[str, Told]
+    labels: dict[str, LabelState]
     records: dict[str, list[TrialRecord]]
 
     @property
@@ -57,11 +57,11 @@ class Evidence:
 
     @property
     def values(self) -> dict[str, list[float] | None]:
-        """What the sampler was told of the finished trials, by trial."""
+        """What the sampler learned of the finished trials, by trial."""
         return {
             trial_name(label, number): values
-            for label, told in self.told.items()
-            for number, values in told.values.items()
+            for label, state in self.labels.items()
+            for number, values in state.values.items()
         }
 
     @property
@@ -69,8 +69,8 @@ class Evidence:
         """What was measured on the test split and is tracked, by trial."""
         return {
             trial_name(label, number): {key: value for key, value in tested.flat.items() if math.isfinite(value)}
-            for label, told in self.told.items()
-            for number, tested in tested_in(told.notes).items()
+            for label, state in self.labels.items()
+            for number, tested in tested_in(state.notes).items()
         }
 
     @property
@@ -94,30 +94,30 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
     except TrackingError as error:
         unreachable = str(error)
     records = study.records()
-    told = _told(study)
+    labels = _label_states(study)
     # One that has come or gone while we read has changed things under us too.
     alive = alive or driver_is_alive(study.directory)
-    return Evidence(study, alive, attempts, runs, unreachable, told, records)
+    return Evidence(study, alive, attempts, runs, unreachable, labels, records)
 
 
-def _told(study: Study) -> dict[str, Told]:
+def _label_states(study: Study) -> dict[str, LabelState]:
     """By label, of all labels in the ledger."""
     directory, ledger, prefix = study.directory, study.spec.ledger, f"{study.spec.name}/"
     if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
         return {}
     storage = open_storage(directory, ledger)
-    told = {}
+    states = {}
     for found in storage.get_all_studies():
         if not found.study_name.startswith(prefix):
             continue
         trials = storage.get_all_trials(storage.get_study_id_from_name(found.study_name), deepcopy=False)
-        told[found.study_name.removeprefix(prefix)] = Told(
+        states[found.study_name.removeprefix(prefix)] = LabelState(
             found.user_attrs.get("calstudy"),
             [direction.name.lower() for direction in found.directions],
             found.user_attrs,
             {trial.number: trial.values for trial in trials if trial.state.is_finished()},
         )
-    return told
+    return states
 
 
 def _attempts_on_disk(trials: Path) -> dict[str, set[int]]:

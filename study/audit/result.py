@@ -32,7 +32,7 @@ class Check:
     offenders: list[Offender] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # what is told though nothing is wrong with it
 
-    def off(self, name: str, problem: str, mend: str, pending: bool = False) -> None:
+    def add_offender(self, name: str, problem: str, mend: str, pending: bool = False) -> None:
         (self.pending if pending else self.offenders).append(Offender(name, problem, mend))
 
 

@@ -25,27 +25,27 @@ CHOSEN = "what has been chosen since then may have been chosen on it"
 
 def check_openings(facts: Evidence) -> Check:
     """Also says, in its notes, of which run of `confirm` each opening was."""
-    opened = sum(len(told.notes.get(OPENINGS, [])) for told in facts.told.values())
+    opened = sum(len(state.notes.get(OPENINGS, [])) for state in facts.labels.values())
     check = Check("openings", "openings of the test split, each of a confirm run", opened)
     seen: set[int] = set()
-    for label, told in facts.told.items():
+    for label, state in facts.labels.items():
         if facts.study.spec.confirms is None:
-            for plain in told.notes.get(OPENINGS, []):
+            for plain in state.notes.get(OPENINGS, []):
                 problem = f"the test split was opened ({json.dumps(plain)}) and no confirm run tells of it"
-                check.off(f"ledger of {label}", problem, CHOSEN)
+                check.add_offender(f"ledger of {label}", problem, CHOSEN)
             continue
-        openings = _numbered(label, openings_in(told.notes), seen, check)
-        tested = tested_in(told.notes)
+        openings = _numbered(label, openings_in(state.notes), seen, check)
+        tested = tested_in(state.notes)
         records = {record.number: record for record in facts.records.get(label, ()) if record.state == "complete"}
         _compare(label, openings, tested, records, check)
         for number, record in records.items():
             if number not in tested:
                 mend = f"{facts.study.goes_on} opens it"
-                check.off(record.name, "it is complete and not measured on test", mend, facts.alive)
+                check.add_offender(record.name, "it is complete and not measured on test", mend, facts.alive)
             else:
                 _check_files(facts, record, tested[number], check)
         if openings:
-            check.notes.append(f"{label}: {'; '.join(_told(openings, tested))}")
+            check.notes.append(f"{label}: {'; '.join(_described(openings, tested))}")
     return check
 
 
@@ -54,9 +54,11 @@ def _numbered(label: str, openings: Iterable[Opening | None], seen: set[int], ch
     whole = []
     for opening in openings:
         if opening is None:
-            check.off(f"ledger of {label}", "an opening of the test split does not say what it opened", CHOSEN)
+            check.add_offender(f"ledger of {label}", "an opening of the test split does not say what it opened", CHOSEN)
         elif opening.number in seen:
-            check.off(f"ledger of {label}", f"opening {opening.number} of the test split is there twice", CHOSEN)
+            check.add_offender(
+                f"ledger of {label}", f"opening {opening.number} of the test split is there twice", CHOSEN
+            )
         else:
             seen.add(opening.number)
             whole.append(opening)
@@ -75,16 +77,18 @@ def _compare(
         name, number = trial_name(label, opening.trial), opening.number
         found = tested.get(opening.trial)
         if opening.trial not in records:
-            check.off(name, f"opening {number} of the test split is of a trial that is not complete", CHOSEN)
+            check.add_offender(name, f"opening {number} of the test split is of a trial that is not complete", CHOSEN)
         elif found is not None and number > found.opening:
-            check.off(name, f"it was opened on test once more (opening {number}) after it had been measured", CHOSEN)
+            check.add_offender(
+                name, f"it was opened on test once more (opening {number}) after it had been measured", CHOSEN
+            )
     known = {(opening.trial, opening.number) for opening in openings}
     for trial, found in tested.items():
         if (trial, found.opening) not in known:
-            check.off(trial_name(label, trial), "it was measured on test and no opening tells of it", BACKUP)
+            check.add_offender(trial_name(label, trial), "it was measured on test and no opening tells of it", BACKUP)
 
 
-def _told(openings: list[Opening], tested: Mapping[int, Tested]) -> Iterable[str]:
+def _described(openings: list[Opening], tested: Mapping[int, Tested]) -> Iterable[str]:
     for opening in openings:
         found = tested.get(opening.trial)
         came = "" if found is not None and found.opening == opening.number else ", came to nothing"
@@ -96,7 +100,7 @@ def _check_files(facts: Evidence, record: TrialRecord, tested: Tested, check: Ch
     for name, digest in tested.digests.items():
         problem = file_problem(facts.study.files(record) / name, digest)
         if problem is not None:
-            check.off(record.name, f"{name} {problem}", BACKUP)
+            check.add_offender(record.name, f"{name} {problem}", BACKUP)
         elif name == TEST_FILE:
             _check_values(facts, record, tested, check)
 
@@ -105,7 +109,7 @@ def _check_values(facts: Evidence, record: TrialRecord, tested: Tested, check: C
     try:
         predictions = Predictions.load(facts.study.files(record) / TEST_FILE)
     except FieldError as error:
-        check.off(record.name, error.problem, BACKUP)
+        check.add_offender(record.name, error.problem, BACKUP)
         return
     logits = predictions.logits.double()
     for objective in facts.study.spec.objectives:
@@ -113,4 +117,4 @@ def _check_values(facts: Evidence, record: TrialRecord, tested: Tested, check: C
         scaled = logits / tested.temperature if name != plain_name(name) else logits
         value, found = tested.metrics.get(name, math.nan), float(metrics.find(name)(scaled, predictions.labels))
         if not abs(value - found) <= TOLERANCE and not (math.isnan(value) and math.isnan(found)):
-            check.off(record.name, f"{name} on test is {value:g} in the ledger, {found:g} by test.npz", BACKUP)
+            check.add_offender(record.name, f"{name} on test is {value:g} in the ledger, {found:g} by test.npz", BACKUP)

@@ -42,12 +42,12 @@ def _print(report: Any) -> None:
         pending = [str(len(check.pending))] if report.driver else []
         made.add_row(check.title, str(check.counted), *pending, str(len(check.offenders) or "-"))
     console.print(made)
-    told = report.epochs
-    extra = ((told.damaged, "for damaged checkpoints"), (told.wasted, "in vain by attempts cut off"))
+    epochs = report.epochs
+    extra = ((epochs.damaged, "for damaged checkpoints"), (epochs.wasted, "in vain by attempts cut off"))
     more = "".join(f", {count} {why}" for count, why in extra if count)
     console.print(
-        f"epochs: {told.trained} trained, {told.needed} needed, {told.repeated} repeated"
-        f" (promised: at most {told.promised}){more}"
+        f"epochs: {epochs.trained} trained, {epochs.needed} needed, {epochs.repeated} repeated"
+        f" (promised: at most {epochs.promised}){more}"
     )
     for check in report.checks:
         for offender in check.offenders:

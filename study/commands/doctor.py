@@ -30,9 +30,9 @@ def doctor(spec: Path | None, address: str | None, storage: str | None, tracking
     from study.store.study import storage_root
 
     if address is not None and address.startswith(("http://", "https://")):
-        from study.engine.submit import diagnose_as_job, errand
+        from study.engine.submit import diagnose_as_job, job_request
 
-        asked = errand(spec, storage, tracking)
+        asked = job_request(spec, storage, tracking)
         with errors.status("asking every node"):
             report = diagnose_as_job(asked, address)
     else:

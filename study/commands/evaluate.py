@@ -13,9 +13,6 @@ from study.terminal.console import console, json_option
 if TYPE_CHECKING:
     from trainables.outputs.predictions import Predictions
 
-# What is shown of post-hoc calibration.
-POST_HOC_METRICS = ("accuracy", "nll", "brier", "ece")
-
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
@@ -29,7 +26,7 @@ def evaluate(file: Path, bins: int, ood: Path | None, as_json: bool) -> None:
     top-5 of five classes, accuracy above 99% where nothing is that sure. Then other calibration after training,
     cross-fitted too; ECE as others compute it; and with --ood, how well doubt tells those samples from these.
     """
-    from study.terminal.tables import conventions_table, finite, metrics_table, ood_table, post_hoc_table
+    from study.terminal.tables import conventions_table, finite, metrics_table, post_hoc_table
     from trainables import metrics
     from trainables.metrics import conventions
     from trainables.outputs.predictions import Predictions
@@ -53,7 +50,7 @@ def evaluate(file: Path, bins: int, ood: Path | None, as_json: bool) -> None:
     console.print(post_hoc_table(fits))
     console.print(conventions_table(others))
     if apart:
-        console.print(ood_table(apart, str(ood)))
+        console.print(metrics_table(apart, title=f"out of distribution: {ood}"))
 
 
 def _post_hoc(predictions: Predictions, bins: int) -> dict[str, dict[str, float]]:
@@ -65,7 +62,7 @@ def _post_hoc(predictions: Predictions, bins: int) -> dict[str, dict[str, float]
     rows = {}
     for name, scaled in {"none": logits, **calibrated}.items():
         values = metrics.evaluate(scaled, labels, bins)
-        rows[name] = {metric: values[metric] for metric in POST_HOC_METRICS}
+        rows[name] = {metric: values[metric] for metric in metrics.ESSENTIAL}
     rows["temperature"]["fitted"] = post_hoc.fit_temperature(logits, labels)
     rows["temperature_of_ece"]["fitted"] = post_hoc.fit_temperature_by_ece(logits, labels)
     return rows
@@ -73,16 +70,13 @@ def _post_hoc(predictions: Predictions, bins: int) -> dict[str, dict[str, float]
 
 def _ood(predictions: Predictions, file: Path, ood: Path) -> dict[str, float]:
     """AUROC and FPR95 of every score; with ts_ in front, both sets at the temperature of the first."""
-    from trainables import metrics, post_hoc
     from trainables.fields import FieldError
     from trainables.metrics import out_of_distribution
     from trainables.outputs.predictions import load_logits
+    from trainables.post_hoc import fit_temperature
 
-    own, strange = predictions.logits.double(), load_logits(ood).double()
+    own, strange = predictions.logits, load_logits(ood)
     if own.shape[1] != strange.shape[1]:
         problem = f"has {strange.shape[1]} classes, {file} has {own.shape[1]}; both must be of one model."
         raise FieldError(str(ood), problem)
-    temperature = post_hoc.fit_temperature(own, predictions.labels)
-    after = out_of_distribution.evaluate(own / temperature, strange / temperature)
-    prefixed = {metrics.AFTER_TEMPERATURE + name: value for name, value in after.items()}
-    return {**out_of_distribution.evaluate(own, strange), **prefixed}
+    return out_of_distribution.evaluate_at(own, strange, fit_temperature(own, predictions.labels))

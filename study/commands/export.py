@@ -70,5 +70,4 @@ def _chosen(study: Study, trial: str | None, rule: str | None) -> Choice:
 
     if rule is not None:
         return choose(study, rule)
-    records = [record for found in study.records().values() for record in found]
-    return seed_of(study, trial_named(records, trial or "", "--trial"))
+    return seed_of(study, trial_named(study.all_records(), trial or "", "--trial"))

@@ -14,7 +14,7 @@ from study.terminal.console import console, json_option
 @json_option
 def list(kind: str, as_json: bool) -> None:
     """What a study can name, with settings, valid ranges and sources."""
-    from study.terminal.tables import catalogue, print_catalogue
+    from study.terminal.catalogue import catalogue, print_catalogue
 
     rows = catalogue(kind)
     if as_json:

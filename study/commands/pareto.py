@@ -52,7 +52,7 @@ def pareto(
     from study.analysis.pareto import front, hypervolume, knee, write_front_csv
     from study.analysis.selection import parse_where, satisfies
     from study.store.study import open_study
-    from study.terminal.progress import front_table
+    from study.terminal.tables import front_table
 
     opened = open_study(study, storage)
     if compare is not None:
@@ -60,7 +60,7 @@ def pareto(
         return
     objectives = opened.objectives
     conditions = parse_where(where) if where else []
-    candidates = [record for found in opened.records().values() for record in found if satisfies(record, conditions)]
+    candidates = [record for record in opened.all_records() if satisfies(record, conditions)]
     found = front(candidates, objectives)
     chosen = knee(found, objectives)
     volume = hypervolume(found, objectives, len(opened.recorded["classes"]))
@@ -130,8 +130,7 @@ def _compare(study: Study, names: tuple[str, str], resamples: int | None, as_jso
     from study.uncertainty.bootstrap import RESAMPLES, compare
 
     resamples = resamples or RESAMPLES
-    records = [record for found in study.records().values() for record in found]
-    one, other = (trial_named(records, name, "compare") for name in names)
+    one, other = (trial_named(study.all_records(), name, "compare") for name in names)
     found = compare(study, one, other, resamples)
     if as_json:
         metrics = {name: difference._asdict() for name, difference in found.items()}

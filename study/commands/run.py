@@ -22,6 +22,7 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     Kill it at any moment and run the same command again: it goes on, and every trial is counted once. More trials,
     another method, other resources or another tracking server go on too; a change of what a trial means is refused.
     """
+    from study.analysis.pareto import complete
     from study.engine.run import run_study
     from study.schema.spec import read_spec, refuse_confirmation
     from study.store.study import storage_root
@@ -31,22 +32,20 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     root = storage_root(storage, study.storage)
     outcome = run_study(study, spec.name, root, tracking, address, console)
     _report_run(outcome, outcome.study.tracking(None))
-    if outcome.interrupted or not any(
-        record.state == "complete" for found in outcome.records.values() for record in found
-    ):
+    if outcome.interrupted or not any(complete(found) for found in outcome.records.values()):
         raise SystemExit(FAILED)
 
 
 def _report_run(outcome: Any, uri: str) -> None:
     from study.analysis.pareto import front
     from study.schema.uris import public_uri
-    from study.terminal.progress import front_table
+    from study.terminal.tables import front_table
 
     study, records = outcome.study, [record for found in outcome.records.values() for record in found]
     states = {state: sum(record.state == state for record in records) for state in ("complete", "pruned", "failed")}
-    told = ", ".join(f"{count} {state}" for state, count in states.items() if count or state == "complete")
+    counts = ", ".join(f"{count} {state}" for state, count in states.items() if count or state == "complete")
     planned = sum(max(study.spec.trials, len(found)) for found in outcome.records.values())
-    console.print(f"{study.spec.name}: {sum(states.values())}/{planned} trials; {told}", style="bold")
+    console.print(f"{study.spec.name}: {sum(states.values())}/{planned} trials; {counts}", style="bold")
     if outcome.interrupted:
         console.print(f"stopped by {outcome.interrupted}; run the same command again and it goes on.")
     found = front(records, study.spec.objectives)

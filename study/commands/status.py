@@ -34,9 +34,7 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     if failures is not None:
         console.print(failures)
     interrupted = sum(record.state == "running" for found in records.values() for record in found)
-    lacking = sum(row["planned"] for row in counts.values()) - sum(
-        record.state != "running" for found in records.values() for record in found
-    )
+    lacking = opened.lacking(records)
     if alive:
         console.print("a driver is running it.")
     elif lacking:

@@ -24,10 +24,10 @@ def submit(spec: Path, address: str, trials: int | None, storage: str | None, tr
     asked first, and nothing starts where it finds a failure. Submit again after any interruption: it goes on.
     """
     from study.engine.doctor import show
-    from study.engine.submit import errand
+    from study.engine.submit import job_request
     from study.engine.submit import submit as submit_study
 
-    asked = errand(spec, storage, tracking, trials)
+    asked = job_request(spec, storage, tracking, trials)
     host = urlsplit(address).hostname or ""
     beyond = address.startswith("http://") and host != "localhost" and not host.startswith("127.")
     if beyond and os.environ.get("RAY_AUTH_MODE", "").lower() == "token":

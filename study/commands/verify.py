@@ -20,7 +20,7 @@ def verify(model_uri: str, storage: str | None, tracking: str | None, as_json: b
     Loads models:/NAME/VERSION (or models:/NAME@ALIAS) in a fresh process that refuses pickle, predicts the validation
     split from the data again, and compares probabilities (1e-5) and metrics (1e-6). Exit code 1 when they differ.
     """
-    from study.registry.export import verify as verify_model
+    from study.registry.verify import verify as verify_model
     from study.schema.uris import resolve_uri
     from study.store.study import storage_root
     from study.terminal.tables import table

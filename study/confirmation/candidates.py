@@ -95,7 +95,7 @@ def _confirmation_before(search: Study) -> StudySpec | None:
 
 
 def _chosen(search: Study, asked: Asked) -> list[TrialRecord]:
-    records = [record for found in search.records().values() for record in found]
+    records = search.all_records()
     finished = complete(records)
     if not finished:
         problem = "no trial is complete yet: there is nothing to confirm. Let `calstudy run` finish some first."

@@ -37,11 +37,9 @@ from trainables.fields import UserError
 from trainables.loading.cache import Prepared, prepare
 from trainables.loading.shift import Shift, shift_of
 from trainables.loading.test_split import open_test
-from trainables.metrics import AFTER_TEMPERATURE, out_of_distribution
+from trainables.metrics import ESSENTIAL, out_of_distribution
 from trainables.outputs.classifier import Classifier, batches
 from trainables.outputs.predictions import Predictions
-
-UNDER_SHIFT = ("accuracy", "nll", "brier", "ece")  # of a set with the study's own classes
 
 
 class ConfirmError(UserError):
@@ -84,7 +82,7 @@ def confirm(
 
 
 @dataclass(frozen=True)
-class _Book:
+class TestAccessLog:
     """The ledger's openings and what came of them; one run of `confirm`, under the driver's lock."""
 
     ledger: Ledger
@@ -92,19 +90,19 @@ class _Book:
     run: int
 
     @classmethod
-    def of(cls, study: Study) -> _Book:
+    def of(cls, study: Study) -> TestAccessLog:
         spec = study.spec
         ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
         for variant in spec.variants:
             ledger.open(variant.label, spec.objectives)
-        book = cls(ledger, tuple(variant.label for variant in spec.variants), 0)
-        return replace(book, run=1 + max((opening.run for opening in book._openings()), default=0))
+        log = cls(ledger, tuple(variant.label for variant in spec.variants), 0)
+        return replace(log, run=1 + max((opening.run for opening in log._openings()), default=0))
 
     def _openings(self) -> list[Opening]:
         found = [opening for label in self.labels for opening in openings_in(self.ledger.notes(label))]
         return [opening for opening in found if opening is not None]
 
-    def stands(self, number: int) -> bool:
+    def has(self, number: int) -> bool:
         return any(opening.number == number for opening in self._openings())
 
     def open(self, record: TrialRecord) -> int:
@@ -118,7 +116,7 @@ class _Book:
     def tested(self, record: TrialRecord) -> Tested | None:
         return tested_in(self.ledger.notes(record.label)).get(record.number)
 
-    def tell(self, record: TrialRecord, tested: Tested) -> None:
+    def record(self, record: TrialRecord, tested: Tested) -> None:
         """Write what was measured."""
         self.ledger.note(record.label, f"{TESTED}{record.number}", tested.to_plain())
 
@@ -133,20 +131,20 @@ def measure(study: Study) -> int:
     prepared = prepare(spec.data, spec.seed, digest=study.recorded["data_digest"])
     device, opened = torch.device("cuda" if torch.cuda.is_available() else "cpu"), 0
     with driver_lock(study.directory, spec.ledger):
-        book = _Book.of(study)
-        desk = _Desk(study, prepared, device, book)
-        records = [record for label in book.labels for record in book.ledger.records(label)]
+        log = TestAccessLog.of(study)
+        evaluator = ModelEvaluator(study, prepared, device, log)
+        records = [record for label in log.labels for record in log.ledger.records(label)]
         finished = [record for record in records if record.state == "complete"]
         for record in finished:
-            if book.tested(record) is None:
-                book.tell(record, desk.on_test(record))
+            if log.tested(record) is None:
+                log.record(record, evaluator.on_test(record))
                 opened += 1
         for name, shift_set in spec.shift.items():
             digest, shift = shift_set.digest(), shift_of(shift_set, prepared.classes, prepared.input_shape)
             for record in finished:
-                tested = book.tested(record)
+                tested = log.tested(record)
                 if tested is not None and not _is_asked(name, tested, digest, shift.ood):
-                    book.tell(record, desk.on_shift(record, tested, name, shift, digest))
+                    log.record(record, evaluator.on_shift(record, tested, name, shift, digest))
     return opened
 
 
@@ -160,19 +158,19 @@ def _is_asked(name: str, tested: Tested, digest: str, ood: bool) -> bool:
 
 
 @dataclass(frozen=True)
-class _Desk:
+class ModelEvaluator:
     """Where models are measured: from their files, on the driver's own GPU where it has one."""
 
     study: Study
     prepared: Prepared
     device: torch.device
-    book: _Book
+    log: TestAccessLog
 
     def on_test(self, record: TrialRecord) -> Tested:
         """A trial's model on the test split, its temperature fitted on the whole validation split."""
         model, temperature = self._model(record)
-        opening = self.book.open(record)
-        split = open_test(self.prepared, opening, self.book)
+        opening = self.log.open(record)
+        split = open_test(self.prepared, opening, self.log)
         answers = Predictions(self._logits(model, split.images), split.labels.clone())
         digest = answers.save(self.study.files(record) / TEST_FILE)
         wanted = [objective.metric for objective in self.study.spec.objectives]
@@ -187,10 +185,10 @@ class _Desk:
         written = answers.save(self.study.files(record) / file)
         if shift.ood:
             own = Predictions.load(checked_file(self.study, record, TEST_FILE, tested.digests))
-            metrics = told_apart(own.logits, answers.logits, temperature)
+            metrics = out_of_distribution.evaluate_at(own.logits, answers.logits, temperature)
         else:
             found = answers.evaluate_at(temperature)
-            metrics = {key: value for key, value in found.items() if plain_name(key) in UNDER_SHIFT}
+            metrics = {key: value for key, value in found.items() if plain_name(key) in ESSENTIAL}
         shifts = {**tested.shifts, name: Shifted(metrics, digest, len(shift.images))}
         return replace(tested, shifts=shifts, digests={**tested.digests, file: written})
 
@@ -203,10 +201,3 @@ class _Desk:
         """[N, K] float32, on the CPU."""
         with torch.inference_mode():
             return torch.cat([model.logits(batch.to(self.device)).float().cpu() for batch in batches(images)])
-
-
-def told_apart(own: Tensor, strange: Tensor, temperature: float) -> dict[str, float]:
-    """How well doubt tells strange samples (logits [M, K]) from a model's own [N, K]; ts_: both at the temperature."""
-    raw = out_of_distribution.evaluate(own.double(), strange.double())
-    after = out_of_distribution.evaluate(own.double() / temperature, strange.double() / temperature)
-    return raw | {AFTER_TEMPERATURE + key: value for key, value in after.items()}

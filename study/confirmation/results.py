@@ -61,7 +61,7 @@ def confirmation_of(study: Study) -> Confirmation | None:
     confirming = open_directory(directory, directory.name)
     if confirming.confirms != study.name:
         return None
-    searched = {record.name: record for found in study.records().values() for record in found}
+    searched = {record.name: record for record in study.all_records()}
     tested, records, methods = read_tested(confirming), confirming.records(), confirming.plain["methods"]
     rows = [_row(entry, searched, records[entry["label"]], tested[entry["label"]]) for entry in methods]
     return Confirmation(confirming, tuple(sorted(rows, key=lambda row: ROLES.index(row.role))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,9 +14,11 @@ from study.engine import node_facts
 from study.engine.nodes import NodeFacts, alive_nodes, ask_here, ask_nodes, code_problem, storage_problem
 from study.engine.ray_session import ClusterError, check_address, check_fits, joined
 from study.schema.spec import StudySpec
-from study.schema.uris import TrackingError, public_uri, resolve_uri, scrub
+from study.schema.uris import TrackingError, public_uri, resolve_uri, sqlite_file
 from study.store.ledger import driver_is_alive
 from study.terminal.tables import table
+from study.tracking.client import what_happened
+from study.tracking.reader import reach
 
 HERE = "this machine"
 GB = 1e9
@@ -86,10 +87,8 @@ def diagnose(spec: StudySpec | None, root: Path, tracking: str | None, address: 
 
 def _own_facts(trial: dict[str, Any] | None) -> NodeFacts:
     """Of the driver's machine: what the nodes are compared with."""
-    questions: list[node_facts.Question] = [
-        (node_facts.identity, ()),
-        (node_facts.code, ((trial or {}).get("extensions"),)),
-    ]
+    code: node_facts.Question = (node_facts.code, ((trial or {}).get("extensions"),))
+    questions: list[node_facts.Question] = [(node_facts.identity, ()), code]
     if trial is not None:
         questions.append((node_facts.prepared, (trial, None, True)))
     return NodeFacts(name=HERE, **node_facts.answers(questions))
@@ -260,9 +259,7 @@ def _tracking(option: str | None, spec_tracking: str | None, root: Path) -> Find
     except ImportError as error:
         problem = f"{error}. pip install what reaches such a database, or mend --tracking."
     except Exception as error:  # whatever MLflow or the driver of a database raises
-        words = " ".join(scrub(str(error), uri).split()) or type(error).__name__
-        cause = re.search(r"\[Errno -?\d+\] ([^'\"()]+)", words)
-        problem = f"{cause.group(1).strip() if cause else words[:200]}. Start it, or mend --tracking."
+        return Finding(HERE, "tracking", "failed", f"{what_happened(error, uri)}. Start it, or mend --tracking.")
     if problem:
         return Finding(HERE, "tracking", "failed", f"MLflow at {public_uri(uri)}: {problem}")
     return Finding(HERE, "tracking", "ok", public_uri(uri))
@@ -270,12 +267,10 @@ def _tracking(option: str | None, spec_tracking: str | None, root: Path) -> Find
 
 def _unreached(uri: str, root: Path) -> str | None:
     """Why a run on this machine could not write it, where it does not raise."""
-    if uri.startswith("sqlite"):
-        return _unwritable(Path(re.split(r"[?#]", uri.partition(":///")[2], maxsplit=1)[0]), root)
-    if uri.startswith("http"):
-        _call_server(uri)
-    else:
-        _connect(uri)
+    database = sqlite_file(uri)
+    if database is not None:
+        return _unwritable(database, root)
+    reach(uri)
     return None
 
 
@@ -287,21 +282,3 @@ def _unwritable(database: Path, root: Path) -> str | None:
     if not os.access(database.parent, os.W_OK) or (database.exists() and not os.access(database, os.W_OK)):
         return "it may not be written. Give it to the user who runs the study, or mend --tracking."
     return None
-
-
-def _call_server(uri: str) -> None:
-    """Ask MLflow for an experiment, as the projection does: its health page answers those whom its API refuses."""
-    from study.tracking.store import ENVIRONMENT
-
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    from mlflow import MlflowClient
-
-    MlflowClient(tracking_uri=uri).search_experiments(max_results=1)
-
-
-def _connect(uri: str) -> None:
-    from sqlalchemy import create_engine
-
-    with create_engine(uri).connect():
-        pass

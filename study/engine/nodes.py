@@ -79,15 +79,15 @@ def _raise_first(
     found: Mapping[str, dict[str, Any]],
     problem_of: Callable[[NodeFacts], str | None],
 ) -> None:
-    told = []
+    problems = []
     for node in nodes:
         if (answer := found.get(node["NodeID"])) is not None:
             machine = NodeFacts(name=node["NodeManagerAddress"], **answer)
             if problem := machine.problem or problem_of(machine):
-                told.append(f"node {machine.name}: {problem}")
-    if told:
-        more = f" {len(told) - 1} more are not well; `calstudy doctor` names all." if len(told) > 1 else ""
-        raise ClusterError(told[0] + more)
+                problems.append(f"node {machine.name}: {problem}")
+    if problems:
+        more = f" {len(problems) - 1} more are not well; `calstudy doctor` names all." if len(problems) > 1 else ""
+        raise ClusterError(problems[0] + more)
 
 
 def storage_problem(node: NodeFacts, root: Path) -> str | None:

@@ -23,7 +23,7 @@ from study.schema.versions import recorded_versions
 from study.store.ledger import Ledger, driver_lock, journal_path, open_storage, repair_journal
 from study.store.study import Study, check_home, home_of, open_directory, write_study_file
 from study.store.targets import Targets
-from study.store.trials import TrialRecord, trial_directory
+from study.store.trials import Listener, TrialRecord, trial_directory
 from study.terminal.progress import Progress
 from trainables.fields import FieldError
 from trainables.loading.cache import Prepared, prepare
@@ -149,7 +149,7 @@ def _open_ledger(study: Study) -> Ledger:
     ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
     for variant in spec.variants:
         ledger.open(variant.label, spec.objectives)
-        ledger.finish_told(variant.label, spec.objectives)
+        ledger.finish_reported(variant.label, spec.objectives)
         ledger.complete_half_asked(variant.label, variant.space.distributions, spec.sampler.name, spec.sampler.seed)
         ledger.enqueue(variant.label, variant.space.defaults[: spec.trials])
     return ledger
@@ -157,10 +157,9 @@ def _open_ledger(study: Study) -> Ledger:
 
 def _remove_leftovers(study: Study) -> None:
     """What a kill between a trial's result and the clearing up after it has left."""
-    for found in study.records().values():
-        for record in found:
-            if record.state != "running":
-                clear_checkpoints(trial_directory(study.directory, record.label, record.number))
+    for record in study.all_records():
+        if record.state != "running":
+            clear_checkpoints(trial_directory(study.directory, record.label, record.number))
 
 
 def _train(study: Study, ledger: Ledger, tracking_uri: str, targets: Targets, join: Join, console: Console) -> Outcome:
@@ -248,19 +247,13 @@ class _Signals:
         signal.signal(number, self._before[signal.Signals(number)])
 
 
-class _ModelKeeper:
+class _ModelKeeper(Listener):
     """`keep_models: front`: removes the weights of trials that are not on the front (any more)."""
 
     def __init__(self, study: Study, records: dict[str, list[TrialRecord]]) -> None:
         self._study = study
         self._kept: list[TrialRecord] = []
         self._keep([record for found in records.values() for record in found if record.state == "complete"])
-
-    def started(self, record: TrialRecord) -> None:
-        pass
-
-    def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
-        pass
 
     def finished(self, record: TrialRecord) -> None:
         if record.state == "complete":

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 from ray.tune import Callback
@@ -21,7 +21,7 @@ from study.schema.resources import Resources
 from study.store.ledger import Ledger
 from study.store.study import Study
 from study.store.targets import Targets
-from study.store.trials import TrialRecord, trial_directory
+from study.store.trials import Listener, TrialRecord, trial_directory
 from trainables.config import with_value
 from trainables.outputs.attempts import clear_checkpoints
 from trainables.trainable import Assignment, time_limit_reason
@@ -34,19 +34,6 @@ STEP_SECONDS, REPORTS_A_SECOND = 2.0, 50
 OVERDUE_SECONDS, OVERDUE_SHARE = 60.0, 0.1
 
 
-class Listener(Protocol):
-    """Who hears of trials once the ledger knows: the live view, the tracking."""
-
-    def started(self, record: TrialRecord) -> None:
-        """An attempt at a trial begins."""
-
-    def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
-        """A trial reported epochs."""
-
-    def finished(self, record: TrialRecord) -> None:
-        """A trial's result stands in the ledger."""
-
-
 class Interrupted(Exception):
     """The run was asked to stop; its trials go on at the next run."""
 
@@ -56,7 +43,7 @@ class _Attempt:
     record: TrialRecord
     number: int
     resources: Resources
-    heard: float | None = None  # when it was last heard of, monotonic seconds; None until it has a place
+    last_seen: float | None = None  # when it was last heard of, monotonic seconds; None until it has a place
     seconds: float = 0.0  # of training, over all attempts
     epoch: int = 0
     overdue: bool = False
@@ -145,7 +132,7 @@ class LedgerSearch(Searcher):
 
     def attempt_started(self, trial_id: str) -> None:
         """Ray has a place for it; until then it only waited."""
-        self._live[trial_id].heard = time.monotonic()
+        self._live[trial_id].last_seen = time.monotonic()
         for listener in self._listeners:
             listener.started(self._live[trial_id].record)
 
@@ -172,7 +159,7 @@ class LedgerSearch(Searcher):
         patience = self._limit + max(OVERDUE_SECONDS, OVERDUE_SHARE * self._limit)
         for trial_id, attempt in self._live.items():
             left = patience - attempt.seconds
-            if attempt.heard is not None and not attempt.overdue and now - attempt.heard > left:
+            if attempt.last_seen is not None and not attempt.overdue and now - attempt.last_seen > left:
                 attempt.overdue = True
                 found.append(trial_id)
         return found
@@ -181,7 +168,7 @@ class LedgerSearch(Searcher):
 
     def _trained(self, trial_id: str, rows: list[dict[str, float]]) -> None:
         attempt = self._live[trial_id]
-        attempt.heard = time.monotonic()
+        attempt.last_seen = time.monotonic()
         attempt.seconds += sum(row["seconds"] for row in rows)
         attempt.epoch = int(rows[-1]["epoch"]) if rows else attempt.epoch
         for listener in self._listeners:
@@ -216,8 +203,8 @@ class LedgerSearch(Searcher):
     def _finish(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any]) -> None:
         attempt = self._live.pop(trial_id)
         label, number = attempt.record.label, attempt.record.number
-        told = {**outcome, "attempt": attempt.number, "versions": self._versions}
-        record = self._ledger.tell(label, number, told, self._spec.objectives)
+        complete = {**outcome, "attempt": attempt.number, "versions": self._versions}
+        record = self._ledger.tell(label, number, complete, self._spec.objectives)
         clear_checkpoints(trial_directory(self._directory, label, number))
         for listener in self._listeners:
             listener.trained(record, rows)

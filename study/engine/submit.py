@@ -40,7 +40,7 @@ SPEC_FOLDER, EXTENSIONS = "spec", "extensions"
 
 
 @dataclass(frozen=True)
-class Errand:
+class JobRequest:
     """What is asked of the cluster: a spec, and where its study lies there."""
 
     spec: StudySpec | None
@@ -51,14 +51,14 @@ class Errand:
 
     @property
     def words(self) -> list[str]:
-        """What both commands are told. A tracking URI goes with the spec: a job's command line is shown to all."""
+        """The arguments of both commands. A tracking URI goes with the spec: a job's command line is shown to all."""
         named = [f"{SPEC_FOLDER}/{self.file.name}"] if self.file is not None else []
         tracking = ["--tracking", self.tracking] if self.file is None and self.tracking is not None else []
         return [*named, "--address", "auto", "--storage", str(self.root), *tracking]
 
 
-def errand(file: Path | None, storage: str | None, tracking: str | None, trials: int | None = None) -> Errand:
-    """The errand, checked. Raises SpecError, ClusterError: a path must mean the same on every node."""
+def job_request(file: Path | None, storage: str | None, tracking: str | None, trials: int | None = None) -> JobRequest:
+    """The request, checked. Raises SpecError, ClusterError: a path must mean the same on every node."""
     spec = read_spec(file, trials=trials) if file is not None else None
     if file is not None and spec is not None:
         refuse_confirmation(spec, file.name)
@@ -72,7 +72,7 @@ def errand(file: Path | None, storage: str | None, tracking: str | None, trials:
         raise ClusterError(
             "--tracking: its password would stand in the job's command line. Give SPEC too: it travels apart."
         )
-    return Errand(spec, file, Path(chosen), tracking, trials)
+    return JobRequest(spec, file, Path(chosen), tracking, trials)
 
 
 def _refuse_relative_paths(file: Path) -> None:
@@ -89,7 +89,7 @@ def _refuse_relative_paths(file: Path) -> None:
 
 
 @contextmanager
-def package(errand: Errand) -> Iterator[Path]:
+def package(request: JobRequest) -> Iterator[Path]:
     """A folder with the code as installed here, the spec and its extensions, and nothing else."""
     with tempfile.TemporaryDirectory(prefix="calstudy-submit-") as made:
         folder = Path(made)
@@ -101,8 +101,8 @@ def package(errand: Errand) -> Iterator[Path]:
                 (folder / name / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, folder / name / path.relative_to(source))
         _write_version(folder)
-        if errand.file is not None and errand.spec is not None:
-            _write_spec(folder / SPEC_FOLDER, errand.file, errand.spec, errand.tracking)
+        if request.file is not None and request.spec is not None:
+            _write_spec(folder / SPEC_FOLDER, request.file, request.spec, request.tracking)
         yield folder
 
 
@@ -143,14 +143,14 @@ def connect(address: str) -> Any:
     # Ray lets these win over the address it is given.
     aside = {name: os.environ.pop(name, None) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")}
     try:
-        with _told(address):
+        with _errors_of(address):
             return job_client(address, REQUEST_SECONDS)
     finally:
         os.environ.update({name: value for name, value in aside.items() if value is not None})
 
 
 @contextmanager
-def _told(address: str) -> Iterator[None]:
+def _errors_of(address: str) -> Iterator[None]:
     """What Ray's client raises, as one line of ours."""
     from ray.exceptions import AuthenticationError
     from requests.exceptions import ConnectionError as NoConnection
@@ -191,16 +191,16 @@ def _start(client: Any, folder: Path, job: str, words: list[str], metadata: dict
 # ---- doctor, then run ---------------------------------------------------------------------------------------------
 
 
-def diagnose_as_job(errand: Errand, address: str) -> Report:
+def diagnose_as_job(request: JobRequest, address: str) -> Report:
     """What `calstudy doctor` says on the head. Raises ClusterError where it cannot be run there."""
     client = connect(address)
-    with package(errand) as folder, _told(address):
-        return _diagnose(client, errand, address, folder)
+    with package(request) as folder, _errors_of(address):
+        return _diagnose(client, request, address, folder)
 
 
-def _diagnose(client: Any, errand: Errand, address: str, folder: Path) -> Report:
-    job = _job_id("doctor", errand.spec.name if errand.spec is not None else "cluster")
-    _start(client, folder, job, ["doctor", *errand.words, "--json"], {"calstudy": "doctor"})
+def _diagnose(client: Any, request: JobRequest, address: str, folder: Path) -> Report:
+    job = _job_id("doctor", request.spec.name if request.spec is not None else "cluster")
+    _start(client, folder, job, ["doctor", *request.words, "--json"], {"calstudy": "doctor"})
     try:
         _wait(client, job)
     except BaseException:
@@ -208,14 +208,14 @@ def _diagnose(client: Any, errand: Errand, address: str, folder: Path) -> Report
             client.stop_job(job)
         raise
     log = client.get_job_logs(job).strip().splitlines()
-    told = [line for line in log if line.startswith('{"ok"')]
-    if not told:
+    found = [line for line in log if line.startswith('{"ok"')]
+    if not found:
         last = (log or [client.get_job_info(job).message or "it left no word"])[-1]
         mend = f" All of it: ray job logs {job} --address {address}"
         if "No module named" in last or "python: not found" in last:
             mend = " Start Ray on the head where `python` is the one with Ray, torch and the rest." + mend
         raise ClusterError(f"doctor failed on the head: {last.rstrip('.')}.{mend}")
-    return Report.from_json(json.loads(told[-1]))
+    return Report.from_json(json.loads(found[-1]))
 
 
 def _wait(client: Any, job: str) -> None:
@@ -234,24 +234,24 @@ class Submitted:
     job: str | None
 
 
-def submit(errand: Errand, address: str) -> Submitted:
+def submit(request: JobRequest, address: str) -> Submitted:
     """Ask doctor on the head; where all is well, start the study there. Raises ClusterError where it runs already."""
-    assert errand.spec is not None
-    name, client = errand.spec.name, connect(address)
-    mark = {"calstudy": "run", "study": name, "storage": str(errand.root)}
-    with package(errand) as folder, _told(address):
+    assert request.spec is not None
+    name, client = request.spec.name, connect(address)
+    mark = {"calstudy": "run", "study": name, "storage": str(request.root)}
+    with package(request) as folder, _errors_of(address):
         for other in client.list_jobs():
             if not other.status.is_terminal() and mark.items() <= (other.metadata or {}).items():
                 job = other.submission_id
                 mend = f"Wait, or: ray job stop {job} --address {address}"
                 raise ClusterError(f"{name}: the job {job} is at work on it. {mend}")
-        report = _diagnose(client, errand, address, folder)
+        report = _diagnose(client, request, address, folder)
         for finding in report.findings:
             if finding.check == "driver":
                 raise ClusterError(f"{name}: {finding.text}")
         if not report.ok:
             return Submitted(report, None)
-        job, trials = _job_id("calstudy", name), errand.trials
+        job, trials = _job_id("calstudy", name), request.trials
         more = [] if trials is None else ["--trials", str(trials)]
-        _start(client, folder, job, ["run", *errand.words, *more], mark)
+        _start(client, folder, job, ["run", *request.words, *more], mark)
     return Submitted(report, job)

@@ -10,10 +10,11 @@ from study.analysis.comparison import welch_interval
 from study.analysis.pareto import complete
 from study.analysis.selection import pick
 from study.confirmation.results import SUFFIX, Confirmation, Confirmed, confirmation_of, moments
-from study.schema.objective import LARGER_IS_BETTER, Objective, plain_name
+from study.schema.objective import Objective
 from study.store.study import Study, open_directory
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
+from trainables.metrics import describe
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def choose(study: Study, rule: str) -> Choice:
         raise FieldError("pick", f"{problem} (--trial takes one trial all the same.)")
     rows = [row for row in confirmation.rows if row.records] if confirmation is not None else []
     if confirmation is None or not rows:
-        records = [record for found in study.records().values() for record in found]
+        records = study.all_records()
         return Choice(study, pick(records, objectives, rule, lambda metric: _not_worse(study, records, metric)))
     means = {row.label: _mean_of(row) for row in rows}
     chosen = pick(means.values(), objectives, rule, lambda metric: _not_worse_over_seeds(rows, metric))
@@ -91,7 +92,8 @@ def _not_worse(study: Study, records: Sequence[TrialRecord], metric: str) -> Col
             "pick", f"{metric} has no interval; {metric}~best takes one of {', '.join(resampled_names())}."
         )
     finished = [record for record in complete(records) if metric in record.metrics]
-    best = min(finished, key=lambda record: (_sign(metric) * record.metrics[metric], record.label, record.number))
+    sign = describe(metric).sign
+    best = min(finished, key=lambda record: (sign * record.metrics[metric], record.label, record.number))
     found = differences_from(study, best, finished, metric)
     return {best.name, *(name for name, (low, high) in found.items() if low <= 0 <= high)}
 
@@ -102,11 +104,6 @@ def _not_worse_over_seeds(rows: Sequence[Confirmed], metric: str) -> Collection[
     if any(len(found) < 2 for found in values.values()):
         problem = f"{metric}~best needs two seeds of each that was confirmed; `calstudy confirm --seeds` adds them."
         raise FieldError("pick", problem)
-    best = min(values, key=lambda name: _sign(metric) * statistics.fmean(values[name]))
+    best = min(values, key=lambda name: describe(metric).sign * statistics.fmean(values[name]))
     intervals = {name: welch_interval(found, values[best]) for name, found in values.items()}
     return {best, *(name for name, (low, high) in intervals.items() if low <= 0 <= high)}
-
-
-def _sign(metric: str) -> float:
-    """Times this, smaller is better."""
-    return -1.0 if plain_name(metric) in LARGER_IS_BETTER else 1.0

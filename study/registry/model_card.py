@@ -16,8 +16,6 @@ from study.uncertainty.resampling import Draws
 from trainables import metrics
 from trainables.outputs.predictions import Predictions
 
-SHOWN = ("accuracy", "nll", "brier", "ece")
-
 
 def card(facts: dict[str, Any], name: str) -> str:
     """The model card: what it is, how it was made, what it scores and what that is worth. Markdown."""
@@ -26,7 +24,7 @@ def card(facts: dict[str, Any], name: str) -> str:
     rows = [
         f"| {metric} | {_figure(trial[metric])} | {_figure(facts['metrics'][metric])} "
         f"| {_figure(trial[metrics.AFTER_TEMPERATURE + metric])} |"
-        for metric in ("accuracy", "nll", "brier", "ece")
+        for metric in metrics.ESSENTIAL
     ]
     settings = [f"- {path}: {value}" for path, value in sorted(facts["params"].items())]
     return "\n".join(
@@ -91,12 +89,12 @@ def confirmed_facts(choice: Choice) -> dict[str, Any] | None:
     row, confirmation = choice.row, choice.confirmation
     if row is None or confirmation is None:
         return None
-    told = read_tested(confirmation.study)[row.label]
+    tested = read_tested(confirmation.study)[row.label]
     seeds = [
         {
             "trial": record.name,
             "validation": {name: record.metrics[name] for name in _names(record.metrics)},
-            "test": _with_intervals(choice, record, told[record.number]) if record.number in told else None,
+            "test": _with_intervals(choice, record, tested[record.number]) if record.number in tested else None,
         }
         for record in row.records
     ]
@@ -115,7 +113,7 @@ def confirmed_facts(choice: Choice) -> dict[str, Any] | None:
 
 
 def _names(measured_values: dict[str, float]) -> list[str]:
-    wanted = [*SHOWN, *(metrics.AFTER_TEMPERATURE + name for name in SHOWN)]
+    wanted = [*metrics.ESSENTIAL, *(metrics.AFTER_TEMPERATURE + name for name in metrics.ESSENTIAL)]
     return [name for name in wanted if name in measured_values]
 
 
@@ -129,8 +127,8 @@ def _with_intervals(choice: Choice, record: Any, tested: Tested) -> dict[str, li
     found: dict[str, list[float]] = {}
     for prefix, temperature in (("", 1.0), (metrics.AFTER_TEMPERATURE, tested.temperature)):
         scaled = Predictions(answers.logits.double() / temperature, answers.labels)
-        of_split = intervals(measured(scaled, draws, SHOWN)[""])
-        for name in SHOWN:
+        of_split = intervals(measured(scaled, draws, metrics.ESSENTIAL)[""])
+        for name in metrics.ESSENTIAL:
             ends = of_split[name][1:] if name in of_split else ()
             found[prefix + name] = [tested.metrics[prefix + name], *ends]
     return found

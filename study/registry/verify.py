@@ -1,6 +1,6 @@
 """The proof that a registered model is the one measured: `python -m study.registry.verify URI`, a process of its own.
 
-Takes its tracking server from MLFLOW_TRACKING_URI, prints a VerifyReport as JSON; `registry.export.verify` starts it.
+Takes its tracking server from MLFLOW_TRACKING_URI, prints a VerifyReport as JSON; `verify` starts it.
 """
 
 from __future__ import annotations
@@ -8,17 +8,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
+import re
+import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from study.schema.uris import scrub, sqlite_file
 from trainables import data, metrics
 from trainables.config import build
 from trainables.dataset import Dataset
@@ -26,11 +30,15 @@ from trainables.loading.cache import Prepared, Split, data_digest, load_split, p
 from trainables.outputs.classifier import batches
 from trainables.plugins import use_extensions
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
+
 # Beside the model, in its artifacts.
 RECORD, PROBABILITIES, CARD = "calstudy/record.json", "calstudy/validation_probs.npz", "calstudy/card.md"
 TAG = "calstudy."
 
-PROBABILITY_LIMIT, METRIC_LIMIT = 1e-5, 1e-6
+SAME_PATH_LIMIT, METRIC_LIMIT = 1e-5, 1e-6  # in probability, and in a metric
 BINS = 15
 
 
@@ -142,7 +150,7 @@ def compare(
     metric then holds if it holds with their rows as they were registered.
     """
     difference = float(np.abs(found.astype(np.float64) - reference).max())
-    checks = [_check("probabilities", difference, PROBABILITY_LIMIT)]
+    checks = [_check("probabilities", difference, SAME_PATH_LIMIT)]
     flipped = (_decisions(found, labels) != _decisions(reference, labels)).any(dim=1)
     values = evaluate(found, labels)
     settled = evaluate(np.where(flipped.numpy()[:, None], reference, found), labels)
@@ -186,6 +194,45 @@ def _short(value: float) -> float:
     return float(f"{value:.3g}")
 
 
+# ---- asking for it --------------------------------------------------------------------------------------------------
+
+# MLflow's own patience with a server that is away, 7 retries, is four minutes; 3 are a quarter of one.
+RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def verify(model_uri: str, tracking_uri: str) -> VerifyReport:
+    """Load the version in a fresh process that refuses pickle, predict validation from the data again, and compare."""
+    missing = missing_database(tracking_uri)
+    if missing is not None:
+        return VerifyReport(model_uri, problem=f"no MLflow database at {missing}; say where with --tracking.")
+    environment = {
+        **{key: value for key, value in os.environ.items() if key != "MLFLOW_REGISTRY_URI"},
+        "MLFLOW_TRACKING_URI": tracking_uri,
+        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+        "MLFLOW_DEFAULT_PREDICTION_DEVICE": "cpu",
+        "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+        RETRIES: os.environ.get(RETRIES) or "3",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+    }
+    # -P: a file of the user's working directory must not stand in for a library.
+    command = [sys.executable, "-P", "-m", "study.registry.verify", model_uri]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    if done.returncode != 0 or not lines:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return VerifyReport(model_uri, problem=f"the fresh process ended with {done.returncode}: {last}")
+    report = VerifyReport.from_json(json.loads(lines[-1]))
+    return replace(report, problem=report.problem and scrub(report.problem, tracking_uri))
+
+
+def missing_database(tracking_uri: str) -> Path | None:
+    """The file of an SQLite URI that is not there: MLflow would make an empty one."""
+    path = sqlite_file(tracking_uri)
+    return None if path is None or path.is_file() else path
+
+
 # ---- the fresh process ---------------------------------------------------------------------------------------------
 
 
@@ -193,13 +240,8 @@ def examine(model_uri: str) -> VerifyReport:
     """Load the version, predict its validation split from the data, compare. Raises NotVerified and MLflow's errors."""
     import mlflow
     from mlflow.artifacts import download_artifacts
-    from mlflow.store.artifact.utils.models import get_model_name_and_version
 
-    client = mlflow.MlflowClient()
-    found = get_model_name_and_version(client, model_uri)  # type: ignore[no-untyped-call]
-    if len(found) != 2:
-        raise NotVerified(f"'{model_uri}' is no registered version; give models:/NAME/VERSION or models:/NAME@ALIAS.")
-    version = client.get_model_version(*found)
+    version = _version(mlflow.MlflowClient(), model_uri)
     uri = f"models:/{version.name}/{version.version}"
     with TemporaryDirectory(prefix="calstudy-") as folder:
         directory = Path(download_artifacts(uri, dst_path=folder))
@@ -218,6 +260,16 @@ def examine(model_uri: str) -> VerifyReport:
         _check("labels that differ from the data's", int((labels != split.labels).sum()), 0),
     ]
     return VerifyReport(uri, (*first, *checks), len(split.labels), flipped, values)
+
+
+def _version(client: MlflowClient, model_uri: str) -> ModelVersion:
+    parts = re.fullmatch(r"models:/([^/]+)([/@])([^/@]+)", model_uri)
+    if parts is None:
+        raise NotVerified(f"'{model_uri}' is no registered version; give models:/NAME/VERSION or models:/NAME@ALIAS.")
+    name, separator, which = parts.groups()
+    if separator == "/" and which.isdigit():
+        return client.get_model_version(name, which)
+    return client.get_model_version_by_alias(name, which)  # to MLflow `latest` is an alias too
 
 
 def _listed(names: list[str]) -> str:

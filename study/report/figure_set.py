@@ -117,18 +117,14 @@ def _front(gallery: Gallery) -> Drawn:
 
 
 def _reliability(gallery: Gallery) -> Drawn:
-    from study.analysis.reliability import reliability
-    from trainables.post_hoc import cross_fitted
+    from study.analysis.reliability import diagram
 
     record = _chosen(gallery)
     predictions = stored_predictions(gallery.study, record)
-    logits, labels = predictions.logits, predictions.labels
-    panels = {
-        "raw": reliability(logits, labels),
-        "after temperature": reliability(cross_fitted(logits, labels), labels),
-    }
-    title = f"{gallery.study.name}: {record.name}"
-    yield f"reliability-{record.label}-{record.number:04d}", figures.draw_reliability(panels, title, len(labels))
+    found, title = diagram(predictions), f"{gallery.study.name}: {record.name}"
+    panels = {"raw": found.raw, "after temperature": found.scaled}
+    figure = figures.draw_reliability(panels, title, len(predictions.labels))
+    yield f"reliability-{record.label}-{record.number:04d}", figure
 
 
 def _chosen(gallery: Gallery) -> TrialRecord:
@@ -169,25 +165,16 @@ def _hyperparameters(gallery: Gallery) -> Drawn:
         raise FieldError(study.name, "no method searched a value.")
 
 
-def _gamma(gallery: Gallery) -> Drawn:
-    histories = gallery.with_recorded("gamma_q50")
-    if not histories:
-        raise FieldError(gallery.study.name, "no method learned a gamma (gamma_net does).")
-    yield "gamma", figures.draw_gamma(histories, gallery.styles(), gallery.study.name, gallery.chosen)
+def _by_epoch(stem: str, drawing: Callable[..., Figure], recorded_as: str, absent: str) -> Callable[[Gallery], Drawn]:
+    """A figure of what the best trials recorded each epoch."""
 
+    def figure(gallery: Gallery) -> Drawn:
+        histories = gallery.with_recorded(recorded_as)
+        if not histories:
+            raise FieldError(gallery.study.name, absent)
+        yield stem, drawing(histories, gallery.styles(), gallery.study.name, gallery.chosen)
 
-def _learning(gallery: Gallery) -> Drawn:
-    histories = gallery.with_recorded("nll")
-    if not histories:
-        raise FieldError(gallery.study.name, "no complete trial with its history.")
-    yield "learning", figures.draw_learning(histories, gallery.styles(), gallery.study.name, gallery.chosen)
-
-
-def _entropy(gallery: Gallery) -> Drawn:
-    histories = gallery.with_recorded("entropy_right")
-    if not histories:
-        raise FieldError(gallery.study.name, "nothing recorded it; set `diagnostics: true` in a study.")
-    yield "entropy", figures.draw_entropy(histories, gallery.styles(), gallery.study.name, gallery.chosen)
+    return figure
 
 
 FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
@@ -195,9 +182,11 @@ FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
     "reliability": _reliability,
     "hypervolume": _hypervolume,
     "hyperparameters": _hyperparameters,
-    "gamma": _gamma,
-    "learning": _learning,
-    "entropy": _entropy,
+    "gamma": _by_epoch("gamma", figures.draw_gamma, "gamma_q50", "no method learned a gamma (gamma_net does)."),
+    "learning": _by_epoch("learning", figures.draw_learning, "nll", "no complete trial with its history."),
+    "entropy": _by_epoch(
+        "entropy", figures.draw_entropy, "entropy_right", "nothing recorded it; set `diagnostics: true` in a study."
+    ),
 }
 
 

@@ -16,11 +16,12 @@ from matplotlib.ticker import EngFormatter, FormatStrFormatter, LogLocator, MaxN
 
 from study.analysis.importance import LEAST, Searched
 from study.analysis.progression import Growth, History, Values, by_epoch
-from study.analysis.reliability import BINS, Reliability
+from study.analysis.reliability import BINS, STATEMENT, Reliability
 from study.report.front_figure import in_reach
 from study.report.style import COLOURS, SMALL, TEXT, Entry, Style, displayed, finish, new_figure, styles_of, wrapped
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
+from trainables.metrics import ESSENTIAL
 
 OTHERS: Style = ("0.75", "")  # grey, for the methods that colours do not reach
 PANEL = 1.45  # inches, the height of a small panel
@@ -40,31 +41,21 @@ def draw_reliability(panels: Mapping[str, Reliability], title: str, samples: int
     for (upper, lower), (heading, found) in zip(grid.T, panels.items(), strict=True):
         upper.set_title(f"{heading}: ECE {found.ece:.4f}", fontsize=TEXT)
         _draw_bins(upper, found)
-        lower.bar(_places(found), found.counts, width=0.85 / BINS, color="0.55")
+        lower.bar((found.numbers + 0.5) / BINS, found.counts, width=0.85 / BINS, color="0.55")
         lower.set_yscale("log")
         lower.yaxis.set_minor_locator(NullLocator())
         lower.set_ylim(0.7, samples * 1.5)
         lower.set_xlabel("confidence", fontsize=TEXT)
     grid[0, 0].set_ylabel("accuracy", fontsize=TEXT)
     grid[1, 0].set_ylabel("samples", fontsize=TEXT)
-    note = wrapped(
-        [
-            f"{samples:,} validation samples, top label, {BINS} bins of equal width.",
-            "Grey: where 95% of a bin's accuracies lie if its confidences are true (labels drawn from them). Of"
-            " calibrated bins one in twenty lies outside.",
-        ]
-    )
+    note = wrapped([f"{samples:,} validation samples, top label, {BINS} bins of equal width.", STATEMENT])
     finish(figure, list(grid.flat), title, _bin_entries(), note, 2.6)
     return figure
 
 
-def _places(found: Reliability) -> Values:
-    """The middle of each bin; a confidence on an edge belongs to the bin below it."""
-    return (np.ceil(np.clip(found.confidence, 1e-9, None) * BINS - 1e-9) - 0.5) / BINS
-
-
 def _draw_bins(axes: Axes, found: Reliability) -> None:
-    axes.bar(_places(found), found.high - found.low, bottom=found.low, width=1 / BINS, color="0.85", zorder=1)
+    places = (found.numbers + 0.5) / BINS
+    axes.bar(places, found.high - found.low, bottom=found.low, width=1 / BINS, color="0.85", zorder=1)
     axes.plot([0, 1], [0, 1], color="0.4", linewidth=0.7, linestyle="--", zorder=2)
     for chosen, (colour, marker) in ((~found.outside, _INSIDE), (found.outside, _OUTSIDE)):
         axes.scatter(found.confidence[chosen], found.accuracy[chosen], s=12, c=colour, marker=marker, zorder=3)
@@ -245,15 +236,14 @@ def _search_notes(found: Searched, trials: int, hidden: int) -> list[str]:
 
 def draw_learning(histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str) -> Figure:
     """Validation metrics at the end of each epoch, one trial a method. chosen: which, for the caption."""
-    panels = [(name, f"{displayed(name)}") for name in ("accuracy", "nll", "brier", "ece")]
+    panels = [(name, displayed(name)) for name in ESSENTIAL]
     return _draw_epochs(histories, styles, title, panels, [f"Validation split; of each method {chosen}."])
 
 
 def draw_entropy(histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str) -> Figure:
     """NLL and entropy of the samples that are right and of those that are wrong. Mukhoti et al. 2020, Figure 2."""
-    panels = [
-        (f"{name}_{word}", f"{displayed(name)}, {word}") for name in ("nll", "entropy") for word in ("right", "wrong")
-    ]
+    shown = {"nll": displayed("nll"), "entropy": "entropy in nats"}
+    panels = [(f"{name}_{word}", f"{what}, {word}") for name, what in shown.items() for word in ("right", "wrong")]
     note = f"Means over the validation samples that the network has right, and wrong; of each method {chosen}."
     return _draw_epochs(histories, styles, title, panels, [note])
 

@@ -32,6 +32,7 @@ from study.report.style import (
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
+from trainables.metrics import describe
 
 if TYPE_CHECKING:
     from study.uncertainty.bootstrap import Analysis
@@ -120,8 +121,7 @@ def draw_front(
 
 def axis_label(objective: Objective) -> str:
     """`ECE, validation (lower is better)`."""
-    better = "higher" if objective.direction == "maximize" else "lower"
-    return f"{displayed(objective.metric)}, validation ({better} is better)"
+    return f"{displayed(objective.metric)}, validation ({describe(objective.metric).better} is better)"
 
 
 def in_reach(values: NDArray[np.float64], front: NDArray[np.float64]) -> NDArray[np.bool_]:

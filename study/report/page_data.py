@@ -15,16 +15,18 @@ from typing import Any
 from search_spaces import strict_yaml
 from search_spaces.space import to_plain
 from study.analysis import pareto
-from study.report.reliability_rows import BINS, diagrams
+from study.analysis.reliability import BINS, STATEMENT, Reliability, diagram
 from study.report.style import COLOURS, MARKERS, displayed
-from study.schema.objective import LARGER_IS_BETTER, plain_name
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant
 from study.schema.versions import versions
+from study.store.files import PREDICTIONS, stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from trainables import metrics
+from trainables.fields import FieldError
+from trainables.metrics import CONVENTION, describe
 from trainables.plugins import name_of
+from trainables.threads import in_threads
 
 Plain = dict[str, Any]
 
@@ -40,7 +42,7 @@ def gather(
     spec, recorded = study.spec, study.recorded
     trials = [record for found in records.values() for record in found]
     finished = pareto.complete(trials)
-    measured = [name for name in metrics.names() if any(name in record.metrics for record in finished)]
+    measured = pareto.measured_names(finished)
     front = pareto.front(finished, spec.objectives)
     knee = pareto.knee(front, spec.objectives)
     drawn, notes = diagrams(study, finished)
@@ -52,7 +54,7 @@ def gather(
         "abstract": _abstract(study, trials, front, knee),
         "facts": _facts(study),
         "objectives": [objective.metric for objective in spec.objectives],
-        "metrics": [{"name": name, "label": displayed(name), "better": better(name)} for name in measured],
+        "metrics": [{"name": name, "label": displayed(name), "better": describe(name).better} for name in measured],
         "methods": [_method(variant, spec.trials, records.get(variant.label, ())) for variant in spec.variants],
         "budget": _budget(spec.trials, {label: records.get(label, ()) for label in labels}),
         "trials": [
@@ -89,6 +91,7 @@ def gather_page(studies: Sequence[Plain], made: str) -> Plain:
         "made": made,
         "version": versions(("calstudy",))["calstudy"],
         "bins": BINS,
+        "band": STATEMENT,
         "colours": list(COLOURS),
         "markers": list(MARKERS),
         "notes": notes,
@@ -100,12 +103,6 @@ def _shared(study: Plain, what: str) -> Any:
     return study["reproduce"]["classes"] if what == "classes" else ", ".join(study["objectives"])
 
 
-def better(metric: str) -> str | None:
-    """`higher` or `lower`; None of the share above 99%, which is neither good nor bad."""
-    name = plain_name(metric)
-    return None if name == "share_above_99" else "higher" if name in LARGER_IS_BETTER else "lower"
-
-
 # ---- what was studied ----------------------------------------------------------------------------------------------
 
 
@@ -114,7 +111,7 @@ def _abstract(
 ) -> list[str]:
     """What a reader should know first, a sentence each."""
     spec, sizes = study.spec, study.recorded["sizes"]
-    sought = " and ".join(f"{displayed(o.metric)} ({_better_word(o.direction)} is better)" for o in spec.objectives)
+    sought = " and ".join(f"{displayed(o.metric)} ({describe(o.metric).better} is better)" for o in spec.objectives)
     states = Counter(record.state for record in trials)
     planned = max(spec.trials * len(spec.variants), len(trials))
     sentences = [
@@ -161,7 +158,7 @@ def _facts(study: Study) -> list[list[str]]:
         ],
         ["Search", f"{plain['sampler']['name']}; published settings are tried first"],
         ["Objectives", "; ".join(f"{o.direction} {o.metric}" for o in study.spec.objectives)],
-        ["Calibration", f"{BINS} bins; {metrics.CONVENTION}"],
+        ["Calibration", f"{BINS} bins; {CONVENTION}"],
         ["Temperature", "fitted by NLL inside validation, cross-fitted: no sample sees its own temperature"],
     ]
 
@@ -180,10 +177,6 @@ def _settings(plain: Mapping[str, Any]) -> str:
     """`mlp: width 128, depth 1`."""
     rest = ", ".join(f"{key} {strict_yaml.one_line(value)}" for key, value in plain.items() if key != "name")
     return f"{plain['name']}: {rest}" if rest else str(plain["name"])
-
-
-def _better_word(direction: str) -> str:
-    return "higher" if direction == "maximize" else "lower"
 
 
 def _count(number: int, noun: str) -> str:
@@ -290,6 +283,51 @@ def _trial(record: TrialRecord, labels: Sequence[str], measured: Sequence[str], 
         },
         "share": _number(analysis.shares.get(record.name)),
     }
+
+
+# ---- reliability ---------------------------------------------------------------------------------------------------
+
+MOST_NAMED = 5  # trials that one note names
+
+
+def diagrams(study: Study, finished: Sequence[TrialRecord]) -> tuple[dict[str, Plain], list[str]]:
+    """{trial: its diagram} of complete trials, and notes on those whose predictions are gone or not theirs.
+
+    A diagram: `raw` and `scaled`, as `_bins` has them; `temperature`, the median over the folds.
+    """
+    drawn = in_threads(lambda record: _diagram_or_why(study, record), finished)
+    found: dict[str, Plain] = {}
+    lacking: dict[str, list[str]] = {}  # trials by what is wrong
+    for record, one in zip(finished, drawn, strict=True):
+        if isinstance(one, str):
+            lacking.setdefault(one, []).append(record.name)
+        else:
+            found[record.name] = one
+    return found, [f"No reliability diagram of {_some(names)}: {PREDICTIONS} {why}" for why, names in lacking.items()]
+
+
+def _diagram_or_why(study: Study, record: TrialRecord) -> Plain | str:
+    """The diagram, or why there is none."""
+    try:
+        found = diagram(stored_predictions(study, record))
+    except FieldError as error:
+        return error.problem.removeprefix(f"{study.files(record) / PREDICTIONS} ")
+    return {"raw": _bins(found.raw), "scaled": _bins(found.scaled), "temperature": round(found.temperature, 4)}
+
+
+def _bins(found: Reliability) -> Plain:
+    """`ece`, and of every bin that holds a sample [number, samples, mean confidence, hits, low, high].
+
+    The band's ends are hits too: whole numbers are short, and a page has hundreds of trials.
+    """
+    hits = ((found.counts * each).round().astype(int) for each in (found.accuracy, found.low, found.high))
+    columns = (found.numbers, found.counts.astype(int), found.confidence.round(5), *hits)
+    return {"ece": _number(found.ece), "bins": list(zip(*(column.tolist() for column in columns), strict=True))}
+
+
+def _some(names: Sequence[str]) -> str:
+    rest = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 # ---- noise ---------------------------------------------------------------------------------------------------------

@@ -10,17 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from study.analysis.comparison import Block, Cell, Table, TableRow
-from trainables.metrics import AFTER_TEMPERATURE
-
-# metric: heading, unit, factor to it, decimals
-_PRINTED = {
-    "error": ("Error", "%", 100, 2),
-    "nll": ("NLL", "nats", 1, 3),
-    "ece": ("ECE", "%", 100, 2),
-    "mce": ("MCE", "%", 100, 1),
-    "adaptive_ece": ("AdaECE", "%", 100, 2),
-    "classwise_ece": ("CwECE", "%", 100, 3),
-}
+from trainables.metrics import AFTER_TEMPERATURE, describe
 
 
 class Marks(NamedTuple):
@@ -84,16 +74,16 @@ def _runs(row: TableRow) -> str:
 
 def _heading(name: str) -> tuple[str, bool]:
     """As printed, with its unit; whether it is after temperature scaling."""
-    metric = name.removeprefix(AFTER_TEMPERATURE)
-    title, unit, *_ = _PRINTED[metric]
-    return f"{title} ({unit})", metric != name
+    metric = describe(name)
+    return f"{metric.heading} ({metric.unit or '%'})", metric.name != name
 
 
 def _numbers(cell: Cell, name: str) -> tuple[str, str | None]:
     """Mean and std in the column's unit, rounded."""
-    *_, factor, decimals = _PRINTED[name.removeprefix(AFTER_TEMPERATURE)]
-    std = None if cell.std is None else f"{cell.std * factor:.{decimals}f}"
-    return f"{cell.mean * factor:.{decimals}f}", std
+    metric = describe(name)
+    factor = 1 if metric.unit else 100
+    std = None if cell.std is None else f"{cell.std * factor:.{metric.decimals}f}"
+    return f"{cell.mean * factor:.{metric.decimals}f}", std
 
 
 def _lines(block: Block, columns: list[str], written: Callable[[Cell | None, str], str]) -> Iterable[list[str]]:

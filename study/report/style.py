@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from study.schema.objective import plain_name
+from trainables import metrics
 from trainables.fields import FieldError
 
 SUFFIXES = (".png", ".pdf", ".svg")
@@ -25,19 +25,6 @@ TEXT, SMALL = 7.0, 6.0  # points
 # Okabe and Ito 2008: told apart by colour-blind readers. Black is the front's; yellow is too faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # seven to six colours: 42 methods before a pair comes again
-
-_DISPLAYED = {
-    "top5_accuracy": "top-5 accuracy",
-    "nll": "NLL in nats",
-    "entropy": "entropy in nats",
-    "brier": "Brier score",
-    "ece": "ECE",
-    "mce": "MCE",
-    "adaptive_ece": "adaptive ECE",
-    "classwise_ece": "classwise ECE",
-    "smooth_ece": "smooth ECE",
-    "debiased_l2": "debiased L2 error",
-}
 
 Style = tuple[str, str]  # colour and marker
 Entry = tuple[Any, str]  # what stands in a legend, and its name
@@ -57,9 +44,10 @@ def styles_of(labels: Sequence[str]) -> dict[str, Style]:
 
 def displayed(metric: str) -> str:
     """`ECE after temperature scaling`."""
-    name = plain_name(metric)
-    scaled = " after temperature scaling" if name != metric else ""
-    return f"{_DISPLAYED.get(name, name.replace('_', ' '))}{scaled}"
+    found = metrics.describe(metric)
+    unit = f" in {found.unit}" if found.unit else ""
+    scaled = " after temperature scaling" if found.name != metric else ""
+    return f"{found.label}{unit}{scaled}"
 
 
 def check_suffix(path: Path) -> None:

@@ -32,7 +32,7 @@ from study.schema.objective import Objective
 from study.schema.uris import public_uri
 from study.store.trials import State, TrialRecord
 from trainables.fields import UserError
-from trainables.files.atomic import append, patiently
+from trainables.files.atomic import append, retry_until_space
 from trainables.seeding import seed_of
 
 VERSION = 1  # of what we write into Optuna's attributes
@@ -127,7 +127,7 @@ class _PatientJournal(JournalFileBackend):
             finally:
                 self._own_lock.release()
 
-        patiently(write)  # the lock is a file too
+        retry_until_space(write)  # the lock is a file too
 
 
 def journal_path(directory: Path, ledger: str | None) -> Path:
@@ -246,7 +246,7 @@ class Ledger:
     # ---- telling ---------------------------------------------------------------------------------------------------
 
     def tell(self, label: str, number: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> TrialRecord:
-        """Finish a trial: first what it left, then its state. A kill between the two is mended by `finish_told`.
+        """Finish a trial: first what it left, then its state. A kill between the two is mended by `finish_reported`.
 
         A complete outcome whose objective is no finite number is FAIL: never a value that is none.
         """
@@ -259,7 +259,7 @@ class Ledger:
         self._close(label, number, outcome, objectives)
         return self.record(label, number)
 
-    def finish_told(self, label: str, objectives: tuple[Objective, ...]) -> None:
+    def finish_reported(self, label: str, objectives: tuple[Objective, ...]) -> None:
         """Set the state of trials whose driver was killed between outcome and state."""
         for trial in self._studies[label].get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if "outcome" in trial.user_attrs:

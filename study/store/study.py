@@ -90,6 +90,10 @@ class Study:
         """All trials by label, in order of their number, as the ledger has them now."""
         return read_records(self.directory, self.ledger, self.name, list(self.labels))
 
+    def all_records(self) -> list[TrialRecord]:
+        """`records`, method after method."""
+        return [record for found in self.records().values() for record in found]
+
     def lacking(self, records: dict[str, list[TrialRecord]]) -> int:
         """How many planned trials are not finished."""
         running = sum(record.state == "running" for found in records.values() for record in found)

@@ -45,6 +45,19 @@ class TrialRecord:
         return trial_name(self.label, self.number)
 
 
+class Listener:
+    """Whoever follows trials; called once the ledger has it."""
+
+    def started(self, record: TrialRecord) -> None:
+        """An attempt at a trial has started."""
+
+    def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
+        """A trial reported epochs."""
+
+    def finished(self, record: TrialRecord) -> None:
+        """The ledger has a trial's result."""
+
+
 def trial_name(label: str, number: int) -> str:
     """`focal/0007`."""
     return f"{label}/{number:04d}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -14,19 +13,18 @@ from rich.table import Table
 from rich.text import Text
 
 from study.analysis.pareto import front
-from study.schema.objective import Objective
-from study.store.trials import TrialRecord
+from study.store.trials import Listener, TrialRecord
+from study.terminal.tables import front_table
 
 if TYPE_CHECKING:
     from study.schema.spec import StudySpec
-    from study.uncertainty.bootstrap import Analysis
 
 # On a pipe: a line at most this often, and one at the end.
 LINE_SECONDS = 10.0
 FRONT_ROWS = 6
 
 
-class Progress:
+class Progress(Listener):
     """Hears of every trial from the search; as a context, draws until the run is over."""
 
     def __init__(self, spec: StudySpec, records: dict[str, list[TrialRecord]], console: Console) -> None:
@@ -135,56 +133,6 @@ class Progress:
             f"{len(self._finished)}/{self._planned} trials  {self.time_left()}  {', '.join(epochs)}", style="dim"
         )
         return Group(methods, now, Text(), front_table(self._front, self._spec.objectives, FRONT_ROWS))
-
-
-def front_table(
-    records: list[TrialRecord],
-    objectives: Sequence[Objective],
-    rows: int | None = None,
-    analysis: Analysis | None = None,
-) -> Table:
-    """The front, best of the first objective first; validation values, with intervals and shares by an analysis."""
-    more = "" if rows is None or len(records) <= rows else f", {rows} of {len(records)}"
-    table = Table(title=f"front (validation{more})", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    table.add_column("trial", min_width=20)
-    for objective in objectives:
-        table.add_column(objective.metric, justify="right")
-    if analysis is not None:
-        table.add_column("share", justify="right")
-    table.add_column("samples", justify="right")
-    table.add_column("values")
-    for record in records[:rows]:
-        values = [_value(record, objective.metric, analysis) for objective in objectives]
-        if analysis is not None:
-            share = analysis.shares.get(record.name)
-            values.append("-" if share is None else f"{share:.0%}")
-        samples = "" if record.samples is None else human_count(record.samples)
-        table.add_row(record.name, *values, samples, short_params(record.params))
-    return table
-
-
-def _value(record: TrialRecord, metric: str, analysis: Analysis | None) -> str:
-    """`0.9722`, or `0.9722 [0.9590, 0.9812]` where there is an interval."""
-    value = f"{record.metrics[metric]:.4f}"
-    found = None if analysis is None else analysis.intervals[record.name].get(metric)
-    return value if found is None else f"{value} [{found.low:.4f}, {found.high:.4f}]"
-
-
-def human_count(count: int) -> str:
-    """`950`, `23.0k`, `15.8M`: samples trained on, passes over them counted."""
-    if count < 1000:
-        return str(count)
-    return f"{count / 1000:.1f}k" if count < 999_950 else f"{count / 1e6:.1f}M"
-
-
-def short_params(params: dict[str, Any]) -> str:
-    """`gamma=2.1 lr=0.08`: the last word of each path, or the whole path where two would look alike."""
-    lasts = Counter(path.rpartition(".")[2] for path in params)
-    shown = {path: path if lasts[path.rpartition(".")[2]] > 1 else path.rpartition(".")[2] for path in params}
-    return " ".join(
-        f"{shown[path]}={value:.3g}" if isinstance(value, float) else f"{shown[path]}={value}"
-        for path, value in params.items()
-    )
 
 
 def human_seconds(seconds: float) -> str:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections.abc import Iterable
-from dataclasses import fields
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
-from search_spaces.space import to_plain as entry_to_plain
-from study.schema.objective import LARGER_IS_BETTER, plain_name
+from study.schema.objective import Objective
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from trainables import data, methods, metrics, models
-from trainables.fields import Settings
+from trainables import metrics
 
 if TYPE_CHECKING:
-    from study.uncertainty.bootstrap import Difference
+    from study.uncertainty.bootstrap import Analysis, Difference
 
 
 def table(*columns: str, title: str | None = None) -> Table:
@@ -60,6 +55,56 @@ def failures_table(records: dict[str, list[TrialRecord]]) -> Table | None:
     return made if made.row_count else None
 
 
+def front_table(
+    records: list[TrialRecord],
+    objectives: Sequence[Objective],
+    rows: int | None = None,
+    analysis: Analysis | None = None,
+) -> Table:
+    """The front, best of the first objective first; validation values, with intervals and shares by an analysis."""
+    more = "" if rows is None or len(records) <= rows else f", {rows} of {len(records)}"
+    table = Table(title=f"front (validation{more})", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("trial", min_width=20)
+    for objective in objectives:
+        table.add_column(objective.metric, justify="right")
+    if analysis is not None:
+        table.add_column("share", justify="right")
+    table.add_column("samples", justify="right")
+    table.add_column("values")
+    for record in records[:rows]:
+        values = [_value(record, objective.metric, analysis) for objective in objectives]
+        if analysis is not None:
+            share = analysis.shares.get(record.name)
+            values.append("-" if share is None else f"{share:.0%}")
+        samples = "" if record.samples is None else human_count(record.samples)
+        table.add_row(record.name, *values, samples, short_params(record.params))
+    return table
+
+
+def _value(record: TrialRecord, metric: str, analysis: Analysis | None) -> str:
+    """`0.9722`, or `0.9722 [0.9590, 0.9812]` where there is an interval."""
+    value = f"{record.metrics[metric]:.4f}"
+    found = None if analysis is None else analysis.intervals[record.name].get(metric)
+    return value if found is None else f"{value} [{found.low:.4f}, {found.high:.4f}]"
+
+
+def human_count(count: int) -> str:
+    """`950`, `23.0k`, `15.8M`: samples trained on, passes over them counted."""
+    if count < 1000:
+        return str(count)
+    return f"{count / 1000:.1f}k" if count < 999_950 else f"{count / 1e6:.1f}M"
+
+
+def short_params(params: dict[str, Any]) -> str:
+    """`gamma=2.1 lr=0.08`: the last word of each path, or the whole path where two would look alike."""
+    lasts = Counter(path.rpartition(".")[2] for path in params)
+    shown = {path: path if lasts[path.rpartition(".")[2]] > 1 else path.rpartition(".")[2] for path in params}
+    return " ".join(
+        f"{shown[path]}={value:.3g}" if isinstance(value, float) else f"{shown[path]}={value}"
+        for path, value in params.items()
+    )
+
+
 # ---- an evaluation -------------------------------------------------------------------------------------------------
 
 
@@ -86,7 +131,7 @@ def differences_table(found: dict[str, Difference], one: str, other: str) -> Tab
     made = table("metric", f">{one}", f">{other}", ">difference", ">95% interval", "better")
     for name, difference in found.items():
         first, second, estimate, low, high = difference
-        larger = plain_name(name) in LARGER_IS_BETTER
+        larger = metrics.describe(name).better == "higher"
         better = "" if low <= 0 <= high else one if (low > 0) == larger else other
         made.add_row(name, f"{first:.4f}", f"{second:.4f}", f"{estimate:+.4f}", f"[{low:+.4f}, {high:+.4f}]", better)
     return made
@@ -106,81 +151,8 @@ def conventions_table(values: dict[str, float]) -> Table:
     return made
 
 
-def ood_table(found: dict[str, float], file: str) -> Table:
-    """One row a score and measure of how well it tells the samples of `file`."""
-    return metrics_table(found, title=f"out of distribution: {file}")
-
-
 def _number(value: float | None) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.6f}"
-
-
-# ---- what there is -------------------------------------------------------------------------------------------------
-
-
-def catalogue(kind: str) -> list[dict[str, Any]]:
-    """Rows of `calstudy list KIND`, as plain values."""
-    if kind == "metrics":
-        return [{"name": name, "summary": _summary(metrics.find(name), name)} for name in metrics.names()]
-    if kind == "spaces":
-        return list(_spaces())
-    package = {"methods": methods, "datasets": data, "models": models}[kind]
-    return [_described(name, package.find(name)) for name in package.names()]
-
-
-def _summary(thing: Any, name: str) -> str:
-    text = (inspect.getdoc(thing) or "").splitlines()[0]
-    after = name.startswith(metrics.AFTER_TEMPERATURE)
-    return f"after cross-fitted temperature scaling: {name.removeprefix(metrics.AFTER_TEMPERATURE)}" if after else text
-
-
-def _described(name: str, cls: type[Settings]) -> dict[str, Any]:
-    module = inspect.getmodule(cls)
-    return {
-        "name": name,
-        "summary": (inspect.getdoc(module) or inspect.getdoc(cls) or "").splitlines()[0],
-        "settings": [_setting(cls, spec) for spec in fields(cls)],
-    }
-
-
-def _setting(cls: type[Settings], spec: Any) -> dict[str, Any]:
-    from study.schema.explain import default_text
-
-    bounds, choices = spec.metadata.get("range"), spec.metadata.get("choices")
-    return {
-        "name": spec.name,
-        "default": default_text(spec),
-        "valid": str(bounds) if bounds is not None else " | ".join(choices or ()),
-        "doc": spec.metadata.get("doc", ""),
-    }
-
-
-def _spaces() -> Iterable[dict[str, Any]]:
-    from search_spaces import space
-
-    for name in space.names():
-        found = space.find_space(name, [])
-        yield {
-            "name": name,
-            "summary": found.source,
-            "space": {path: entry_to_plain(entry) for path, entry in found.space.items()},
-            "defaults": found.defaults,
-        }
-
-
-def print_catalogue(console: Console, kind: str, rows: list[dict[str, Any]]) -> None:
-    """`calstudy list KIND` for a person."""
-    for row in rows:
-        console.print(Text.assemble((row["name"], "bold"), "  ", row["summary"]))
-        for setting in row.get("settings", ()):
-            valid = f"  ({setting['valid']})" if setting["valid"] else ""
-            console.print(
-                Text.assemble(f"    {setting['name']} = {setting['default']}{valid}  ", (setting["doc"], "dim"))
-            )
-        for path, entry in row.get("space", {}).items():
-            console.print(f"    {path}: {entry}")
-        for default in row.get("defaults", ()):
-            console.print(Text.assemble("    ", ("tried first: ", "dim"), str(default or "the settings of the study")))
 
 
 def finite(values: dict[str, float]) -> dict[str, float | None]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from study.schema.uris import TrackingError, public_uri, sqlite_file
+from study.schema.uris import TrackingError, public_uri
 from study.store.study import check_home
-from study.tracking.store import environment, open_store, what_happened
+from study.tracking.client import environment, open_existing, what_happened
 from trainables.fields import UserError
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
     from study.store.study import Study
 
 
@@ -32,39 +34,27 @@ def log_artifacts(study: Study, uri: str, files: Sequence[Path], folder: str | N
 
     Raises TrackingError.
     """
-    database = sqlite_file(uri)
-    if database is not None and not database.is_file():
-        raise TrackingError(f"MLflow at {public_uri(uri)}: there is no such database.")
     with environment():
         try:
-            run = _own_run(study, uri)
-            if run is not None:
-                repository = _repository(run, uri)
-                for file in files:
-                    repository.log_artifact(str(file), folder)
+            client = open_existing(uri)
+            run_id = _own_run(client, study)
+            for file in files if run_id else ():
+                client.log_artifact(run_id, str(file), folder)
+        except TrackingError:
+            raise
         except Exception as error:  # whatever a server, a driver or a network has to say
             raise TrackingError(what_happened(error, uri)) from None
-    if run is None:
+    if run_id is None:
         raise TrackingError(f"MLflow at {public_uri(uri)}: it has no run of this study; `calstudy sync` makes it.")
 
 
-def _own_run(study: Study, uri: str) -> Any:
+def _own_run(client: MlflowClient, study: Study) -> str | None:
     """The study's run, which its trials name as their parent; None where there is none."""
-    from mlflow.entities import ViewType
-
-    store = open_store(uri, study.directory.parent / "artifacts")
-    experiment = store.get_experiment_by_name(study.spec.name)
+    experiment = client.get_experiment_by_name(study.spec.name)
     if experiment is None:
         return None
     # By its name too: of the trials' runs, which are METHOD/0007, a server need not tell.
     wanted = f"tags.`calstudy.id` = '{study.id}' and attributes.run_name = '{study.spec.name}'"
-    found = store.search_runs(
-        [experiment.experiment_id], wanted, ViewType.ACTIVE_ONLY, 1, ["attributes.start_time ASC"]
-    )
-    return found[0] if found else None
-
-
-def _repository(run: Any, uri: str) -> Any:
-    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
-    return get_artifact_repository(run.info.artifact_uri, tracking_uri=uri)
+    order = ["attributes.start_time ASC"]
+    found = client.search_runs([experiment.experiment_id], wanted, max_results=1, order_by=order)
+    return found[0].info.run_id if found else None

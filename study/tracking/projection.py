@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from study.schema.uris import TrackingError
-from study.store.trials import TrialRecord
-from study.tracking.store import STATUS, environment, what_happened
+from study.store.trials import Listener, TrialRecord
+from study.tracking.client import STATUS, environment, what_happened
 from study.tracking.writer import StudyRuns
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def sync(study: Study, uri: str) -> SyncReport:
         runs = StudyRuns(study, uri)
         try:
             runs.open()
-            at_once = runs.at_once
-            written = sum(runs.write(finished[at : at + at_once]) for at in range(0, len(finished), at_once))
+            written = sum(runs.write(record) for record in finished)
             runs.end(not study.lacking(records))
         except Exception as error:
             raise TrackingError(what_happened(error, uri)) from None
@@ -52,7 +51,7 @@ def _finished(records: Mapping[str, list[TrialRecord]]) -> list[TrialRecord]:
     return [record for found in records.values() for record in found if record.state in FINISHED]
 
 
-class Projection:
+class Projection(Listener):
     """Follows a running study in a thread of its own. Nothing here raises into the study, or makes it wait."""
 
     def __init__(self, study: Study, uri: str) -> None:
@@ -86,12 +85,6 @@ class Projection:
         """Begin: what the ledger has finished and MLflow lacks comes first. Returns at once."""
         self._thread = threading.Thread(target=self._follow, name="mlflow", daemon=True)
         self._thread.start()
-
-    def started(self, record: TrialRecord) -> None:
-        """A running trial is not MLflow's business yet."""
-
-    def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
-        """Epochs are logged together, once their trial is finished."""
 
     def finished(self, record: TrialRecord) -> None:
         """Have a finished trial written. Returns at once."""
@@ -142,25 +135,24 @@ class Projection:
         runs = StudyRuns(self._study, self._uri)
         runs.open()
         runs.resume()
-        self._succeeded(runs, [])
-        while records := self._next(runs.at_once):
-            runs.write(records)
-            self._succeeded(runs, records)
+        self._succeeded(runs)
+        while record := self._next():
+            runs.write(record)
+            with self._changed:
+                self._pending.pop(record.name, None)
+                self._tracked.add(record.name)
+            self._succeeded(runs)
         if self._abandoned:
             return
         if self._stumbled:
             runs.open()  # a run whose making seemed to fail may have come after all
         runs.end(self._complete)
 
-    def _succeeded(self, runs: StudyRuns, records: list[TrialRecord]) -> None:
+    def _succeeded(self, runs: StudyRuns) -> None:
         self._trouble, self._pause, self._advanced = runs.note, FIRST_PAUSE, time.monotonic()
-        with self._changed:
-            for record in records:
-                self._pending.pop(record.name, None)
-                self._tracked.add(record.name)
 
-    def _next(self, at_once: int) -> list[TrialRecord]:
-        """What waits to be written, once there is something; nothing when the study has ended."""
+    def _next(self) -> TrialRecord | None:
+        """The next to be written, once there is one; None when the study has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._closing.is_set())
-            return [] if self._abandoned else list(self._pending.values())[:at_once]
+            return None if self._abandoned else next(iter(self._pending.values()), None)

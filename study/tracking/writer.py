@@ -14,10 +14,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-import time
-import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from search_spaces import strict_yaml
 from study.schema.uris import without_credentials
 from study.store.trials import TrialRecord
+from study.tracking.client import STATUS, open_client, search_runs, what_happened
 from study.tracking.descriptions import NOTE, description
-from study.tracking.store import PAGE, STATUS, open_store, what_happened
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
@@ -36,9 +33,6 @@ if TYPE_CHECKING:
 
 # What all trials share and no later run of the study may change: the parent's params (MLflow refuses a changed one).
 SHARED = ("data", "model", "optimizer", "batch_size", "epochs", "seed", "result", "sampler")
-MOST_PARAMS = 100  # of one log_batch
-MOST_ENTITIES = 1000  # params and metrics together
-BATCH = 50  # trials of one transaction, where MLflow is a database of ours
 
 
 class StudyRuns:
@@ -53,16 +47,14 @@ class StudyRuns:
         self._status = ""  # of the study's run
         self._ended = 0  # the latest end of a trial, in ms
         self.removed = 0
-        self._tables = uri.startswith("sqlite")  # which no server stands before
-        self.at_once = BATCH if self._tables else 1  # trials that one `write` should take
         self.note: str | None = None  # what could not be done and does not matter to the trials
 
     def open(self) -> None:
         """Find the study's runs, creating its experiment and parent; of two runs for one thing the younger goes."""
-        self._store = open_store(self._uri, self._artifacts)
+        self._client = open_client(self._uri)
         self._experiment = self._find_experiment()
         runs: dict[str, list[Run]] = {}
-        for run in self._search():
+        for run in search_runs(self._client, self._experiment, self._study.id):
             runs.setdefault(run.data.tags.get("calstudy.trial", ""), []).append(run)
         parents = runs.pop("", [])
         self._parent = self._keep_one(parents) if parents else self._create_parent()
@@ -75,56 +67,48 @@ class StudyRuns:
         parent = self._parent.info.run_id
         for run in self._found.values():
             if run.data.tags.get("mlflow.parentRunId") != parent:
-                self._store.set_tag(run.info.run_id, _tags({"mlflow.parentRunId": parent})[0])
+                self._client.set_tag(run.info.run_id, "mlflow.parentRunId", parent)
 
     def resume(self) -> None:
         """The study's run goes on: a driver works."""
-        self._set_parent("RUNNING", None)
+        if self._status != "RUNNING":
+            self._client.update_run(self._parent.info.run_id, "RUNNING")
+            self._status = "RUNNING"
 
     def end(self, complete: bool) -> None:
         """The study's run ends: FINISHED where every planned trial is, KILLED where the next driver will go on."""
-        self._set_parent("FINISHED" if complete else "KILLED", self._ended or int(time.time() * 1000))
-
-    def _set_parent(self, status: str, ended: int | None) -> None:
-        from mlflow.entities import RunStatus
-
+        status = "FINISHED" if complete else "KILLED"
         if self._status != status:
-            self._store.update_run_info(self._parent.info.run_id, RunStatus.from_string(status), ended, None)
+            self._client.set_terminated(self._parent.info.run_id, status, self._ended or None)
             self._status = status
 
-    def write(self, records: list[TrialRecord]) -> int:
-        """Have each of the trials there, whole and once; how many were not."""
-        new, written = [], 0
-        for record in records:
-            self._ended = max(self._ended, _milliseconds(record.ended))
-            if record.name in self._done:
-                continue
-            self._done.add(record.name)
-            run, tags = self._found.pop(record.name, None), self._trial_tags(record)
-            if run is not None and _has_ended(run) and _is_of(run, tags):
-                written += self._add_tested(run, record)
-                continue
-            written += 1
-            child = self._child(record, tags)
-            if run is not None and not (_is_of(run, tags) and run.data.params.items() <= child.params.items()):
-                self._delete(run)  # it tells of something else, and MLflow lets no param be changed
-                run = None
-            if run is None:
-                new.append(child)
-            else:
-                self._fill(run.info.run_id, child)
-        if self._tables:
-            self._insert(new)
-        else:
-            for child in new:
-                self._fill(self._create(child.name, child.tags, child.started).info.run_id, child)
-        return written
+    def write(self, record: TrialRecord) -> bool:
+        """Have the trial there, whole and once; whether anything was lacking."""
+        self._ended = max(self._ended, _milliseconds(record.ended))
+        if record.name in self._done:
+            return False
+        self._done.add(record.name)
+        run, tags = self._found.pop(record.name, None), self._trial_tags(record)
+        if run is not None and _has_ended(run) and _is_of(run, tags):
+            return self._add_tested(run, record)
+        params, history = self._params(record), _history(self._study.files(record) / "history.json")
+        if run is not None and not (_is_of(run, tags) and run.data.params.items() <= params.items()):
+            self._delete(run)  # it tells of something else, and MLflow lets no param be changed
+            run = None
+        if run is None:
+            # The ledger has the moment it was asked; until a place was free it only waited.
+            begun = history[0]["time"] - history[0].get("seconds", 0.0) if history else record.started
+            run = self._create(record.name, tags, _milliseconds(begun))
+        self._log(run, params, _points(record, history) + self._tested_points(record))
+        # The last thing: a run that has ended is whole.
+        self._client.set_terminated(run.info.run_id, STATUS[record.state], _milliseconds(record.ended))
+        return True
 
-    def _add_tested(self, run: Run, record: TrialRecord) -> int:
-        """What was measured on test since the run was written; 1 where that was anything."""
+    def _add_tested(self, run: Run, record: TrialRecord) -> bool:
+        """What was measured on test since the run was written; whether that was anything."""
         lacking = [point for point in self._tested_points(record) if point.key not in run.data.metrics]
-        self._log(run.info.run_id, {}, lacking, {})
-        return 1 if lacking else 0
+        self._log(run, {}, lacking)
+        return bool(lacking)
 
     def _tested_points(self, record: TrialRecord) -> list[Metric]:
         """test/ece, shift/NAME/ece: at the moment they were measured, so that logged again they are the same points."""
@@ -137,40 +121,21 @@ class StudyRuns:
         known = {key: float(value) for key, value in tested.flat.items() if math.isfinite(value)}
         return [Metric(key, value, measured, step) for key, value in known.items()]
 
-    # ---- experiment, parent, search --------------------------------------------------------------------------------
+    # ---- experiment and parent -------------------------------------------------------------------------------------
 
-    @property
-    def _artifacts(self) -> Path:
-        """Where artifacts lie when no server says so."""
-        return self._study.directory.parent / "artifacts"
-
-    def _find_experiment(self) -> Any:
-        from mlflow.entities import ExperimentTag, LifecycleStage
-
+    def _find_experiment(self) -> str:
+        """The id of the study's experiment, made or brought back where it has to be."""
         name = self._study.spec.name
-        found = self._store.get_experiment_by_name(name)
+        found = self._client.get_experiment_by_name(name)
         if found is None:
-            own = not self._uri.startswith("http")
-            location = str(self._artifacts / name) if own else None
-            kind = ExperimentTag("mlflow.experimentKind", "custom_model_development")  # else the UI asks
-            words = ExperimentTag(NOTE, description(self._study))
-            return self._store.get_experiment(self._store.create_experiment(name, location, [kind, words]))
-        if found.lifecycle_stage == LifecycleStage.DELETED:
-            self._store.restore_experiment(found.experiment_id)
-        return found
-
-    def _search(self) -> Iterator[Run]:
-        from mlflow.entities import ViewType
-
-        wanted, token = f"tags.`calstudy.id` = '{self._study.id}'", None
-        while True:
-            page = self._store.search_runs(
-                [self._experiment.experiment_id], wanted, ViewType.ACTIVE_ONLY, PAGE, None, token
-            )
-            yield from page
-            token = page.token
-            if not token:
-                return
+            artifacts = self._study.directory.parent / "artifacts" / name  # where no server says so
+            location = None if self._uri.startswith("http") else str(artifacts)
+            # Without a kind, MLflow's page asks for it.
+            tags = {"mlflow.experimentKind": "custom_model_development", NOTE: description(self._study)}
+            return self._client.create_experiment(name, location, tags)
+        if found.lifecycle_stage == "deleted":
+            self._client.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
 
     def _keep_one(self, runs: list[Run]) -> Run:
         """The finished one, else the oldest; the others are deleted."""
@@ -180,12 +145,11 @@ class StudyRuns:
         return kept
 
     def _delete(self, run: Run) -> None:
-        self._store.delete_run(run.info.run_id)
+        self._client.delete_run(run.info.run_id)
         self.removed += 1
 
     def _create(self, name: str, tags: Mapping[str, str], started: int) -> Run:
-        run: Run = self._store.create_run(self._experiment.experiment_id, "", started, _tags(tags), name)
-        return run
+        return self._client.create_run(self._experiment, started, dict(tags), name)
 
     def _create_parent(self) -> Run:
         begun = datetime.fromisoformat(self._study.recorded["created"]).timestamp()
@@ -193,8 +157,6 @@ class StudyRuns:
 
     def _describe_parent(self) -> None:
         """The study as it is now. A later run may have other trials and methods: tags and study.yaml follow it."""
-        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
         spec, recorded, run = self._study.spec, self._study.recorded, self._parent
         plain = spec.to_mapping()
         objectives = ", ".join(f"{objective.metric} {objective.direction}" for objective in spec.objectives)
@@ -210,14 +172,13 @@ class StudyRuns:
             **_commit_tag(recorded["versions"]),
             **({} if NOTE in run.data.tags else {NOTE: description(self._study)}),  # what a person wrote there stays
         }
-        self._log(run.info.run_id, lacking, [], tags)
+        self._log(run, lacking, [], tags)
         self._status = run.info.status
         try:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "study.yaml"
                 file.write_text(strict_yaml.dump(without_credentials({**plain, "recorded": recorded})))
-                repository: Any = get_artifact_repository(run.info.artifact_uri, tracking_uri=self._uri)
-                repository.log_artifact(str(file))
+                self._client.log_artifact(run.info.run_id, str(file))
         except Exception as error:  # a server may keep its artifacts where this machine cannot write
             self.note = f"{what_happened(error, self._uri)} (study.yaml is not among its artifacts)"
 
@@ -245,98 +206,23 @@ class StudyRuns:
             **({"calstudy.reason": record.reason} if record.reason else {}),
         }
 
-    def _child(self, record: TrialRecord, tags: dict[str, str]) -> _Child:
+    def _params(self, record: TrialRecord) -> dict[str, str]:
         if record.label not in self._configs:
             self._configs[record.label] = _flat(self._study.spec.trial_mapping(record.label))
         own = {"label": record.label, **record.params, "number": self._study.spec.seed_number(record.number)}
-        params = self._configs[record.label] | {path: _text(value) for path, value in own.items()}
-        history = _history(self._study.files(record) / "history.json")
-        points = _points(record, history) + self._tested_points(record)
-        # The ledger has the moment it was asked; until a place was free it only waited.
-        begun = history[0]["time"] - history[0].get("seconds", 0.0) if history else record.started
-        started, ended = _milliseconds(begun), _milliseconds(record.ended)
-        return _Child(record.name, tags, params, points, STATUS[record.state], started, ended)
+        return self._configs[record.label] | {path: _text(value) for path, value in own.items()}
 
-    def _fill(self, run_id: str, child: _Child) -> None:
-        """Params, metrics, and last the status: a run that has ended is whole."""
-        from mlflow.entities import RunStatus
+    def _log(
+        self, run: Run, params: Mapping[str, str], points: list[Metric], tags: Mapping[str, str] | None = None
+    ) -> None:
+        from mlflow.entities import Param, RunTag
 
-        self._log(run_id, child.params, child.points, {})
-        self._store.update_run_info(run_id, RunStatus.from_string(child.status), child.ended, None)
-
-    def _log(self, run_id: str, params: Mapping[str, str], points: list[Metric], tags: Mapping[str, str]) -> None:
-        from mlflow.entities import Param
-
-        left, logged = [Param(path, value) for path, value in params.items()], _tags(tags)
-        while left or points or logged:
-            room = MOST_ENTITIES - len(left[:MOST_PARAMS]) - len(logged)
-            self._store.log_batch(run_id, points[:room], left[:MOST_PARAMS], logged)
-            left, points, logged = left[MOST_PARAMS:], points[room:], []
-
-    def _insert(self, children: list[_Child]) -> None:
-        """Whole runs at once, through MLflow's own tables, in one transaction.
-
-        Its calls take six transactions and 40 ms of CPU for a run of ten epochs, this takes 4 to 8: with trials of
-        0.1 s the difference is a third of a core. That the tables are as the installed MLflow has them is what it
-        checks when the store is opened.
-        """
-        from mlflow.store.tracking.dbmodels import models
-
-        root = self._experiment.artifact_location.rstrip("/")
-        tables = (models.SqlRun, models.SqlTag, models.SqlParam, models.SqlMetric, models.SqlLatestMetric)
-        rows: dict[Any, list[dict[str, Any]]] = {table: [] for table in tables}
-        for child in children:
-            run_id = uuid.uuid4().hex
-            rows[models.SqlRun].append(
-                {
-                    "run_uuid": run_id,
-                    "name": child.name,
-                    "experiment_id": int(self._experiment.experiment_id),
-                    "artifact_uri": f"{root}/{run_id}/artifacts",
-                    "status": child.status,
-                    "start_time": child.started,
-                    "end_time": child.ended,
-                    "lifecycle_stage": "active",
-                    "source_type": "UNKNOWN",
-                    "source_name": "",
-                    "entry_point_name": "",
-                    "source_version": "",
-                    "user_id": "",
-                }
-            )
-            tags = {**child.tags, "mlflow.runName": child.name}
-            for table, pairs in ((models.SqlTag, tags), (models.SqlParam, child.params)):
-                rows[table] += [{"run_uuid": run_id, "key": key, "value": value} for key, value in pairs.items()]
-            points = [
-                {
-                    "run_uuid": run_id,
-                    "key": point.key,
-                    "value": point.value,
-                    "timestamp": point.timestamp,
-                    "step": point.step,
-                    "is_nan": False,
-                }
-                for point in child.points
-            ]
-            rows[models.SqlMetric] += points
-            rows[models.SqlLatestMetric] += {point["key"]: point for point in points}.values()
-        with self._store.ManagedSessionMaker(read_only=False) as session:
-            for table, of_table in rows.items():
-                if of_table:
-                    session.connection().execute(table.__table__.insert(), of_table)
-
-
-@dataclass(frozen=True)
-class _Child:
-    """All that MLflow is to hold of one trial; times in ms since 1970."""
-
-    name: str
-    tags: dict[str, str]
-    params: dict[str, str]
-    points: list[Metric]
-    status: str
-    started: int
-    ended: int
+        self._client.log_batch(
+            run.info.run_id,
+            points,
+            [Param(path, value) for path, value in params.items()],
+            [RunTag(key, value) for key, value in (tags or {}).items()],
+        )
 
 
 def _commit_tag(versions: Mapping[str, str]) -> dict[str, str]:
@@ -379,12 +265,6 @@ def _points(record: TrialRecord, history: list[dict[str, Any]]) -> list[Metric]:
         for name, value in record.final.items()
         if math.isfinite(value)
     ]
-
-
-def _tags(pairs: Mapping[str, str]) -> list[Any]:
-    from mlflow.entities import RunTag
-
-    return [RunTag(key, value) for key, value in pairs.items()]
 
 
 def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

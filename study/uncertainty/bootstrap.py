@@ -32,7 +32,7 @@ from trainables.threads import in_threads
 RESAMPLES = 1000
 FEWEST_SAMPLES = 10
 
-Told = TypeVar("Told")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def analyse(
     finished = complete(records)
     on_front = {record.name for record in front(finished, study.objectives)}
 
-    def told(
+    def measure(
         record: TrialRecord, predictions: Predictions, draws: Draws
     ) -> tuple[dict[str, Interval], dict[str, Floats]]:
         own = wanted if record.name in on_front else rest
@@ -91,7 +91,7 @@ def analyse(
         return found, _values(parts, objectives)
 
     names = [record.name for record in finished]
-    found = _of_each(study, finished, resamples, seed, told, on_front)
+    found = _of_each(study, finished, resamples, seed, measure, on_front)
     shares = front_shares({name: values for name, (_, values) in zip(names, found, strict=True)}, study.objectives)
     return Analysis(resamples, {name: sure for name, (sure, _) in zip(names, found, strict=True)}, shares)
 
@@ -112,14 +112,14 @@ def compare(
     """Each metric of `one` less that of `other`, 95%, by the same resamples. Raises FieldError as `analyse`."""
     names = resampled_names()
 
-    def told(
+    def measure(
         record: TrialRecord, predictions: Predictions, draws: Draws
     ) -> tuple[dict[str, float], dict[str, Floats], Resampled]:
         parts = measured(predictions, draws, names)
         estimates = {prefix + name: value for prefix, p in parts.items() for name, value in p.estimates().items()}
         return estimates, _values(parts, names), parts[""]
 
-    (first, of_first, raw), (second, of_second, other_raw) = _of_each(study, [one, other], resamples, seed, told)
+    (first, of_first, raw), (second, of_second, other_raw) = _of_each(study, [one, other], resamples, seed, measure)
     found = {}
     for name in (name for name in names if name in of_first and name in of_second):
         estimate, moved = first[name] - second[name], of_first[name] - of_second[name]
@@ -136,13 +136,13 @@ def differences_from(
     """95% intervals of the metric of each trial less that of `best`, by the same resamples, as `compare` has them."""
     name = plain_name(metric)
 
-    def told(record: TrialRecord, predictions: Predictions, draws: Draws) -> tuple[float, Floats, float]:
+    def measure(record: TrialRecord, predictions: Predictions, draws: Draws) -> tuple[float, Floats, float]:
         parts = measured(predictions, draws, [metric])
         (found,) = parts.values()
         return found.estimates()[name], _values(parts, [metric])[metric], unseen(found, name)
 
     trials = [best, *records]
-    found = _of_each(study, trials, resamples, 0, told)
+    found = _of_each(study, trials, resamples, 0, measure)
     first, of_first, of_best = found[0]
     differences = {}
     for record, (estimate, values, of_trial) in zip(trials, found, strict=True):
@@ -196,10 +196,10 @@ def _of_each(
     records: Sequence[TrialRecord],
     resamples: int,
     seed: int,
-    tell: Callable[[TrialRecord, Predictions, Draws], Told],
+    measure_one: Callable[[TrialRecord, Predictions, Draws], Result],
     keep: Collection[str] = (),
-) -> list[Told]:
-    """What `tell` makes of each trial's predictions, all of the same samples, and of what is drawn for all of them.
+) -> list[Result]:
+    """`measure_one` of each trial, with its predictions, all of the same samples, and what is drawn for all of them.
 
     keep: the trials whose predictions the study holds for whoever asks again.
     """
@@ -210,14 +210,14 @@ def _of_each(
         raise FieldError("bootstrap", f"{len(labels)} validation samples are too few to resample.")
     draws = Draws.of(len(labels), resamples, seed)
 
-    def told(record: TrialRecord) -> Told:
+    def measure(record: TrialRecord) -> Result:
         predictions = stored_predictions(study, record, record.name in keep)
         if not np.array_equal(predictions.labels.numpy(), labels):
             problem = f"its validation labels are not those of {records[0].name}; they cannot be compared."
             raise FieldError(record.name, problem)
-        return tell(record, predictions, draws)
+        return measure_one(record, predictions, draws)
 
-    return in_threads(told, records)
+    return in_threads(measure, records)
 
 
 # ---- the front of each resample ------------------------------------------------------------------------------------

@@ -11,11 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from study.uncertainty.resampling import CALIBRATION, RESAMPLED, Floats, Sums
+from trainables.metrics import describe
 
 LEVEL = 0.95
 SIGNIFICANCE = 0.05  # of the test whether a model is calibrated
 ROUNDING = 1e-6  # sums of the same terms in another order, in float32
-FRACTIONS = ("accuracy", "error", "top5_accuracy")
+FRACTIONS = [name for name in RESAMPLED if describe(name).kind == "fraction"]
 # With fewer wrong answers than this no resample shows what one more would cost.
 FEWEST_WRONG = 5
 # Standard errors by which gaps are moved to find the worlds that fit a measured error, and halvings of that range.

@@ -18,13 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from trainables.metrics import describe
+
 Floats = NDArray[np.floating]
 Indices = NDArray[np.int64]
 
 BINS = 15
 SCORES = ("accuracy", "error", "top5_accuracy", "nll", "brier")  # means over samples
-CALIBRATION = ("ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2")
-RESAMPLED = (*SCORES, *CALIBRATION)
+RESAMPLED = (*SCORES, "ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2")
+CALIBRATION = tuple(name for name in RESAMPLED if describe(name).kind == "calibration")
 
 
 class Draws(NamedTuple):

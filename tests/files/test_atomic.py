@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from trainables.files import atomic
-from trainables.files.atomic import append, patiently, write_whole
+from trainables.files.atomic import append, retry_until_space, write_whole
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_the_waiting_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space left"):
-        patiently(full)
+        retry_until_space(full)
     assert len(tried) > 2
 
 
@@ -77,5 +77,5 @@ def test_another_trouble_goes_through_at_once() -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
     with pytest.raises(PermissionError):
-        patiently(refused)
+        retry_until_space(refused)
     assert len(tried) == 1

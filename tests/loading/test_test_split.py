@@ -39,7 +39,7 @@ class Peeks(Method):
 class Ledger:
     openings: list[int] = field(default_factory=list)
 
-    def stands(self, number: int) -> bool:
+    def has(self, number: int) -> bool:
         return number in self.openings
 
 

@@ -78,9 +78,7 @@ CASES = [
 
 
 def test_every_metric_has_a_definition() -> None:
-    plain = [*metrics.STORED, *metrics.ON_REQUEST]
-    assert metrics.names() == [*plain, *(f"ts_{name}" for name in plain)]
-    assert sorted(NAMES) == sorted(plain)
+    assert sorted(NAMES) == sorted(metrics.described())
 
 
 @every_shape
@@ -148,7 +146,7 @@ def test_top5_matches_its_definition_where_it_is_not_one() -> None:
 def test_evaluate_holds_what_is_stored_and_what_is_named() -> None:
     logits, labels = random_case((40, 10, 5.0))
     values = metrics.evaluate(logits, labels, bins=10)
-    assert list(values) == list(metrics.STORED)
+    assert list(values) == metrics.stored()
     assert all(type(value) is float for value in values.values())
     assert values["ece"] == approx(references.ece(logits, labels, 10), rel=1e-9)
     more = metrics.evaluate(logits, labels, bins=10, also=["skce", "l2", "ece", "ts_mmce"])

@@ -43,7 +43,7 @@ def test_every_metric_is_shown(capsys: CaptureFixture[str], files: dict[str, Pat
     assert found["conventions"]["torrvision_adaptive"]["loses"] == "the least sure sample"
     assert found["conventions"]["torrvision_adaptive"]["value"] == approx(golden["AdaECE15 torrvision"], abs=1e-6)
     _, shown, _ = run(capsys, files["B"])
-    names = [*metrics.STORED, *metrics.ON_REQUEST, *CONVENTIONS]
+    names = [*metrics.described(), *CONVENTIONS]
     assert all(name in shown for name in names if name != "accuracy_above_99")
 
 

@@ -37,7 +37,7 @@ def test_scores_by_hand() -> None:
     entropies = [0.5 * math.log(2) + 0.5 * math.log(4), 0.0, 40 * math.exp(-40) + math.exp(-40)]
     assert ood.entropy(logits).tolist() == approx(entropies, rel=1e-3)
     # 1 - p in float64 would be 0 for the last.
-    assert ood.doubt(logits).tolist() == approx([0.5, 0.0, math.exp(-40) + math.exp(-50)], rel=1e-6)
+    assert ood.one_minus_confidence(logits).tolist() == approx([0.5, 0.0, math.exp(-40) + math.exp(-50)], rel=1e-6)
 
 
 def test_evaluate_names_both_scores() -> None:

@@ -85,8 +85,8 @@ class Parquet(Dataset):
             name: taken[limited(table.labels[taken], self.limit, name, num_classes)] for name, taken in rows.items()
         }
         images = self._images(table, rows)
-        told = (table.class_names or [])[:num_classes]
-        classes = told if len(told) == num_classes else [str(label) for label in range(num_classes)]
+        named = (table.class_names or [])[:num_classes]
+        classes = named if len(named) == num_classes else [str(label) for label in range(num_classes)]
         splits = {name: RawSplit(images[name], table.labels[taken]) for name, taken in rows.items()}
         return RawData(tuple(classes), **splits)
 
@@ -296,9 +296,9 @@ class Parquet(Dataset):
             for pair in columns.group_by([self.label, "class"]).aggregate([]).to_pylist():
                 if pair[self.label] >= 0:
                     names.setdefault(pair[self.label], set()).add(pair["class"])
-        told = [name for label in sorted(names) for name in names[label]]
-        consistent = sorted(names) == list(range(len(told))) and None not in told and len(set(told)) == len(told)
-        return told if consistent else None
+        named = [name for label in sorted(names) for name in names[label]]
+        consistent = sorted(names) == list(range(len(named))) and None not in named and len(set(named)) == len(named)
+        return named if consistent else None
 
 
 @contextmanager

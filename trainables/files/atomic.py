@@ -16,19 +16,19 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 T = TypeVar("T")
 
 
-def patiently(write: Callable[[], T]) -> T:
+def retry_until_space(write: Callable[[], T]) -> T:
     """The result of `write`, tried again while it fails for want of space. It must be one that can be tried again."""
-    deadline, told = time.monotonic() + PATIENCE, False
+    deadline, reported = time.monotonic() + PATIENCE, False
     while True:
         try:
             return write()
         except OSError as error:
             if error.errno not in _FULL or time.monotonic() > deadline:
                 raise
-            if not told:
+            if not reported:
                 where = f" at {error.filename}" if error.filename else ""
                 print(f"no space left{where}: waiting up to {PATIENCE / 60:.0f} minutes for some.", file=sys.stderr)
-                told = True
+                reported = True
         time.sleep(PAUSE)
 
 
@@ -47,7 +47,7 @@ def write_whole(path: Path, data: bytes | memoryview, durable: bool = False) -> 
                 os.fsync(file.fileno())
         os.replace(partial, path)
 
-    patiently(write)
+    retry_until_space(write)
     return hashlib.sha256(data).hexdigest()
 
 
@@ -66,4 +66,4 @@ def append(path: Path, data: bytes, durable: bool = False) -> None:
                 file.truncate(before)
                 raise
 
-    patiently(write)
+    retry_until_space(write)

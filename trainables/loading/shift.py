@@ -87,15 +87,15 @@ def _labels(samples: Samples, classes: tuple[str, ...], ood: bool | None) -> np.
         )
         raise FieldError("", problem)
     present = [int(label) for label in np.unique(samples.labels)]
-    told = [samples.names.get(label) for label in present]
+    named = [samples.names.get(label) for label in present]
     if absent:
         other = "they have no labels"
-    elif _are_told(classes) and None not in told:
+    elif _are_named(classes) and None not in named:
         numbers = {name: number for number, name in enumerate(classes)}
-        unknown = [name for name in told if name is not None and name not in numbers]
+        unknown = [name for name in named if name is not None and name not in numbers]
         if not unknown:
             of_source = np.full(present[-1] + 1, -1, dtype=np.int64)
-            of_source[present] = [numbers[name] for name in told if name is not None]
+            of_source[present] = [numbers[name] for name in named if name is not None]
             relabelled: np.ndarray = of_source[samples.labels]
             return relabelled
         other = f"the study has no class '{unknown[0]}'.{nearest(unknown[0], list(classes)).removesuffix('.')}"
@@ -108,7 +108,7 @@ def _labels(samples: Samples, classes: tuple[str, ...], ood: bool | None) -> np.
     return None
 
 
-def _are_told(classes: tuple[str, ...]) -> bool:
+def _are_named(classes: tuple[str, ...]) -> bool:
     """Whether the classes have names; numbers in their order are what a source without names gives."""
     return classes != tuple(str(number) for number in range(len(classes)))
 

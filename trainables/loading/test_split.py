@@ -16,13 +16,13 @@ from trainables.loading.cache import Prepared, Split
 class Openings(Protocol):
     """The ledger, as far as it is asked here."""
 
-    def stands(self, number: int) -> bool:
+    def has(self, number: int) -> bool:
         """Whether the opening of that number is written there, read anew."""
 
 
 def open_test(prepared: Prepared, opening: int, ledger: Openings) -> Split:
     """The test split, mapped, not read. Raises ValueError unless the opening stands in the ledger."""
-    if not ledger.stands(opening):
+    if not ledger.has(opening):
         raise ValueError(f"the test split is sealed: no opening {opening} stands in the ledger.")
     images, labels = (
         torch.from_numpy(np.load(prepared.directory / file, mmap_mode="c", allow_pickle=False))

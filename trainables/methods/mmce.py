@@ -28,8 +28,8 @@ def weighted_mmce(logits: Tensor, labels: Tensor, kernel_width: float | Tensor, 
         return once / (pairs + 1e-5) if normalization == "released_code" else once
 
     m, n = right.sum(), wrong.sum()
-    doubt, trust = right * (1 - confidence), wrong * confidence
-    squared = mean(doubt, doubt, m * m) + mean(trust, trust, n * n) - 2 * mean(doubt, trust, m * n)
+    shortfall, excess = right * (1 - confidence), wrong * confidence
+    squared = mean(shortfall, shortfall, m * m) + mean(excess, excess, n * n) - 2 * mean(shortfall, excess, m * n)
     return torch.where((m > 0) & (n > 0), squared, torch.zeros_like(squared))
 
 

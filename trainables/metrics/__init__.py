@@ -4,68 +4,80 @@ Fractions in [0, 1], NLL in nats; where and how bins are drawn is said in binned
 number as `CONVENTION`. A value that is not defined (accuracy above 99% where nothing is that sure, a debiased error of
 one sample) is NaN as a function's result and absent from `evaluate`, as top-5 is for five classes or fewer.
 
-Every trial stores the metrics of `STORED`. Those of `ON_REQUEST` are computed where they are named: by the trials of a
-study that has one as an objective, and by `calstudy evaluate`, which shows them all. Predictions are kept, so that any
-of them can be had later.
+The folder is the list: each file opens with what its metrics say of themselves (`trainables.metric.Metric`).
+Every trial stores the metrics that say `stored`. The others are computed where they are named: by the trials of a study
+that has one as an objective, and by `calstudy evaluate`, which shows them all. Predictions are kept, so that any of
+them can be had later.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainables.fields import FieldError, nearest
+from trainables.metric import Metric
+from trainables.plugins import stems
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 CONVENTION = "equal-width bins (lo, hi], first holds 0, float64 edges; adaptive: array_split, ties follow their first"
 AFTER_TEMPERATURE = "ts_"
+# The four that tell most, where all would be too many: rows of a history, cards, other data.
+ESSENTIAL = ("accuracy", "nll", "brier", "ece")
 
-# Name -> the function and its module in this folder, imported when asked for: who reads a study's numbers needs their
-# names alone, and torch takes seconds.
-STORED = {
-    "accuracy": "scores.accuracy",
-    "error": "scores.error",
-    "top5_accuracy": "scores.top5_accuracy",
-    "nll": "scores.negative_log_likelihood",
-    "brier": "scores.brier_score",
-    "ece": "binned.expected_calibration_error",
-    "mce": "binned.maximum_calibration_error",
-    "adaptive_ece": "binned.adaptive_calibration_error",
-    "classwise_ece": "classwise.classwise_calibration_error",
-    "debiased_l2": "binned.debiased_l2_calibration_error",
-}
-ON_REQUEST = {
-    "brier_calibration": "classwise.brier_calibration",
-    "brier_refinement": "classwise.brier_refinement",
-    "share_above_99": "scores.share_above_99",
-    "accuracy_above_99": "scores.accuracy_above_99",
-    "mce_of_ten": "binned.maximum_calibration_error_of_ten",
-    "ace_unweighted": "binned.average_calibration_error",
-    "rmsce": "binned.root_mean_square_calibration_error",
-    "l2": "binned.l2_calibration_error",
-    "smooth_ece": "smooth.smooth_calibration_error",
-    "thresholded_classwise_ece": "classwise.thresholded_classwise_calibration_error",
-    "debiased_l2_marginal": "classwise.debiased_l2_marginal_error",
-    "ece_sweep": "sweep.sweep_calibration_error",
-    "ece_sweep_equal_width": "sweep.sweep_calibration_error_equal_width",
-    "mmce": "kernel.maximum_mean_calibration_error",
-    "skce_top_label": "kernel.top_label_kernel_error",
-    "skce_top_label_unbiased": "kernel.top_label_kernel_error_unbiased",
-    "skce_top_label_linear": "kernel.top_label_kernel_error_linear",
-    "skce": "kernel.kernel_calibration_error",
-    "skce_unbiased": "kernel.kernel_calibration_error_unbiased",
-    "skce_linear": "kernel.kernel_calibration_error_linear",
-}
-_METRICS = {**STORED, **ON_REQUEST}
+
+@cache
+def described() -> dict[str, Metric]:
+    """What each metric says of itself, by its name without `ts_`: the stored ones, then the others, by their place."""
+    found: dict[str, Metric] = {}
+    for metric in (metric for folder in __path__ for name in stems(Path(folder)) for metric in _read(folder, name)):
+        if metric.name in found:
+            problem = f"'{metric.name}' is in {found[metric.name].family}.py already; rename one."
+            raise FieldError(f"metrics/{metric.family}.py", problem)
+        found[metric.name] = metric
+    return dict(sorted(found.items(), key=lambda item: (not item[1].stored, item[1].place)))
+
+
+def _read(folder: str, family: str) -> Iterator[Metric]:
+    """The metrics of a file; none where it has no METRICS.
+
+    Read as data, nothing is imported: who reads a study needs what metrics say, not what they do, and torch takes
+    seconds. So a file of metrics is ordinary code, and no import in it need be put off.
+    """
+    file = Path(folder, f"{family}.py")
+    for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body:
+        match node:
+            case ast.Assign([ast.Name("METRICS")], value) | ast.AnnAssign(ast.Name("METRICS"), _, ast.expr() as value):
+                yield from (_metric(family, name, row) for name, row in _plain(family, value).items())
+
+
+def _plain(family: str, value: ast.expr) -> dict[str, dict[str, Any]]:
+    try:
+        return dict(ast.literal_eval(value))
+    except ValueError:
+        problem = f"METRICS (line {value.lineno}) must hold plain values alone: no names, no calls."
+        raise FieldError(f"metrics/{family}.py", problem) from None
+
+
+def _metric(family: str, name: str, row: dict[str, Any]) -> Metric:
+    try:
+        for key in row:
+            Metric.field_named(key)
+        return Metric(name=name, family=family, **{"function": name, "label": name.replace("_", " "), **row})
+    except FieldError as error:
+        raise error.under(f"metrics/{family}.py: {name}") from None
 
 
 def names() -> list[str]:
     """All metrics; with `ts_` in front the same after temperature scaling."""
-    return [*_METRICS, *(AFTER_TEMPERATURE + name for name in _METRICS)]
+    return [*described(), *(AFTER_TEMPERATURE + name for name in described())]
 
 
 def check(name: str) -> None:
@@ -74,26 +86,36 @@ def check(name: str) -> None:
         raise FieldError("", f"there is no metric '{name}'.{nearest(name, names())}")
 
 
-def find(name: str) -> Callable[..., Tensor]:
-    """The function of that name (a `ts_` metric is the same function, of calibrated logits)."""
+def describe(name: str) -> Metric:
+    """What the metric of that name says of itself (a `ts_` metric is the same one, of calibrated logits)."""
     check(name)
-    module, _, function = _METRICS[name.removeprefix(AFTER_TEMPERATURE)].partition(".")
-    found: Any = getattr(importlib.import_module(f"{__name__}.{module}"), function)
+    return described()[name.removeprefix(AFTER_TEMPERATURE)]
+
+
+def find(name: str) -> Callable[..., Tensor]:
+    """The function of that name."""
+    metric = describe(name)
+    found: Any = getattr(importlib.import_module(f"{__name__}.{metric.family}"), metric.function)
     return found
 
 
 def available(num_classes: int) -> Iterator[str]:
     """The metrics that say something for that many classes: no top-5 for five or fewer."""
-    return (name for name in _METRICS if num_classes > 5 or name != "top5_accuracy")
+    return (name for name, metric in described().items() if num_classes >= metric.fewest_classes)
+
+
+def stored() -> list[str]:
+    """The metrics of every trial."""
+    return [name for name, metric in described().items() if metric.stored]
 
 
 def evaluate(logits: Tensor, labels: Tensor, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
-    """The metrics of `STORED`, and those of `ON_REQUEST` named in `also`, that are defined for these predictions.
+    """The stored metrics, and those of the others named in `also`, that are defined for these predictions.
 
     logits: [N, K]; labels: [N] int64; bins: of those metrics that have bins.
     """
     logits = logits.double()
-    wanted = [name for name in available(logits.shape[1]) if name in STORED or name in also]
+    wanted = [name for name in available(logits.shape[1]) if describe(name).stored or name in also]
     values = {name: float(find(name)(logits, labels, **_options(name, bins))) for name in wanted}
     return {name: value for name, value in values.items() if value == value}
 

@@ -13,6 +13,20 @@ from torch import Tensor
 
 from trainables.metrics.scores import top_label
 
+METRICS = {
+    "ece": {"place": 6, "stored": True, "function": "expected_calibration_error", "label": "ECE", "heading": "ECE"},
+    "mce": {"place": 7, "stored": True, "function": "maximum_calibration_error", "label": "MCE", "heading": "MCE",
+        "decimals": 1},
+    "adaptive_ece": {"place": 8, "stored": True, "function": "adaptive_calibration_error", "label": "adaptive ECE",
+        "heading": "AdaECE"},
+    "debiased_l2": {"place": 10, "stored": True, "function": "debiased_l2_calibration_error",
+        "label": "debiased L2 error"},
+    "mce_of_ten": {"place": 15, "function": "maximum_calibration_error_of_ten"},
+    "ace_unweighted": {"place": 16, "function": "average_calibration_error"},
+    "rmsce": {"place": 17, "function": "root_mean_square_calibration_error"},
+    "l2": {"place": 18, "function": "l2_calibration_error"},
+}  # fmt: skip
+
 
 class ReliabilityBins(NamedTuple):
     """What a reliability diagram draws: per bin that holds a sample, how many, mean confidence and accuracy."""

@@ -8,6 +8,15 @@ from torch import Tensor
 
 from trainables.metrics.binned import ReliabilityBins, debiased_square, equal_mass_index, equal_width_index
 
+METRICS = {
+    "classwise_ece": {"place": 9, "stored": True, "function": "classwise_calibration_error",
+        "label": "classwise ECE", "heading": "CwECE", "decimals": 3},
+    "brier_calibration": {"place": 11, "largest": 2},
+    "brier_refinement": {"place": 12, "kind": "score", "largest": 2},
+    "thresholded_classwise_ece": {"place": 20, "function": "thresholded_classwise_calibration_error"},
+    "debiased_l2_marginal": {"place": 21, "function": "debiased_l2_marginal_error"},
+}  # fmt: skip
+
 # Classes binned at once: bounds the memory for many of them.
 BLOCK = 64
 THRESHOLD = 0.01

@@ -12,6 +12,16 @@ from torch import Tensor
 
 from trainables.metrics.scores import top_label
 
+METRICS = {
+    "mmce": {"place": 24, "function": "maximum_mean_calibration_error"},
+    "skce_top_label": {"place": 25, "function": "top_label_kernel_error"},
+    "skce_top_label_unbiased": {"place": 26, "function": "top_label_kernel_error_unbiased"},
+    "skce_top_label_linear": {"place": 27, "function": "top_label_kernel_error_linear"},
+    "skce": {"place": 28, "function": "kernel_calibration_error", "largest": 2},
+    "skce_unbiased": {"place": 29, "function": "kernel_calibration_error_unbiased", "largest": 2},
+    "skce_linear": {"place": 30, "function": "kernel_calibration_error_linear", "largest": 2},
+}
+
 # Scale of the kernel exp(-distance / scale): on whole predictions, and on confidences as MMCE has it.
 SCALE, TOP_LABEL_SCALE = 0.5, 0.4
 # Pairs are taken in blocks of this many samples squared.

@@ -6,19 +6,21 @@ What is to be found, the positive, is out of distribution; a score is larger the
 import torch
 from torch import Tensor
 
+from trainables.metrics import AFTER_TEMPERATURE
+
 
 def entropy(logits: Tensor) -> Tensor:
     """-sum_k p_k log p_k of each row [N], in nats. logits: [N, K]; a probability of 0 adds nothing."""
     return torch.special.entr(logits.double().softmax(dim=-1)).sum(dim=-1)
 
 
-def doubt(logits: Tensor) -> Tensor:
+def one_minus_confidence(logits: Tensor) -> Tensor:
     """1 - max_k p_k of each row, [N]. Hendrycks & Gimpel 2017. Kept exact where it is far below float64's step at 1."""
     top = logits.argmax(dim=-1, keepdim=True)
     return logits.double().softmax(dim=-1).scatter(-1, top, 0.0).sum(dim=-1)
 
 
-SCORES = {"entropy": entropy, "confidence": doubt}
+SCORES = {"entropy": entropy, "confidence": one_minus_confidence}
 
 
 def auroc(inside: Tensor, outside: Tensor) -> Tensor:
@@ -51,3 +53,9 @@ def evaluate(inside: Tensor, outside: Tensor) -> dict[str, float]:
         own, strange = score(inside), score(outside)
         found |= {f"auroc_{name}": float(auroc(own, strange)), f"fpr95_{name}": float(fpr_at_95(own, strange))}
     return found
+
+
+def evaluate_at(inside: Tensor, outside: Tensor, temperature: float) -> dict[str, float]:
+    """`evaluate`, and with `ts_` in front the same with both sets at the temperature."""
+    after = evaluate(inside.double() / temperature, outside.double() / temperature)
+    return evaluate(inside, outside) | {AFTER_TEMPERATURE + name: value for name, value in after.items()}

@@ -4,6 +4,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+METRICS = {
+    "accuracy": {"place": 1, "stored": True, "kind": "fraction", "better": "higher"},
+    "error": {"place": 2, "stored": True, "kind": "fraction", "heading": "Error"},
+    "top5_accuracy": {"place": 3, "stored": True, "kind": "fraction", "better": "higher", "label": "top-5 accuracy",
+        "fewest_classes": 6},
+    "nll": {"place": 4, "stored": True, "function": "negative_log_likelihood", "kind": "score", "label": "NLL",
+        "unit": "nats", "largest": None, "reference": "log K", "heading": "NLL", "decimals": 3},
+    "brier": {"place": 5, "stored": True, "function": "brier_score", "kind": "score", "label": "Brier score",
+        "largest": 2},
+    "share_above_99": {"place": 13, "kind": "fraction", "better": None, "instead": "accuracy_above_99"},
+    "accuracy_above_99": {"place": 14, "kind": "score", "better": "higher"},
+}  # fmt: skip
+
 SURE = 0.99
 
 

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from trainables.metrics.scores import top_label
 
+METRICS = {"smooth_ece": {"place": 19, "function": "smooth_calibration_error", "label": "smooth ECE"}}
+
 # Modes, root by root squared, until the bandwidth is resolved; sigma is then at least 0.01, 0.0007, 0.00004.
 ROOTS = (16, 64, 256)
 # A mode k with pi k sigma above this is damped to nothing in float64.

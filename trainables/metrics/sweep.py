@@ -8,6 +8,11 @@ from torch import Tensor
 from trainables.metrics.binned import first_of_equals
 from trainables.metrics.scores import top_label
 
+METRICS = {
+    "ece_sweep": {"place": 22, "function": "sweep_calibration_error"},
+    "ece_sweep_equal_width": {"place": 23, "function": "sweep_calibration_error_equal_width"},
+}
+
 
 def sweep_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
     """ECE over the most equal-mass bins before accuracy stops rising with confidence. Roelofs et al. 2022."""

@@ -1,13 +1,5 @@
 // The reliability diagram of one trial, before and after temperature scaling, and its numbers.
 
-// 95% score interval of a share. Wilson 1927.
-function wilson(hits, count) {
-  const z = 1.959964;
-  const middle = (hits + (z * z) / 2) / (count + z * z);
-  const half = (z / (count + z * z)) * Math.sqrt((hits * (count - hits)) / count + (z * z) / 4);
-  return [Math.max(0, middle - half), Math.min(1, middle + half)];
-}
-
 function reliabilityPanel(page, study, view) {
   const panel = h("section", { class: "panel", "aria-live": "polite", tabindex: "-1" });
   const draw = () => {
@@ -30,8 +22,8 @@ function panelOf(page, study, view, trial) {
       : h("p", { class: "note" }, "No diagram: its predictions are not there; see the notes."),
     trial.raw
       ? h("p", { class: "small" },
-        `Bars: accuracy in each of ${page.bins} bins (lo, hi] of confidence; dots: mean confidence; whiskers: 95% score ` +
-        "interval of the accuracy, so wide where samples are few. Below: the share of samples, the largest in numbers.")
+        `Marks: accuracy of each of ${page.bins} bins (lo, hi] of confidence over its mean confidence, diamonds outside the ` +
+        `band. ${page.band} Below: the share of samples, the largest in numbers.`)
       : null,
     numbersOf(view, trial),
     settingsOf(trial),
@@ -40,33 +32,33 @@ function panelOf(page, study, view, trial) {
 }
 
 function diagram(page, trial, which, title) {
-  const rows = trial[which];
-  const total = rows.reduce((sum, [, count]) => sum + count, 0);
-  const error = rows.reduce((sum, [, count, hits, confidence]) => sum + Math.abs(hits - count * confidence), 0) / total;
+  const { ece, bins } = trial[which];
+  const total = bins.reduce((sum, [, count]) => sum + count, 0);
   const [size, left, top, foot] = [160, 28, 38, 30];
   const toX = scale(0, 1, left, left + size);
   const toY = scale(0, 1, top + size, top);
   const base = top + size + 10;
-  const most = Math.max(...rows.map(([, count]) => count)) / total;
+  const most = Math.max(...bins.map(([, count]) => count)) / total;
   const svg = s("svg", { viewBox: `0 0 ${left + size + 12} ${base + foot + 34}`, role: "img", class: "reliability", "aria-label":
-    `Reliability diagram of ${trial.name}, ${title}: ECE ${metricText(error)}, ${rows.length} of ${page.bins} bins hold samples` });
+    `Reliability diagram of ${trial.name}, ${title}: ECE ${metricText(ece)}, ${bins.length} of ${page.bins} bins hold samples` });
   svg.append(
     s("text", { class: "title", x: left, y: 14 }, title),
-    s("text", { class: "title value", x: left, y: 30 }, `ECE ${metricText(error)}`),
+    s("text", { class: "title value", x: left, y: 30 }, `ECE ${metricText(ece)}`),
     s("rect", { class: "frame", x: left, y: top, width: size, height: size }),
-    ...rows.flatMap(([bin, count, hits, confidence]) => {
+    ...bins.flatMap(([bin, count, , , low, high]) => {
       const [x, wide] = [toX(bin / page.bins), size / page.bins];
-      const [low, high] = wilson(hits, count);
-      const middle = x + wide / 2;
       return [
-        s("rect", { class: "bar", x: x + 0.5, width: wide - 1, y: toY(hits / count), height: top + size - toY(hits / count) }),
-        s("line", { class: "whisker", x1: middle, x2: middle, y1: toY(low), y2: toY(high) }),
-        s("circle", { class: "dot", cx: toX(confidence), cy: toY(confidence), r: 2.2 }),
+        s("rect", { class: "band", x, width: wide, y: toY(high / count), height: toY(low / count) - toY(high / count) }),
         s("rect", { class: "share", x: x + 0.5, width: wide - 1, y: base, height: Math.max(0.75, (foot * count) / total / most) },
           s("title", {}, `${countText(count)} samples`)),
       ];
     }),
     s("line", { class: "diagonal", x1: toX(0), y1: toY(0), x2: toX(1), y2: toY(1) }),
+    ...bins.map(([, count, confidence, hits, low, high]) => {
+      const inside = low <= hits && hits <= high;
+      return s("path", { class: inside ? "inside" : "outside", d: MARKS[inside ? "o" : "D"](2.8),
+        transform: `translate(${toX(confidence)},${toY(hits / count)})` });
+    }),
     ...[0, 0.5, 1].flatMap((tick) => [
       s("text", { x: left - 5, y: toY(tick) + 4, "text-anchor": "end" }, String(tick)),
       s("text", { x: toX(tick), y: base + foot + 14, "text-anchor": "middle" }, String(tick)),
@@ -102,9 +94,9 @@ function settingsOf(trial) {
 }
 
 function binsTable(page, trial) {
-  const byBin = (rows) => new Map(rows.map((row) => [row[0], row]));
+  const byBin = ({ bins }) => new Map(bins.map((row) => [row[0], row]));
   const [raw, scaled] = [byBin(trial.raw), byBin(trial.scaled)];
-  const cells = (row) => (row ? [countText(row[1]), row[3].toFixed(3), (row[2] / row[1]).toFixed(3)] : ["0", NONE, NONE]);
+  const cells = (row) => (row ? [countText(row[1]), row[2].toFixed(3), (row[3] / row[1]).toFixed(3)] : ["0", NONE, NONE]);
   const numbers = ["samples", "confidence", "accuracy"];
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "bins" }, h("table", { class: "numbers" },
     h("thead", {},

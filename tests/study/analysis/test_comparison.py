@@ -18,12 +18,12 @@ from study.report.paper_table import MARKDOWN, caption, to_csv, to_latex, to_mar
 from study.schema.objective import Objective
 from tests.study.made import made_study
 from trainables.fields import FieldError
-from trainables.metrics import STORED
+from trainables.metrics import stored
 
 
 def seed(error, ece=0.05, **others):
     """Metrics of one seed; temperature scaling leaves the error and halves the rest."""
-    found = dict.fromkeys(STORED, 0.1) | {"error": error, "accuracy": 1 - error, "ece": ece, **others}
+    found = dict.fromkeys(stored(), 0.1) | {"error": error, "accuracy": 1 - error, "ece": ece, **others}
     return found | {f"ts_{name}": value if name == "error" else value / 2 for name, value in found.items()}
 
 

@@ -1,4 +1,4 @@
-"""What figures show, against slow definitions: bands by the binomial, growth step by step, importances of a law."""
+"""What figures show, against slow definitions: bands hit by hit, growth step by step, importances of a law."""
 
 import math
 
@@ -13,11 +13,12 @@ from scipy import stats
 from study.analysis import pareto
 from study.analysis.importance import LEAST, searched
 from study.analysis.progression import by_epoch, growth
-from study.analysis.reliability import consistency_band, reliability
+from study.analysis.reliability import consistency_band, diagram, reliability
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from tests.study.made import OBJECTIVES, random_predictions
 from trainables.metrics import evaluate
+from trainables.post_hoc import cross_fitted
 
 NLL = Objective("nll", "minimize")
 
@@ -27,9 +28,37 @@ NLL = Objective("nll", "minimize")
 
 @pytest.mark.parametrize(("samples", "p"), [(1, 0.7), (40, 0.3), (500, 0.95), (2500, 0.6)])
 def test_the_band_of_equal_confidences_is_that_of_the_binomial(samples, p):
-    low, high = consistency_band(np.full(samples, p), 20_000, np.random.default_rng(0))
-    exact = stats.binom(samples, p).ppf([0.025, 0.975])
-    assert np.abs(np.array([low, high]) * samples - exact).max() <= 1  # a hit more or less: 20,000 draws
+    low, high = consistency_band(np.full(samples, p))
+    assert (low, high) == approx(stats.binom(samples, p).ppf([0.025, 0.975]) / samples, abs=1e-12)
+
+
+def random_confidences():
+    """Of 1 to 1,200 samples: spread over a bin, nearly all certain, exactly certain, anywhere."""
+    generator = np.random.default_rng(0)
+    for samples in (1, 2, 7, 40, 300, 1200):
+        yield generator.uniform(0.6, 2 / 3, samples)
+        yield 1 - 10 ** generator.uniform(-9, -1, samples)
+        yield np.where(generator.random(samples) < 0.9, 1.0, generator.uniform(14 / 15, 1, samples))
+        yield generator.random(samples)
+
+
+@pytest.mark.parametrize("confidence", list(random_confidences()), ids=lambda confidence: str(len(confidence)))
+def test_the_band_is_that_of_labels_drawn_from_the_confidences(confidence):
+    """By the definition: the chances of each number of hits, one sample after another."""
+    chances = np.ones(1)
+    for p in confidence:
+        chances = np.convolve(chances, [1 - p, p])
+    exact = [np.flatnonzero(chances.cumsum() >= share)[0] for share in (0.025, 0.975)]
+    assert consistency_band(confidence) == approx(np.array(exact) / len(confidence), abs=1e-12)
+
+
+def test_the_band_is_what_draws_give():
+    """Broecker and Smith 2007; a hit more or less, of 20,000 draws."""
+    generator = np.random.default_rng(1)
+    confidence = generator.uniform(0.8, 1, 400)
+    hits = (generator.random((20_000, 400)) < confidence).sum(axis=1)
+    expected = np.quantile(hits, [0.025, 0.975], method="inverted_cdf")
+    assert np.abs(np.array(consistency_band(confidence)) * 400 - expected).max() <= 1
 
 
 def test_bins_are_those_of_the_definition_and_give_the_ece():
@@ -50,16 +79,30 @@ def test_calibrated_predictions_leave_the_band_seldom_and_overconfident_ones_oft
     seldom, often, bins = 0, 0, 0
     for seed in range(12):
         predictions = random_predictions(seed, samples=1000)  # labels are of the logits over 1.5
-        calm = reliability(predictions.logits / 1.5, predictions.labels, draws=400)
+        calm = reliability(predictions.logits / 1.5, predictions.labels)
         seldom, bins = seldom + calm.outside.sum(), bins + len(calm.outside)
-        often += reliability(predictions.logits, predictions.labels, draws=400).outside.sum()
+        often += reliability(predictions.logits, predictions.labels).outside.sum()
     assert seldom / bins < 0.08 and often > 4 * seldom
 
 
-def test_a_band_is_the_same_each_time():
-    predictions = random_predictions(3)
-    one, again = (reliability(predictions.logits, predictions.labels) for _ in range(2))
-    assert (one.low == again.low).all() and (one.high == again.high).all()
+def test_bins_by_hand():
+    """Of two classes at confidences 0.6 (a hit), 0.6 (none) and 0.9 (a hit): bins 8 (8/15 to 9/15] and 13."""
+    probs = torch.tensor([[0.6, 0.4], [0.6, 0.4], [0.1, 0.9]], dtype=torch.float64)
+    found = reliability(probs.log(), torch.tensor([0, 1, 1]))
+    columns = (found.numbers, found.counts, found.confidence, found.accuracy, found.low, found.high)
+    # No hit of two comes by .4^2 = .16, two by .36; of one sample at .9 both answers come oftener than by 2.5%.
+    assert np.stack(columns, axis=1) == approx(np.array([[8, 2, 0.6, 0.5, 0, 1], [13, 1, 0.9, 1, 0, 1]]))
+
+
+@pytest.mark.parametrize("samples", [1, 3, 200])
+def test_after_temperature_is_after_that_of_the_other_folds(samples):
+    given = random_predictions(2, samples=samples)
+    found, scaled = diagram(given), cross_fitted(given.logits, given.labels)
+    again = reliability(scaled, given.labels)
+    assert all((getattr(found.scaled, each) == getattr(again, each)).all() for each in ("confidence", "low", "high"))
+    fold = min(samples, 5)
+    of_folds = [float(given.logits[k, 0] / scaled[k, 0]) for k in range(fold)]
+    assert found.temperature == approx(np.median(of_folds), rel=1e-6)
 
 
 def test_certain_predictions_leave_no_band():

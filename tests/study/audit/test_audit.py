@@ -1,18 +1,12 @@
-"""The audit against a study with one thing broken at a time; against MLflow's own server; beside a driver at work."""
+"""The audit against a study with one thing broken at a time; beside a driver at work."""
 
 import hashlib
 import json
-import os
 import re
 import shutil
-import signal
-import socket
 import sqlite3
-import subprocess
-import sys
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +24,8 @@ from study.cli import main
 from study.schema.uris import public_uri
 from study.store.ledger import driver_lock
 from study.store.study import open_study
-from study.tracking import reader
-from study.tracking.reader import Points, read_runs
 from tests.study.command_line import calstudy, here, start, wait_until, write_spec
+from tests.study.tracking.line import free_port
 
 CHECKS = ["identity", "ledger", "running", "files", "results", "mlflow", "steps", "epochs", "openings"]
 
@@ -464,7 +457,7 @@ def test_a_broken_promise_is_named(storage: Path) -> None:
     assert report.epochs == Epochs(needed=8, trained=10, repeated=2, promised=1)
 
 
-# ---- a driver at work, a server ------------------------------------------------------------------------------------
+# ---- a driver at work, a server away ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -502,52 +495,6 @@ def test_beside_a_driver_then_killed_then_whole(tmp_path: Path) -> None:
     report = audited(tmp_path)
     assert off(report) == {} and (report.planned, report.lost, report.duplicated) == (6, 0, 0)
     assert report.epochs.needed == 6 * 40
-
-
-@pytest.fixture(scope="module")
-def server(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """MLflow's own server of the finished study."""
-    folder = tmp_path_factory.mktemp("server")
-    shutil.copy(finished / "mlflow.db", folder)
-    uri = f"http://127.0.0.1:{free_port()}"
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", uri.rpartition(":")[2]]
-    command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
-    with (folder / "log").open("w") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder, start_new_session=True)
-    try:
-        wait_until(lambda: answers(uri))
-        yield uri
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def answers(uri: str) -> bool:
-    with suppress(OSError), urllib.request.urlopen(f"{uri}/health", timeout=5) as answer:
-        return bool(answer.status == 200)
-    return False
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("runs", "points"), [(1000, 25_000), (2, 3)])
-def test_a_server_tells_what_its_database_does(
-    finished: Path, server: str, monkeypatch: pytest.MonkeyPatch, runs: int, points: int
-) -> None:
-    """Also page by page, and where an answer would hold more points than a server gives."""
-    monkeypatch.setattr(reader, "PAGE", runs)
-    monkeypatch.setattr(reader, "MOST_POINTS", points)
-    study = open_study("small", str(finished))
-    by_trial = [{run.trial: run for run in read_runs(uri, "small", study.id)} for uri in (server, study.tracking(None))]
-    assert by_trial[0] == by_trial[1] and len(by_trial[0]) == 5
-    assert by_trial[0]["focal/0001"].points["nll"] == Points(2, 2)
-    assert audit(study, server).clean
-    assert read_runs(server, "another", study.id) == []
 
 
 @pytest.mark.slow

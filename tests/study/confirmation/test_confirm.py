@@ -321,12 +321,12 @@ def test_no_pick_looks_at_test(storage: Path) -> None:
     for file in (storage / "small-confirm").glob("trials/*/*/*/test.npz"):
         stored = Predictions.load(file)
         Predictions(stored.logits, stored.labels[torch.randperm(len(stored.labels))]).save(file)
-    book = confirm._Book.of(open_study("small-confirm", str(storage)))
+    log = confirm.TestAccessLog.of(open_study("small-confirm", str(storage)))
     for row in rows or ():
         for record in row.records:
             file = storage / "small-confirm" / "trials" / record.name / f"attempt-{record.attempt}" / "test.npz"
             told = Predictions.load(file).evaluate_at(1.0)
-            book.tell(record, confirm.Tested(book.open(record), told, 1.0, {}, 0.0))
+            log.record(record, confirm.Tested(log.open(record), told, 1.0, {}, 0.0))
     shuffled = rows_of(open_study("small", str(storage)))
     assert shuffled[0].tests[0]["accuracy"] < 0.3
     assert chosen() == before
@@ -417,7 +417,7 @@ def test_a_kill_between_the_opening_and_the_read_counts_as_an_opening(
 
 def open_again(storage: Path) -> None:
     study = open_study("small-confirm", str(storage))
-    confirm._Book.of(study).open(study.records()["focal_0001"][0])
+    confirm.TestAccessLog.of(study).open(study.records()["focal_0001"][0])
 
 
 def change_predictions(storage: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from search_spaces import strict_yaml
 from study.engine.ray_session import ClusterError
-from study.engine.submit import connect, errand, package
+from study.engine.submit import connect, job_request, package
 from study.schema.spec import SpecError
 from study.schema.uris import TrackingError
 from tests.conftest import Cluster
@@ -84,14 +84,14 @@ def test_what_would_mean_something_else_there(
 ) -> None:
     monkeypatch.delenv("CALSTUDY_STORAGE", raising=False)
     with pytest.raises(error, match=re.escape(words)):
-        errand(write_spec(tmp_path / "small.yaml", **keys), storage, tracking)
+        job_request(write_spec(tmp_path / "small.yaml", **keys), storage, tracking)
 
 
 def test_a_password_does_not_stand_in_a_command_line(tmp_path: Path) -> None:
     uri = "http://maria:secret@host:5000"
     with pytest.raises(ClusterError, match="Give SPEC too"):
-        errand(None, "/s", uri)
-    asked = errand(write_spec(tmp_path / "small.yaml"), "/s", uri)
+        job_request(None, "/s", uri)
+    asked = job_request(write_spec(tmp_path / "small.yaml"), "/s", uri)
     assert "secret" not in str(asked.words)
     with package(asked) as folder:
         (file,) = (folder / "spec").iterdir()
@@ -116,7 +116,7 @@ def test_a_job_server_where_nothing_listens() -> None:
 def test_the_code_travels_as_it_is_here_with_spec_and_extensions(tmp_path: Path) -> None:
     extensions = write_extensions(tmp_path / "mine", tmp_path / "gate")
     spec = write_spec(tmp_path / "small.yaml", methods=["patient"], extensions="mine")
-    with package(errand(spec, "/s", None)) as folder:
+    with package(job_request(spec, "/s", None)) as folder:
         files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
         assert {"study/cli.py", "study/specs/digits.yaml", "search_spaces/focal.yaml"} < files
         assert {file for file in files if file.startswith("spec/")} == {
@@ -144,8 +144,8 @@ def on(host: Host, *words: object, check: bool = True, env: dict[str, str] | Non
 
 
 def counts(host: Host, storage: Path) -> dict[str, int]:
-    told = json.loads(on(host, "status", "small", "--storage", storage, "--json").stdout)
-    return {state: count for state, count in told["methods"]["patient"].items() if count}
+    found = json.loads(on(host, "status", "small", "--storage", storage, "--json").stdout)
+    return {state: count for state, count in found["methods"]["patient"].items() if count}
 
 
 def log_of(host: Host, job: str) -> str:
@@ -158,7 +158,7 @@ class Submission:
     """A study at work as a job, whose trials wait for its gate."""
 
     words: tuple[object, ...]
-    told: str
+    found: str
     job: str
     storage: Path
     gate: Path
@@ -176,17 +176,17 @@ def submission(cluster: Cluster) -> Submission:
     write_extensions(laptop / "mine", gate)
     spec = write_spec(laptop / "small.yaml", methods=["patient"], extensions="mine", trials=2, epochs=30)
     words = ("submit", spec, "--address", JOBS, "--storage", storage)
-    told = on(cluster.head, *words).stdout
-    found = re.search(r"^submitted: +(\S+)$", told, re.MULTILINE)
-    assert found is not None, told
-    return Submission(words, told, found[1], storage, gate)
+    found = on(cluster.head, *words).stdout
+    found = re.search(r"^submitted: +(\S+)$", found, re.MULTILINE)
+    assert found is not None, found
+    return Submission(words, found, found[1], storage, gate)
 
 
 @pytest.mark.slow
 def test_doctor_is_asked_first_and_says_all_of_a_sound_cluster(cluster: Cluster, submission: Submission) -> None:
-    assert "all is well." in submission.told
-    (told,) = [line for line in log_of(cluster.head, "doctor-small-*").splitlines() if line.startswith("{")]
-    report = json.loads(told)
+    assert "all is well." in submission.found
+    (found,) = [line for line in log_of(cluster.head, "doctor-small-*").splitlines() if line.startswith("{")]
+    report = json.loads(found)
     assert report["ok"] and {finding["state"] for finding in report["findings"]} == {"ok"}
     hosts = (cluster.head, *cluster.workers)
     expected = {(host.address, check) for host in hosts for check in CHECKS} | {("this machine", "tracking")}

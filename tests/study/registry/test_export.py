@@ -12,12 +12,14 @@ import pytest
 import torch
 from mlflow import MlflowClient
 from mlflow.entities.model_registry import ModelVersion
+from mlflow.exceptions import MlflowException
 from numpy.testing import assert_allclose
 from pytest import approx
 
 from study.registry import export as exporting
-from study.registry.export import Exported, ExportError, export
-from study.registry.verify import NotVerified, examine
+from study.registry.export import Exported, export
+from study.registry.upload import ExportError, check_names
+from study.registry.verify import NotVerified, examine, verify
 from study.schema.spec import spec_from_mapping
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -306,6 +308,41 @@ def test_a_server_that_is_away_is_one_line_without_the_password(
     assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
 
 
+def refused(call: Callable[..., object], *words: str) -> bool:
+    try:
+        call(*words)
+    except (MlflowException, ExportError):
+        return True
+    return False
+
+
+def test_names_are_refused_as_the_registry_refuses_them(trained: Trained, exported: Exported) -> None:
+    """By the registry's own calls, which come too late: after the model has been uploaded."""
+    client = trained.client
+    for name in ["a/b", "a:b", "", " ", ".", "..", "..a", "a.", "a b", "-", "ä"]:
+        assert refused(check_names, name, None) == refused(client.create_registered_model, name), name
+    for alias in (
+        "v1",
+        "V12",
+        "latest",
+        "Latest",
+        "a b",
+        "",
+        "a.b",
+        "a" * 256,
+        "a" * 255,
+        "v",
+        "v1a",
+        "a-b_c",
+        "ä",
+        "1",
+    ):
+        by_registry = refused(client.set_registered_model_alias, "digits", alias, str(exported.version))
+        assert refused(check_names, "digits", alias) == by_registry, alias
+        if not by_registry:
+            client.delete_registered_model_alias("digits", alias)
+
+
 @pytest.mark.parametrize(
     ("name", "alias"),
     [("a/b", None), ("", None), ("a@b", None), ("digits", "v1"), ("digits", "latest"), ("digits", "a b")],
@@ -320,7 +357,7 @@ def test_refuses_a_name_in_one_line(trained: Trained, name: str, alias: str | No
 
 
 def test_verify_in_a_fresh_process(trained: Trained, exported: Exported, capfd: pytest.CaptureFixture[str]) -> None:
-    report = exporting.verify(exported.uri, trained.uri)
+    report = verify(exported.uri, trained.uri)
     assert report.ok, report
     assert {"probabilities", "accuracy", "nll", "ece"} <= {check.name for check in report.checks}
     assert report.num_samples == len(trained.learner.data.validation)
@@ -330,9 +367,9 @@ def test_verify_in_a_fresh_process(trained: Trained, exported: Exported, capfd: 
 
 
 def test_verify_of_what_is_not_there(trained: Trained, exported: Exported, tmp_path: Path) -> None:
-    report = exporting.verify("models:/digits/99", trained.uri)
+    report = verify("models:/digits/99", trained.uri)
     assert not report.ok and "99" in (report.problem or "")
-    report = exporting.verify(exported.uri, f"sqlite:///{tmp_path}/none.db")
+    report = verify(exported.uri, f"sqlite:///{tmp_path}/none.db")
     assert not report.ok and "none.db" in (report.problem or "")
     assert not (tmp_path / "none.db").exists()
 

@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from study.analysis import pareto
+from study.analysis.reliability import STATEMENT, diagram
 from study.report.html import write_page
 from study.report.page_data import gather, gather_page
 from study.schema.objective import Objective
@@ -38,7 +40,8 @@ VALUES = {
 }
 NEAR = [name for name in VALUES if name != "cross_entropy/0001"]
 CSS = "css selector"
-ECE_OF_FOCAL_1 = predictions(101, 1.5).evaluate()  # what its bins must give
+FOCAL_1 = predictions(101, 1.5)
+ECE_OF_FOCAL_1 = FOCAL_1.evaluate()  # what its bins must give
 
 
 class Page:
@@ -170,6 +173,17 @@ def test_a_click_shows_the_reliability_diagram(page: Page) -> None:
     before, after = (each.get_attribute("aria-label") for each in page.all("svg.reliability"))
     assert f"as trained: ECE {ECE_OF_FOCAL_1['ece']:.4f}" in before
     assert f"ECE {ECE_OF_FOCAL_1['ts_ece']:.4f}" in after
+    assert STATEMENT in page.one(".panel").text
+    found = diagram(FOCAL_1)
+    for svg, expected in zip(page.all("svg.reliability"), (found.raw, found.scaled), strict=True):
+        frame, *bands = (
+            [float(each.get_attribute(side)) for side in ("y", "height")]
+            for each in svg.find_elements(CSS, ".frame, .band")
+        )
+        drawn = [[(frame[0] + frame[1] - at) / frame[1] for at in (y + high, y)] for y, high in bands]
+        assert np.array(drawn) == pytest.approx(np.stack([expected.low, expected.high], axis=1))
+        assert len(svg.find_elements(CSS, ".outside")) == expected.outside.sum()
+        assert len(svg.find_elements(CSS, ".inside")) == (~expected.outside).sum()
     assert page.point("focal/0001").get_attribute("aria-selected") == "true"
     assert [row.get_attribute("data-row") for row in page.all(".trials tr.selected")] == ["focal/0001"]
 

@@ -16,10 +16,11 @@ import pytest
 import torch
 from pytest import approx
 
+from study.analysis.reliability import STATEMENT, diagram
 from study.cli import main
+from study.report.figures import draw_reliability
 from study.report.html import render
-from study.report.page_data import gather, gather_page
-from study.report.reliability_rows import cross_fitted, diagram, diagrams
+from study.report.page_data import diagrams, gather, gather_page
 from study.store import study as study_module
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -33,7 +34,6 @@ from tests.study.report_studies import (
     predictions,
     small,
 )
-from trainables import post_hoc
 from trainables.files.digest import file_digest
 from trainables.outputs.predictions import Predictions
 
@@ -52,43 +52,36 @@ def place(gathered: dict, metric: str) -> int:
 # ---- bins ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sharpness", [0.3, 1.0, 4.0])
-def test_fast_temperatures_are_those_of_the_slower_way(sharpness):
-    given = predictions(7, sharpness)
-    scaled, temperature = cross_fitted(given.logits, given.labels)
-    expected = post_hoc.cross_fitted(given.logits, given.labels)
-    torch.testing.assert_close(scaled, expected, rtol=1e-5, atol=1e-5)
-    ratios = given.logits[:, 0].double() / expected[:, 0]
-    assert temperature == approx(sorted(float(ratios[k]) for k in range(5))[2], rel=1e-5)
+def test_figure_and_page_show_the_same_numbers_and_say_the_same_of_them(made):
+    """Bin by bin: what matplotlib is given to draw, and what stands in the page."""
+    study, records = made
+    given = predictions(101, 1.5)  # of focal/0001
+    page = gather_page([gather(study, records)], "today")
+    (trial,) = (trial for trial in page["studies"][0]["trials"] if trial["name"] == "focal/0001")
+    found = diagram(given)
+    figure = draw_reliability({"raw": found.raw, "after temperature": found.scaled}, "focal/0001", len(given.labels))
+    for name, upper, lower in zip(("raw", "scaled"), figure.axes[:2], figure.axes[2:], strict=True):
+        number, count, confidence, hits, low, high = np.array(trial[name]["bins"]).T
+        bands = np.array([bar.get_bbox().extents for bar in upper.patches]).T
+        np.testing.assert_allclose(bands, [number / 15, low / count, (number + 1) / 15, high / count], atol=1e-12)
+        points = np.concatenate([np.asarray(each.get_offsets()) for each in upper.collections])
+        points = points[points[:, 0].argsort()].T
+        np.testing.assert_allclose(points, [confidence, hits / count], atol=1e-5)  # as rounded in the page
+        within = (low <= hits) & (hits <= high)
+        assert [len(each.get_offsets()) for each in upper.collections] == [within.sum(), (~within).sum()]
+        assert [bar.get_height() for bar in lower.patches] == approx(count)
+        assert f"ECE {trial[name]['ece']:.4f}" in upper.get_title()
+    assert page["band"] == STATEMENT and STATEMENT in " ".join(figure.get_supxlabel().split())
 
 
-@pytest.mark.parametrize("case", ["all right", "all wrong", "a stored zero", "three samples"])
-def test_where_newton_finds_no_minimum_the_slower_way_is_taken(case):
-    logits = torch.randn(50, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    labels = logits.argmin(dim=-1) if case == "all wrong" else logits.argmax(dim=-1)
-    if case == "a stored zero":
-        logits[3] = torch.tensor([0.0, -math.inf, 0.0])
-    if case == "three samples":
-        logits, labels = logits[:3], labels[:3]
-    scaled, _ = cross_fitted(logits, labels)
-    torch.testing.assert_close(scaled, post_hoc.cross_fitted(logits, labels), equal_nan=True)
-
-
-def test_bins_give_the_ece_that_was_measured():
-    given = predictions(3, 2.0)
-    found, measured = diagram(given), given.evaluate()
-    for rows, metric in ((found["raw"], "ece"), (found["scaled"], "ts_ece")):
-        _, counts, hits, confidence = np.array(rows).T
-        assert counts.sum() == len(given.labels)
-        assert np.abs(hits - counts * confidence).sum() / counts.sum() == approx(measured[metric], abs=1e-5)
-        assert hits.sum() / counts.sum() == approx(measured["accuracy"])
-
-
-def test_bins_by_hand():
-    """Of two classes at confidences 0.6 (a hit), 0.6 (none) and 0.9 (a hit): bins 8 (8/15 to 9/15] and 13."""
-    probs = torch.tensor([[0.6, 0.4], [0.6, 0.4], [0.1, 0.9]], dtype=torch.float64)
-    rows = diagram(Predictions(probs.log(), torch.tensor([0, 1, 1])))["raw"]
-    assert rows == [[8, 2, 1, 0.6], [13, 1, 1, 0.9]]
+def test_bins_give_the_ece_that_was_measured(made):
+    study, records = made
+    for trial, record in zip(gather(study, records)["trials"][:3], records["cross_entropy"], strict=True):
+        for which, metric in (("raw", "ece"), ("scaled", "ts_ece")):
+            _, count, confidence, hits, _, _ = np.array(trial[which]["bins"]).T
+            assert count.sum() == 400 and trial[which]["ece"] == approx(record.metrics[metric], rel=1e-5)
+            assert np.abs(hits - count * confidence).sum() / count.sum() == approx(record.metrics[metric], abs=1e-5)
+            assert hits.sum() / count.sum() == approx(record.metrics["accuracy"])
 
 
 def test_predictions_that_are_gone_or_altered_are_noted(tmp_path):
@@ -102,8 +95,9 @@ def test_predictions_that_are_gone_or_altered_are_noted(tmp_path):
     found, notes = diagrams(study, [gone, altered, cut, sound])
     assert list(found) == [sound.name]
     assert notes == [
-        "No reliability diagram of focal/0000: predictions.npz is missing.",
-        "No reliability diagram of focal/0001: predictions.npz is not the file that the ledger knows (another sha256).",
+        "No reliability diagram of focal/0000: predictions.npz is missing. Restore it from a backup.",
+        "No reliability diagram of focal/0001: predictions.npz is not the file the ledger knows (its digest differs)."
+        " Restore it from a backup.",
         "No reliability diagram of focal/0002: predictions.npz cannot be read as npz (File is not a zip file).",
     ]
 

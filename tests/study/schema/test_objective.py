@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from study.analysis.pareto import front
-from study.schema.objective import Objective, costs, worst
+from study.schema.objective import Objective, costs
 from study.store.trials import TrialRecord
 from trainables import metrics
 from trainables.fields import FieldError
@@ -46,13 +46,13 @@ def test_worst_is_reached_by_one_who_is_always_sure_and_always_wrong():
     logits = torch.nn.functional.one_hot((labels + 1) % 5, 10).double() * 1e3
     measured = metrics.evaluate(logits, labels)
     for name in ("accuracy", "error", "ece", "mce", "adaptive_ece", "brier"):
-        assert worst(name, 10) == pytest.approx(measured[name]), name
+        assert metrics.describe(name).worst(10) == pytest.approx(measured[name]), name
 
 
 def test_worst_nll_is_that_of_one_who_knows_nothing():
-    assert worst("nll", 10) == pytest.approx(2.302585092994046)  # log 10
+    assert metrics.describe("nll").worst(10) == pytest.approx(2.302585092994046)  # log 10
     measured = metrics.evaluate(torch.zeros(4, 10), torch.arange(4))
-    assert worst("nll", 10) == pytest.approx(measured["nll"])
+    assert metrics.describe("nll").worst(10) == pytest.approx(measured["nll"])
 
 
 @pytest.mark.parametrize("metric", ["share_above_99", "ts_share_above_99"])
@@ -66,7 +66,7 @@ def test_worst_of_every_metric():
     expected |= dict.fromkeys(("brier", "brier_calibration", "brier_refinement"), 2)
     expected |= dict.fromkeys(("skce", "skce_unbiased", "skce_linear"), 2)
     for name in metrics.names():
-        assert worst(name, 7) == expected.get(name.removeprefix("ts_"), 1), name
+        assert metrics.describe(name).worst(7) == expected.get(name.removeprefix("ts_"), 1), name
 
 
 @pytest.mark.parametrize(

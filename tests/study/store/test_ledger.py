@@ -142,7 +142,7 @@ def test_a_trial_told_by_half_is_finished_as_it_was_told(tmp_path: Path) -> None
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))  # the line that sets the state
     again = opened(tmp_path)
     assert again.record("focal", 0).state == "running"
-    again.finish_told("focal", OBJECTIVES)
+    again.finish_reported("focal", OBJECTIVES)
     assert again.record("focal", 0).metrics == outcome["metrics"] and again.record("focal", 0).state == "complete"
 
 

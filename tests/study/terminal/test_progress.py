@@ -8,7 +8,8 @@ from rich.console import Console
 
 from study.schema.spec import spec_from_mapping
 from study.store.trials import TrialRecord
-from study.terminal.progress import Progress, human_seconds, short_params
+from study.terminal.progress import Progress, human_seconds
+from study.terminal.tables import short_params
 
 SPEC = spec_from_mapping(
     {"name": "small", "data": "digits", "model": "mlp", "methods": ["focal", "mbls"], "trials": 4, "epochs": 10},

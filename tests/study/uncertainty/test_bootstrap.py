@@ -19,7 +19,7 @@ from study.uncertainty.bootstrap import analyse, compare, differences_from, fron
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import intervals, wilson
 from study.uncertainty.resampling import Draws, Table
-from study.uncertainty.temperature import FOLDS, temperatures
+from study.uncertainty.temperature import temperatures
 from tests.cases import random_case
 from trainables import metrics, post_hoc
 from trainables.fields import FieldError
@@ -27,9 +27,10 @@ from trainables.metrics.binned import ReliabilityBins, debiased_square, equal_ma
 from trainables.metrics.scores import top_label
 from trainables.outputs.attempts import attempt_directory
 from trainables.outputs.predictions import Predictions
+from trainables.post_hoc import FOLDS
 
 ACCURACY, ECE, NLL = Objective("accuracy", "maximize"), Objective("ece", "minimize"), Objective("nll", "minimize")
-EVERYTHING = [prefix + name for name in metrics.STORED for prefix in ("", "ts_")]
+EVERYTHING = [prefix + name for name in metrics.stored() for prefix in ("", "ts_")]
 
 
 def case(samples=400, classes=7, seed=0):
@@ -88,7 +89,7 @@ def test_temperatures_are_fitted_in_each_resample_without_copies_across_folds():
         for fold in range(FOLDS):
             held = torch.from_numpy(rows % FOLDS == fold)  # by the place in the sample
             temperature = post_hoc.fit_temperature(logits[rows][~held], labels[rows][~held])
-            assert fitted[fold, number] == approx(math.log(temperature), abs=2e-3)
+            assert fitted[fold, number] == approx(math.log(temperature), abs=1e-6)
             scaled[held] = logits[rows][held] / temperature
         expected = metrics.evaluate(scaled, labels[rows])
         for name in ("accuracy", "nll", "brier"):
@@ -96,12 +97,49 @@ def test_temperatures_are_fitted_in_each_resample_without_copies_across_folds():
         assert found["ece"][number] == approx(expected["ece"], abs=0.01)
 
 
+def hard_cases():
+    """name: (logits, labels), each with something that a fit may stumble over."""
+    logits, _ = random_case((60, 6, 3.0))
+    right, second = logits.topk(2).indices.T
+    likely = np.random.default_rng(0).random(60) < 0.7
+    mixed = logits * torch.logspace(-3, 3, 60)[:, None]
+    one_wrong = right.clone()
+    one_wrong[0] = second[0]
+    drawn = torch.from_numpy(np.where(likely, right, second))
+    never = logits.masked_fill(logits < -2, -torch.inf)
+    impossible = torch.from_numpy(np.where(likely, right, logits.argmin(dim=1)))  # many of them stored as 0
+    ties = torch.zeros(60, 200, dtype=torch.float64)
+    ties[:, 0] = 8.0
+    yield "all right", logits, right
+    yield "all wrong", logits, logits.argmin(dim=1)
+    yield "one wrong", logits, one_wrong
+    yield "says nothing", 0.01 * logits, torch.arange(60) % 6
+    yield "scales from 1e-3 to 1e3", mixed, drawn
+    yield "tiny", 1e-3 * logits, drawn
+    yield "huge", 1e3 * logits, drawn
+    yield "stored zeros", never, impossible
+    yield "equal classes", ties, torch.from_numpy(np.where(likely, 0, np.arange(60)))
+
+
+@pytest.mark.parametrize(("logits", "labels"), [pytest.param(*case, id=name) for name, *case in hard_cases()])
+def test_temperatures_of_hard_resamples_are_those_of_the_single_fit(logits, labels):
+    counts = Draws.of(60, 8, 0).counts
+    counts[:, 0] = 1  # the sample itself
+    found = temperatures(logits.numpy(), labels.numpy(), counts)
+    for number in range(8):
+        rows = torch.from_numpy(np.repeat(np.arange(60), counts[:, number].astype(int)))
+        for fold in range(FOLDS):
+            others = rows[rows % FOLDS != fold]
+            expected = math.log(post_hoc.fit_temperature(logits[others], labels[others]))
+            assert found[fold, number] == approx(expected, abs=1e-6)
+
+
 def test_temperature_ends_where_nothing_finite_is_best():
     logits, _ = random_case((50, 4, 1.0))
     right = logits.argmax(dim=1)
     for truth, end in ((right, post_hoc.LOWEST), ((right + 1) % 4, post_hoc.HIGHEST)):
         found = temperatures(logits.numpy(), truth.numpy(), Draws.of(50, 3, 0).counts)
-        assert np.exp(found) == approx(end, rel=0.07)
+        assert np.exp(found) == approx(end)
 
 
 def test_calibrated_labels_come_by_their_probabilities():

@@ -1,0 +1,232 @@
+"""A model uploaded to MLflow and registered as a version, once."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version as library_version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from study.registry.model_card import card
+from study.registry.verify import (
+    CARD,
+    PROBABILITIES,
+    RECORD,
+    RETRIES,
+    SAME_PATH_LIMIT,
+    TAG,
+    first_line,
+    missing_database,
+    predict_registered,
+    tag_value,
+)
+from study.schema.uris import scrub
+from study.store.study import Study
+from study.store.trials import TrialRecord
+from trainables.fields import UserError
+from trainables.loading.cache import Split
+from trainables.outputs.classifier import Classifier
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel, Run
+    from mlflow.entities.model_registry import ModelVersion
+
+# The registry keeps no more characters of a description.
+DESCRIPTION_LIMIT = 5000
+DESCRIPTION = (
+    "Classifiers that give calibrated probabilities, their temperature inside. Each version tells on its own page what"
+    " it is, how it was made and what it scores; `calstudy verify` proves it."
+)
+
+
+class ExportError(UserError):
+    """A model that is not registered: one line that says why, and the mend."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A model fit to be registered, with all that is said of it."""
+
+    classifier: Classifier
+    split: Split
+    probs: np.ndarray  # [N, K] float32, of the validation split
+    difference: float
+    record: TrialRecord
+    facts: dict[str, Any]
+
+
+def save(candidate: Candidate, name: str, directory: Path) -> None:
+    """An MLflow model in `directory`: the graph without pickle, and what `verify` and its reader need."""
+    import mlflow.pytorch
+    from mlflow.models import infer_signature
+
+    classifier, images = candidate.classifier, candidate.split.images
+    # torch.export takes a batch of one for a model of one image.
+    example = images[torch.arange(2) % len(images)].float().numpy()
+    outputs = candidate.probs[np.arange(2) % len(images)]
+    try:
+        mlflow.pytorch.save_model(
+            classifier,
+            str(directory),
+            serialization_format="pt2",
+            input_example=example,
+            signature=infer_signature(example, outputs),
+            # Where they are not given, MLflow loads the model in another process to find them out.
+            pip_requirements=[f"{library}=={library_version(library)}" for library in ("mlflow", "torch", "numpy")],
+        )
+    except Exception as error:  # whatever torch makes of a network it cannot trace
+        raise ExportError(f"{candidate.record.name}: cannot be exported as a graph ({first_line(error)}).") from None
+    found = predict_registered(directory, images)
+    difference = float(np.abs(found.astype(np.float64) - candidate.probs).max())
+    if not difference <= SAME_PATH_LIMIT:
+        raise ExportError(
+            f"{candidate.record.name}: the exported graph differs from the model by {difference:.2g} in probability "
+            f"(at most {SAME_PATH_LIMIT:g}); a network with control flow of its own cannot be exported."
+        )
+    (directory / RECORD).parent.mkdir()
+    (directory / RECORD).write_text(json.dumps(candidate.facts, indent=1))
+    (directory / CARD).write_text(card(candidate.facts, name))
+    np.savez(directory / PROBABILITIES, probs=candidate.probs, labels=candidate.split.labels.numpy())
+
+
+# ---- the server ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def server(tracking_uri: str) -> Iterator[MlflowClient]:
+    """A client; what the server says is one ExportError. Nothing global is set: no run is active, no URI changed."""
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    missing = missing_database(tracking_uri)
+    if missing is not None:
+        raise ExportError(f"no MLflow database at {missing}. `calstudy sync` makes it, then export again.")
+    given = os.environ.get(RETRIES)
+    os.environ[RETRIES] = given or "3"
+    try:
+        yield MlflowClient(tracking_uri, tracking_uri)
+    except (MlflowException, SQLAlchemyError) as error:
+        raise ExportError(scrub(f"MLflow at {tracking_uri}: {first_line(error)}", tracking_uri)) from None
+    finally:
+        if given is None:
+            del os.environ[RETRIES]
+
+
+def check_names(name: str, alias: str | None) -> None:
+    """Refuse early what the registry would refuse after the model has been uploaded."""
+    if not name.strip() or name.startswith("..") or name == "." or set(name) & set("/:@?%"):
+        raise ExportError(f"Invalid model name '{name}'. It may not be empty, a path, or hold one of / : @ ? %.")
+    if alias is None:
+        return
+    if not re.fullmatch(r"[\w-]{1,255}", alias):
+        raise ExportError(f"Invalid alias '{alias}'. Take at most 255 letters, digits, '_' and '-'.")
+    if re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
+        raise ExportError(f"Invalid alias '{alias}'. MLflow keeps 'latest' and 'v1' to itself.")
+
+
+def run_of(client: MlflowClient, study: Study, record: TrialRecord) -> Run:
+    """The trial's run, the eldest where there are twins."""
+    experiments: list[str] = []
+    token = None
+    while True:
+        page = client.search_experiments(page_token=token)
+        experiments += [experiment.experiment_id for experiment in page]
+        token = page.token
+        if not token:
+            break
+    of_trial = f"tags.`{TAG}id` = '{study.id}' and tags.`{TAG}trial` = '{record.name}'"
+    runs = client.search_runs(experiments, of_trial, max_results=1, order_by=["attributes.start_time ASC"])
+    if not runs:
+        raise ExportError(
+            f"{record.name} of '{study.spec.name}' has no run on the server yet. `calstudy sync {study.spec.name}` "
+            "makes it, then export again."
+        )
+    return runs[0]
+
+
+def find_version(client: MlflowClient, name: str, facts: dict[str, Any]) -> ModelVersion | None:
+    """The version that is this trial's model already: made from the same weights and predictions, with this card."""
+    same = {TAG + key: facts[key] for key in ("id", "trial", "model_sha256", "predictions_sha256")}
+    of_trial = " and ".join(f"tags.`{key}` = '{value}'" for key, value in same.items())
+    # What a confirmation tells is on its card: once there are more seeds, or figures of test, that is another version.
+    confirmed = tag_value(facts["confirmed"]) if "confirmed" in facts else None
+    found = [
+        version
+        for version in client.search_model_versions(of_trial)
+        if version.name == name and version.tags.get(TAG + "confirmed") == confirmed
+    ]
+    return min(found, key=lambda version: int(version.version), default=None)
+
+
+def register(client: MlflowClient, run: Run, candidate: Candidate, name: str) -> ModelVersion:
+    """Save the model, upload it as one of the run's, register that. A kill in between leaves a model without a name."""
+    from mlflow.exceptions import MlflowException
+
+    with tempfile.TemporaryDirectory(prefix="calstudy-") as folder:
+        directory = Path(folder) / "model"
+        save(candidate, name, directory)
+        logged = _upload(client, run, candidate, directory)
+    try:
+        client.create_registered_model(name, description=DESCRIPTION)
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_ALREADY_EXISTS":
+            raise
+    return client.create_model_version(
+        name,
+        # Not models:/ID: the SQL registry would look that up on the global tracking server.
+        logged.artifact_location,
+        run.info.run_id,
+        tags={TAG + key: tag_value(value) for key, value in candidate.facts.items()},
+        description=card(candidate.facts, name)[:DESCRIPTION_LIMIT],
+        model_id=logged.model_id,
+    )
+
+
+def _upload(client: MlflowClient, run: Run, candidate: Candidate, directory: Path) -> LoggedModel:
+    """The model in `directory` as an output of the run."""
+    from mlflow.entities import LoggedModelOutput, LoggedModelStatus
+    from mlflow.models import Model
+
+    facts = candidate.facts
+    logged = client.create_logged_model(
+        run.info.experiment_id,
+        name=facts["trial"].replace("/", "-"),
+        source_run_id=run.info.run_id,
+        params={path: str(value) for path, value in facts["params"].items()},
+        tags={TAG + key: facts[key] for key in ("study", "id", "trial")},
+        model_type="classifier",
+    )
+    model = Model.load(str(directory))
+    model.model_id = model.model_uuid = logged.model_id
+    model.run_id, model.artifact_path = run.info.run_id, logged.artifact_location
+    model.save(str(directory / "MLmodel"))
+    client.log_model_artifacts(logged.model_id, str(directory))
+    client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
+    client.log_outputs(run.info.run_id, [LoggedModelOutput(logged.model_id, step=candidate.record.epoch or 0)])
+    return logged
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the libraries' notes off the terminal; errors come as exceptions."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

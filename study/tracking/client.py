@@ -1,0 +1,104 @@
+"""MLflow's own client, opened by its URI alone, and what it raises said on one line, without credentials.
+
+MLflow's own default for a database is a path relative to wherever one stands, and its fluent functions open stray runs:
+here every call names its server and its run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from study.schema.uris import TrackingError, public_uri, scrub, sqlite_file
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+STATUS = {  # of a trial's run, by the trial's state; there are no others
+    "complete": "FINISHED",
+    "pruned": "KILLED",
+    "failed": "FAILED",
+}
+PAGE = 1000  # runs of one search; MLflow gives no more
+# Where the user has not said otherwise: an attempt ends soon, and is never repeated behind our back. A repeated
+# create_run whose first answer was lost makes a second run; ours looks for the first.
+ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+}
+# Whatever the user has said: ending a run, MLflow prints the server's URL, password and all.
+SILENCE = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
+LOGGERS = ("mlflow", "alembic", "sqlalchemy", "urllib3")
+
+
+def open_client(uri: str) -> MlflowClient:
+    """A client of the MLflow at the URI; the first import takes seconds, a new database too."""
+    from mlflow import MlflowClient
+
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return MlflowClient(uri, uri)
+
+
+def open_existing(uri: str) -> MlflowClient:
+    """A client of an MLflow that is there. Raises TrackingError of a database without its file or MLflow's tables.
+
+    A client would make both. (Tables of an older MLflow it changes to its own, as each of MLflow's commands does.)
+    """
+    path = sqlite_file(uri)
+    if path is not None and not path.is_file():
+        raise TrackingError(f"MLflow at {public_uri(uri)}: there is no such database.")
+    if not uri.startswith("http") and "experiments" not in tables(uri):
+        raise TrackingError(f"MLflow at {public_uri(uri)}: no such table: experiments")
+    return open_client(uri)
+
+
+def tables(uri: str) -> list[str]:
+    """The names of a database's tables. It is left as it is."""
+    from sqlalchemy import create_engine, inspect
+
+    engine = create_engine(uri)
+    try:
+        return inspect(engine).get_table_names()
+    finally:
+        engine.dispose()
+
+
+def search_runs(client: MlflowClient, experiment_id: str, study_id: str) -> Iterator[Run]:
+    """The study's runs in the experiment that are not deleted, page by page."""
+    wanted, token = f"tags.`calstudy.id` = '{study_id}'", None
+    while True:
+        page = client.search_runs([experiment_id], wanted, max_results=PAGE, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+@contextmanager
+def environment() -> Iterator[None]:
+    """MLflow reads its settings from the environment at each request."""
+    ours = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ} | SILENCE
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def what_happened(error: BaseException, uri: str) -> str:
+    """An exception of MLflow on one line, the system's own words first."""
+    text = " ".join(scrub(str(error), uri).split()) or type(error).__name__
+    cause = re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text)
+    return f"MLflow at {public_uri(uri)}: {cause.group(1).strip() if cause else text[:300]}"

@@ -1,0 +1,34 @@
+"""Every name an extension's data set may import; a few of them make one."""
+# ruff: noqa: F401
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from trainables.data import find, names
+from trainables.data.shared.images import ImageFiles, ImageList, check_lists, decode, read_images, required
+from trainables.data.shared.splits import check_splits, limited, split_names
+from trainables.data.shared.torchvision import CifarData, MnistData, Published, TorchvisionData
+from trainables.dataset import Dataset, RawData, RawSplit, Samples
+from trainables.fields import number
+from trainables.files.atomic import append, write_whole
+from trainables.files.download import DownloadError, download, file_digest
+from trainables.loading.cache import data_digest, default_cache, load_split, prepare, ranks_in_class
+
+
+@dataclass(frozen=True)
+class Listed(Dataset):
+    """Grey images 8x8; those of the second class are brighter."""
+
+    samples_of_each: int = number(50, low=5, doc="class")
+
+    def source_digest(self) -> str:
+        return hashlib.sha256(str(self.samples_of_each).encode()).hexdigest()
+
+    def read(self) -> RawData:
+        labels = np.repeat(np.arange(2), self.samples_of_each)
+        pixels = np.random.default_rng(0).integers(0, 128, (len(labels), 1, 8, 8))
+        return RawData(
+            ("dark", "bright"), RawSplit((pixels + 100 * labels[:, None, None, None]).astype(np.uint8), labels)
+        )

@@ -1,0 +1,129 @@
+"""What earlier versions wrote stays readable: studies, a confirmation, their MLflow, a registered model.
+
+COMMIT.tar.xz is what make.sh left, run by the calstudy of that commit: `small`, finished, confirmed, its model
+registered; `killed`, whose driver died at work; the specs they were run with; and what it said of them then.
+
+Whoever changes a format - of study.yaml, the ledger, a checkpoint, a trial's files, MLflow's runs, a model's record -
+first runs make.sh by the version before the change and adds its archive here. An archive stays for good, and is never
+made again.
+"""
+
+import json
+import re
+import sqlite3
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from study.store.study import Study, open_study
+from study.store.trials import TrialRecord
+from tests.study.command_line import calstudy, here, here_json
+from tests.study.counting import counted_once
+from trainables.plugins import use_extensions
+
+pytestmark = pytest.mark.slow
+
+ARCHIVES = ("72dc48a",)
+# Where MLflow's database keeps absolute paths.
+PATHS = {
+    "experiments": ("artifact_location",),
+    "runs": ("artifact_uri",),
+    "logged_models": ("artifact_location",),
+    "model_versions": ("source", "storage_location"),
+}
+
+
+@pytest.fixture(autouse=True)
+def own_names_only() -> Iterator[None]:
+    yield
+    use_extensions(None)
+
+
+@pytest.fixture(params=ARCHIVES)
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The archive unpacked, its MLflow moved with it: specs/, studies/, said/."""
+    with tarfile.open(Path(__file__).with_name(f"{request.param}.tar.xz")) as archive:
+        archive.extractall(tmp_path, filter="data")
+    with sqlite3.connect(tmp_path / "studies" / "mlflow.db") as database:
+        ((default,),) = database.execute("select artifact_location from experiments where experiment_id = 0")
+        move = (default.removesuffix("/artifacts/0"), str(tmp_path / "studies"))
+        for table, columns in PATHS.items():
+            for column in columns:
+                database.execute(f"update {table} set {column} = replace({column}, ?, ?)", move)
+    return tmp_path
+
+
+def remove_home(studies: Path) -> None:
+    """As a copied study's message advises."""
+    for file in studies.glob("*/study.yaml"):
+        text, removed = re.subn(r"^  home:\n(    .*\n)+", "", file.read_text(), flags=re.MULTILINE)
+        assert removed == 1
+        file.write_text(text)
+
+
+def by_name(study: Study) -> dict[str, TrialRecord]:
+    return {record.name: record for found in study.records().values() for record in found}
+
+
+def test_it_reads_as_it_did_then(old: Path) -> None:
+    """Nothing of it has to be mended to be read: not even `home`."""
+    storage = ("--storage", old / "studies")
+    said = {name: json.loads((old / "said" / f"{name}.json").read_text()) for name in ("status", "pareto")}
+    status = here_json("status", "small", *storage)
+    assert {label: status["methods"][label]["complete"] for label in said["status"]["methods"]} == {
+        label: found["complete"] for label, found in said["status"]["methods"].items()
+    }
+    for now, then in zip(here_json("pareto", "small", *storage)["front"], said["pareto"]["front"], strict=True):
+        assert {key: now[key] for key in ("method", "number", "params")} == {
+            key: then[key] for key in ("method", "number", "params")
+        }
+        assert {name: now["validation"][name] for name in then["validation"]} == pytest.approx(then["validation"])
+    here("audit", "small", *storage)
+    here("audit", "small-confirm", *storage)
+    here("verify", "models:/small@champion", *storage)
+    refused = calstudy("run", old / "specs" / "small.yaml", *storage, check=None)
+    assert refused.returncode and "this is a copy" in refused.stderr and "remove `home`" in refused.stderr
+
+
+def test_a_finished_study_goes_on(old: Path) -> None:
+    """One more trial of each method; then it is told, confirmed and exported anew."""
+    remove_home(old / "studies")
+    storage, spec = ("--storage", old / "studies"), old / "specs" / "small.yaml"
+    before = {
+        record.name: record
+        for found in open_study("small", str(old / "studies")).records().values()
+        for record in found
+    }
+    spec.write_text(spec.read_text().replace("trials: 3", "trials: 4"))
+    here("run", spec, *storage)
+    study = counted_once(old / "studies", 16)
+    after = by_name(study)
+    assert {name: after[name] for name in before} == before
+    here("report", "small", *storage, "--bootstrap", 100)
+    here("confirm", "small", *storage, "--top", 1, "--seeds", 3)
+    here("export", "small", *storage, "--pick", "min ece where accuracy>=0.5", "--name", "small")
+    here("export", "small", *storage, "--trial", "focal/0001", "--name", "small", "--alias", "other")
+    here("verify", "models:/small@other", *storage)
+    here("verify", "models:/small@champion", *storage)
+    for name in ("small", "small-confirm"):
+        here("audit", name, *storage)
+
+
+def test_a_killed_study_is_taken_up(old: Path) -> None:
+    """Its driver was killed while trials trained: they go on from their checkpoints, on Ray, and count once."""
+    remove_home(old / "studies")
+    storage = ("--storage", old / "studies")
+    trials = old / "studies" / "killed" / "trials"
+    left = [file.parents[1] for file in trials.glob("*/*/attempt-1/last.pt")]
+    calstudy("run", old / "specs" / "killed.yaml", *storage)
+    study = counted_once(old / "studies", 4, "killed")
+    assert {label: found[0].state for label, found in study.records().items()} == {
+        "diverging": "failed",
+        "gamma_net": "complete",
+        "soft_focal": "complete",
+        "cross_entropy": "complete",
+    }
+    assert left and all("resumed from attempt-1" in (trial / "attempt-2" / "log").read_text() for trial in left)
+    here("audit", "killed", *storage)

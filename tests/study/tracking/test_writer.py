@@ -1,0 +1,208 @@
+"""What is written, once: by `sync`, against MLflow's own database read with plain SQL."""
+
+import json
+import os
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from mlflow import MlflowClient
+from mlflow.entities import Metric
+
+from study.schema.uris import embedded_tracking
+from study.store.ledger import LedgerError, driver_lock
+from study.tracking import client as mlflow_client
+from study.tracking.projection import SyncReport, sync
+from tests.study.tracking.line import PASSWORD
+from tests.study.tracking.studies import BEGAN, children, complete, half_written, in_mlflow_once, make_study
+
+
+def rows(storage: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(storage / "mlflow.db")) as database:
+        return database.execute(query).fetchall()
+
+
+def content(storage: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Every row that tells of a run."""
+    tables = ("runs", "tags", "params", "metrics", "latest_metrics", "experiments")
+    return {table: sorted(rows(storage, f"select * from {table}"), key=repr) for table in tables}
+
+
+# ---- what is written -------------------------------------------------------------------------------------------------
+
+
+def test_a_trial_as_mlflow_has_it(storage: Path) -> None:
+    study = make_study(storage)
+    client = MlflowClient(embedded_tracking(storage))
+    assert sync(study, embedded_tracking(storage)) == SyncReport(written=4, present=0, removed=0)
+    runs = in_mlflow_once(client, study)
+    run = runs["focal/0000"]
+    assert run.info.run_name == "focal/0000"
+    assert (run.info.start_time, run.info.end_time) == (int(BEGAN * 1000), int((BEGAN + 3.5) * 1000))
+    expected = {"label": "focal", "number": "0", "method": "focal", "method.gamma": "0.25", "optimizer.lr": "0.1"}
+    assert expected.items() <= run.data.params.items()
+    assert run.data.params["data"] == "digits" and run.data.params["data.validation"] == "0.2"
+    points = client.get_metric_history(run.info.run_id, "train_loss")
+    found = [(point.step, point.value, point.timestamp) for point in points]
+    assert found == [(step, 1 / step, int((BEGAN + step) * 1000)) for step in (1, 2, 3)]
+    (final,) = client.get_metric_history(run.info.run_id, "final/ece")
+    assert (final.step, final.value, final.timestamp) == (3, 0.05, int((BEGAN + 3.5) * 1000))
+    assert run.data.metrics["final/seconds"] == 3.0
+    tags = {key: value for key, value in run.data.tags.items() if key.startswith("calstudy.")}
+    assert tags.pop("calstudy.metrics").startswith("equal-width bins")
+    assert tags == {
+        "calstudy.study": "small",
+        "calstudy.id": study.id,
+        "calstudy.trial": "focal/0000",
+        "calstudy.state": "complete",
+        "calstudy.attempt": "1",
+        "calstudy.data_digest": "d1635",
+    }
+    failed = runs["focal/0001"]
+    assert failed.data.tags["calstudy.reason"] == "loss is nan at epoch 3" and failed.data.metrics == {}
+    assert not os.listdir()  # no ./mlruns, no ./mlflow.db
+
+
+def test_its_study_as_mlflow_has_it(storage: Path) -> None:
+    study = make_study(storage, tracking=f"http://maria:{PASSWORD}@host", ledger=f"postgresql://maria:{PASSWORD}@h/db")
+    sync(study, embedded_tracking(storage))
+    client = MlflowClient(embedded_tracking(storage))
+    (parent,) = children(client, study)[""]
+    assert (parent.info.run_name, parent.info.status) == ("small", "FINISHED")
+    assert (parent.info.start_time, parent.info.end_time) == (int(BEGAN * 1000), int((BEGAN + 13.5) * 1000))
+    assert parent.data.params["model"] == "mlp" and parent.data.params["optimizer.lr"] == "0.1"
+    assert parent.data.params["objectives"] == "accuracy maximize, ece minimize"
+    tags = parent.data.tags
+    assert (
+        tags["calstudy.methods"] == "focal, label_smoothing"
+        and tags["calstudy.versions"] == "torch 2.15.0, git_commit c0ffee"
+    )
+    assert tags["mlflow.source.git.commit"] == "c0ffee"
+    words = client.get_experiment_by_name("small").tags["mlflow.note.content"]
+    assert tags["mlflow.note.content"] == words and "accuracy (higher is better) and ece (lower is better)" in words
+    client.set_tag(parent.info.run_id, "mlflow.note.content", "as I see it")
+    sync(study, embedded_tracking(storage))
+    assert client.get_run(parent.info.run_id).data.tags["mlflow.note.content"] == "as I see it"
+    artifact = storage / "artifacts" / "small" / parent.info.run_id / "artifacts" / "study.yaml"
+    stored = yaml.safe_load(artifact.read_text())
+    assert (stored["tracking"], stored["ledger"]) == ("http://host", "postgresql://h/db")
+    assert stored["methods"][0]["label"] == "focal" and stored["recorded"]["id"] == study.id
+    everything = (storage / "mlflow.db").read_bytes() + artifact.read_bytes()
+    assert PASSWORD.encode() not in everything and b"maria" not in everything
+
+
+def test_what_is_no_number_is_left_out(storage: Path) -> None:
+    study = make_study(storage)
+    history = study.files(study.told[0]) / "history.json"
+    history.write_text(json.dumps([{"epoch": 1, "time": BEGAN, "train_loss": float("nan"), "ece": 0.5}]))
+    study.told[0] = replace(study.told[0], metrics={"ece": 0.5, "nll": float("inf")}, epoch=1)
+    sync(study, embedded_tracking(storage))
+    (run,) = children(MlflowClient(embedded_tracking(storage)), study)["focal/0000"]
+    assert run.data.metrics == {"ece": 0.5, "final/ece": 0.5, "final/seconds": 3.0}
+
+
+def test_more_params_and_metrics_than_one_call_takes(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = make_study(storage)
+    study.told[:] = [complete(study, "focal", 0, {f"method.p{index}": index for index in range(150)}, epochs=700)]
+    sync(study, embedded_tracking(storage))
+    run = in_mlflow_once(MlflowClient(embedded_tracking(storage)), study)["focal/0000"]
+    assert run.data.params["method.p149"] == "149"
+    assert rows(storage, "select count(*) from metrics") == [(700 * 3 + 4,)]
+
+
+# ---- once ------------------------------------------------------------------------------------------------------------
+
+
+def test_again_changes_nothing(storage: Path) -> None:
+    study = make_study(storage)
+    sync(study, embedded_tracking(storage))
+    before = content(storage)
+    assert sync(study, embedded_tracking(storage)) == SyncReport(written=0, present=4, removed=0)
+    assert content(storage) == before
+
+
+def test_a_half_written_run_is_completed(storage: Path) -> None:
+    study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
+    run_id = half_written(client, study, study.told[0], BEGAN)
+    some = [Metric("train_loss", 1 / step, int((BEGAN + step) * 1000), step) for step in (1, 2)]
+    client.log_batch(run_id, some, [])
+    client.log_param(run_id, "method.gamma", "0.25")
+    assert sync(study, embedded_tracking(storage)) == SyncReport(written=4, present=0, removed=0)
+    assert in_mlflow_once(client, study)["focal/0000"].info.run_id == run_id
+
+
+@pytest.mark.parametrize("finished", [None, "older", "younger"])
+def test_of_twins_the_finished_one_stays_else_the_older(storage: Path, finished: str | None) -> None:
+    study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
+    twins = {
+        "younger": half_written(client, study, study.told[0], BEGAN + 1),
+        "older": half_written(client, study, study.told[0], BEGAN),
+    }
+    if finished:
+        client.set_terminated(twins[finished], "FINISHED")
+    assert sync(study, embedded_tracking(storage)).removed == 1
+    (kept,) = children(client, study)["focal/0000"]
+    assert kept.info.run_id == twins[finished or "older"]
+    assert sync(study, embedded_tracking(storage)) == SyncReport(written=0, present=4, removed=0)
+
+
+@pytest.mark.parametrize("change", ["attempt", "attempt, finished", "param"])
+def test_a_run_that_tells_of_something_else_is_written_anew(storage: Path, change: str) -> None:
+    study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
+    other = {} if change == "param" else {"calstudy.attempt": "7"}
+    run_id = half_written(client, study, study.told[0], BEGAN, **other)
+    if change == "param":
+        client.log_param(run_id, "method.gamma", "99")
+    if change == "attempt, finished":
+        client.set_terminated(run_id, "FINISHED")
+    sync(study, embedded_tracking(storage))
+    run = in_mlflow_once(client, study)["focal/0000"]
+    assert run.info.run_id != run_id and run.data.params["method.gamma"] == "0.25"
+
+
+def test_twin_parents_become_one_with_all_children(storage: Path) -> None:
+    study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
+    sync(study, embedded_tracking(storage))
+    (parent,) = children(client, study)[""]
+    client.set_terminated(parent.info.run_id, "RUNNING")
+    older = client.create_run(parent.info.experiment_id, 1000, {"calstudy.id": study.id}, "small")
+    sync(study, embedded_tracking(storage))
+    in_mlflow_once(client, study)
+    assert children(client, study)[""][0].info.run_id == older.info.run_id
+
+
+def test_a_study_of_the_same_name_is_another(storage: Path) -> None:
+    first, second = make_study(storage), make_study(storage)
+    sync(first, embedded_tracking(storage))
+    assert sync(second, embedded_tracking(storage)).written == 4
+    for study in (first, second):
+        in_mlflow_once(MlflowClient(embedded_tracking(storage)), study)
+
+
+def test_more_runs_than_a_page_are_found(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlflow_client, "PAGE", 2)
+    study = make_study(storage)
+    sync(study, embedded_tracking(storage))
+    assert sync(study, embedded_tracking(storage)) == SyncReport(written=0, present=4, removed=0)
+
+
+def test_what_a_user_deleted_comes_back(storage: Path) -> None:
+    study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
+    sync(study, embedded_tracking(storage))
+    client.delete_run(children(client, study)["focal/0000"][0].info.run_id)
+    assert sync(study, embedded_tracking(storage)).written == 1
+    experiment = client.get_experiment_by_name("small")
+    assert experiment is not None
+    client.delete_experiment(experiment.experiment_id)
+    sync(study, embedded_tracking(storage))
+    in_mlflow_once(client, study)
+
+
+def test_it_does_not_write_beside_a_driver(storage: Path) -> None:
+    study = make_study(storage)
+    with driver_lock(study.directory), pytest.raises(LedgerError, match="another driver"):
+        sync(study, embedded_tracking(storage))
