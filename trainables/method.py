@@ -201,9 +201,11 @@ class AuxiliaryMethod(Wrapper, ABC):
         raise TypeError(f"{type(self).__name__} must override term (or loss).")
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+        base = super().loss(logits, targets, progress)
+        if type(self).term is AuxiliaryMethod.term:  # it overrides loss, and calls this for the base's
+            return base
         weight: float = self.weight  # type: ignore[attr-defined]  # each such method declares the field
-        term = self.term(logits, require_labels(self, targets))
-        return self._base().loss(logits, targets, progress) + weight * term
+        return base + weight * self.term(logits, require_labels(self, targets))
 
     def __post_init__(self) -> None:
         super().__post_init__()
