@@ -11,6 +11,11 @@ __all__ = ["Study"]
 def __getattr__(name: str) -> Any:
     if name != "Study":
         raise AttributeError(f"module 'study' has no attribute '{name}'")
+    from calstudy import foreign_package
+
+    problem = foreign_package()
+    if problem is not None:
+        raise ImportError(problem)
     from study.python import Study  # only now: it imports Optuna
 
     return Study

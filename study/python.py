@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from study.store import study as store
 from study.store.files import HISTORY, checked_file, stored_predictions
-from study.store.trials import TrialRecord, trial_named
+from study.store.trials import trial_named
 
 if TYPE_CHECKING:
     import pandas
@@ -33,7 +33,7 @@ class Study(store.Study):
 
     @classmethod
     def from_spec(cls, spec: str | Path, storage: str | Path | None = None) -> Study:
-        """The study that a spec file describes, whether it has been run or not. Raises SpecError for a mistake in it."""
+        """The study of a spec file, whether it has been run or not. Raises SpecError for a mistake in it."""
         from study.schema.spec import read_spec
 
         read = read_spec(Path(spec))
@@ -46,16 +46,16 @@ class Study(store.Study):
         return cls(made.directory, made.plain, made.recorded)
 
     def trials(self) -> pandas.DataFrame:
-        """One row a trial, all states: trial, method, number, state; each searched value by its path; each metric of the
-        result; epoch, samples, seconds, attempts, started, ended, device, reason; front.
+        """One row a trial, in any state: trial, method, number, state, front; each searched value by its path; each
+        metric of the result; epoch, samples, seconds, attempts, started, ended, device, reason.
 
-        Times are UTC. A value that a trial lacks is missing. `seconds` and `samples` are of training.
+        Times are UTC. `seconds` and `samples` are of training. A value that a trial lacks is missing.
         """
         import pandas
 
         from study.analysis.trial_rows import trial_rows
 
-        frame = pandas.DataFrame(trial_rows(self.all(), self.objectives))
+        frame = pandas.DataFrame(trial_rows(self.all_records(), self.objectives))
         for column in ("started", "ended"):
             if column in frame:
                 frame[column] = pandas.to_datetime(frame[column], unit="s", utc=True)
@@ -70,7 +70,7 @@ class Study(store.Study):
         import pandas
 
         rows = []
-        for record in self.all():
+        for record in self.all_records():
             if HISTORY in record.digests:
                 history = json.loads(checked_file(self, record, HISTORY).read_text())
                 named = {"trial": record.name, "method": record.label, "number": record.number}
@@ -84,7 +84,7 @@ class Study(store.Study):
         """The rows of `trials` on the Pareto front, best by the first objective first."""
         from study.analysis.pareto import front
 
-        names = [record.name for record in front(self.all(), self.objectives)]
+        names = [record.name for record in front(self.all_records(), self.objectives)]
         frame = self.trials()
         return frame if frame.empty else frame.set_index("trial", drop=False).loc[names].reset_index(drop=True)
 
@@ -93,7 +93,7 @@ class Study(store.Study):
 
         Raises FieldError for a name that does not exist, or where the file is missing or altered.
         """
-        return stored_predictions(self, trial_named(self.all(), trial, "trial"))
+        return stored_predictions(self, trial_named(self.all_records(), trial, "trial"))
 
     def run(self, address: str | None = None) -> Study:
         """Train what the study still lacks, as `calstudy run` does; returns it as it is then.
@@ -107,13 +107,9 @@ class Study(store.Study):
         outcome = run_study(self.spec, self.name, self.directory.parent, None, address, Console())
         return type(self).open(outcome.study.directory)
 
-    def all(self) -> list[TrialRecord]:
-        """The trials of every method as records, in order of their number."""
-        return [record for found in self.records().values() for record in found]
-
     def __repr__(self) -> str:
         counts: dict[str, Any] = {}
-        for record in self.all() if self.recorded else ():
+        for record in self.all_records() if self.recorded else ():
             counts[record.state] = counts.get(record.state, 0) + 1
         states = ", ".join(f"{count} {state}" for state, count in counts.items()) or "not run yet"
         return f"Study({self.name!r}: {states}; {self.directory})"

@@ -23,7 +23,7 @@ def delete(study: str, tracking_too: bool, yes: bool, storage: str | None, track
     from study.schema.uris import public_uri
     from study.store.removal import remove, set_aside, size_of, to_delete
     from study.store.study import directory_of, open_study
-    from study.tracking.writer import delete_runs
+    from study.tracking.removal import delete_runs
 
     found = to_delete(directory_of(study, storage), SUFFIX) or [open_study(study, storage)]
     for each in found:

@@ -26,7 +26,7 @@ def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
     opened = open_study(study, storage)
     if opened.confirms is not None:
         raise FieldError(opened.name, "is a confirmation; `calstudy export` needs its models. Prune the study instead.")
-    records = [record for found in opened.records().values() for record in found]
+    records = opened.all_records()
     kept = front(records, opened.objectives)
     files = droppable(opened, records, kept)
     if not files:

@@ -22,10 +22,10 @@ def trials(study: str, file: Path | None, storage: str | None, as_json: bool) ->
     """
     from study.analysis.trial_rows import trial_rows, write_csv
     from study.store.study import open_study
-    from study.terminal.progress import front_table
+    from study.terminal.tables import trials_table
 
     opened = open_study(study, storage)
-    records = [record for found in opened.records().values() for record in found]
+    records = opened.all_records()
     rows = trial_rows(records, opened.objectives)
     if as_json:
         click.echo(json.dumps(rows))
@@ -33,6 +33,6 @@ def trials(study: str, file: Path | None, storage: str | None, as_json: bool) ->
         write_csv(rows, file)
         console.print(f"wrote {file}: {len(rows)} trials", soft_wrap=True)
     elif records:
-        console.print(front_table(records, opened.objectives))
+        console.print(trials_table(records, opened.objectives))
     else:
         console.print("no trials yet.")

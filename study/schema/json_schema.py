@@ -17,7 +17,11 @@ from trainables.model import Model
 from trainables.optimizer import Optimizer
 
 Schema = dict[str, Any]
-PACKAGES = {Method: ("method", methods), Model: ("model", models), Dataset: ("dataset", data)}
+PACKAGES: dict[Any, tuple[str, Any]] = {
+    Method: ("method", methods),
+    Model: ("model", models),
+    Dataset: ("dataset", data),
+}
 TYPES = {float: "number", int: "integer", str: "string", bool: "boolean", dict: "object", type(None): "null"}
 PIN: Schema = {"type": ["number", "string", "boolean", "null"], "description": "a plain value pins: it is not searched"}
 ENTRY: Schema = {
@@ -72,7 +76,7 @@ def _study_key(field: Field[Any]) -> Schema:
     if field.name == "objectives":
         objective = _settings(Objective)
         objective["properties"]["metric"]["examples"] = metrics.names()
-        objective["properties"]["direction"] = {"enum": list(DIRECTIONS)}
+        objective["properties"]["direction"] = {"enum": sorted(DIRECTIONS.values(), reverse=False)}
         return {"type": "array", "minItems": 1, "items": {**objective, "required": ["metric", "direction"]}, **doc}
     if field.name == "search_space":
         return {"type": ["object", "null"], "additionalProperties": {"$ref": "#/definitions/entry"}, **doc}

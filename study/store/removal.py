@@ -45,7 +45,7 @@ def _reopened(folder: Path) -> Study:
 
 
 def set_aside(study: Study) -> Study:
-    """The study in a folder that no other command opens: from here on it is deleted. LedgerError while a driver runs."""
+    """The study in a folder that no other command opens. Raises LedgerError while a driver runs."""
     if study.directory.name.endswith(DELETING):
         return study
     aside = study.directory.with_name(study.directory.name + DELETING)
@@ -74,7 +74,7 @@ def droppable(study: Study, records: Iterable[TrialRecord], kept: Iterable[Trial
 
 
 def drop(study: Study, files: Iterable[Path]) -> None:
-    """Remove model files. That they are gone on purpose is recorded first, so that no kill leaves an unexplained gap."""
+    """Remove model files. That they are gone on purpose is recorded first: no kill leaves an unexplained gap."""
     check_home(study)
     with driver_lock(study.directory):
         found = open_directory(study.directory, study.name)

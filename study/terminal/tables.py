@@ -105,6 +105,16 @@ def short_params(params: dict[str, Any]) -> str:
     )
 
 
+def trials_table(records: Sequence[TrialRecord], objectives: Sequence[Objective]) -> Table:
+    """One row a trial: state, objectives on validation, hyperparameters."""
+    made = table("trial", "state", *(f">{objective.metric}" for objective in objectives), "values")
+    for record in records:
+        values = (record.metrics.get(objective.metric) for objective in objectives)
+        shown = ["" if value is None else f"{value:.4f}" for value in values]
+        made.add_row(record.name, record.state, *shown, short_params(record.params))
+    return made
+
+
 # ---- an evaluation -------------------------------------------------------------------------------------------------
 
 
