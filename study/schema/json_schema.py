@@ -76,7 +76,7 @@ def _study_key(field: Field[Any]) -> Schema:
     if field.name == "objectives":
         objective = _settings(Objective)
         objective["properties"]["metric"]["examples"] = metrics.names()
-        objective["properties"]["direction"] = {"enum": sorted(DIRECTIONS.values(), reverse=False)}
+        objective["properties"]["direction"] = {"enum": sorted(DIRECTIONS.values())}
         return {"type": "array", "minItems": 1, "items": {**objective, "required": ["metric", "direction"]}, **doc}
     if field.name == "search_space":
         return {"type": ["object", "null"], "additionalProperties": {"$ref": "#/definitions/entry"}, **doc}
