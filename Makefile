@@ -2,7 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: study test lint chaos compare clean
+.PHONY: help study test quick lint chaos compare clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 study: .venv/installed  ## train the digits study, confirm its best, draw it, tell it on a page, register and verify one
 	$(BIN)/calstudy run study/specs/digits.yaml --storage studies
@@ -16,7 +19,10 @@ study: .venv/installed  ## train the digits study, confirm its best, draw it, te
 test: .venv/installed-for-tests lint  ## what CI runs
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
-lint: .venv/installed-for-tests
+quick: .venv/installed-for-tests lint  ## lint, types and the tests that take less than a second each
+	$(BIN)/python -m pytest --numprocesses 2 -m "not slow" --quiet
+
+lint: .venv/installed-for-tests  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -47,8 +47,8 @@ def allowed_in(file: Path) -> set[str]:
     if package == "search_spaces":
         return {"search_spaces", "optuna"}
     wing, ours = below[0], {"trainables", "search_spaces"}
-    if wing in ("cli.py", "commands"):
-        return {*ours, *WINGS, "commands"}
+    if wing in ("__init__.py", "python.py", "cli.py", "commands"):
+        return {*ours, *WINGS, "commands", "python"}
     return {*ours, wing, *WINGS[wing]} if wing in WINGS else set()
 
 

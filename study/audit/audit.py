@@ -180,7 +180,8 @@ def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
     kept = {record.name for record in front(facts.all, study.spec.objectives)}
     whole: dict[str, set[str]] = defaultdict(set)
     for (record, file, _), problem in zip(wanted, problems, strict=True):
-        dropped = study.spec.keep_models == "front" and not (record.name in kept and not facts.alive)
+        on_purpose = study.spec.keep_models == "front" or study.recorded.get("pruned")
+        dropped = on_purpose and not (record.name in kept and not facts.alive)
         if problem is None:
             whole[record.name].add(file)
             check.counted += 1

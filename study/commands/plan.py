@@ -11,13 +11,23 @@ from study.terminal.console import console, json_option, storage_option
 
 
 @click.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@click.argument("spec", type=click.Path(path_type=Path), required=False)
 @click.option("--explain", "explained", is_flag=True, help="Every key with its default; every range with its source.")
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of a study file, for editors.")
 @click.option("--trials", type=int, metavar="N", help="Trials for each method, instead of the spec's.")
 @storage_option
 @json_option
-def plan(spec: Path, explained: bool, trials: int | None, storage: str | None, as_json: bool) -> None:
-    """Check a study file wholly, data included (decoded into the cache), and say what `run` will do. Trains nothing."""
+def plan(
+    spec: Path | None, explained: bool, schema: bool, trials: int | None, storage: str | None, as_json: bool
+) -> None:
+    """Check a study file, its data included, and say what `run` will do. Trains nothing."""
+    if schema:
+        from study.schema.json_schema import json_schema
+
+        click.echo(json.dumps(json_schema(), indent=1))
+        return
+    if spec is None:
+        raise click.UsageError("give the study file, or --schema.")
     from study.engine.run import prepare_data
     from study.schema.explain import explain
     from study.schema.spec import read_spec

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import signal
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ from typing import Any
 
 from rich.console import Console
 
-from search_spaces import strict_yaml
 from study.analysis.pareto import front
 from study.engine.nodes import check_nodes
 from study.engine.ray_session import check_address, joined, scratch_directory, set_environment
@@ -23,7 +21,7 @@ from study.schema.spec import SpecError, StudySpec, check_objectives
 from study.schema.uris import public_uri, resolve_uri
 from study.schema.versions import recorded_versions
 from study.store.ledger import Ledger, driver_lock, journal_path, open_storage, repair_journal
-from study.store.study import Study, check_home, home_of, open_directory
+from study.store.study import Study, check_home, home_of, open_directory, write_study_file
 from study.store.targets import Targets
 from study.store.trials import Listener, TrialRecord, trial_directory
 from study.terminal.progress import Progress
@@ -141,10 +139,7 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
         # Whoever reads the study, wherever, needs the names; the folder it was run with may be a machine's own.
         keep_extensions(Path(spec.extensions), directory / EXTENSIONS)
         plain["extensions"] = EXTENSIONS
-    partial = directory / "study.yaml.partial"
-    partial.touch(mode=0o600)  # a tracking or ledger URI may hold a password
-    partial.write_text(strict_yaml.dump({**plain, "recorded": recorded}))
-    os.replace(partial, directory / "study.yaml")
+    write_study_file(directory, {**plain, "recorded": recorded})
     return Study.of(directory, spec, recorded)
 
 

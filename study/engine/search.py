@@ -148,8 +148,7 @@ class LedgerSearch(Searcher):
 
     def attempt_died(self, trial_id: str, said: str) -> None:
         """A process died under its trial, as Ray has it: hand the trial out again, or FAIL it when that is no use."""
-        cause, reason = cause_of_death(said)
-        self._guarded(lambda: self._again_or_fail(trial_id, cause, reason))
+        self._guarded(lambda: self._again_or_fail(trial_id, *cause_of_death(said)))
 
     def overdue(self) -> list[str]:
         """Trials that have not been heard of for longer than they may train at all: they hang. Each is told once."""
@@ -234,6 +233,9 @@ def cause_of_death(said: str) -> tuple[str, str]:
     said: the text of Ray's exception; it has no other way to tell.
     """
     said = " ".join(said.split())
+    if foreign := re.search(r"No module named '((?:study|trainables|search_spaces)[\w.]*)'", said):
+        problem = f"a Ray worker imports another package in place of ours: no module {foreign.group(1)} there"
+        raise ClusterError(f"{problem}. Rename that folder or file, or take it off the worker's PYTHONPATH.")
     if "node has died" in said or "node has been drained" in said:
         return "node", "its node died"
     if "temporarily unavailable" in said:  # nobody says that its process ended: its node's raylet is gone, or the way

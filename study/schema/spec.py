@@ -126,7 +126,7 @@ class StudySpec(Settings):
         plain: dict[str, Any] = {}
         for spec in fields(self):
             value = getattr(self, spec.name)
-            plain[_key(spec)] = settings_to_plain(value) if isinstance(value, Settings) else value
+            plain[key_of(spec)] = settings_to_plain(value) if isinstance(value, Settings) else value
         plain["methods"] = [variant.to_mapping() for variant in self.variants]
         plain["objectives"] = [settings_to_plain(objective) for objective in self.objectives]
         plain["shift"] = {name: shift_set.to_mapping() for name, shift_set in self.shift.items()}
@@ -159,13 +159,14 @@ def _shared_with_a_trial() -> list[str]:
     return [spec.name for spec in fields(TrialConfig) if spec.name in own]
 
 
-def _key(spec: Field[Any]) -> str:
+def key_of(spec: Field[Any]) -> str:
+    """The key of the file that a field stands for."""
     return "methods" if spec.name == "variants" else spec.name
 
 
-KEYS = tuple(_key(spec) for spec in fields(StudySpec))
+KEYS = tuple(key_of(spec) for spec in fields(StudySpec))
 REQUIRED = tuple(
-    _key(spec) for spec in fields(StudySpec) if spec.default is MISSING and spec.default_factory is MISSING
+    key_of(spec) for spec in fields(StudySpec) if spec.default is MISSING and spec.default_factory is MISSING
 )
 
 

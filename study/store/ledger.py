@@ -14,7 +14,7 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -358,6 +358,16 @@ def read_trials(directory: Path, ledger: str | None, name: str, labels: list[str
         trials = storage.get_all_trials(storage.get_study_id_from_name(f"{name}/{label}"), deepcopy=False)
         found[label] = [trial for trial in trials if trial.state in _STATES]
     return found
+
+
+def delete_labels(directory: Path, ledger: str, name: str, labels: Iterable[str], study_id: str) -> None:
+    """Remove a study's trials from a ledger it may share with others. One that is not of `study_id` stays."""
+    storage = open_storage(directory, ledger)
+    there = {study.study_name: study for study in storage.get_all_studies()}
+    for label in labels:
+        found = there.get(f"{name}/{label}")
+        if found is not None and found.user_attrs.get("calstudy", {}).get("id") == study_id:
+            optuna.delete_study(study_name=found.study_name, storage=storage)
 
 
 def read_notes(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, dict[str, Any]]:

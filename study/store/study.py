@@ -66,8 +66,8 @@ class Study:
         return tuple(Objective(**objective) for objective in self.plain["objectives"])
 
     @property
-    def trials(self) -> int:
-        """Planned for each label."""
+    def planned(self) -> int:
+        """Trials for each label."""
         return int(self.plain["trials"])
 
     @property
@@ -97,7 +97,7 @@ class Study:
     def lacking(self, records: dict[str, list[TrialRecord]]) -> int:
         """How many planned trials are not finished."""
         running = sum(record.state == "running" for found in records.values() for record in found)
-        return running + sum(max(0, self.trials - len(found)) for found in records.values())
+        return running + sum(max(0, self.planned - len(found)) for found in records.values())
 
     def tracking(self, option: str | None) -> str:
         """The MLflow that has this study: --tracking, else what its last run was told, else the study's own."""
@@ -151,14 +151,14 @@ def open_study(reference: str, storage: str | None) -> Study:
 
     Raises SpecError where there is none.
     """
-    return open_directory(_directory_of(reference, storage), reference)
+    return open_directory(directory_of(reference, storage), reference)
 
 
 def open_directory(directory: Path, reference: str) -> Study:
     """The study of a directory. Raises SpecError where its study.yaml is missing or does not read."""
     study = Study(directory, *_read_study(directory, reference))
     try:
-        _ = study.name, study.labels, study.objectives, study.trials, study.ledger, study.plain["tracking"]
+        _ = study.name, study.labels, study.objectives, study.planned, study.ledger, study.plain["tracking"]
     except (KeyError, TypeError, ValueError, FieldError):
         _ = study.spec  # its whole check says what is wrong
         raise
@@ -166,7 +166,19 @@ def open_directory(directory: Path, reference: str) -> Study:
     return study
 
 
-def _directory_of(reference: str, storage: str | None) -> Path:
+DELETING = ".deleting"  # the suffix of a folder that `calstudy delete` has started on
+
+
+def write_study_file(directory: Path, plain: dict[str, Any]) -> None:
+    """STUDY/study.yaml, whole or not at all, readable by its user alone: a URI in it may hold a password."""
+    partial = directory / "study.yaml.partial"
+    partial.touch(mode=0o600)
+    partial.write_text(strict_yaml.dump(plain))
+    os.replace(partial, directory / "study.yaml")
+
+
+def directory_of(reference: str, storage: str | None) -> Path:
+    """Where the study lies that a user names."""
     path = Path(reference).expanduser()
     if path.is_file():
         named = _read_yaml(path)
@@ -185,6 +197,7 @@ def _read_study(directory: Path, reference: str) -> tuple[dict[str, Any], dict[s
     file = directory / "study.yaml"
     if not file.is_file():
         known = sorted(path.parent.name for path in directory.parent.glob("*/study.yaml"))
+        known = [name for name in known if not name.endswith(DELETING)]
         there = f" There is {', '.join(known)}." if known else ""
         raise SpecError(reference, "", f"no study at {directory}. `calstudy run SPEC` makes one.{there}")
     plain = _read_yaml(file)

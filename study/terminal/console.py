@@ -36,4 +36,14 @@ bootstrap_option = click.option(
     callback=_enough,
     help="Resamples of the intervals; 0: none.",
 )
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+
+
+def human_bytes(count: float) -> str:
+    """`950 B`, `12.3 MB`."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5 or unit == "GB":
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    raise AssertionError("GB is the last unit")

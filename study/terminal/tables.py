@@ -35,7 +35,7 @@ def status_counts(study: Study, records: dict[str, list[TrialRecord]], alive: bo
     for label, found in records.items():
         states = {state: sum(record.state == state for record in found) for state in ("complete", "pruned", "failed")}
         running = sum(record.state == "running" for record in found) if alive else 0
-        counts[label] = {"planned": max(study.trials, len(found)), **states, "running": running}
+        counts[label] = {"planned": max(study.planned, len(found)), **states, "running": running}
     return counts
 
 
@@ -103,6 +103,16 @@ def short_params(params: dict[str, Any]) -> str:
         f"{shown[path]}={value:.3g}" if isinstance(value, float) else f"{shown[path]}={value}"
         for path, value in params.items()
     )
+
+
+def trials_table(records: Sequence[TrialRecord], objectives: Sequence[Objective]) -> Table:
+    """One row a trial: state, objectives on validation, hyperparameters."""
+    made = table("trial", "state", *(f">{objective.metric}" for objective in objectives), "values")
+    for record in records:
+        values = (record.metrics.get(objective.metric) for objective in objectives)
+        shown = ["" if value is None else f"{value:.4f}" for value in values]
+        made.add_row(record.name, record.state, *shown, short_params(record.params))
+    return made
 
 
 # ---- an evaluation -------------------------------------------------------------------------------------------------

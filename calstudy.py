@@ -1,0 +1,31 @@
+"""The command `calstudy`. It lies outside the packages, so that it can name the one that another has replaced."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+PACKAGES = ("study", "trainables", "search_spaces")
+
+
+def foreign_package() -> str | None:
+    """The problem and its fix where Python would import another package under one of our names, on one line."""
+    home = Path(__file__).resolve().parent
+    for name in PACKAGES:
+        found = importlib.util.find_spec(name)
+        places = list((found.submodule_search_locations if found else None) or [found.origin if found else None])
+        where = Path(places[0]).resolve() if places[0] else None
+        if where is None or where.parent != home:
+            fix = "Rename that folder or file, or take its parent off PYTHONPATH."
+            return f"calstudy: '{name}' is imported from {where or 'nowhere'}, not from {home / name}. {fix}"
+    return None
+
+
+def main() -> None:
+    """The command line. Exit codes: 0; 1, it failed; 2, the user's mistake, on one line without a traceback."""
+    problem = foreign_package()
+    if problem is not None:
+        print(problem, file=sys.stderr)
+        sys.exit(2)
+    from study.cli import main as run
+
+    run()

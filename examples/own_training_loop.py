@@ -1,0 +1,18 @@
+"""Use a loss function of ours in your own training loop."""
+
+import torch
+from torch import nn
+
+from trainables.methods.focal import focal_loss
+
+generator = torch.Generator().manual_seed(0)
+features = torch.randn(512, 8, generator=generator)
+labels = (features[:, 0] + 0.5 * torch.randn(512, generator=generator) > 0).long()
+model = nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+for _ in range(100):
+    loss = focal_loss(model(features), labels, gamma=2.0)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(f"focal loss {loss.item():.4f}")

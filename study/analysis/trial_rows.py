@@ -1,0 +1,53 @@
+"""Every trial of a study as a row of a table: for a CSV file and for a DataFrame."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from study.analysis.pareto import front, measured_names
+from study.schema.objective import Objective
+from study.store.trials import TrialRecord
+
+
+def trial_rows(records: Sequence[TrialRecord], objectives: Sequence[Objective]) -> list[dict[str, Any]]:
+    """All with the same columns; None where a trial has no such value. Times are seconds since 1970.
+
+    trial, method, number, state, front; each searched path; each validation metric; then what training it took.
+    """
+    paths = sorted({path for record in records for path in record.params})
+    measured = measured_names(records)
+    on_front = {record.name for record in front(records, objectives)}
+    return [
+        {
+            "trial": record.name,
+            "method": record.label,
+            "number": record.number,
+            "state": record.state,
+            "front": record.name in on_front,
+        }
+        | {path: record.params.get(path) for path in paths}
+        | {name: record.metrics.get(name) for name in measured}
+        | {
+            "epoch": record.epoch,
+            "samples": record.samples,
+            "seconds": record.seconds,
+            "attempts": record.attempt,
+            "started": record.started,
+            "ended": record.ended,
+            "device": record.device,
+            "reason": record.reason,
+        }
+        for record in records
+    ]
+
+
+def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """The rows with a header; None is an empty cell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]) if rows else ["trial", "method", "number", "state"])
+        writer.writeheader()
+        writer.writerows(rows)

@@ -1,0 +1,42 @@
+"""A study removed from disk, with its confirmation."""
+
+from __future__ import annotations
+
+import click
+
+from study.terminal.console import FAILED, console, human_bytes, storage_option, tracking_option, yes_option
+
+
+@click.command()
+@click.argument("study")
+@click.option("--tracking-too", is_flag=True, help="Delete its MLflow runs as well.")
+@yes_option
+@storage_option
+@tracking_option
+def delete(study: str, tracking_too: bool, yes: bool, storage: str | None, tracking: str | None) -> None:
+    """Delete a study and its confirmation: all trials, predictions, models and reports.
+
+    What is deleted is listed with its size first. Registered models stay. MLflow runs stay unless --tracking-too.
+    Interrupted, the same command completes the deletion.
+    """
+    from study.confirmation.results import SUFFIX
+    from study.schema.uris import public_uri
+    from study.store.removal import remove, set_aside, size_of, to_delete
+    from study.store.study import directory_of, open_study
+    from study.tracking.removal import delete_runs
+
+    found = to_delete(directory_of(study, storage), SUFFIX) or [open_study(study, storage)]
+    for each in found:
+        where = "" if each.ledger is None else f", and its trials in {public_uri(each.ledger)}"
+        console.print(f"{human_bytes(size_of(each.directory)):>8}  {each.directory}{where}", soft_wrap=True)
+        if tracking_too:
+            console.print(f"          its runs in MLflow at {public_uri(each.tracking(tracking))}", soft_wrap=True)
+    if not yes and not click.confirm("Delete?", default=False):
+        console.print("Nothing was deleted.")
+        raise SystemExit(FAILED)
+    for each in found:
+        aside = set_aside(each)
+        if tracking_too:
+            delete_runs(aside, aside.tracking(tracking))
+        remove(aside)
+        console.print(f"deleted {each.name}")

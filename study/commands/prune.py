@@ -1,0 +1,41 @@
+"""Disk freed: the models of trials that are not on the front."""
+
+from __future__ import annotations
+
+import click
+
+from study.terminal.console import FAILED, console, human_bytes, storage_option, yes_option
+
+
+@click.command()
+@click.argument("study")
+@click.option("--keep", type=click.Choice(["front"]), required=True, help="Whose models stay: those on the front.")
+@yes_option
+@storage_option
+def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
+    """Delete the models of trials that are not on the Pareto front.
+
+    Predictions, metrics and histories stay, so reports and intervals can still be made; a deleted model can no longer
+    be exported. A confirmation is not pruned: `export` needs its models.
+    """
+    from study.analysis.pareto import front
+    from study.store.removal import drop, droppable
+    from study.store.study import open_study
+    from trainables.fields import FieldError
+
+    opened = open_study(study, storage)
+    if opened.confirms is not None:
+        raise FieldError(opened.name, "is a confirmation; `calstudy export` needs its models. Prune the study instead.")
+    records = opened.all_records()
+    kept = front(records, opened.objectives)
+    files = droppable(opened, records, kept)
+    if not files:
+        console.print(f"Nothing to delete: no model outside the front ({len(kept)} trials).")
+        return
+    size = human_bytes(sum(file.lstat().st_size for file in files))
+    console.print(f"{size:>8}  {len(files)} models of trials that are not on the front; {len(kept)} stay")
+    if not yes and not click.confirm("Delete?", default=False):
+        console.print("Nothing was deleted.")
+        raise SystemExit(FAILED)
+    drop(opened, files)
+    console.print(f"deleted {len(files)} models, {size}")

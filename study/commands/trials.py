@@ -1,0 +1,38 @@
+"""Every trial of a study as a table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from study.terminal.console import console, json_option, storage_option
+
+
+@click.command()
+@click.argument("study")
+@click.option("--csv", "file", type=click.Path(path_type=Path, dir_okay=False), metavar="F", help="Write a CSV file.")
+@storage_option
+@json_option
+def trials(study: str, file: Path | None, storage: str | None, as_json: bool) -> None:
+    """List every trial: state, hyperparameters, validation metrics and cost.
+
+    All metrics are of the validation split. In Python: Study.open(STUDY).trials(), a pandas DataFrame.
+    """
+    from study.analysis.trial_rows import trial_rows, write_csv
+    from study.store.study import open_study
+    from study.terminal.tables import trials_table
+
+    opened = open_study(study, storage)
+    records = opened.all_records()
+    rows = trial_rows(records, opened.objectives)
+    if as_json:
+        click.echo(json.dumps(rows))
+    elif file is not None:
+        write_csv(rows, file)
+        console.print(f"wrote {file}: {len(rows)} trials", soft_wrap=True)
+    elif records:
+        console.print(trials_table(records, opened.objectives))
+    else:
+        console.print("no trials yet.")

@@ -1,0 +1,115 @@
+"""A study in a script or a notebook: `from study import Study`. See docs/python.md."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from study.store import study as store
+from study.store.files import HISTORY, checked_file, stored_predictions
+from study.store.trials import trial_named
+
+if TYPE_CHECKING:
+    import pandas
+
+    from trainables.outputs.predictions import Predictions
+
+
+class Study(store.Study):
+    """A study on disk, with its trials as pandas DataFrames.
+
+    Everything read here is of the validation split; only `calstudy confirm` opens the test split.
+    """
+
+    @classmethod
+    def open(cls, study: str | Path, storage: str | Path | None = None) -> Study:
+        """The study of a directory, of a spec file that was run, or of that name under the storage.
+
+        storage: else $CALSTUDY_STORAGE, else ./studies. Raises SpecError where there is none.
+        """
+        found = store.open_study(str(study), None if storage is None else str(storage))
+        return cls(found.directory, found.plain, found.recorded)
+
+    @classmethod
+    def from_spec(cls, spec: str | Path, storage: str | Path | None = None) -> Study:
+        """The study of a spec file, whether it has been run or not. Raises SpecError for a mistake in it."""
+        from study.schema.spec import read_spec
+
+        read = read_spec(Path(spec))
+        root = store.storage_root(None if storage is None else str(storage), read.storage)
+        if (root / read.name / "study.yaml").is_file():
+            found = cls.open(root / read.name)
+            found.__dict__["spec"] = read  # `run` goes on with what the file says now
+            return found
+        made = cls.of(root / read.name, read, {})
+        return cls(made.directory, made.plain, made.recorded)
+
+    def trials(self) -> pandas.DataFrame:
+        """One row a trial, in any state: trial, method, number, state, front; each searched value by its path; each
+        metric of the result; epoch, samples, seconds, attempts, started, ended, device, reason.
+
+        Times are UTC. `seconds` and `samples` are of training. A value that a trial lacks is missing.
+        """
+        import pandas
+
+        from study.analysis.trial_rows import trial_rows
+
+        frame = pandas.DataFrame(trial_rows(self.all_records(), self.objectives))
+        for column in ("started", "ended"):
+            if column in frame:
+                frame[column] = pandas.to_datetime(frame[column], unit="s", utc=True)
+        return frame
+
+    def epochs(self) -> pandas.DataFrame:
+        """One row an epoch of each finished trial: trial, method, number, epoch, time (UTC), seconds, samples,
+        train_loss, and the validation metrics of each epoch.
+
+        Raises FieldError where a history is missing or altered.
+        """
+        import pandas
+
+        rows = []
+        for record in self.all_records():
+            if HISTORY in record.digests:
+                history = json.loads(checked_file(self, record, HISTORY).read_text())
+                named = {"trial": record.name, "method": record.label, "number": record.number}
+                rows += [named | row for row in history]
+        frame = pandas.DataFrame(rows)
+        if "time" in frame:
+            frame["time"] = pandas.to_datetime(frame["time"], unit="s", utc=True)
+        return frame
+
+    def front(self) -> pandas.DataFrame:
+        """The rows of `trials` on the Pareto front, best by the first objective first."""
+        from study.analysis.pareto import front
+
+        names = [record.name for record in front(self.all_records(), self.objectives)]
+        frame = self.trials()
+        return frame if frame.empty else frame.set_index("trial", drop=False).loc[names].reset_index(drop=True)
+
+    def predictions(self, trial: str) -> Predictions:
+        """Logits [N, K] and labels [N] of the validation split, by a complete trial: `focal/0007`.
+
+        Raises FieldError for a name that does not exist, or where the file is missing or altered.
+        """
+        return stored_predictions(self, trial_named(self.all_records(), trial, "trial"))
+
+    def run(self, address: str | None = None) -> Study:
+        """Train what the study still lacks, as `calstudy run` does; returns it as it is then.
+
+        address: a Ray cluster; else this machine alone.
+        """
+        from rich.console import Console
+
+        from study.engine.run import run_study
+
+        outcome = run_study(self.spec, self.name, self.directory.parent, None, address, Console())
+        return type(self).open(outcome.study.directory)
+
+    def __repr__(self) -> str:
+        counts: dict[str, Any] = {}
+        for record in self.all_records() if self.recorded else ():
+            counts[record.state] = counts.get(record.state, 0) + 1
+        states = ", ".join(f"{count} {state}" for state, count in counts.items()) or "not run yet"
+        return f"Study({self.name!r}: {states}; {self.directory})"

@@ -1,0 +1,83 @@
+"""Freeing disk: a study deleted, or the models of trials dropped.
+
+A kill midway leaves a study that audits, or a deletion that the same command completes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from search_spaces import strict_yaml
+from study.store.files import MODEL
+from study.store.ledger import delete_labels, driver_lock
+from study.store.study import DELETING, Study, check_home, open_directory, write_study_file
+from study.store.trials import TrialRecord
+
+
+def size_of(path: Path) -> int:
+    """Bytes of all files below a folder."""
+    return sum(file.lstat().st_size for file in path.rglob("*") if file.is_symlink() or file.is_file())
+
+
+def to_delete(directory: Path, suffix: str) -> list[Study]:
+    """The study of a directory and, before it, its confirmation (NAME + suffix); what killed deletions left of them
+    comes first.
+    """
+    folders = [directory.with_name(directory.name + suffix), directory]
+    left = [folder.with_name(folder.name + DELETING) for folder in folders]
+    found = [_reopened(folder) for folder in left if (folder / "study.yaml").is_file()]
+    for folder in folders:
+        study = open_directory(folder, folder.name) if (folder / "study.yaml").is_file() else None
+        if study is not None and (folder == directory or study.confirms == directory.name):
+            check_home(study)
+            found.append(study)
+    return found
+
+
+def _reopened(folder: Path) -> Study:
+    plain: Any = strict_yaml.read(folder / "study.yaml")
+    recorded = plain.pop("recorded")
+    return Study(folder, plain, recorded)
+
+
+def set_aside(study: Study) -> Study:
+    """The study in a folder that no other command opens. Raises LedgerError while a driver runs."""
+    if study.directory.name.endswith(DELETING):
+        return study
+    aside = study.directory.with_name(study.directory.name + DELETING)
+    with driver_lock(study.directory, study.ledger):
+        study.directory.rename(aside)
+    return Study(aside, study.plain, study.recorded)
+
+
+def remove(study: Study) -> None:
+    """Delete what `set_aside` gave: its trials in a ledger elsewhere, then its files, study.yaml last."""
+    if study.ledger is not None:
+        delete_labels(study.directory, study.ledger, study.name, study.labels, study.id)
+    for entry in study.directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != "study.yaml":
+            entry.unlink()
+    shutil.rmtree(study.directory)
+
+
+def droppable(study: Study, records: Iterable[TrialRecord], kept: Iterable[TrialRecord]) -> list[Path]:
+    """The model files of trials that are not `kept`."""
+    names = {record.name for record in kept}
+    files = [study.files(record) / MODEL for record in records if record.name not in names and MODEL in record.digests]
+    return [file for file in files if os.path.lexists(file)]
+
+
+def drop(study: Study, files: Iterable[Path]) -> None:
+    """Remove model files. That they are gone on purpose is recorded first: no kill leaves an unexplained gap."""
+    check_home(study)
+    with driver_lock(study.directory):
+        found = open_directory(study.directory, study.name)
+        write_study_file(study.directory, {**found.plain, "recorded": {**found.recorded, "pruned": True}})
+        for file in files:
+            file.unlink(missing_ok=True)

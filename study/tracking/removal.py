@@ -1,0 +1,30 @@
+"""A study's runs deleted from MLflow."""
+
+from __future__ import annotations
+
+from study.schema.uris import TrackingError
+from study.store.study import Study
+from study.tracking.client import environment, open_existing, search_runs, what_happened
+
+
+def delete_runs(study: Study, uri: str) -> int:
+    """Delete the study's runs, its own last, and its experiment if it holds no others. Returns how many there were.
+
+    MLflow keeps deleted runs until `mlflow gc`. Raises TrackingError.
+    """
+    with environment():
+        try:
+            client = open_existing(uri)
+            experiment = client.get_experiment_by_name(study.name)
+            if experiment is None:
+                return 0
+            runs = list(search_runs(client, experiment.experiment_id, study.id))
+            for run in sorted(runs, key=lambda run: "calstudy.trial" not in run.data.tags):
+                client.delete_run(run.info.run_id)
+            if not client.search_runs([experiment.experiment_id], max_results=1):
+                client.delete_experiment(experiment.experiment_id)
+        except TrackingError:
+            raise
+        except Exception as error:  # whatever a server, a driver or a network has to say
+            raise TrackingError(what_happened(error, uri)) from None
+    return len(runs)

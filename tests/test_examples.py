@@ -1,0 +1,56 @@
+"""The examples run as a user runs them, and print what they promise."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.study.command_line import calstudy, calstudy_json
+from tests.study.made import made_study
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name: str, folder: Path, *words: object) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_a_study_is_read(tmp_path: Path) -> None:
+    values = [({"accuracy": 0.9, "ece": 0.05, "nll": 0.3}, []), ({"accuracy": 0.8, "ece": 0.02, "nll": 0.4}, [])]
+    made_study(tmp_path, "digits", {"focal": values, "cross_entropy": values})
+    shown = run("read_a_study", tmp_path, tmp_path / "digits")
+    assert "focal" in shown and "0.85  0.035" in shown  # medians
+    assert (tmp_path / "accuracy_against_ece.png").stat().st_size > 5000
+
+
+@pytest.mark.slow
+def test_predictions_are_measured(tmp_path: Path) -> None:
+    """The logits are twice what they should be: a temperature of 2 calibrates them."""
+    shown = dict(line.split() for line in run("evaluate_predictions", tmp_path).splitlines())
+    assert float(shown["temperature"]) == pytest.approx(2, abs=0.15)
+    assert float(shown["ts_ece"]) < 0.03 < float(shown["ece"])
+    assert calstudy_json("evaluate", tmp_path / "predictions.npz")["num_samples"] == 2000
+
+
+@pytest.mark.slow
+def test_a_loss_in_a_loop_of_ones_own(tmp_path: Path) -> None:
+    assert float(run("own_training_loop", tmp_path).split()[-1]) < 0.15  # log 2 / 4 = 0.17 at the start
+
+
+@pytest.mark.slow
+def test_a_tuner_of_ones_own(tmp_path: Path) -> None:
+    assert "accuracy 0." in run("own_tuner", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_method_a_network_and_a_data_set_of_ones_own(tmp_path: Path) -> None:
+    calstudy("run", EXAMPLES / "extensions.yaml", "--storage", tmp_path)
+    front = calstudy_json("pareto", "extensions", "--storage", tmp_path)["front"]
+    assert {row["method"] for row in front} <= {"cross_entropy", "soft_targets"} and front
