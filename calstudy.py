@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 PACKAGES = ("study", "trainables", "search_spaces")
 
@@ -12,7 +13,7 @@ def foreign_package() -> str | None:
     home = Path(__file__).resolve().parent
     for name in PACKAGES:
         found = importlib.util.find_spec(name)
-        places = list((found.submodule_search_locations if found else None) or [found.origin if found else None])
+        places: list[Any] = list((found.submodule_search_locations if found else None) or [found and found.origin])
         where = Path(places[0]).resolve() if places[0] else None
         if where is None or where.parent != home:
             fix = "Rename that folder or file, or take its parent off PYTHONPATH."
