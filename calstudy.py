@@ -3,7 +3,6 @@
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Any
 
 PACKAGES = ("study", "trainables", "search_spaces")
 
@@ -12,13 +11,17 @@ def foreign_package() -> str | None:
     """The problem and its fix where Python would import another package under one of our names, on one line."""
     home = Path(__file__).resolve().parent
     for name in PACKAGES:
-        found = importlib.util.find_spec(name)
-        places: list[Any] = list((found.submodule_search_locations if found else None) or [found and found.origin])
-        where = Path(places[0]).resolve() if places[0] else None
+        where = _place(name)
         if where is None or where.parent != home:
             fix = "Rename that folder or file, or take its parent off PYTHONPATH."
             return f"calstudy: '{name}' is imported from {where or 'nowhere'}, not from {home / name}. {fix}"
     return None
+
+
+def _place(name: str) -> Path | None:
+    found = importlib.util.find_spec(name)
+    places = [*(found.submodule_search_locations or ()), found.origin] if found is not None else [None]
+    return Path(places[0]).resolve() if places[0] is not None else None
 
 
 def main() -> None:
