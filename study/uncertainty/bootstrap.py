@@ -205,7 +205,7 @@ def _of_each(
     """
     if not records:
         return []
-    labels = stored_predictions(study, records[0]).labels.numpy()
+    labels = stored_predictions(study, records[0], keep=True).labels.numpy()
     if len(labels) < FEWEST_SAMPLES:
         raise FieldError("bootstrap", f"{len(labels)} validation samples are too few to resample.")
     draws = Draws.of(len(labels), resamples, seed)

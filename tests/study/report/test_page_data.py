@@ -8,6 +8,7 @@ import re
 import shutil
 import statistics
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 import torch
 from pytest import approx
 
+from study.analysis.pareto import front
 from study.analysis.reliability import STATEMENT, diagram
 from study.cli import main
 from study.report.figures import draw_reliability
@@ -24,6 +26,7 @@ from study.report.page_data import diagrams, gather, gather_page
 from study.store import study as study_module
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from study.uncertainty.bootstrap import analyse_front
 from tests.study.report_studies import (
     CLASSES,
     HOSTILE,
@@ -103,6 +106,28 @@ def test_predictions_that_are_gone_or_altered_are_noted(tmp_path):
 
 
 # ---- what is gathered ----------------------------------------------------------------------------------------------
+
+
+def test_a_report_loads_the_predictions_of_each_front_trial_once(tmp_path, monkeypatch):
+    study = make_study(tmp_path)
+    found = []
+    for number in range(3):
+        record, of_trial = complete(study, "cross_entropy", number), predictions(0, 1.0 + 0.5 * number)
+        digest = of_trial.save(study.files(record) / "predictions.npz")
+        found.append(replace(record, metrics=of_trial.evaluate(), digests={"predictions.npz": digest}))
+    records = {"cross_entropy": found}
+    loaded: Counter[str] = Counter()
+
+    def counted(path: Path) -> Predictions:
+        loaded[str(path)] += 1
+        return load(path)
+
+    load = Predictions.load
+    monkeypatch.setattr(Predictions, "load", counted)
+    gather(study, records, analyse_front(study, records, 100))
+    times = {record.name: loaded[str(study.files(record) / "predictions.npz")] for record in found}
+    on_front = {record.name for record in front(found, study.objectives)}
+    assert on_front and all(times[name] == 1 for name in on_front) and max(times.values()) <= 2
 
 
 def test_front_trials_and_values(made):

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from study.schema.spec import SpecError, spec_from_mapping
+from study.store import targets
 from study.store.study import open_directory
 from study.store.targets import Targets
 from tests.study.command_line import here, here_json, write_spec
 from trainables.fields import FieldError
+from trainables.outputs.train_entropy import TrainEntropy
 
 pytestmark = pytest.mark.slow
 
@@ -51,6 +53,21 @@ def test_the_file_is_that_of_the_attempt_that_counts(storage: Path) -> None:
     config = Targets(storage).named_in(spec("recorded/cross_entropy/0").trial_mapping("guided"))
     assert config["method"]["target"] == str(file) and config["method"]["base"]["name"] == "mixup"
     assert open_directory(storage / "recorded", "recorded").recorded["meaning"]["record"] == "train_entropy"
+
+
+def test_a_target_study_is_read_once(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+
+    def counted(directory: Path, reference: str) -> Any:
+        read.append(directory)
+        return open_directory(directory, reference)
+
+    monkeypatch.setattr(targets, "open_directory", counted)
+    asked = Targets(storage)
+    for _ in range(3):
+        digest = TrainEntropy.load(asked.file("recorded/cross_entropy/0")).data_digest
+        asked.check(spec("recorded/cross_entropy/0"), digest, "mine.yaml")
+    assert read == [storage / "recorded"]
 
 
 @pytest.mark.parametrize(
