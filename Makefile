@@ -16,7 +16,10 @@ study: .venv/installed  ## train the digits study, confirm its best, draw it, te
 	$(BIN)/calstudy export digits --storage studies --pick knee --name digits --alias champion
 	$(BIN)/calstudy verify models:/digits@champion --storage studies
 
-test: .venv/installed-for-tests lint  ## what CI runs
+# One thread for each of pytest's processes: more of them wait for each other.
+test quick: export OMP_NUM_THREADS := 1
+
+test: .venv/installed-for-tests lint  ## everything, as CI runs it
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 quick: .venv/installed-for-tests lint  ## lint, types and the tests that take less than a second each

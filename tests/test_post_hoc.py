@@ -181,6 +181,7 @@ def test_vector_scaling_keeps_a_class_of_probability_zero() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", post_hoc.FITS)
 def test_cross_fitted_by_any_fit(name: str) -> None:
     logits, labels = random_case((43, 6, 5.0))

@@ -30,6 +30,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return paths
 
 
+@pytest.mark.slow
 def test_every_metric_is_shown(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
     code, out, _ = run(capsys, files["B"], "--json")
     found = json.loads(out)
@@ -47,12 +48,14 @@ def test_every_metric_is_shown(capsys: CaptureFixture[str], files: dict[str, Pat
     assert all(name in shown for name in names if name != "accuracy_above_99")
 
 
+@pytest.mark.slow
 def test_lossy_conventions_are_marked(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
     _, shown, _ = run(capsys, files["B"])
     marked = {line.split()[0] for line in shown.splitlines() if "LOSSY" in line}
     assert marked == {name for name, convention in CONVENTIONS.items() if convention.loses} != set()
 
 
+@pytest.mark.slow
 def test_post_hoc(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
     _, out, _ = run(capsys, files["B"], "--bins", 10, "--json")
     found = json.loads(out)
@@ -66,6 +69,7 @@ def test_post_hoc(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
     assert rows["temperature_of_ece"]["fitted"] == approx(0.4, abs=0.11) and rows["temperature"]["fitted"] > 1
 
 
+@pytest.mark.slow
 def test_strange_samples(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
     """The labels of the strange ones are not read: they are of other classes."""
     logits, _, _ = INPUTS["A"]

@@ -24,6 +24,7 @@ MLP_PARAMETERS = ("features.1.weight", "head.weight", "features.1.bias", "head.b
 SHAPES = [(1, 8, 8), (3, 32, 32)]
 CASES = [(name, shape) for name in names() for shape in SHAPES]
 CASES += [(name, shape) for name in ("mlp", "cnn", "resnet18", "resnet110") for shape in [(1, 28, 28), (3, 64, 64)]]
+CASES = [pytest.param(name, shape, marks=[] if name in ("mlp", "cnn") else pytest.mark.slow) for name, shape in CASES]
 # Those that take seconds to build or to export; of the two whose code another has too, one is exported.
 LARGE = {"resnet34", "resnet50", "resnet101", "wide_resnet_26_10"}
 TWINS = {"resnet34", "resnet101"}

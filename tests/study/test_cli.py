@@ -28,6 +28,7 @@ def predictions(tmp_path: Path) -> Path:
     return tmp_path / "b.npz"
 
 
+@pytest.mark.slow
 def test_evaluate_gives_the_golden_values(capsys: pytest.CaptureFixture[str], predictions: Path) -> None:
     code, out, _ = calstudy(capsys, "evaluate", predictions, "--json")
     found = json.loads(out)
@@ -39,6 +40,7 @@ def test_evaluate_gives_the_golden_values(capsys: pytest.CaptureFixture[str], pr
     assert set(found["metrics"]) > {"accuracy", "brier", "ts_ece", "ts_nll"}
 
 
+@pytest.mark.slow
 def test_evaluate_takes_probabilities_and_bins(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     logits, labels, _ = golden.input_b()
     np.savez(tmp_path / "p.npz", probs=logits.softmax(-1).numpy(), labels=labels.numpy())

@@ -29,6 +29,7 @@ class Losing:
     """An actor whose answer is an error that Ray itself would raise for it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 def test_an_answer_that_is_lost_is_the_death_of_its_actor(loss: str) -> None:
     """Without the mend Tune ends the whole run at it: RuntimeError, Caught unexpected exception."""

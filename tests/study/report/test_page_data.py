@@ -108,6 +108,7 @@ def test_predictions_that_are_gone_or_altered_are_noted(tmp_path):
 # ---- what is gathered ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_report_loads_the_predictions_of_each_front_trial_once(tmp_path, monkeypatch):
     study = make_study(tmp_path)
     found = []
