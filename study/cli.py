@@ -1,4 +1,4 @@
-"""The command line: finds the command, and tells a user's mistake in one line."""
+"""The command line."""
 
 from __future__ import annotations
 
@@ -15,9 +15,18 @@ from study.terminal.console import FAILED, MISTAKE, errors
 from trainables.fields import UserError
 from trainables.plugins import stems
 
+GROUPS = {
+    "Run a study": ("plan", "run", "status"),
+    "Read results": ("pareto", "trials", "report", "figures", "evaluate", "list"),
+    "Confirm and ship": ("confirm", "export", "verify"),
+    "Keep safe": ("audit", "sync"),
+    "Cluster": ("doctor", "submit"),
+    "Free disk": ("delete", "prune"),
+}
+
 
 class _Commands(click.Group):
-    """study/commands/NAME.py holds the command NAME."""
+    """study/commands/NAME.py holds the command NAME; one that is in no group is listed under Other."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return stems(Path(commands.__path__[0]))
@@ -28,35 +37,43 @@ class _Commands(click.Group):
         command: click.Command = getattr(importlib.import_module(f"study.commands.{name}"), name)
         return command
 
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        found = {name: self.get_command(context, name) for name in self.list_commands(context)}
+        grouped = {name for names in GROUPS.values() for name in names}
+        for title, names in {**GROUPS, "Other": tuple(name for name in found if name not in grouped)}.items():
+            shown = {name: command.get_short_help_str(1000) for name in names if (command := found.get(name))}
+            if shown:
+                with formatter.section(title):
+                    formatter.write_dl([(f"{name:8}", summary) for name, summary in shown.items()])
+
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="calstudy")
 def calstudy() -> None:
-    """Hyperparameter studies of training-time calibration.
+    """Run hyperparameter studies of training-time calibration.
 
     \b
-    calstudy plan   study.yaml     check a study, see what it will try
-    calstudy run    study.yaml     train it; run again after any interruption, it goes on
-    calstudy status digits         how far it is
-    calstudy pareto digits         accuracy against calibration error: the trials nothing beats
-    calstudy confirm digits --pareto     retrain those from fresh seeds, and open the sealed test split
-    calstudy report digits         one page that tells all of it; --format latex: the papers' table
-    calstudy figures digits        reliability, hypervolume, searched values, learning curves
-    calstudy export digits --pick knee --name digits      one model into the MLflow registry
-    calstudy verify models:/digits/1                      prove that it is the one measured
-    calstudy audit  digits         prove that every trial is counted once
+    calstudy plan study.yaml              check a study and preview its trials
+    calstudy run study.yaml               run it; run again to resume
+    calstudy status digits                show its progress
+    calstudy pareto digits                list the trials on the Pareto front
+    calstudy report digits                write an HTML report
+    calstudy evaluate predictions.npz     compute all metrics of any predictions
+    calstudy list methods                 list the methods a study can use
+    calstudy confirm digits --pareto      retrain the front, open the test split
+    calstudy export digits --pick knee --name digits     register one model
+    calstudy verify models:/digits/1      check the registered model
+    calstudy audit digits                 check that each trial is counted once
+    calstudy sync digits                  upload trials missing from MLflow
+    calstudy doctor study.yaml --address A     check every node of a cluster
+    calstudy submit study.yaml --address A     run the study there
 
-    \b
-    on a cluster
-    calstudy doctor study.yaml --address A     ask every node whether all is well
-    calstudy submit study.yaml --address A     run it there; this machine may go
-
-    Only confirm opens the test split: all other figures are of the validation split.
+    Only confirm opens the test split; all other results are on validation.
     """
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The command line. Exit codes: 0, 1 (it failed), 2 (the user's mistake: one line, no traceback)."""
+    """Run a command. Exit codes: 0, 1 (failed), 2 (user error: one line, no traceback)."""
     sys.exit(_exit_code(lambda: calstudy.main(arguments, prog_name="calstudy", standalone_mode=False)))
 
 

@@ -75,11 +75,9 @@ def text(default: Any = MISSING, *, doc: str = "") -> Any:
 
 
 def nearest(word: str, known: list[str]) -> str:
-    """` Did you mean 'gamma'?`, or the known names where none is near."""
+    """` Did you mean 'gamma'?`, or all valid values if none is close."""
     close = get_close_matches(word, known, n=1, cutoff=0.5)
-    if close:
-        return f" Did you mean '{close[0]}'?"
-    return f" There is {', '.join(known)}." if known else " It takes none."
+    return f" Did you mean '{close[0]}'?" if close else f" Valid values: {', '.join(known) or 'none'}."
 
 
 @functools.cache

@@ -1,6 +1,6 @@
-"""Audit: proves that every planned trial is counted exactly once, or names every offender. It reads, and mends nothing.
+"""Audit: prove that every planned trial is counted exactly once, or report every problem. Read-only.
 
-While a driver is at work, what it has still to bring to MLflow or to clear away is `pending`; without one it is off.
+While a driver is running, trials it has yet to upload or clean up are `pending`; otherwise they are problems.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ READERS = 4  # of files at once
 
 
 def audit(study: Study, tracking_uri: str) -> AuditReport:
-    """Read everything and compare. Raises LedgerError where the ledger cannot be read."""
+    """Compare all records of a study. Raises LedgerError if the ledger cannot be read."""
     facts = gather(study, tracking_uri)
     files, whole = _files(facts)
     histories = _histories(facts, whole)
@@ -72,7 +72,7 @@ def _copied(study: Study) -> str | None:
 
 
 def _identity(facts: Evidence) -> Check:
-    """The record beside the ledger is of this ledger, and of one meaning from the first trial on."""
+    """study.yaml belongs to this ledger, and the meaning of a trial never changed."""
     check = Check("identity", "one study, one meaning", len(facts.labels))
     study, spec = facts.study, facts.study.spec
     try:
@@ -80,47 +80,47 @@ def _identity(facts: Evidence) -> Check:
         refuse_changes(meaning, spec, "study.yaml", "has trials")
     except SpecError as error:
         for difference in error.differences:
-            check.add_offender("study.yaml", difference, "put back what the trials were trained with")
+            check.add_offender("study.yaml", difference, "restore the value the trials were trained with")
     if not study.recorded.get("data_digest"):
-        check.add_offender("study.yaml", "the data's digest is not recorded", BACKUP)
+        check.add_offender("study.yaml", "the digest of the data is not recorded", BACKUP)
     for label, state in facts.labels.items():
         name = f"ledger of {label}"
         if state.mark is None:
             if facts.records.get(label):
-                check.add_offender(name, "it does not say whose it is", BACKUP)
+                check.add_offender(name, "has no study id", BACKUP)
         elif state.mark["id"] != study.id:
-            check.add_offender(name, f"it is of study {state.mark['id']}, study.yaml is of {study.id}", BACKUP)
+            check.add_offender(name, f"belongs to study {state.mark['id']}, study.yaml to {study.id}", BACKUP)
         elif label not in facts.records:
-            check.add_offender(name, "study.yaml has no such label", "put it back under `methods`")
+            check.add_offender(name, "study.yaml has no such label", "restore it under `methods`")
         elif state.directions != [objective.direction for objective in spec.objectives]:
             check.add_offender(
-                name, f"its objectives are to {' and '.join(state.directions)}, study.yaml's are not", BACKUP
+                name, f"its objectives {' and '.join(state.directions)}, those of study.yaml do not", BACKUP
             )
     return check
 
 
 def _ledger(facts: Evidence) -> Check:
-    check = Check("ledger", "planned trials, each once in the ledger", len(facts.all))
+    check = Check("ledger", "each planned trial once in the ledger", len(facts.all))
     spec = facts.study.spec
     for variant in spec.variants:
         label, found = variant.label, facts.records[variant.label]
         for number in sorted({*range(len(found))} - {record.number for record in found}):
-            check.add_offender(trial_name(label, number), "it was never begun, later ones were", BACKUP)
+            check.add_offender(trial_name(label, number), "was never started, later trials were", BACKUP)
         if len(found) < spec.trials:
-            problem = f"{spec.trials - len(found)} of {spec.trials} trials have not been begun"
-            check.add_offender(label, problem, f"{facts.goes_on} goes on", facts.alive)
+            problem = f"{spec.trials - len(found)} of {spec.trials} trials have not been started"
+            check.add_offender(label, problem, f"resume with {facts.goes_on}", facts.alive)
         for record in found[spec.trials :]:
-            mend = f"if it ran with more, {facts.goes_on} with `trials: {len(found)}` says so"
-            check.add_offender(record.name, f"no more than {spec.trials} trials of {label} were asked for", mend)
+            fix = f"if the study ran with more, run {facts.goes_on} with `trials: {len(found)}`"
+            check.add_offender(record.name, f"only {spec.trials} trials of {label} were requested", fix)
         lacking = [record for record in found if not set(variant.space.distributions) <= set(record.params)]
         for record in lacking if not facts.alive else ():
             check.add_offender(
-                record.name, "it lacks parameters of its space", f"{facts.goes_on} completes what a kill has cut"
+                record.name, "lacks parameters of its space after a kill", f"complete it with {facts.goes_on}"
             )
         again = list(_proposed_again(found, variant.space.distributions))
         for record, first in again:
-            mend = "no sampler draws a point of a continuous range twice; one of the two is too many"
-            check.add_offender(record.name, f"it has the parameters of {first.name}", mend)
+            fix = "no sampler draws the same point of a continuous range twice; one of the two should not exist"
+            check.add_offender(record.name, f"has the same parameters as {first.name}", fix)
         check.twice += len({record.name for record in [*found[spec.trials :], *(record for record, _ in again)]})
     return check
 
@@ -128,10 +128,10 @@ def _ledger(facts: Evidence) -> Check:
 def _proposed_again(
     records: Iterable[TrialRecord], space: Mapping[str, BaseDistribution]
 ) -> Iterator[tuple[TrialRecord, TrialRecord]]:
-    """Trials with the parameters of an earlier one, where that cannot be chance.
+    """Trials with exactly the parameters of an earlier one, and that earlier one.
 
-    A space of choices and grids alone is used up by a study of some length, and one without parameters repeats its one
-    point on purpose; but no continuous range yields a number twice, and published settings are enqueued once.
+    Only spaces with a continuous range count: it never yields a number twice, and published settings are enqueued once.
+    Long studies exhaust choices and grids, and a space without parameters repeats its one point on purpose.
     """
     continuous = [
         path
@@ -147,30 +147,32 @@ def _proposed_again(
 
 
 def _running(facts: Evidence) -> Check:
-    """None is RUNNING but under a driver; nor is a run in MLflow."""
+    """No trial or MLflow run is RUNNING without a driver."""
     running = [record for record in facts.all if record.state == "running"]
     open_runs = [run for run in facts.runs if not run.ended]
-    check = Check("running", "running, under a driver alone", len(running) + len(open_runs))
+    check = Check("running", "running, only while the study runs", len(running) + len(open_runs))
     if facts.alive:
         return check
     for record in running:
-        check.add_offender(record.name, "it is RUNNING and no driver is at work", f"{facts.goes_on} takes it up again")
+        check.add_offender(record.name, "is RUNNING, but the study is not running", f"resume it with {facts.goes_on}")
     for run in open_runs:
-        name = run.trial or facts.study.spec.name
-        check.add_offender(name, f"its run in MLflow is {run.status} and no driver is at work", f"{facts.sync} ends it")
+        problem = f"its MLflow run is {run.status}, but the study is not running"
+        check.add_offender(run.trial or facts.study.spec.name, problem, f"end it with {facts.sync}")
     return check
 
 
-# ---- what lies on disk ---------------------------------------------------------------------------------------------
+# ---- files on disk -------------------------------------------------------------------------------------------------
 
 
 def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
-    """Also, by trial, the files that are what the ledger says."""
-    check = Check("files", "files of finished trials, as their digests say")
+    """The check, and per trial the files that match the ledger."""
+    check = Check("files", "files of finished trials match their digests")
     study, known = facts.study, {record.name for record in facts.all}
     for name in sorted(set(facts.attempts) - known):
         check.add_offender(
-            name, "a directory whose trial is not in the ledger", f"remove {study.directory / 'trials' / name}"
+            name,
+            "has a directory, but is not in the ledger",
+            f"remove {study.directory / 'trials' / name}",
         )
     for record in facts.finished:
         _leftovers(facts, record, check)
@@ -191,23 +193,21 @@ def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
 
 
 def _leftovers(facts: Evidence, record: TrialRecord, check: Check) -> None:
-    """Of a finished trial there is the attempt that counts, whole, with nothing that only a running one needs."""
+    """A finished trial has all files of the counted attempt, no newer attempt and no checkpoint."""
     if record.state == "complete":
         for file in sorted(set(COMPLETE_FILES) - set(record.digests)):
             check.add_offender(record.name, f"the ledger has no digest of its {file}", BACKUP)
     for attempt in sorted(facts.attempts.get(record.name, ())):
         directory = attempt_directory(trial_directory(facts.study.directory, record.label, record.number), attempt)
         if attempt > record.attempt:
-            check.add_offender(record.name, f"attempt {attempt} is newer than the one counted", f"remove {directory}")
+            check.add_offender(record.name, f"attempt {attempt} is newer than the counted one", f"remove {directory}")
         if os.path.exists(directory / "last.pt"):
-            mend = f"{facts.goes_on} removes it"
-            check.add_offender(
-                record.name, f"{directory.name}/last.pt is left though it is finished", mend, facts.alive
-            )
+            fix = f"remove it with {facts.goes_on}"
+            check.add_offender(record.name, f"is finished but still has {directory.name}/last.pt", fix, facts.alive)
 
 
 def _histories(facts: Evidence, whole: Mapping[str, set[str]]) -> dict[str, list[dict[str, Any]]]:
-    """Rows by trial, of the finished ones that left any."""
+    """The history rows of finished trials that have any."""
     return {
         record.name: json.loads((facts.study.files(record) / "history.json").read_text())
         for record in facts.finished
@@ -216,8 +216,8 @@ def _histories(facts: Evidence, whole: Mapping[str, set[str]]) -> dict[str, list
 
 
 def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
-    """The stored predictions give the objectives that the ledger has; all are of the same samples."""
-    check = Check("results", "objectives, computed again from the predictions")
+    """The stored predictions reproduce the ledger's objectives, and are all of the same samples."""
+    check = Check("results", "objectives match the stored predictions")
     values = facts.values
     names = [objective.metric for objective in facts.study.spec.objectives]
     of_samples: dict[bytes, list[str]] = defaultdict(list)
@@ -225,9 +225,9 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
         if record.state != "complete":
             continue
         recorded = [record.metrics.get(name, math.nan) for name in names]
-        learnt = values.get(record.name, recorded)
-        if learnt != recorded:
-            check.add_offender(record.name, f"the sampler learnt {learnt}, the outcome says {recorded}", BACKUP)
+        sampled = values.get(record.name, recorded)
+        if sampled != recorded:
+            check.add_offender(record.name, f"the sampler has {sampled}, the outcome {recorded}", BACKUP)
         if "predictions.npz" not in whole.get(record.name, ()):
             continue
         check.counted += 1
@@ -239,20 +239,17 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
         of_samples[hashlib.sha256(predictions.labels.numpy().tobytes()).digest()].append(record.name)
         for name, value, found in zip(names, recorded, _values(predictions, names), strict=True):
             if not abs(value - found) <= TOLERANCE:
-                check.add_offender(
-                    record.name, f"{name} is {value:g} in the ledger, {found:g} by its predictions", BACKUP
-                )
+                problem = f"{name} is {value:g} in the ledger, {found:g} from its predictions"
+                check.add_offender(record.name, problem, BACKUP)
     usual = max(of_samples.values(), key=len, default=[])
     for others in of_samples.values():
         for name in others if others is not usual else ():
-            check.add_offender(
-                name, f"its validation labels are not those of {usual[0]}", "it was trained on other data"
-            )
+            check.add_offender(name, f"its validation labels differ from {usual[0]}", "it was trained on other data")
     return check
 
 
 def _values(predictions: Predictions, names: list[str]) -> list[float]:
-    """Metrics by name; those after temperature scaling cost ten times the others."""
+    """Metrics by name; the temperature is fitted only if needed, as it costs ten times the rest."""
     logits, labels = predictions.logits.double(), predictions.labels
     after = [name.startswith(metrics.AFTER_TEMPERATURE) for name in names]
     calibrated = post_hoc.cross_fitted(predictions.logits, labels) if any(after) else logits
@@ -263,8 +260,8 @@ def _values(predictions: Predictions, names: list[str]) -> list[float]:
 
 
 def _epochs(facts: Evidence, histories: Mapping[str, list[dict[str, Any]]]) -> tuple[Check, Epochs]:
-    """Nothing was trained in vain but what was promised."""
-    check, total = Check("epochs", "epochs trained, no more than promised"), Epochs()
+    """No more epochs were repeated than guaranteed."""
+    check, total = Check("epochs", "epochs trained, repeated at most as guaranteed"), Epochs()
     for record in facts.all:
         if record.name not in facts.attempts:
             continue
@@ -274,10 +271,10 @@ def _epochs(facts: Evidence, histories: Mapping[str, list[dict[str, Any]]]) -> t
         trial = trained_epochs(directory, facts.study.spec.checkpoint_seconds, needed)
         total += trial.epochs
         for broken in trial.broken:
-            check.add_offender(record.name, broken, "a fault took more than was promised; this is a bug of calstudy's")
+            check.add_offender(record.name, broken, "this is a bug in calstudy, please report it")
         if trial.lacking:
             problem = f"no log has its epochs {', '.join(map(str, trial.lacking))}"
-            check.add_offender(record.name, problem, "its training cannot be accounted for")
+            check.add_offender(record.name, problem, "its training cannot be verified")
     check.counted = total.trained
     return check, total
 
@@ -286,81 +283,76 @@ def _epochs(facts: Evidence, histories: Mapping[str, list[dict[str, Any]]]) -> t
 
 
 def _mlflow(facts: Evidence) -> Check:
-    """Each finished trial has one run, which says what the ledger says; there are no others."""
+    """Each finished trial has exactly one run, which matches the ledger, and there are no other runs."""
     by_trial: dict[str, list[TrackedRun]] = defaultdict(list)
     for run in facts.runs:
         by_trial[run.trial].append(run)
     parents = by_trial.pop("", [])
-    check = Check("mlflow", "finished trials, each one run in MLflow", sum(map(len, by_trial.values())))
+    check = Check("mlflow", "each finished trial once in MLflow", sum(map(len, by_trial.values())))
     if facts.unreachable is not None:
-        check.add_offender(
-            "tracking", facts.unreachable.rstrip("."), f"not provable without it; start it, then {facts.sync}"
-        )
+        check.add_offender("tracking", facts.unreachable.rstrip("."), f"make MLflow reachable, then run {facts.sync}")
         return check
     if not facts.runs:
-        check.add_offender("tracking", "MLflow has no run of this study", f"{facts.sync} writes all", facts.alive)
+        check.add_offender("tracking", "MLflow has no run of this study", f"upload it with {facts.sync}", facts.alive)
         return check
     _check_parents(facts, parents, check)
     for record in facts.finished:
         runs = by_trial.pop(record.name, [])
         if not runs:
-            check.add_offender(record.name, "it is not in MLflow", f"{facts.sync} writes it", facts.alive)
+            check.add_offender(record.name, "is not in MLflow", f"upload it with {facts.sync}", facts.alive)
         if len(runs) > 1:
             check.twice += len(runs) - 1
-            check.add_offender(
-                record.name, f"it has {len(runs)} runs in MLflow", f"{facts.sync} keeps one", facts.alive
-            )
+            fix = f"reduce them to one with {facts.sync}"
+            check.add_offender(record.name, f"has {len(runs)} runs in MLflow", fix, facts.alive)
         for run in runs if len(runs) == 1 else ():
             differences = "; ".join(_differences(facts, record, run)) if run.ended else ""
             if differences:
-                check.add_offender(record.name, differences, f"delete its run in MLflow, then {facts.sync}")
+                check.add_offender(record.name, differences, f"delete its MLflow run, then run {facts.sync}")
             elif run.ended and facts.tested.get(record.name, {}).keys() - run.tested.keys():
-                check.add_offender(
-                    record.name, "MLflow lacks its figures on test", f"{facts.sync} writes them", facts.alive
-                )
+                fix = f"upload them with {facts.sync}"
+                check.add_offender(record.name, "its test results are not in MLflow", fix, facts.alive)
     known = {record.name for record in facts.all}
     for name in by_trial:
-        problem = "has not finished in the ledger" if name in known else "is not in the ledger"
-        check.add_offender(name, f"it has a run in MLflow and {problem}", "delete that run")
+        problem = "is not finished in the ledger" if name in known else "is not in the ledger"
+        check.add_offender(name, f"has an MLflow run but {problem}", "delete that run")
     return check
 
 
 def _check_parents(facts: Evidence, parents: list[TrackedRun], check: Check) -> None:
     name = facts.study.spec.name
     if len(parents) != 1:
-        check.add_offender(
-            name, f"the study has {len(parents)} runs of its own in MLflow", f"{facts.sync} leaves one", facts.alive
-        )
+        fix = f"restore exactly one with {facts.sync}"
+        check.add_offender(name, f"the study has {len(parents)} parent runs in MLflow", fix, facts.alive)
     elif parents[0].ended and not facts.alive:
         status = "KILLED" if facts.study.lacking(facts.records) else "FINISHED"
         if parents[0].status != status:
-            check.add_offender(name, f"its run in MLflow is {parents[0].status}, not {status}", f"{facts.sync} sets it")
+            check.add_offender(name, f"its MLflow run is {parents[0].status}, not {status}", f"fix with {facts.sync}")
 
 
 def _differences(facts: Evidence, record: TrialRecord, run: TrackedRun) -> Iterator[str]:
-    """What MLflow has of a trial and the ledger has otherwise, in words."""
+    """Differences between MLflow and the ledger for a trial, in words."""
     digest = facts.study.recorded.get("data_digest")
     expected = {"state": record.state, "attempt": str(record.attempt), "data_digest": digest}
     found = {"status": run.status, **{key: run.tags.get(key) for key in expected}}
     for key, value in {"status": STATUS[record.state], **expected}.items():
         if found[key] != value:
-            yield f"its {key} is {found[key]} in MLflow, {value} by the ledger"
+            yield f"its {key} is {found[key]} in MLflow, {value} in the ledger"
     tested = {key: value for key, value in facts.tested.get(record.name, {}).items() if key in run.tested}
     for kind, ours, theirs in (("final ", record.final, run.final), ("", tested, run.tested)):
         known = {key: value for key, value in ours.items() if math.isfinite(value)}
         other = [
-            f"{key} ({theirs.get(key)}, by the ledger {known.get(key)})"
+            f"{key} ({theirs.get(key)}, in the ledger {known.get(key)})"
             for key in sorted(known.keys() | theirs.keys())
             if not math.isclose(known.get(key, math.nan), theirs.get(key, math.nan), rel_tol=1e-12)
         ]
         if other:
             more = f" and {len(other) - 1} more" if len(other) > 1 else ""
-            yield f"MLflow has another {kind}{other[0]}{more}"
+            yield f"MLflow has a different {kind}{other[0]}{more}"
 
 
 def _steps(facts: Evidence, histories: Mapping[str, list[dict[str, Any]]]) -> Check:
-    """Every epoch once: in the histories, and for each of their metrics in MLflow."""
-    check = Check("steps", "epochs in histories and MLflow, each once")
+    """Every epoch is once in the history, and once per metric in MLflow."""
+    check = Check("steps", "each epoch once in histories and MLflow")
     epochs = {record.name: facts.study.spec.epochs for record in facts.all if record.state == "complete"}
     for name, rows in histories.items():
         found = [row["epoch"] for row in rows]
@@ -372,16 +364,16 @@ def _steps(facts: Evidence, histories: Mapping[str, list[dict[str, Any]]]) -> Ch
         check.counted += sum(points.count for points in run.points.values())
         if problems:
             name = run.trial or facts.study.spec.name
-            check.add_offender(name, problems, f"delete its run in MLflow, then {facts.sync}")
+            check.add_offender(name, problems, f"delete its MLflow run, then run {facts.sync}")
     return check
 
 
 def _step_problems(run: TrackedRun, history: list[dict[str, Any]]) -> Iterator[str]:
-    """Which metrics of a run have a step twice, or too few of them."""
+    """Metrics of a run with duplicate or missing steps."""
     twice = [key for key, points in run.points.items() if points.count > points.steps]
     if twice:
-        yield f"MLflow has a step twice, of {', '.join(sorted(twice))}"
+        yield f"MLflow has duplicate steps of {', '.join(sorted(twice))}"
     wanted = Counter(key for row in history for key in row if key not in ("epoch", "time") and math.isfinite(row[key]))
     other = [key for key in sorted(wanted) if (run.points[key].steps if key in run.points else 0) != wanted[key]]
     if other and run.ended:
-        yield f"MLflow has other steps than the {len(history)} epochs, of {', '.join(other)}"
+        yield f"MLflow steps differ from the {len(history)} epochs for {', '.join(other)}"

@@ -1,7 +1,7 @@
-"""Epochs trained, as the logs of all attempts at a trial have them, against epochs needed.
+"""Epochs trained, from the logs of all attempts of a trial, compared with epochs needed.
 
-A log has a line for each epoch, and before those of a later attempt one that says what it went on from. What an
-attempt does after the next one has begun - on a node cut off from the rest - is in vain and repeats nothing.
+A log has one line per epoch; a later attempt first logs where it resumed. Epochs an attempt trains after the next one
+has started (on a disconnected node) are wasted, not repeated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from trainables.outputs.attempts import attempts_in
 
-# Up to `seconds` and the space after it: a line that a kill has torn before that was an epoch all the same.
+# Up to `seconds` and the space after it; a line that a kill cut off earlier still counts as an epoch.
 _EPOCH = re.compile(r"^epoch=(\d+) (?:.*?\bseconds=([\d.e+-]+)\s)?", re.MULTILINE)
 _RESUMED = re.compile(r"^resumed from \S+ after epoch (\d+)(?:, of (\d+) trained)?$", re.MULTILINE)
 _DAMAGED = re.compile(r"^\S+/last\.pt: ", re.MULTILINE)
@@ -22,14 +22,14 @@ _DAMAGED = re.compile(r"^\S+/last\.pt: ", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Epochs:
-    """Counts of epochs. trained = needed + repeated + damaged + wasted, but for lines that were lost."""
+    """Counts of epochs. trained = needed + repeated + damaged + wasted, unless log lines were lost."""
 
-    needed: int = 0  # each of a trial's epochs once
+    needed: int = 0  # each epoch of a trial once
     trained: int = 0
-    repeated: int = 0  # trained, and then once more because no checkpoint had them
-    promised: int = 0  # the most that could be repeated: a checkpoint interval for each attempt after the first
-    damaged: int = 0  # repeated because a checkpoint was no longer what had been written
-    wasted: int = 0  # trained by an attempt that another had taken the place of
+    repeated: int = 0  # trained again because no checkpoint had them
+    promised: int = 0  # upper bound on `repeated`: a checkpoint interval per attempt after the first
+    damaged: int = 0  # repeated because a checkpoint was damaged
+    wasted: int = 0  # trained by an attempt already superseded
 
     def __add__(self, other: Epochs) -> Epochs:
         return Epochs(*map(operator.add, astuple(self), astuple(other)))
@@ -37,7 +37,7 @@ class Epochs:
 
 @dataclass(frozen=True)
 class TrainedTrial:
-    """One trial: its counts; `lacking` are epochs it needed and no log has, `broken` promises in words."""
+    """Counts of one trial. lacking: needed epochs in no log. broken: violated guarantees, in words."""
 
     epochs: Epochs
     lacking: list[int] = field(default_factory=list)
@@ -45,7 +45,7 @@ class TrainedTrial:
 
 
 def trained_epochs(trial_directory: Path, interval: float, needed: int | None) -> TrainedTrial:
-    """Read the logs of a trial. interval: seconds between checkpoints. needed: epochs of its history, if it has one."""
+    """Read the logs of a trial. interval: seconds between checkpoints. needed: epochs of its history, if any."""
     logs = {path.name: _text(path / "log") for path in reversed(attempts_in(trial_directory))}
     rows = {
         name: [(int(epoch), float(spent or math.inf)) for epoch, spent in _EPOCH.findall(log)]
@@ -59,20 +59,18 @@ def trained_epochs(trial_directory: Path, interval: float, needed: int | None) -
         resumed = _RESUMED.search(log)
         if not resumed and not rows[name]:
             continue
-        begun = int(resumed[1]) if resumed else 0
-        # Where the log does not say how far its predecessor had come by then, that is as far as it ever came.
-        lost = max(0, int((resumed and resumed[2]) or reached) - begun)
-        allowed = _within(interval, begun, fastest) if position else 0
+        start = int(resumed[1]) if resumed else 0
+        # If the log does not say how far its predecessor had come, assume all its epochs.
+        lost = max(0, int((resumed and resumed[2]) or reached) - start)
+        allowed = _within(interval, start, fastest) if position else 0
         promised += allowed
         if _DAMAGED.search(log):
             damaged += lost
         else:
             repeated += lost
             if lost > allowed:
-                broken.append(
-                    f"{name} repeats {lost} epochs from {begun + 1} on, a checkpoint interval holds {allowed}"
-                )
-        reached = rows[name][-1][0] if rows[name] else begun
+                broken.append(f"{name} repeats {lost} epochs from {start + 1}, but a checkpoint interval has {allowed}")
+        reached = rows[name][-1][0] if rows[name] else start
     needed = reached if needed is None else needed
     trained = sum(map(len, rows.values()))
     wasted = max(0, trained - needed - repeated - damaged)
@@ -80,17 +78,17 @@ def trained_epochs(trial_directory: Path, interval: float, needed: int | None) -
     return TrainedTrial(Epochs(needed, trained, repeated, promised, damaged, wasted), lacking, broken)
 
 
-def _within(interval: float, begun: int, seconds: dict[int, float]) -> int:
-    """Epochs from the checkpoint after `begun` to the next: it is written at the first epoch end after the interval."""
+def _within(interval: float, start: int, seconds: dict[int, float]) -> int:
+    """Epochs from the checkpoint after `start` to the next, written at the first epoch end after the interval."""
     spent, count = 0.0, 0
-    while begun + count + 1 in seconds and (count == 0 or spent < interval):
+    while start + count + 1 in seconds and (count == 0 or spent < interval):
         count += 1
-        spent += seconds[begun + count]
+        spent += seconds[start + count]
     return max(1, count)
 
 
 def _text(log: Path) -> str:
     try:
         return log.read_text(errors="replace")
-    except FileNotFoundError:  # an attempt that never came to train
+    except FileNotFoundError:  # an attempt that never trained
         return ""

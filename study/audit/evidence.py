@@ -1,7 +1,7 @@
-"""What an audit looks at, read once and in such an order that a driver at work raises no alarm.
+"""The evidence of an audit, read once and in an order that avoids false alarms while a driver is running.
 
-Directories come first, then MLflow, then the ledger, in which everything stands before it stands anywhere else. Whether
-a driver is at work is asked before and after.
+Directories are read first, then MLflow, then the ledger, where everything is recorded first. Whether a driver is
+running is checked before and after.
 """
 
 from __future__ import annotations
@@ -25,39 +25,37 @@ from study.tracking.reader import TrackedRun, read_runs
 
 @dataclass(frozen=True)
 class LabelState:
-    """What a label's Optuna study says besides its trials."""
+    """A label's Optuna study, apart from its trials."""
 
     mark: dict[str, Any] | None
     directions: list[str]
-    notes: dict[str, Any]  # of the label: openings of the test split, and what was measured
+    notes: dict[str, Any]  # openings of the test split and their results
     values: dict[int, list[float] | None]
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that was read, once."""
-
     study: Study
     alive: bool
     attempts: dict[str, set[int]]  # on disk, by trial
     runs: list[TrackedRun]
-    unreachable: str | None  # why MLflow says nothing
+    unreachable: str | None  # why MLflow cannot be read
     labels: dict[str, LabelState]
     records: dict[str, list[TrialRecord]]
 
     @property
     def all(self) -> list[TrialRecord]:
-        """Trials of every state."""
+        """Trials in any state."""
         return [record for found in self.records.values() for record in found]
 
     @property
     def finished(self) -> list[TrialRecord]:
-        """Those that MLflow must have."""
+        """Trials that must be in MLflow."""
         return [record for record in self.all if record.state in FINISHED]
 
     @property
     def values(self) -> dict[str, list[float] | None]:
-        """What the sampler learned of the finished trials, by trial."""
+        """The values of finished trials that the sampler uses."""
         return {
             trial_name(label, number): values
             for label, state in self.labels.items()
@@ -66,7 +64,7 @@ class Evidence:
 
     @property
     def tested(self) -> dict[str, dict[str, float]]:
-        """What was measured on the test split and is tracked, by trial."""
+        """Test results that are tracked, by trial."""
         return {
             trial_name(label, number): {key: value for key, value in tested.flat.items() if math.isfinite(value)}
             for label, state in self.labels.items()
@@ -75,17 +73,17 @@ class Evidence:
 
     @property
     def goes_on(self) -> str:
-        """The mend for what training lacks."""
+        """The command that runs missing trials."""
         return self.study.goes_on
 
     @property
     def sync(self) -> str:
-        """The mend for what MLflow lacks."""
+        """The command that uploads what MLflow lacks."""
         return f"`calstudy sync {self.study.spec.name}`"
 
 
 def gather(study: Study, tracking_uri: str) -> Evidence:
-    """Read all of it. Raises LedgerError where the ledger cannot be read."""
+    """Read everything. Raises LedgerError if the ledger cannot be read."""
     alive = driver_is_alive(study.directory)
     attempts = _attempts_on_disk(study.directory / "trials")
     runs, unreachable = [], None
@@ -95,13 +93,13 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
         unreachable = str(error)
     records = study.records()
     labels = _label_states(study)
-    # One that has come or gone while we read has changed things under us too.
+    # A driver that started or ended while we read also changed what we read.
     alive = alive or driver_is_alive(study.directory)
     return Evidence(study, alive, attempts, runs, unreachable, labels, records)
 
 
 def _label_states(study: Study) -> dict[str, LabelState]:
-    """By label, of all labels in the ledger."""
+    """The state of every label in the ledger."""
     directory, ledger, prefix = study.directory, study.spec.ledger, f"{study.spec.name}/"
     if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
         return {}
@@ -121,7 +119,7 @@ def _label_states(study: Study) -> dict[str, LabelState]:
 
 
 def _attempts_on_disk(trials: Path) -> dict[str, set[int]]:
-    """Their numbers by trial: {"focal/0007": {1, 2}}."""
+    """Attempt numbers by trial: {"focal/0007": {1, 2}}."""
     found: dict[str, set[int]] = {}
     for label in _folders(trials):
         for number in _folders(label):

@@ -1,4 +1,4 @@
-"""What an audit says: its checks, and what is off."""
+"""The report of an audit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from study.audit.epochs import Epochs
 
 @dataclass(frozen=True)
 class Offender:
-    """What is off: of which trial (or part of the study), what was found, and the mend."""
+    """A problem: the trial or part of the study, what was found, and the fix."""
 
     name: str
     problem: str
@@ -22,15 +22,15 @@ class Offender:
 
 @dataclass
 class Check:
-    """One of the things that are proved; `counted` is how many of them were looked at."""
+    """One check; `counted` is how many items were checked."""
 
     name: str
     title: str
     counted: int = 0
-    twice: int = 0  # trials found a second time
-    pending: list[Offender] = field(default_factory=list)  # a driver at work will see to it
+    twice: int = 0  # trials found twice
+    pending: list[Offender] = field(default_factory=list)  # the running driver will resolve these
     offenders: list[Offender] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what is told though nothing is wrong with it
+    notes: list[str] = field(default_factory=list)  # information, not problems
 
     def add_offender(self, name: str, problem: str, mend: str, pending: bool = False) -> None:
         (self.pending if pending else self.offenders).append(Offender(name, problem, mend))
@@ -38,7 +38,7 @@ class Check:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """`lost`: planned, not finished, and no driver is at it. `duplicated`: trials counted a second time, anywhere."""
+    """lost: planned trials that are unfinished while no driver runs. duplicated: trials counted twice anywhere."""
 
     study: str
     driver: bool

@@ -1,6 +1,6 @@
-"""The audit's check of the sealed test split: every opening is one of `confirm`, and gave what the ledger has of it.
+"""The audit's check of the sealed test split: `confirm` made every opening, and its result matches the ledger.
 
-It proves nothing of who opens the file past the one function that asks the ledger for an opening.
+It cannot detect reads that bypass the function that records openings.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from trainables import metrics
 from trainables.fields import FieldError
 from trainables.outputs.predictions import Predictions
 
-TOLERANCE = 1e-6  # of a metric computed once more, on another machine
-CHOSEN = "what has been chosen since then may have been chosen on it"
+TOLERANCE = 1e-6  # of a metric recomputed, maybe on another machine
+CHOSEN = "anything selected since then may have been selected on the test split"
 
 
 def check_openings(facts: Evidence) -> Check:
-    """Also says, in its notes, of which run of `confirm` each opening was."""
+    """Its notes name the `confirm` run of each opening."""
     opened = sum(len(state.notes.get(OPENINGS, [])) for state in facts.labels.values())
-    check = Check("openings", "openings of the test split, each of a confirm run", opened)
+    check = Check("openings", "each test opening made by a confirm run", opened)
     seen: set[int] = set()
     for label, state in facts.labels.items():
         if facts.study.spec.confirms is None:
             for plain in state.notes.get(OPENINGS, []):
-                problem = f"the test split was opened ({json.dumps(plain)}) and no confirm run tells of it"
+                problem = f"the test split was opened ({json.dumps(plain)}), but not by a confirm run"
                 check.add_offender(f"ledger of {label}", problem, CHOSEN)
             continue
         openings = _numbered(label, openings_in(state.notes), seen, check)
@@ -40,8 +40,8 @@ def check_openings(facts: Evidence) -> Check:
         _compare(label, openings, tested, records, check)
         for number, record in records.items():
             if number not in tested:
-                mend = f"{facts.study.goes_on} opens it"
-                check.add_offender(record.name, "it is complete and not measured on test", mend, facts.alive)
+                fix = f"measure it with {facts.study.goes_on}"
+                check.add_offender(record.name, "is complete, but not measured on test", fix, facts.alive)
             else:
                 _check_files(facts, record, tested[number], check)
         if openings:
@@ -50,15 +50,14 @@ def check_openings(facts: Evidence) -> Check:
 
 
 def _numbered(label: str, openings: Iterable[Opening | None], seen: set[int], check: Check) -> list[Opening]:
-    """Those that say what they opened, each under a number of its own."""
+    """The valid openings with unique numbers."""
     whole = []
     for opening in openings:
         if opening is None:
-            check.add_offender(f"ledger of {label}", "an opening of the test split does not say what it opened", CHOSEN)
+            check.add_offender(f"ledger of {label}", "an opening of the test split is invalid", CHOSEN)
         elif opening.number in seen:
-            check.add_offender(
-                f"ledger of {label}", f"opening {opening.number} of the test split is there twice", CHOSEN
-            )
+            problem = f"opening {opening.number} of the test split is recorded twice"
+            check.add_offender(f"ledger of {label}", problem, CHOSEN)
         else:
             seen.add(opening.number)
             whole.append(opening)
@@ -72,31 +71,29 @@ def _compare(
     records: Mapping[int, TrialRecord],
     check: Check,
 ) -> None:
-    """Openings are of complete trials, and end with what was measured."""
+    """Openings are of complete trials, and none follows the recorded result."""
     for opening in openings:
         name, number = trial_name(label, opening.trial), opening.number
         found = tested.get(opening.trial)
         if opening.trial not in records:
-            check.add_offender(name, f"opening {number} of the test split is of a trial that is not complete", CHOSEN)
+            check.add_offender(name, f"is not complete, but opening {number} of the test split was for it", CHOSEN)
         elif found is not None and number > found.opening:
-            check.add_offender(
-                name, f"it was opened on test once more (opening {number}) after it had been measured", CHOSEN
-            )
+            check.add_offender(name, f"was opened on test again (opening {number}) after it was measured", CHOSEN)
     known = {(opening.trial, opening.number) for opening in openings}
     for trial, found in tested.items():
         if (trial, found.opening) not in known:
-            check.add_offender(trial_name(label, trial), "it was measured on test and no opening tells of it", BACKUP)
+            check.add_offender(trial_name(label, trial), "was measured on test without a recorded opening", BACKUP)
 
 
 def _described(openings: list[Opening], tested: Mapping[int, Tested]) -> Iterable[str]:
     for opening in openings:
         found = tested.get(opening.trial)
-        came = "" if found is not None and found.opening == opening.number else ", came to nothing"
+        came = "" if found is not None and found.opening == opening.number else ", without a result"
         yield f"opening {opening.number} of trial {opening.trial} by confirm run {opening.run}{came}"
 
 
 def _check_files(facts: Evidence, record: TrialRecord, tested: Tested, check: Check) -> None:
-    """What was measured is what the files give."""
+    """The files reproduce the recorded results."""
     for name, digest in tested.digests.items():
         problem = file_problem(facts.study.files(record) / name, digest)
         if problem is not None:
@@ -117,4 +114,6 @@ def _check_values(facts: Evidence, record: TrialRecord, tested: Tested, check: C
         scaled = logits / tested.temperature if name != plain_name(name) else logits
         value, found = tested.metrics.get(name, math.nan), float(metrics.find(name)(scaled, predictions.labels))
         if not abs(value - found) <= TOLERANCE and not (math.isnan(value) and math.isnan(found)):
-            check.add_offender(record.name, f"{name} on test is {value:g} in the ledger, {found:g} by test.npz", BACKUP)
+            check.add_offender(
+                record.name, f"{name} on test is {value:g} in the ledger, {found:g} from test.npz", BACKUP
+            )

@@ -1,2 +1,1 @@
-"""The commands: `calstudy audit` is audit.py. The folder is the list. Words in, words out; heavy libraries are
-imported by the command that needs them."""
+"""One command per file; each imports heavy libraries only when it runs."""

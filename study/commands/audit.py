@@ -1,4 +1,4 @@
-"""Whether every trial is counted once."""
+"""Check that every trial is counted once."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from study.terminal.console import FAILED, console, json_option, storage_option,
 def audit(study: str, storage: str | None, tracking: str | None, as_json: bool) -> None:
     """Prove that every planned trial is counted once.
 
-    The ledger, MLflow, the files and the logs of a study are compared; whatever is off is named with its mend. Nothing
-    is written. Exit code 1 when anything is off. While a driver is at work, what it has still to do is pending.
+    Compares the ledger, MLflow, files and logs of STUDY, and prints each problem with its fix. Writes nothing. Exits
+    with code 1 if there are problems. While the study is running, unfinished work is shown as pending.
     """
     from study.audit.audit import audit as audit_study
     from study.store.study import open_study
@@ -37,17 +37,17 @@ def audit(study: str, storage: str | None, tracking: str | None, as_json: bool) 
 def _print(report: Any) -> None:
     from study.terminal.tables import table
 
-    made = table("check", ">counted", *([">pending"] if report.driver else []), ">off")
+    made = table("check", ">counted", *([">pending"] if report.driver else []), ">problems")
     for check in report.checks:
         pending = [str(len(check.pending))] if report.driver else []
         made.add_row(check.title, str(check.counted), *pending, str(len(check.offenders) or "-"))
     console.print(made)
     epochs = report.epochs
-    extra = ((epochs.damaged, "for damaged checkpoints"), (epochs.wasted, "in vain by attempts cut off"))
+    extra = ((epochs.damaged, "repeated after checkpoint damage"), (epochs.wasted, "wasted by superseded attempts"))
     more = "".join(f", {count} {why}" for count, why in extra if count)
     console.print(
         f"epochs: {epochs.trained} trained, {epochs.needed} needed, {epochs.repeated} repeated"
-        f" (promised: at most {epochs.promised}){more}"
+        f" (guaranteed: at most {epochs.promised}){more}"
     )
     for check in report.checks:
         for offender in check.offenders:
@@ -57,7 +57,7 @@ def _print(report: Any) -> None:
     if report.note is not None:
         console.print(f"note: {report.note}", soft_wrap=True)
     if report.driver:
-        console.print("a driver is at work; what is pending is proved once it has ended.")
-    off = sum(len(check.offenders) for check in report.checks)
+        console.print("another calstudy process is running this study; audit again once it has finished.")
+    problems = sum(len(check.offenders) for check in report.checks)
     counts = f"{report.planned} trials planned, {report.lost} lost, {report.duplicated} duplicated"
-    console.print(f"{report.study}: {f'{off} off' if off else 'clean'}; {counts}", style="bold")
+    console.print(f"{report.study}: {f'{problems} problems' if problems else 'clean'}; {counts}", style="bold")

@@ -1,4 +1,4 @@
-"""Candidates retrained from fresh seeds, and opened on the sealed test split."""
+"""Retrain candidates from fresh seeds and measure them on the sealed test split."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from study.confirmation.results import Confirmation, Confirmed, Moments
     from study.schema.objective import Objective
 
-# Of a set of `shift:`, what the terminal has room for.
+# The metrics of a shift set that fit the terminal.
 SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95_confidence", "ts_auroc_confidence")
 
 
@@ -24,12 +24,12 @@ SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95
     "--top",
     type=click.IntRange(min=1),
     metavar="K",
-    help="The best K by validation: the front, its knee first where not all fit; then on.",
+    help="The best K on validation: the Pareto front (knee first if it does not fit), then the next.",
 )
-@click.option("--pareto", is_flag=True, help="The front; also where nothing is said the first time.")
-@click.option("--trial", "trials", multiple=True, metavar="METHOD/NUMBER", help="This one: focal/0007. Again for more.")
-@click.option("--seeds", type=click.IntRange(min=1), metavar="S", help="Fresh seeds of each; 3 where nothing is said.")
-@click.option("--address", metavar="A", help="Ray cluster to train on; default: this machine alone.")
+@click.option("--pareto", is_flag=True, help="The Pareto front; the default the first time.")
+@click.option("--trial", "trials", multiple=True, metavar="METHOD/NUMBER", help="One trial: focal/0007. Repeatable.")
+@click.option("--seeds", type=click.IntRange(min=1), metavar="S", help="Fresh seeds per candidate; default: 3.")
+@click.option("--address", metavar="A", help="Ray cluster to train on; default: this machine.")
 @storage_option
 @tracking_option
 @json_option
@@ -44,11 +44,11 @@ def confirm(
     tracking: str | None,
     as_json: bool,
 ) -> None:
-    """Retrain candidates, published defaults and cross-entropy from fresh seeds, and open the sealed test split.
+    """Retrain candidates from fresh seeds, then open the test split.
 
-    It is opened once for each model, and each opening stands in the ledger first. The study is STUDY-confirm, beside
-    STUDY; kill it at any moment and run the same command again. Other candidates or more seeds are added to it.
-    Nothing is ever selected on test.
+    Also retrains each method's published default and cross-entropy. The test split is opened once per model, and each
+    opening is first recorded in the ledger. Results go to the study STUDY-confirm, next to STUDY. To resume after an
+    interruption, run the same command again; other candidates or more seeds are added. Nothing is selected on test.
     """
     from study.confirmation.candidates import Asked
     from study.confirmation.confirm import confirm as confirm_study
@@ -56,12 +56,12 @@ def confirm(
     from study.store.study import open_study
 
     if (top is not None) + pareto + bool(trials) > 1:
-        raise click.UsageError("give one of --top, --pareto and --trial.")
+        raise click.UsageError("use only one of --top, --pareto and --trial.")
     opened = open_study(study, storage)
-    said = errors if as_json else console
-    outcome, untracked = confirm_study(opened, Asked(top, pareto, trials, seeds), tracking, address, said)
+    output = errors if as_json else console
+    outcome, untracked = confirm_study(opened, Asked(top, pareto, trials, seeds), tracking, address, output)
     if outcome.interrupted is not None:
-        said.print(f"stopped by {outcome.interrupted}; run the same command again and it goes on.")
+        output.print(f"stopped by {outcome.interrupted}; run the same command again to resume.")
         raise SystemExit(FAILED)
     found = confirmation_of(opened)
     assert found is not None
@@ -70,8 +70,8 @@ def confirm(
     else:
         _print(found)
     if untracked is not None:
-        mend = f"`calstudy sync {found.study.spec.name}` completes it."
-        said.print(f"the test figures are not in MLflow yet ({untracked}); {mend}", soft_wrap=True)
+        fix = f"upload them with `calstudy sync {found.study.spec.name}`."
+        output.print(f"the test results are not in MLflow yet ({untracked}); {fix}", soft_wrap=True)
     if not any(row.tests for row in found.rows):
         raise SystemExit(FAILED)
 
@@ -119,19 +119,18 @@ def _print(found: Confirmation) -> None:
     for name in sets:
         _print_shift(found, name)
     front = front_on_test(found.rows, spec.objectives)
-    console.print(f"front that holds on test: {', '.join(front) or 'none yet'}", soft_wrap=True)
+    console.print(f"Pareto front on test: {', '.join(front) or 'none yet'}", soft_wrap=True)
     sizes = found.study.recorded["sizes"]
     console.print(
-        f"n: seeds. search: one trial, chosen on {sizes['validation']} validation samples. validation and test"
-        f" ({sizes['test']} samples): mean and standard deviation over fresh seeds. shrinkage: how much better it"
-        " looked when it was chosen. Nothing is selected on test.",
+        f"n: seeds. search: one trial, selected on {sizes['validation']} validation samples. validation and test"
+        f" ({sizes['test']} samples): mean and standard deviation over fresh seeds. shrinkage: how much better the"
+        " trial looked when it was selected than it is on test. Nothing is selected on test.",
         soft_wrap=True,
     )
     console.print(f"study: {found.study.directory}", soft_wrap=True)
 
 
 def _row(row: Confirmed, objective: Objective) -> list[str]:
-    """Shrinkage: how much better it looked when it was chosen than it is on test."""
     from study.confirmation.results import moments
 
     metric = objective.metric

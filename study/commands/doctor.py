@@ -1,4 +1,4 @@
-"""Whether all is well on every node."""
+"""Check every node."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from study.terminal.console import FAILED, console, errors, json_option, storage
 @click.option(
     "--address",
     metavar="A",
-    help="Ray cluster (HOST:PORT, auto) or its job server (http://...); default: this machine.",
+    help="Ray cluster (HOST:PORT or auto) or its job server (http://...); default: this machine.",
 )
 @storage_option
 @tracking_option
 @json_option
 def doctor(spec: Path | None, address: str | None, storage: str | None, tracking: str | None, as_json: bool) -> None:
-    """Ask every node whether all is well: code, versions, storage, GPUs, room, clock, token; with SPEC its data too.
+    """Check every node of a cluster, or this machine.
 
-    Writes nothing but the cache of prepared data. A failure is one line with its mend, and the exit code is 1.
+    Checks code, versions, storage, GPUs, free disk and memory, clock and token; with SPEC, also its data. Writes only
+    the cache of prepared data. Prints each failure with its fix, and exits with code 1 if there are any.
     """
     from study.engine.doctor import diagnose, show
     from study.schema.spec import read_spec
@@ -33,12 +34,12 @@ def doctor(spec: Path | None, address: str | None, storage: str | None, tracking
         from study.engine.submit import diagnose_as_job, job_request
 
         asked = job_request(spec, storage, tracking)
-        with errors.status("asking every node"):
+        with errors.status("checking every node"):
             report = diagnose_as_job(asked, address)
     else:
         study = read_spec(spec) if spec is not None else None
         root = storage_root(storage, study.storage if study is not None else None)
-        with errors.status("asking every node"):
+        with errors.status("checking every node"):
             report = diagnose(study, root, tracking, address)
     if as_json:
         click.echo(json.dumps(report.to_json()))

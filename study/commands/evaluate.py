@@ -1,4 +1,4 @@
-"""Every metric of predictions from anywhere."""
+"""Every metric of any model's predictions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--bins", type=click.IntRange(min=1), default=15, show_default=True, help="Bins of the ECE family.")
-@click.option("--ood", type=click.Path(path_type=Path), metavar="FILE", help="The model's answers to strange samples.")
+@click.option("--bins", type=click.IntRange(min=1), default=15, show_default=True, help="Bins of ECE and the like.")
+@click.option("--ood", type=click.Path(path_type=Path), metavar="FILE", help="Its out-of-distribution predictions.")
 @json_option
 def evaluate(file: Path, bins: int, ood: Path | None, as_json: bool) -> None:
-    """Every metric of predictions from anywhere: an npz with `logits` or `probs` [N, K], and `labels` [N].
+    """Compute every metric of any model's predictions.
 
-    With ts_ in front: after temperature scaling, cross-fitted inside the file. What says nothing here is left out:
-    top-5 of five classes, accuracy above 99% where nothing is that sure. Then other calibration after training,
-    cross-fitted too; ECE as others compute it; and with --ood, how well doubt tells those samples from these.
+    FILE is an npz with `logits` or `probs` [N, K] and `labels` [N]. Metrics prefixed with ts_ are after temperature
+    scaling, cross-fitted within the file. Undefined metrics are left out: top-5 accuracy with five classes, accuracy
+    above 99% confidence when no prediction is that confident. Also shows other post-hoc calibration, cross-fitted too;
+    ECE as other libraries compute it; and with --ood, how well uncertainty separates out-of-distribution samples.
     """
     from study.terminal.tables import conventions_table, finite, metrics_table, post_hoc_table
     from trainables import metrics
@@ -54,7 +55,7 @@ def evaluate(file: Path, bins: int, ood: Path | None, as_json: bool) -> None:
 
 
 def _post_hoc(predictions: Predictions, bins: int) -> dict[str, dict[str, float]]:
-    """{fit: its metrics, cross-fitted; of a temperature, also that of the whole file}."""
+    """{fit: its cross-fitted metrics; for a temperature, also the one fitted on the whole file}."""
     from trainables import metrics, post_hoc
 
     logits, labels = predictions.logits, predictions.labels
@@ -69,14 +70,14 @@ def _post_hoc(predictions: Predictions, bins: int) -> dict[str, dict[str, float]
 
 
 def _ood(predictions: Predictions, file: Path, ood: Path) -> dict[str, float]:
-    """AUROC and FPR95 of every score; with ts_ in front, both sets at the temperature of the first."""
+    """AUROC and FPR95 of every score; ts_: both sets at the temperature fitted on the first."""
     from trainables.fields import FieldError
     from trainables.metrics import out_of_distribution
     from trainables.outputs.predictions import load_logits
     from trainables.post_hoc import fit_temperature
 
-    own, strange = predictions.logits, load_logits(ood)
-    if own.shape[1] != strange.shape[1]:
-        problem = f"has {strange.shape[1]} classes, {file} has {own.shape[1]}; both must be of one model."
+    own, other = predictions.logits, load_logits(ood)
+    if own.shape[1] != other.shape[1]:
+        problem = f"has {other.shape[1]} classes, {file} has {own.shape[1]}; both must come from one model."
         raise FieldError(str(ood), problem)
-    return out_of_distribution.evaluate_at(own, strange, fit_temperature(own, predictions.labels))
+    return out_of_distribution.evaluate_at(own, other, fit_temperature(own, predictions.labels))

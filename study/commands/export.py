@@ -1,4 +1,4 @@
-"""One trial's model into the MLflow registry."""
+"""Register one trial's model in MLflow."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("study")
-@click.option("--trial", metavar="METHOD/NUMBER", help="This one: focal/0007.")
+@click.option("--trial", metavar="METHOD/NUMBER", help="One trial, such as focal/0007.")
 @click.option(
     "--pick",
     metavar="RULE",
     help='knee; "min ece where accuracy>=0.95"; "min ece where accuracy~best"; "weighted error=1 ece=2".',
 )
-@click.option("--name", required=True, metavar="M", help="The registered model's name.")
-@click.option("--alias", metavar="A", help="An alias that shall point to it, such as champion.")
+@click.option("--name", required=True, metavar="M", help="Name of the registered model.")
+@click.option("--alias", metavar="A", help="Alias to point at this version, such as champion.")
 @storage_option
 @tracking_option
 def export(
@@ -34,13 +34,14 @@ def export(
     storage: str | None,
     tracking: str | None,
 ) -> None:
-    """Register one trial's model in MLflow, with its temperature, signature, card and lineage.
+    """Register one trial's model in MLflow.
 
-    It is registered only if it gives the probabilities that were measured. Twice gives one version.
+    Includes its temperature, signature, model card and lineage. The model is registered only if it reproduces the
+    measured probabilities. Exporting it twice gives one version.
 
-    Where the study is confirmed, --pick chooses among what was retrained, by the validation means over its fresh seeds,
-    and the seed with the median validation value is registered; the card has the test figures of all. accuracy~best:
-    not significantly worse than the best, by validation.
+    If the study is confirmed, --pick selects among the retrained candidates by their validation means over fresh seeds
+    and registers the seed with the median validation value; the card shows the test results of all seeds.
+    accuracy~best: not significantly worse than the best on validation. knee: the best compromise on the Pareto front.
     """
     from study.registry.export import export as export_model
     from study.registry.model_card import confirmed_facts
@@ -48,20 +49,20 @@ def export(
     from study.store.study import check_home, open_study
 
     if (trial is None) == (pick is None):
-        raise click.UsageError("give one of --trial and --pick.")
+        raise click.UsageError("use one of --trial and --pick.")
     opened = open_study(study, storage)
     check_home(opened)
     uri = opened.tracking(tracking)
     choice = _chosen(opened, trial, pick)
     exported = export_model(choice.study, choice.record, name, alias, uri, confirmed_facts(choice))
-    made = "registered" if exported.created else "is registered already:"
+    made = "registered" if exported.created else "already registered:"
     console.print(f"{made} {exported.uri} from {choice.study.spec.name}/{exported.trial}", soft_wrap=True)
     console.print(
         f"temperature {exported.temperature:.4f}; largest difference from the measured probabilities "
         f"{exported.largest_difference:.1e}",
         soft_wrap=True,
     )
-    console.print(f"prove it: calstudy verify {exported.uri} --tracking {public_uri(uri)}", soft_wrap=True)
+    console.print(f"check it: calstudy verify {exported.uri} --tracking {public_uri(uri)}", soft_wrap=True)
 
 
 def _chosen(study: Study, trial: str | None, rule: str | None) -> Choice:

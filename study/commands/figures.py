@@ -1,4 +1,4 @@
-"""All figures of a study."""
+"""Draw the figures of a study."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from study.terminal.console import bootstrap_option, console, storage_option, tr
 @click.command()
 @click.argument("study")
 @click.option("--format", "suffix", type=click.Choice(["png", "pdf", "svg"]), default="png", show_default=True)
-@click.option("--only", metavar="NAME", help="This one alone; a name that does not exist lists them.")
-@click.option("--trial", metavar="METHOD/NUMBER", help="Whose reliability is drawn; default: the knee's.")
-@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Default: STUDY/figures.")
+@click.option("--only", metavar="NAME", help="Draw only this figure; an unknown name lists all.")
+@click.option("--trial", metavar="METHOD/NUMBER", help="Trial of the reliability diagram; default: the knee.")
+@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Folder; default: STUDY/figures.")
 @bootstrap_option
 @storage_option
 @tracking_option
@@ -28,11 +28,11 @@ def figures(
     storage: str | None,
     tracking: str | None,
 ) -> None:
-    """Draw all that the study's files allow: front, reliability, hypervolume over trials and compute, searched values
-    against objectives, gamma, learning curves, entropy where right and where wrong.
+    """Draw every figure the study's files allow.
 
-    What cannot be drawn is named with its reason. All of it is of the validation split. The study's run in MLflow has
-    them among its artifacts.
+    Pareto front, reliability, hypervolume over trials and compute, searched values against objectives, gamma, learning
+    curves, and entropy of right and wrong predictions. All are on the validation split. Figures that cannot be drawn
+    are listed with the reason. The figures are also uploaded to the study's MLflow run.
     """
     from study.report.figure_set import Gallery, draw
     from study.store.study import open_study

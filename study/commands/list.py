@@ -1,4 +1,4 @@
-"""The names a study can use."""
+"""List what a study can use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from study.terminal.console import console, json_option
 @click.argument("kind", type=click.Choice(["methods", "spaces", "datasets", "models", "metrics"]))
 @json_option
 def list(kind: str, as_json: bool) -> None:
-    """What a study can name, with settings, valid ranges and sources."""
+    """List what a study can use, with settings and sources."""
     from study.terminal.catalogue import catalogue, print_catalogue
 
     rows = catalogue(kind)

@@ -1,4 +1,4 @@
-"""The front of a study, on the terminal and as a figure or a table; how sure it is; two trials side by side."""
+"""The Pareto front as text, figure or CSV, with its uncertainty; two trials compared."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from study.uncertainty.bootstrap import Analysis
 
 SHARE = (
-    "share: of the resamples in which the trial is on the front; not the probability that it truly is. An interval of a"
-    " calibration error starts at 0 unless perfect calibration is rejected at 5%. See docs/uncertainty.md."
+    "share: in how many of the bootstrap resamples the trial is on the front; not the probability that it truly is."
+    " Calibration error intervals start at 0 unless perfect calibration is rejected at 5%. See docs/uncertainty.md."
 )
 
 
 @click.command()
 @click.argument("study")
-@click.option("--where", metavar="CONDITIONS", help='Only trials that satisfy them: "accuracy>=0.95".')
-@click.option("--figure", type=click.Path(path_type=Path), metavar="F", help="Draw it: .png, .pdf or .svg.")
-@click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="F", help="The front as a table.")
+@click.option("--where", metavar="CONDITIONS", help='Only trials that satisfy these, such as "accuracy>=0.95".')
+@click.option("--figure", type=click.Path(path_type=Path), metavar="F", help="Draw the front: .png, .pdf or .svg.")
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="F", help="Write the front as CSV.")
 @click.option(
     "--bootstrap",
     type=click.IntRange(FEWEST_RESAMPLES, 10_000),
     metavar="N",
-    help="95% intervals from N resamples (1000 will do).",
+    help="95% intervals, and the share of resamples with the trial on the front, from N (1000 is enough).",
 )
-@click.option("--compare", nargs=2, metavar="A B", help="Two trials and their difference: focal/0007 mbls/0003.")
+@click.option("--compare", nargs=2, metavar="A B", help="Compare two trials: focal/0007 mbls/0003.")
 @storage_option
 @json_option
 def pareto(
@@ -45,9 +45,10 @@ def pareto(
     storage: str | None,
     as_json: bool,
 ) -> None:
-    """The front: the trials that no other beats in every objective, with knee and hypervolume.
+    """List the trials on the Pareto front, with knee and hypervolume.
 
-    All values are of the validation split, on which the search chose: the best of many looks better than it is.
+    The front holds the trials that no other trial beats in every objective; the knee is its best compromise. All
+    values are on the validation split, which the search selects on: the best of many trials looks better than it is.
     """
     from study.analysis.pareto import front, hypervolume, knee, write_front_csv
     from study.analysis.selection import parse_where, satisfies
@@ -85,9 +86,10 @@ def pareto(
         return
     console.print(front_table(found, objectives, analysis=analysis))
     size = opened.recorded["sizes"]["validation"]
-    intervals = "values without intervals" if bootstrap is None else f"95% intervals of {bootstrap:,} resamples"
+    intervals = "values without intervals" if bootstrap is None else f"95% intervals from {bootstrap:,} resamples"
     console.print(
-        f"knee: {chosen.name}; hypervolume {volume:.4f}; {size} validation samples, {intervals}", soft_wrap=True
+        f"knee (best compromise): {chosen.name}; hypervolume {volume:.4f}; {size} validation samples, {intervals}",
+        soft_wrap=True,
     )
     if bootstrap is not None:
         console.print(SHARE, soft_wrap=True)
@@ -119,7 +121,7 @@ def _uncertainty(record: TrialRecord, analysis: Analysis) -> dict[str, Any]:
 
 
 def _columns(values: dict[str, Any]) -> dict[str, Any]:
-    """The intervals of a trial as columns of a table: ece_low, ece_high."""
+    """The intervals of a trial as CSV columns: ece_low, ece_high."""
     ends = {f"{name}_{end}": one[end] for name, one in values["intervals"].items() for end in ("low", "high")}
     return {**ends, "share_on_front": values["share_on_front"]}
 
@@ -139,7 +141,7 @@ def _compare(study: Study, names: tuple[str, str], resamples: int | None, as_jso
     console.print(differences_table(found, one.name, other.name))
     size = study.recorded["sizes"]["validation"]
     console.print(
-        f"{size} validation samples, the same {resamples:,} resamples for both. A name stands where 0 lies outside the"
-        " 95% interval: of equal trials one metric in twenty would have one. See docs/uncertainty.md.",
+        f"{size} validation samples, the same {resamples:,} resamples for both. better: the 95% interval excludes 0;"
+        " for equal trials this happens for one metric in twenty. See docs/uncertainty.md.",
         soft_wrap=True,
     )

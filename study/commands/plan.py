@@ -1,4 +1,4 @@
-"""What a study will do, before anything is trained."""
+"""Check a study before training."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from study.terminal.console import console, json_option, storage_option
 
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path), required=False)
-@click.option("--explain", "explained", is_flag=True, help="Every key with its default; every range with its source.")
+@click.option("--explain", "explained", is_flag=True, help="Show all keys with defaults and all ranges with sources.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of a study file, for editors.")
-@click.option("--trials", type=int, metavar="N", help="Trials for each method, instead of the spec's.")
+@click.option("--trials", type=int, metavar="N", help="Trials per method, overriding the spec.")
 @storage_option
 @json_option
 def plan(
     spec: Path | None, explained: bool, schema: bool, trials: int | None, storage: str | None, as_json: bool
 ) -> None:
-    """Check a study file, its data included, and say what `run` will do. Trains nothing."""
+    """Check a study and preview its trials.
+
+    Checks the whole spec and its data (decoded into the cache) and shows what `run` will do. Trains nothing.
+    """
     if schema:
         from study.schema.json_schema import json_schema
 
@@ -45,14 +48,14 @@ def plan(
         click.echo(json.dumps(public))
         return
     if explained:
-        made = table("key", "value", "default", "meaning, or where the range comes from")
+        made = table("key", "value", "default", "meaning, or source of the range")
         for row in explain(study):
             made.add_row(*(str(cell) for cell in row))
         console.print(made, soft_wrap=False)
         return
     sizes = ", ".join(f"{size} {name}" for name, size in prepared.sizes.items())
     if study.equal_train or any(variant.method.needs_meta for variant in study.variants):
-        whose = "kept from all methods" if study.equal_train else "kept from those that learn on it"
+        whose = "held out for all methods" if study.equal_train else "held out for the methods that learn on it"
         sizes += f"; {study.data.meta:g} of train is the meta split, {whose}"
     shape = "x".join(str(side) for side in prepared.input_shape)
     budget = f"{len(study.variants)} methods x {study.trials} trials of {study.epochs} epochs"
@@ -63,8 +66,8 @@ def plan(
     console.print(f"objectives: {wanted}")
     made = table("method", "searched", ">tried first")
     for variant in study.variants:
-        searched = ", ".join(variant.space.distributions) or "nothing: fresh seeds, the noise floor"
+        searched = ", ".join(variant.space.distributions) or "nothing: repeated with fresh seeds to measure noise"
         made.add_row(variant.label, searched, str(len(variant.space.defaults)))
     console.print(made)
-    console.print(f"it will be in {root / study.name}")
-    console.print("every key with its default, every range with its source: add --explain", style="dim")
+    console.print(f"results go to {root / study.name}")
+    console.print("add --explain for every key with its default and every range with its source", style="dim")

@@ -1,4 +1,4 @@
-"""What a study tells, to be handed on: a page, or the papers' table."""
+"""Report a study as an HTML page or a table for a paper."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("studies", metavar="STUDY...", nargs=-1, required=True)
-@click.option(
-    "--format", "form", type=click.Choice(["html", "latex", "csv", "md"]), default="html", help="Default html."
-)
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="F", help="Where it is written.")
-@click.option("--open", "shown", is_flag=True, help="Show the page in the browser.")
+@click.option("--format", "form", type=click.Choice(["html", "latex", "csv", "md"]), default="html", show_default=True)
+@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="F", help="File to write.")
+@click.option("--open", "shown", is_flag=True, help="Open the page in the browser.")
 @bootstrap_option
 @storage_option
 @tracking_option
@@ -34,14 +32,15 @@ def report(
     storage: str | None,
     tracking: str | None,
 ) -> None:
-    """One HTML page that needs nothing else: front, trials, budgets, failures, noise, how to do it again.
+    """Write an HTML report, or a table for a paper.
 
-    Written to STUDY/report.html (of several studies to report.html beside the first), and among the artifacts of each
-    study's run in MLflow.
+    The self-contained page shows the Pareto front, trials, budgets, failures, noise and how to reproduce the study. It
+    is written to STUDY/report.html (for several studies, to report.html next to the first) and uploaded to each
+    study's MLflow run.
 
-    --format latex, csv or md is the papers' table instead: methods by error, NLL and calibration errors, before and
-    after temperature scaling; of the test split where a study is confirmed, else of validation, and the caption says
-    which. Several studies (data sets) are blocks of one table. Printed, or written to --output.
+    --format latex, csv or md makes a table instead: methods by error, NLL and calibration errors, before and after
+    temperature scaling. It is on the test split for a confirmed study and otherwise on validation; the caption says
+    which. Each of several studies (data sets) is a block of one table. Printed, or written to --output.
     """
     if form == "html":
         _page(studies, output, shown, bootstrap, storage, tracking)
@@ -57,7 +56,7 @@ def _table(studies: tuple[str, ...], form: str, output: Path | None, storage: st
 
     table = _blocks(studies, storage)
     text = {"latex": to_latex, "csv": to_csv, "md": to_markdown}[form](table)
-    if form == "csv":  # it has no place for its caption
+    if form == "csv":  # no room for a caption
         errors.print(caption(table, CSV))
     if output is None:
         click.echo(text, nl=False)
@@ -99,7 +98,7 @@ def _refuse_confirmation(study: Study) -> None:
     from trainables.fields import FieldError
 
     if study.confirms is not None:
-        problem = f"it confirms '{study.confirms}', whose report tells of both: calstudy report {study.confirms}"
+        problem = f"confirms '{study.confirms}', whose report covers both. Run: calstudy report {study.confirms}"
         raise FieldError(study.name, problem)
 
 
@@ -132,7 +131,7 @@ def _page(
         records, analysis, refused = study.records(), None, None
         try:
             analysis = analyse_front(study, records, bootstrap) if bootstrap else None
-        except FieldError as error:  # a file that is missing or altered: the page says so, without intervals
+        except FieldError as error:  # a missing or altered file: the page reports it instead of intervals
             refused = f"No intervals: {error}"
         found = gather(study, records, analysis, confirmation_of(study))
         found["notes"] += [refused] if refused else []
@@ -151,4 +150,4 @@ def _show(file: Path) -> None:
     import webbrowser
 
     if not webbrowser.open(file.as_uri()):
-        console.print("no browser could be started; open the file by hand.")
+        console.print("could not start a browser; open the file yourself.")

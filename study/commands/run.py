@@ -1,4 +1,4 @@
-"""Train a study, or what it still lacks."""
+"""Run a study."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from study.terminal.console import FAILED, console, storage_option, tracking_opt
 
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path))
-@click.option("--trials", type=int, metavar="N", help="Trials for each method, instead of the spec's; more go on.")
-@click.option("--address", metavar="A", help="Ray cluster to run on; default: this machine alone.")
+@click.option("--trials", type=int, metavar="N", help="Trials per method, overriding the spec; raise it to add trials.")
+@click.option("--address", metavar="A", help="Ray cluster to run on; default: this machine.")
 @storage_option
 @tracking_option
 def run(spec: Path, trials: int | None, address: str | None, storage: str | None, tracking: str | None) -> None:
-    """Train what the study still lacks.
+    """Run the trials that are still missing.
 
-    Kill it at any moment and run the same command again: it goes on, and every trial is counted once. More trials,
-    another method, other resources or another tracking server go on too; a change of what a trial means is refused.
+    To resume after an interruption, run the same command again; every trial is counted once. You may add trials or
+    methods and change resources or the tracking server; a change to what a trial means is refused.
     """
     from study.analysis.pareto import complete
     from study.engine.run import run_study
@@ -47,7 +47,7 @@ def _report_run(outcome: Any, uri: str) -> None:
     planned = sum(max(study.spec.trials, len(found)) for found in outcome.records.values())
     console.print(f"{study.spec.name}: {sum(states.values())}/{planned} trials; {counts}", style="bold")
     if outcome.interrupted:
-        console.print(f"stopped by {outcome.interrupted}; run the same command again and it goes on.")
+        console.print(f"stopped by {outcome.interrupted}; run the same command again to resume.")
     found = front(records, study.spec.objectives)
     if found:
         console.print(front_table(found, study.spec.objectives))
@@ -55,7 +55,7 @@ def _report_run(outcome: Any, uri: str) -> None:
     console.print(f"tracking: {public_uri(uri)}", soft_wrap=True)
     if outcome.untracked:
         trouble = f" ({outcome.tracking_trouble})" if outcome.tracking_trouble else ""
-        mend = f"`calstudy sync {study.spec.name}` completes it."
-        console.print(f"{outcome.untracked} trials are not in MLflow yet{trouble}; {mend}", soft_wrap=True)
+        fix = f"upload them with `calstudy sync {study.spec.name}`."
+        console.print(f"{outcome.untracked} trials are not in MLflow yet{trouble}; {fix}", soft_wrap=True)
     elif outcome.tracking_trouble:
         console.print(f"tracking: {outcome.tracking_trouble}", soft_wrap=True)

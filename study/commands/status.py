@@ -1,4 +1,4 @@
-"""How far a study is."""
+"""Show the progress of a study."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from study.terminal.console import console, json_option, storage_option
 @storage_option
 @json_option
 def status(study: str, storage: str | None, as_json: bool) -> None:
-    """How far a study is: per method planned, complete, pruned, failed, running.
+    """Show the progress of each method.
 
-    STUDY is its directory, its spec, or its name under the storage; a driver may be running it elsewhere.
+    Counts planned, complete, pruned, failed and running trials. STUDY is its directory, its spec, or its name under
+    the storage; it may be running elsewhere.
     """
     from study.store.ledger import driver_is_alive
     from study.store.study import open_study
@@ -36,7 +37,7 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     interrupted = sum(record.state == "running" for found in records.values() for record in found)
     lacking = opened.lacking(records)
     if alive:
-        console.print("a driver is running it.")
+        console.print("another calstudy process is running this study.")
     elif lacking:
-        cut = f", {interrupted} of them cut short" if interrupted else ""
-        console.print(f"{lacking} trials are still to be done{cut}; no driver: {opened.goes_on} goes on.")
+        cut = f", {interrupted} of them interrupted" if interrupted else ""
+        console.print(f"{lacking} trials are missing{cut}, and the study is not running. Resume: {opened.goes_on}")

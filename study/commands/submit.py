@@ -1,4 +1,4 @@
-"""Run a study on a cluster, as a job of its own."""
+"""Run a study on a cluster as a Ray job."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from study.terminal.console import FAILED, console, errors, storage_option, trac
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.option("--address", metavar="A", required=True, help="Job server of a Ray cluster: http://127.0.0.1:8265.")
-@click.option("--trials", type=int, metavar="N", help="Trials for each method, instead of the spec's; more go on.")
+@click.option("--trials", type=int, metavar="N", help="Trials per method, overriding the spec; raise it to add trials.")
 @storage_option
 @tracking_option
 def submit(spec: Path, address: str, trials: int | None, storage: str | None, tracking: str | None) -> None:
-    """Run a study on a cluster as a job; this machine may go once the job is named.
+    """Run a study on a cluster as a Ray job.
 
-    Code, spec and extensions travel; the data and the storage are on the cluster, under absolute paths. `doctor` is
-    asked first, and nothing starts where it finds a failure. Submit again after any interruption: it goes on.
+    You can disconnect once the job ID is printed. Code, spec and extensions are uploaded; data and storage must be on
+    the cluster under absolute paths. `doctor` runs first, and the job starts only if it finds no failure. To resume
+    after an interruption, submit again.
     """
     from study.engine.doctor import show
     from study.engine.submit import job_request
@@ -31,8 +32,8 @@ def submit(spec: Path, address: str, trials: int | None, storage: str | None, tr
     host = urlsplit(address).hostname or ""
     beyond = address.startswith("http://") and host != "localhost" and not host.startswith("127.")
     if beyond and os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
-        errors.print(f"warning: the token travels to {host} in the clear. ssh -L 8265:127.0.0.1:8265 {host} hides it.")
-    with errors.status("asking every node"):
+        errors.print(f"warning: the token is sent to {host} unencrypted. Tunnel: ssh -L 8265:127.0.0.1:8265 {host}")
+    with errors.status("checking every node"):
         submitted = submit_study(asked, address)
     show(submitted.report, console)
     if submitted.job is None or asked.spec is None:
@@ -40,7 +41,7 @@ def submit(spec: Path, address: str, trials: int | None, storage: str | None, tr
     for word, command in (
         ("submitted", submitted.job),
         ("follow", f"ray job logs -f {submitted.job} --address {address}"),
-        ("stop", f"ray job stop {submitted.job} --address {address}      submit it again and it goes on"),
-        ("read", f"calstudy status {asked.spec.name} --storage {asked.root}      where the storage is seen"),
+        ("stop", f"ray job stop {submitted.job} --address {address}      submit again to resume"),
+        ("read", f"calstudy status {asked.spec.name} --storage {asked.root}      on a machine that sees the storage"),
     ):
         console.print(f"{word + ':':10} {command}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""MLflow made complete from the ledger."""
+"""Upload trials missing from MLflow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from study.terminal.console import console, storage_option, tracking_option
 @storage_option
 @tracking_option
 def sync(study: str, storage: str | None, tracking: str | None) -> None:
-    """Complete in MLflow what a server that was away, or a kill, has left out. The ledger is what counts."""
+    """Upload trials missing from MLflow after an outage or crash. The ledger is the source of truth."""
     from study.schema.uris import public_uri
     from study.store.study import check_home, open_study
     from study.tracking.projection import sync as sync_study
@@ -21,4 +21,5 @@ def sync(study: str, storage: str | None, tracking: str | None) -> None:
     check_home(opened)
     uri = opened.tracking(tracking)
     report = sync_study(opened, uri)
-    console.print(f"{report.written} trials written, {report.present} were there, at {public_uri(uri)}", soft_wrap=True)
+    counts = f"{report.written} trials uploaded, {report.present} already there"
+    console.print(f"{counts}; {public_uri(uri)}", soft_wrap=True)

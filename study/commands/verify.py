@@ -1,4 +1,4 @@
-"""Whether a registered model is the one measured."""
+"""Check a registered model."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from study.terminal.console import FAILED, console, errors, json_option, storage
 @tracking_option
 @json_option
 def verify(model_uri: str, storage: str | None, tracking: str | None, as_json: bool) -> None:
-    """Prove that a registered model is the one measured.
+    """Check that a registered model is the one measured.
 
     Loads models:/NAME/VERSION (or models:/NAME@ALIAS) in a fresh process that refuses pickle, predicts the validation
-    split from the data again, and compares probabilities (1e-5) and metrics (1e-6). Exit code 1 when they differ.
+    split again, and compares probabilities (tolerance 1e-5) and metrics (1e-6). Exits with code 1 if they differ.
     """
     from study.registry.verify import verify as verify_model
     from study.schema.uris import resolve_uri

@@ -1,4 +1,4 @@
-"""What a confirmation retrains: which trials of a search, and the spec that retrains them."""
+"""The candidates of a confirmation, and the spec that retrains them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from study.store.trials import TrialRecord, trial_named
 from trainables.config import value_at
 from trainables.methods.cross_entropy import CrossEntropy
 
-# Far above the trials of any search: seeds that nothing was chosen on. The splits are by the study's seed and stay.
+# Far above the trials of any search, so these seeds are fresh. The splits depend only on the study's seed.
 FRESH = 1_000_000
 SEEDS = 3
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Which trials: the best `top`, the front (`pareto`), or those named; where nothing is said, the front."""
+    """The requested trials: the best `top`, the front (`pareto`), or those named; by default the front."""
 
     top: int | None = None
     pareto: bool = False
@@ -38,13 +38,13 @@ class Asked:
 
 
 def confirming_spec(search: Study, asked: Asked) -> StudySpec:
-    """The study that retrains what is asked, and what it retrains already. Raises SpecError, FieldError.
+    """The spec that retrains the requested candidates and earlier ones. Raises SpecError, FieldError.
 
-    The search's own, with every searched value fixed; its trials are seeds.
+    It is the search's spec with every searched value fixed; its trials are seeds.
     """
     name = search.spec.name
     if search.spec.confirms is not None:
-        raise SpecError(name, "", f"is itself a confirmation, of '{search.spec.confirms}'. Confirm that one.")
+        raise SpecError(name, "", f"is itself a confirmation of '{search.spec.confirms}'. Confirm that one.")
     before = _confirmation_before(search)
     known = [] if before is None else [variant.to_mapping() for variant in before.variants]
     candidates = _chosen(search, asked) if asked.anything or before is None else []
@@ -57,13 +57,13 @@ def confirming_spec(search: Study, asked: Asked) -> StudySpec:
         "search_space": {},
         "first_seed": search.spec.first_seed + FRESH,
         "trials": seeds if before is None else max(seeds, before.trials),
-        "keep_models": "all",  # until they have been opened on test; those of the front are not known before
+        "keep_models": "all",  # all are measured on test, and the front is not known before
     }
     return spec_from_mapping(plain, name + SUFFIX, search.directory)
 
 
 def _with_wanted(known: list[dict[str, Any]], candidates: list[TrialRecord], search: Study) -> list[dict[str, Any]]:
-    """What is retrained already, then what is asked for. A candidate that is its method's default is both at once."""
+    """Known entries, then the requested ones. A candidate equal to its method's default is entered once."""
     defaults = {entry["label"]: entry for entry in _defaults(search)}
     entries, labels = list(known), {entry["label"] for entry in known}
     for record in candidates:
@@ -85,9 +85,7 @@ def _confirmation_before(search: Study) -> StudySpec | None:
         return None
     found = open_directory(directory, directory.name).spec
     if found.confirms != search.spec.name:
-        raise SpecError(
-            str(directory), "confirms", f"this is no confirmation of '{search.spec.name}'; rename the study."
-        )
+        raise SpecError(str(directory), "confirms", f"this study does not confirm '{search.spec.name}'. Rename it.")
     return found
 
 
@@ -98,7 +96,7 @@ def _chosen(search: Study, asked: Asked) -> list[TrialRecord]:
     records = search.all_records()
     finished = complete(records)
     if not finished:
-        problem = "no trial is complete yet: there is nothing to confirm. Let `calstudy run` finish some first."
+        problem = "no trial is complete yet, so there is nothing to confirm. Run `calstudy run` first."
         raise SpecError(search.spec.name, "", problem)
     if asked.trials:
         named = [trial_named(records, name, "--trial") for name in asked.trials]
@@ -109,7 +107,7 @@ def _chosen(search: Study, asked: Asked) -> list[TrialRecord]:
 
 
 def _distinct(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """The first of those of equal values: from fresh seeds they are the same."""
+    """The first of each group with equal values: with fresh seeds they would be identical."""
     found: dict[tuple[Any, ...], TrialRecord] = {}
     for record in records:
         found.setdefault((record.label, *sorted(record.params.items())), record)
@@ -117,9 +115,9 @@ def _distinct(records: Iterable[TrialRecord]) -> list[TrialRecord]:
 
 
 def best(records: Sequence[TrialRecord], objectives: Sequence[Objective], count: int) -> list[TrialRecord]:
-    """The front, then the front of the rest, and so on until there are `count` of different values.
+    """The front, then the front of the rest, and so on until there are `count` trials with distinct values.
 
-    Of a front that does not fit whole the knee comes first. By validation, like all choosing.
+    If a front does not fit, its knee comes first. Selected on validation, like everything.
     """
     left, taken = list(records), list[TrialRecord]()
     while left and len(taken) < count:
@@ -135,18 +133,18 @@ def best(records: Sequence[TrialRecord], objectives: Sequence[Objective], count:
 
 def _candidate(spec: StudySpec, record: TrialRecord) -> dict[str, Any]:
     variant = spec.variant(record.label)
-    # A path that is searched by now and was not then has been what the study itself says.
+    # A path that is searched only now had the study's value then.
     own = _own_values(spec, record.label, variant.space.distributions)
     return _entry(variant, candidate_label(record), {**own, **variant.space.pins, **record.params})
 
 
 def _defaults(search: Study) -> list[dict[str, Any]]:
-    """Each searched method's published default, laid over the study's own values; and cross-entropy's."""
+    """Each searched method's published default over the study's values; and cross-entropy's."""
     plain = search.spec.to_mapping()
     if not any(isinstance(variant.method, CrossEntropy) for variant in search.spec.variants):
         plain["methods"] = [*plain["methods"], BASELINE]
     spec = spec_from_mapping(plain, search.spec.name, search.directory)
-    # What is published stands in the method's own file, wherever the study has searched.
+    # Published values come from the method's file, even if the study overrides its space.
     bare = spec_from_mapping({**plain, "search_space": {}}, search.spec.name, search.directory)
     entries = []
     for variant in spec.variants:

@@ -1,6 +1,6 @@
-"""Confirm: a search's candidates retrained from fresh seeds, and the sealed test split opened once for each model.
+"""Confirm: retrain a search's candidates from fresh seeds, then open the sealed test split once per model.
 
-The only file that opens the test split. Nothing is ever selected on what is found there.
+The only file that opens the test split. Nothing is ever selected on it.
 """
 
 from __future__ import annotations
@@ -43,24 +43,23 @@ from trainables.outputs.predictions import Predictions
 
 
 class ConfirmError(UserError):
-    """A model that cannot be measured: one line that says why, and the mend."""
+    """A model that cannot be measured; the message gives the reason and the fix."""
 
 
 def confirm(
     search: Study, asked: Asked, tracking: str | None, address: str | None, console: Console
 ) -> tuple[Outcome, str | None]:
-    """Retrain what is asked, then open the test split for each model that has not been measured yet.
+    """Retrain the requested candidates, then open the test split for each model not yet measured. Resumable.
 
-    Returns what the training came to, and what keeps MLflow from having the test figures. Killed at any moment, the
-    same again goes on. Raises UserError before anything has started.
+    Returns the outcome of training, and why MLflow lacks the test results, if it does. Raises UserError before anything
+    has started.
     """
     if driver_is_alive(search.directory):
-        raise LedgerError(
-            f"{search.directory}: a driver is at work on this study. Wait until it is done, then confirm."
-        )
+        problem = "another calstudy process is running this study. Wait until it is done, then confirm."
+        raise LedgerError(f"{search.directory}: {problem}")
     spec = confirming_spec(search, asked)
     if prepare_data(spec, spec.name).digest != search.recorded["data_digest"]:
-        problem = f"the source is not what '{search.spec.name}' was trained on. Put it back."
+        problem = f"the source has changed since '{search.spec.name}' was trained. Restore it."
         raise SpecError(spec.name, "data", problem)
     uri = tracking or search.recorded.get("tracking")
     outcome = run_study(spec, spec.name, search.directory.parent, uri, address, console)
@@ -69,7 +68,7 @@ def confirm(
     opened = measure(outcome.study)
     if opened:
         vain = came_to_nothing(outcome.study)
-        how = f"; {vain} openings came to nothing, `calstudy audit` names them" if vain else ", once each"
+        how = f"; {vain} openings have no result, `calstudy audit` lists them" if vain else ", once each"
         console.print(f"{spec.name}: the test split was opened for {opened} models{how}", soft_wrap=True)
     try:
         sync(outcome.study, outcome.study.tracking(None))
@@ -83,7 +82,7 @@ def confirm(
 
 @dataclass(frozen=True)
 class TestAccessLog:
-    """The ledger's openings and what came of them; one run of `confirm`, under the driver's lock."""
+    """The ledger's openings and their results, for one run of `confirm` under the driver's lock."""
 
     ledger: Ledger
     labels: tuple[str, ...]
@@ -106,7 +105,7 @@ class TestAccessLog:
         return any(opening.number == number for opening in self._openings())
 
     def open(self, record: TrialRecord) -> int:
-        """Write a new opening for a trial; its number."""
+        """Record a new opening for a trial; returns its number."""
         number = 1 + max((opening.number for opening in self._openings()), default=0)
         opening = Opening(number, record.number, record.attempt, self.run, time.time())
         written = self.ledger.notes(record.label).get(OPENINGS, [])
@@ -117,15 +116,13 @@ class TestAccessLog:
         return tested_in(self.ledger.notes(record.label)).get(record.number)
 
     def record(self, record: TrialRecord, tested: Tested) -> None:
-        """Write what was measured."""
         self.ledger.note(record.label, f"{TESTED}{record.number}", tested.to_plain())
 
 
 def measure(study: Study) -> int:
-    """Open the test split for each complete trial that has not been measured; how many there were. Then the sets of
-    `shift:` that a model has not been asked about.
+    """Measure each complete trial on test, then on the shift sets, unless already done; returns the number of openings.
 
-    A kill between an opening and what was measured leaves an opening that came to nothing; the next run opens anew.
+    A kill between an opening and its result leaves an opening without a result; the next run opens again.
     """
     spec = study.spec
     prepared = prepare(spec.data, spec.seed, digest=study.recorded["data_digest"])
@@ -149,17 +146,19 @@ def measure(study: Study) -> int:
 
 
 def _is_asked(name: str, tested: Tested, digest: str, ood: bool) -> bool:
-    """Whether it was asked about the set as it is seen now. Raises ConfirmError where that was another of the name."""
+    """Whether it was measured on this set. Raises ConfirmError if that was another set of the same name."""
     if name not in tested.shifts:
         return False
     if tested.shifts[name].data != digest:
-        raise ConfirmError(f"shift.{name}: the source is not what was measured; put it back, or rename the set.")
+        raise ConfirmError(
+            f"shift.{name}: the source has changed since it was measured. Restore it, or rename the set."
+        )
     return ood == ("accuracy" not in tested.shifts[name].metrics)
 
 
 @dataclass(frozen=True)
 class ModelEvaluator:
-    """Where models are measured: from their files, on the driver's own GPU where it has one."""
+    """Measures models from their files, on the driver's GPU if it has one."""
 
     study: Study
     prepared: Prepared
@@ -167,7 +166,7 @@ class ModelEvaluator:
     log: TestAccessLog
 
     def on_test(self, record: TrialRecord) -> Tested:
-        """A trial's model on the test split, its temperature fitted on the whole validation split."""
+        """A trial's results on the test split, with the temperature fitted on the whole validation split."""
         model, temperature = self._model(record)
         opening = self.log.open(record)
         split = open_test(self.prepared, opening, self.log)
@@ -178,7 +177,7 @@ class ModelEvaluator:
         return Tested(opening, metrics, temperature, {TEST_FILE: digest}, time.time())
 
     def on_shift(self, record: TrialRecord, tested: Tested, name: str, shift: Shift, digest: str) -> Tested:
-        """What was measured of a trial, and its model on a set of `shift:`, at the same temperature."""
+        """The trial's results plus those on a shift set, at the same temperature."""
         model, temperature = self._model(record)
         answers = Predictions(self._logits(model, shift.images), shift.labels.clone())
         file = f"shift_{name}.npz"
@@ -193,7 +192,7 @@ class ModelEvaluator:
         return replace(tested, shifts=shifts, digests={**tested.digests, file: written})
 
     def _model(self, record: TrialRecord) -> tuple[Classifier, float]:
-        """The model a trial has left, on the device, and its temperature."""
+        """A trial's model, on the device, and its temperature."""
         model, temperature = stored_classifier(self.study, record, self.prepared)
         return model.to(self.device), temperature
 

@@ -1,7 +1,7 @@
-"""Reading a confirmation: what became of a study's candidates, retrained from fresh seeds and opened on test once each.
+"""Read a confirmation: a study's candidates, retrained from fresh seeds and measured on test once each.
 
-A confirmation is a study like any other: NAME-confirm, beside NAME in the storage, with `confirms: NAME` in its spec
-and one label for each thing retrained. This imports no torch.
+A confirmation is a study like any other: NAME-confirm, next to NAME in the storage, with `confirms: NAME` in its spec
+and one label per candidate. This imports no torch.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ ROLES = ("candidate", "default", "baseline")
 
 @dataclass(frozen=True)
 class Confirmed:
-    """One thing retrained: its complete trials, one for each fresh seed, in order."""
+    """One retrained candidate: its complete trials, one per fresh seed, in order."""
 
     label: str  # in the confirming study
     role: str  # one of ROLES
-    candidate: TrialRecord | None  # of the search; None of a published default
-    records: tuple[TrialRecord, ...]  # .metrics are of the validation split
-    tests: tuple[dict[str, float], ...]  # the same seeds on the test split, the same names; fewer while it is not done
-    shifts: dict[str, tuple[dict[str, float], ...]]  # the same on each set of `shift:`
-    shift_samples: dict[str, int] = field(default_factory=dict)  # the sizes of these sets
+    candidate: TrialRecord | None  # of the search; None for a published default
+    records: tuple[TrialRecord, ...]  # their metrics are on the validation split
+    tests: tuple[dict[str, float], ...]  # the same seeds on test; fewer until all are measured
+    shifts: dict[str, tuple[dict[str, float], ...]]  # the same on each shift set
+    shift_samples: dict[str, int] = field(default_factory=dict)  # sizes of these sets
 
 
 @dataclass(frozen=True)
 class Confirmation:
-    """A confirming study and what it has: candidates, then defaults, then the baseline."""
+    """A confirmation and its rows: candidates, then defaults, then the baseline."""
 
     study: Study
     rows: tuple[Confirmed, ...]
 
 
 class Moments(NamedTuple):
-    """Over seeds; the deviation is of a sample (n - 1), NaN of one."""
+    """Over seeds; sample standard deviation (n - 1), NaN for one seed."""
 
     mean: float
     std: float
 
 
 def confirmation_of(study: Study) -> Confirmation | None:
-    """The study's confirmation; None where there is none. Raises SpecError where it is of another study."""
+    """The study's confirmation, or None. Raises SpecError if it retrains trials of another study."""
     directory = confirming_directory(study.directory)
     if not (directory / "study.yaml").is_file():
         return None
@@ -68,7 +68,7 @@ def confirmation_of(study: Study) -> Confirmation | None:
 
 
 def confirming_directory(directory: Path) -> Path:
-    """Where the confirmation of the study of that directory lies."""
+    """The directory of a study's confirmation."""
     return directory.with_name(directory.name + SUFFIX)
 
 
@@ -78,7 +78,6 @@ def _row(
     records: Iterable[TrialRecord],
     tested: Mapping[int, Tested],
 ) -> Confirmed:
-    """Of one entry under `methods:`."""
     candidate = _candidate(entry, searched)
     role = "candidate" if candidate is not None else "baseline" if entry["name"] == BASELINE else "default"
     done = tuple(complete(records))
@@ -92,15 +91,15 @@ def _row(
 
 
 def _candidate(entry: Mapping[str, Any], searched: Mapping[str, TrialRecord]) -> TrialRecord | None:
-    """The trial that an entry retrains. Raises SpecError where it is not that trial: another study has its name now."""
+    """The trial that an entry retrains. Raises SpecError if the study's trial has other values."""
     found = re.fullmatch(rf"(.+)_(\d{{4,}})({DEFAULT})?", entry["label"])
     if found is None:
         return None
     record, values = searched.get(f"{found[1]}/{found[2]}"), entry.get("values", {})
     if record is None and found[3]:
-        return None  # the default of a method whose own label ends in a number
+        return None  # the default of a method whose label ends in a number
     if record is None or any(path not in values or values[path] != value for path, value in record.params.items()):
-        problem = "no trial of the study has these values: another has taken its name. Move one of the two away."
+        problem = "no trial of the study has these values; another study has taken its name. Move one of them away."
         raise SpecError("study.yaml", f"methods.{entry['label']}", problem)
     return record
 
@@ -109,7 +108,7 @@ def _candidate(entry: Mapping[str, Any], searched: Mapping[str, TrialRecord]) ->
 
 
 def candidate_label(record: TrialRecord) -> str:
-    """`focal_0007`: the label under which a trial of the search is retrained; `focal_0007_default` where it is both."""
+    """`focal_0007`: the label of a retrained trial; `focal_0007_default` if it equals the default."""
     return f"{record.label}_{record.number:04d}"
 
 
@@ -118,11 +117,11 @@ def default_label(label: str) -> str:
     return label + DEFAULT
 
 
-# ---- what it comes to ----------------------------------------------------------------------------------------------
+# ---- summaries -----------------------------------------------------------------------------------------------------
 
 
 def moments(values: Sequence[Mapping[str, float]]) -> dict[str, Moments]:
-    """Mean and deviation, over seeds, of every metric that each of them has."""
+    """Mean and standard deviation over seeds of every metric that all of them have."""
     names = [name for name in values[0] if all(name in row for row in values)] if values else []
     columns = {name: [row[name] for row in values] for name in names}
     return {
@@ -132,9 +131,9 @@ def moments(values: Sequence[Mapping[str, float]]) -> dict[str, Moments]:
 
 
 def front_on_test(rows: Iterable[Confirmed], objectives: Sequence[Objective]) -> list[str]:
-    """The labels whose mean test values no other's dominate, best of the first objective first.
+    """The labels whose mean test values are not dominated, best by the first objective first.
 
-    One of which a seed has no value of an objective there (nothing above 99% sure, say) takes no part.
+    A label is left out if an objective is undefined for one of its seeds (nothing above 99% confidence, say).
     """
     means = [
         TrialRecord(row.label, 0, "complete", {}, {name: value.mean for name, value in moments(row.tests).items()})

@@ -1,4 +1,4 @@
-"""Whether all is well here, or on a cluster: what every machine says of itself, judged, each failure with its mend."""
+"""Diagnose this machine or every node of a cluster; each failure comes with its fix."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from study.tracking.reader import reach
 
 HERE = "this machine"
 GB = 1e9
-FULL, NARROW = 1 * GB, 5 * GB  # of a disk's free bytes: failed below the first, a warning below the second
+FULL, NARROW = 1 * GB, 5 * GB  # free bytes on disk: below FULL failed, below NARROW a warning
 NO_MEMORY, LITTLE_MEMORY = 1 * GB, 2 * GB
-CLOCK_LIMIT = 2.0  # seconds; the ledger takes the driver's times alone, so more is a nuisance in logs and no harm
+CLOCK_LIMIT = 2.0  # seconds; only a warning: the ledger uses the driver's clock alone, so a skew only confuses logs
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found on one machine. text: where it is ok a word or figure, else what was found and the mend."""
+    """The result of one check on one machine. text: a short value if ok, else what was found and the fix."""
 
     machine: str
     check: str
@@ -39,7 +39,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """All findings, a machine's together."""
+    """All findings, grouped by machine."""
 
     findings: list[Finding]
 
@@ -56,23 +56,23 @@ class Report:
 
 
 def diagnose(spec: StudySpec | None, root: Path, tracking: str | None, address: str | None) -> Report:
-    """Ask every node of the cluster at an address, or this machine alone. Raises ClusterError where none can be joined.
+    """Check every node of the cluster at `address`, or this machine; with `spec`, also its data, extensions, resources.
 
-    spec: asks for its data, extensions and resources too.
+    Raises ClusterError if the cluster cannot be joined.
     """
     if address is not None:
         check_address(address)
     trial = spec.trial_mapping(spec.variants[0].label) if spec is not None else None
     around = [_tracking(tracking, spec.tracking if spec is not None else None, root)]
     if spec is not None and driver_is_alive(root / spec.name):
-        text = f"a driver is at work on {spec.name}: another is refused while it lives."
+        text = f"another calstudy process is running {spec.name}. Wait for it or stop it before running again."
         around.append(Finding("cluster", "driver", "warning", text))
     try:
         if address is None:
             node = ask_here(root, trial)
             return Report([*_judge(node, node, root, trial), *around])
         own = _own_facts(trial)
-        if own.data_problem:  # no run could begin: what the nodes have of them is no matter
+        if own.data_problem:  # no run could start, so the nodes' data do not matter
             around.append(Finding(HERE, "data", "failed", own.data_problem))
             trial = None
         with joined(address, {}):
@@ -80,13 +80,13 @@ def diagnose(spec: StudySpec | None, root: Path, tracking: str | None, address: 
                 around += _resources(spec)
             nodes = ask_nodes(root, trial, own.data)
     except OSError as error:
-        mend = "Make it, or give --storage DIR."
-        return Report([Finding(HERE, "storage", "failed", f"{root}: {error.strerror or error}. {mend}"), *around])
+        fix = "Create it, or give --storage DIR."
+        return Report([Finding(HERE, "storage", "failed", f"{root}: {error.strerror or error}. {fix}"), *around])
     return Report([finding for node in nodes for finding in _judge(node, own, root, trial)] + around)
 
 
 def _own_facts(trial: dict[str, Any] | None) -> NodeFacts:
-    """Of the driver's machine: what the nodes are compared with."""
+    """Facts of the driver's machine, to compare the nodes with."""
     code: node_facts.Question = (node_facts.code, ((trial or {}).get("extensions"),))
     questions: list[node_facts.Question] = [(node_facts.identity, ()), code]
     if trial is not None:
@@ -103,7 +103,7 @@ def _resources(spec: StudySpec) -> list[Finding]:
 
 
 def show(report: Report, console: Console) -> None:
-    """A table of node by check, then a line for each thing that is not well."""
+    """Print a table of nodes by checks, then a line for each warning or failure."""
     machines: dict[str, dict[str, Finding]] = {}
     for finding in report.findings:
         machines.setdefault(finding.machine, {})[finding.check] = finding
@@ -123,11 +123,11 @@ def show(report: Report, console: Console) -> None:
     if report.ok:
         warned = sum(finding.state == "warning" for finding in report.findings)
         plural = "s" if warned > 1 else ""
-        console.print("all is well" + (f", with {warned} warning{plural}." if warned else "."))
+        console.print("no problems found" + (f", {warned} warning{plural}." if warned else "."))
 
 
 def _cell(finding: Finding) -> str:
-    """At most five characters: the table must fit a terminal."""
+    """At most five characters, so that the table fits a terminal."""
     return finding.text if finding.state == "ok" else {"warning": "warn", "failed": "FAIL"}[finding.state]
 
 
@@ -160,7 +160,7 @@ def _failed_if(problem: str | None, fine: str) -> tuple[str, str]:
 
 
 def _versions(node: NodeFacts, own: NodeFacts) -> tuple[str, str]:
-    """Equal but for what follows a plus: a head without GPUs may have torch's build for CPUs."""
+    """Local version suffixes are ignored: a head without GPUs may have the CPU build of torch."""
 
     def public(machine: NodeFacts) -> dict[str, str]:
         python = ".".join(machine.python.split(".")[:2])
@@ -176,43 +176,41 @@ def _versions(node: NodeFacts, own: NodeFacts) -> tuple[str, str]:
 def _lock_problem(node: NodeFacts, root: Path) -> str | None:
     if node.lock == "held":
         return None
-    found = "does not see the lock of a driver" if node.lock == "ignored" else f"cannot lock a file ({node.lock})"
-    return f"{found} in {root}: two drivers could write one study. Mount it with locks (NFS: without nolock)."
+    found = "does not see the driver's file lock" if node.lock == "ignored" else f"cannot lock a file ({node.lock})"
+    return f"{found} in {root}: two processes could write one study. Mount it with locking (NFS: without nolock)."
 
 
 def _data(node: NodeFacts, own: NodeFacts) -> tuple[str, str]:
     if node.data_problem:
         return "failed", node.data_problem
     if own.data is not None and node.data != own.data:
-        return (
-            "failed",
-            f"data: its digest is {str(node.data)[:12]}, here it is {own.data[:12]}. Put the same files there.",
-        )
+        found = f"the digest there is {str(node.data)[:12]}, here {own.data[:12]}"
+        return "failed", f"data: {found}. Copy the same files there."
     if node.damaged:
         folder = str(Path(node.damaged[0]).parent)
         names = ", ".join(Path(path).name for path in node.damaged)
-        return "failed", f"the cache is damaged: {names} in {folder}. Remove that folder; the data are decoded anew."
+        return "failed", f"the cache is damaged: {names} in {folder}. Remove that folder to decode the data again."
     return "ok", "ok"
 
 
 def _gpus(node: NodeFacts) -> tuple[str, str]:
     if isinstance(node.gpus, str):
-        return "failed", f"torch does not start: {node.gpus}. Install torch anew there."
+        return "failed", f"torch does not start: {node.gpus}. Reinstall torch there."
     lent = node.gpus if node.lent is None else int(node.lent)
     if lent > node.gpus:
         return (
             "failed",
-            f"Ray lends {lent} GPUs, torch sees {node.gpus}. Mend driver or torch, or lend fewer: --num-gpus.",
+            f"Ray offers {lent} GPUs, torch sees {node.gpus}. Fix GPU driver or torch, or lower --num-gpus.",
         )
     if lent < node.gpus:
-        return "warning", f"torch sees {node.gpus} GPUs, Ray lends {lent}. To use all, start Ray there with --num-gpus."
+        return "warning", f"torch sees {node.gpus} GPUs, Ray offers {lent}. To use all, raise --num-gpus of ray start."
     return "ok", str(node.gpus)
 
 
 def _disk(node: NodeFacts) -> tuple[str, str]:
     what, (path, free) = min(node.disks.items(), key=lambda disk: disk[1][1])
     if free < NARROW:
-        return "failed" if free < FULL else "warning", f"{what} {path} has {free / GB:.1f} GB free. Make room."
+        return "failed" if free < FULL else "warning", f"{what} {path} has {free / GB:.1f} GB free. Free some space."
     return "ok", f"{free / GB:.0f} GB"
 
 
@@ -221,27 +219,25 @@ def _memory(node: NodeFacts) -> tuple[str, str]:
         return "ok", "-"
     if node.memory < LITTLE_MEMORY:
         state = "failed" if node.memory < NO_MEMORY else "warning"
-        return state, f"{node.memory / GB:.1f} GB of memory are free. End what else runs there, or lend fewer CPUs."
+        return state, f"only {node.memory / GB:.1f} GB of memory free. Stop other programs there, or offer fewer CPUs."
     return "ok", f"{node.memory / GB:.0f} GB"
 
 
 def _clock(node: NodeFacts) -> tuple[str, str]:
     if abs(node.clock) > CLOCK_LIMIT:
         side = "ahead of" if node.clock > 0 else "behind"
-        return "warning", f"its clock is {abs(node.clock):.1f} s {side} this machine's. Have it set by NTP (chrony)."
+        return "warning", f"its clock is {abs(node.clock):.1f} s {side} this machine's. Set it with NTP (chrony)."
     return "ok", f"{node.clock:+.1f}s"
 
 
 def _token(node: NodeFacts) -> tuple[str, str]:
     if node.open_token:
-        return (
-            "failed",
-            f"{node.open_token} can be read by others, who may then run code here. chmod 600 {node.open_token}",
-        )
+        problem = f"other users can read {node.open_token} and could run code here"
+        return "failed", f"{problem}. Run: chmod 600 {node.open_token}"
     if not node.loopback and not node.authentication:
         return "failed", (
-            "Ray listens on the network and asks for no token: whoever reaches it runs code. On every node, set"
-            " RAY_AUTH_MODE=token, put one token into ~/.ray/auth_token, and start Ray again."
+            "Ray listens on the network without a token: anyone who reaches it can run code. On every node, set"
+            " RAY_AUTH_MODE=token, put the same token into ~/.ray/auth_token, and restart Ray."
         )
     return "ok", "on" if node.authentication else "-"
 
@@ -257,16 +253,16 @@ def _tracking(option: str | None, spec_tracking: str | None, root: Path) -> Find
     try:
         problem = _unreached(uri, root)
     except ImportError as error:
-        problem = f"{error}. pip install what reaches such a database, or mend --tracking."
-    except Exception as error:  # whatever MLflow or the driver of a database raises
-        return Finding(HERE, "tracking", "failed", f"{what_happened(error, uri)}. Start it, or mend --tracking.")
+        problem = f"{error}. Install the driver of this database with pip, or fix --tracking."
+    except Exception as error:  # anything MLflow or a database driver raises
+        return Finding(HERE, "tracking", "failed", f"{what_happened(error, uri)}. Start it, or fix --tracking.")
     if problem:
         return Finding(HERE, "tracking", "failed", f"MLflow at {public_uri(uri)}: {problem}")
     return Finding(HERE, "tracking", "ok", public_uri(uri))
 
 
 def _unreached(uri: str, root: Path) -> str | None:
-    """Why a run on this machine could not write it, where it does not raise."""
+    """Why a run on this machine could not write it; None if it can. Raises what MLflow raises."""
     database = sqlite_file(uri)
     if database is not None:
         return _unwritable(database, root)
@@ -275,10 +271,10 @@ def _unreached(uri: str, root: Path) -> str | None:
 
 
 def _unwritable(database: Path, root: Path) -> str | None:
-    if database.parent.resolve() == root.resolve():  # a check of its own, and made where it is not there
+    if database.parent.resolve() == root.resolve():  # checked elsewhere, and created if missing
         return None
     if not database.parent.is_dir():
-        return f"there is no folder {database.parent}. Make it, or mend --tracking."
+        return f"there is no folder {database.parent}. Create it, or fix --tracking."
     if not os.access(database.parent, os.W_OK) or (database.exists() and not os.access(database, os.W_OK)):
-        return "it may not be written. Give it to the user who runs the study, or mend --tracking."
+        return "it is not writable. Give the user who runs the study write access, or fix --tracking."
     return None

@@ -1,8 +1,8 @@
-"""What a machine says of itself, in plain values.
+"""Facts a machine reports about itself, in plain values.
 
-These functions and those of schema/versions.py are sent to the nodes of a cluster as they stand here, whatever code
-lies there: each uses the standard library and others of the two files, nothing else (`prepared` alone imports ours: it
-is asked once the code is known).
+These functions and those of schema/versions.py are sent to the nodes of a cluster as source, whatever code is installed
+there, so they use only the standard library and each other (only `prepared` imports calstudy: it is asked once the code
+is known to match).
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ from study.schema.versions import LIBRARIES, versions
 
 PACKAGES = ("study", "trainables", "search_spaces")
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, either of them under Windows
-# A function of this file and what it is given.
+# A function of this file and its arguments.
 Question = tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]
 
 
 def answers(questions: Sequence[Question]) -> dict[str, Any]:
-    """All answers in one mapping."""
     found: dict[str, Any] = {}
     for question, given in questions:
         found |= question(*given)
@@ -40,20 +39,18 @@ def answers(questions: Sequence[Question]) -> dict[str, Any]:
 
 
 def identity() -> dict[str, Any]:
-    """Who answers, and with which Python and libraries."""
+    """Host name, Python and library versions."""
     return {"hostname": socket.gethostname(), "python": platform.python_version(), "versions": versions(LIBRARIES)}
 
 
 def code_files(folder: Path) -> list[Path]:
-    """The files that make a package (or a folder of extensions) what it does, sorted."""
+    """The code and YAML files of a package or extensions folder, sorted."""
     return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".yaml") and path.is_file())
 
 
 def code(extensions: str | None = None) -> dict[str, Any]:
-    """sha256 over our packages as this process would import them, and where they lie; that of a folder of extensions.
-
-    An extensions folder that is not there has none.
-    """
+    """sha256 of our packages as this process would import them, and their location; sha256 of the extensions folder,
+    None if missing."""
     digest, places = hashlib.sha256(), []
     for name in PACKAGES:
         found = importlib.util.find_spec(name)
@@ -77,14 +74,14 @@ def _folder_digest(folder: Path) -> str:
 
 
 def storage(folder: str, token: str, own: str) -> dict[str, Any]:
-    """Whether this machine sees what the driver wrote into `folder` (None, or why not), and the driver's lock there.
+    """Why this machine does not see what the driver wrote to `folder` (None if it does), and the driver's lock there.
 
-    Writes the token into a file `own`, for the driver to see. `lock` is held, ignored, or why it cannot be asked.
+    Writes the token to a file `own` for the driver to read. lock: held, ignored, or why it cannot be tested.
     """
     path = Path(folder)
     try:
         if (path / "token").read_text() != token:
-            return {"storage": "another folder lies there", "lock": None}
+            return {"storage": "a different folder is mounted there", "lock": None}
         with (path / own).open("w") as file:
             file.write(token)
             file.flush()
@@ -106,10 +103,10 @@ def _lock_state(path: Path) -> str:
 
 
 def gpus() -> dict[str, Any]:
-    """How many GPUs torch sees here, or why it cannot say. Asked in a process of its own: this one stays without CUDA.
+    """How many GPUs torch sees here, or why it fails. Runs in a subprocess, so that this one does not load CUDA.
 
-    Ray hides GPUs from a task that asks for none: what the raylet was started with counts. Where no driver has made
-    its device, torch need not be asked.
+    Ray hides GPUs from a task that requests none, so the raylet's environment is used. Without a GPU device file torch
+    is not asked.
     """
     if not any(Path(device).exists() for device in GPU_DEVICES):
         return {"gpus": 0}
@@ -127,7 +124,7 @@ def gpus() -> dict[str, Any]:
 
 
 def _raylet_environment(name: str) -> dict[str, str]:
-    """{name: value} as Ray itself was started on this node; empty where it is not set or cannot be known."""
+    """{name: value} from the raylet's environment on this node; empty if unset or unreadable."""
     try:
         written = Path(f"/proc/{os.environ['RAY_RAYLET_PID']}/environ").read_bytes().decode(errors="replace")
     except (KeyError, OSError):
@@ -137,7 +134,7 @@ def _raylet_environment(name: str) -> dict[str, str]:
 
 
 def room(storage_root: str) -> dict[str, Any]:
-    """Bytes free of the disks a trial writes to, {what: (path, free)}, and of memory (None where it is not told)."""
+    """Free bytes on the disks a trial writes to, {what: (path, free)}, and of memory (None if unknown)."""
     disks = {}
     for what, place in (("storage", Path(storage_root)), ("cache", _cache()), ("temp", Path(tempfile.gettempdir()))):
         path = place.absolute()
@@ -151,7 +148,7 @@ def _cache() -> Path:
 
 
 def _free_memory() -> int | None:
-    """Of the machine, or of the container (cgroup 2) where that has less. What only caches files counts as free."""
+    """The machine's, or the container's (cgroup 2) if less. Inactive page cache counts as free."""
     free = []
     try:
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
@@ -166,7 +163,7 @@ def _free_memory() -> int | None:
 
 
 def token() -> dict[str, Any]:
-    """Whether Ray's token authentication is on here, and the token's file where others can read it."""
+    """Whether Ray's token authentication is on, and the token file if other users can read it."""
     path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
     return {
         "authentication": os.environ.get("RAY_AUTH_MODE", "").lower() == "token",
@@ -175,7 +172,7 @@ def token() -> dict[str, Any]:
 
 
 def _others_can_read(path: Path) -> bool:
-    """Group or others may read it, and no folder above keeps them out."""
+    """Group or others may read it, and no parent folder prevents that."""
     try:
         reachable = all(parent.stat().st_mode & 0o011 for parent in path.absolute().parents)
         return bool(path.stat().st_mode & 0o044) and reachable
@@ -184,16 +181,15 @@ def _others_can_read(path: Path) -> bool:
 
 
 def clock() -> dict[str, Any]:
-    """Seconds since 1970, as this machine has it."""
+    """Seconds since 1970 by this machine's clock."""
     return {"clock": time.time()}
 
 
 def prepared(trial: dict[str, Any], digest: str | None, thorough: bool) -> dict[str, Any]:
-    """The digest of a trial's data, prepared here now where they were not; why not; and which cached files are damaged.
+    """The digest of a trial's data, prepared here if needed; the problem if it failed; and damaged cache files.
 
-    trial: TrialConfig's plain values. digest: what the data must have; with that in the cache, torch is not loaded.
-    thorough: read the cached arrays of train and validation against their sha256 (the sealed test split stays closed,
-    only its size is checked).
+    trial: TrialConfig's plain values. digest: the expected one; if it is in the cache, torch is not loaded. thorough:
+    check the sha256 of the cached train and validation arrays (of the sealed test split only the size is checked).
     """
     whole = digest is not None and _whole(_cache() / digest)
     found = {"data": digest} if whole else _prepare(trial, digest)
@@ -218,7 +214,7 @@ def _prepare(trial: dict[str, Any], digest: str | None) -> dict[str, Any]:
 
 
 def _whole(directory: Path) -> bool:
-    """An entry of the cache is there, its files of the size they were written with."""
+    """Whether a cache entry exists and its files have their recorded sizes."""
     try:
         sizes = json.loads((directory / "meta.json").read_text())["bytes"]
         return all((directory / name).stat().st_size == size for name, size in sizes.items())

@@ -1,6 +1,6 @@
-"""Asking the nodes of a cluster what they say of themselves, each pinned, all at once, with a limit to our patience.
+"""Collect facts from the nodes of a cluster, in parallel and with a timeout.
 
-`check_nodes` is the short part that a run on a cluster asks before it trains; `ask_nodes` is all of it, for `doctor`.
+`check_nodes` is the quick check before a run on a cluster; `ask_nodes` collects everything for `doctor`.
 """
 
 from __future__ import annotations
@@ -21,46 +21,45 @@ from study.schema import versions
 from study.schema.resources import slots
 from study.schema.spec import StudySpec
 
-PATIENCE = 60.0  # seconds for an answer that takes one: Ray counts a node that is gone out within half of it
-DATA_PATIENCE = 3600.0  # for a data set that a node may have to decode first
+PATIENCE = 60.0  # seconds to wait for a quick answer; Ray declares a lost node dead within half of it
+DATA_PATIENCE = 3600.0  # seconds; a node may have to decode the data first
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What one machine says of itself. What was not asked, or not answered, has its default."""
+    """Facts one machine reports. Defaults stand for what was not asked or answered."""
 
-    name: str  # its address; of a machine without Ray its host name
-    problem: str | None = None  # why there is no answer
+    name: str  # its address; without Ray its host name
+    problem: str | None = None  # why it did not answer
     hostname: str = ""
     python: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     code: str = ""  # sha256 of our packages, as imported there
     code_at: str = ""
-    extensions: str | None = None  # sha256 of the study's extensions; None where they are not there
-    storage: str | None = None  # why the driver's file is not seen; None where it is
+    extensions: str | None = None  # sha256 of the study's extensions; None if missing
+    storage: str | None = None  # why it does not see the driver's file; None if it does
     written: bool = True  # the driver sees what this machine wrote
-    lock: str | None = "held"  # the driver's lock there: held, ignored, or why it cannot be asked
+    lock: str | None = "held"  # the driver's lock there: held, ignored, or why it cannot be tested
     data: str | None = None  # digest
     data_problem: str | None = None
-    damaged: list[str] = field(default_factory=list)  # cached files that are not what was written
-    gpus: int | str = 0  # that torch sees, or why it does not say
-    lent: float | None = None  # GPUs that Ray lends there
+    damaged: list[str] = field(default_factory=list)  # damaged cache files
+    gpus: int | str = 0  # that torch sees, or why it fails
+    lent: float | None = None  # GPUs that Ray offers there
     disks: dict[str, tuple[str, int]] = field(default_factory=dict)  # {storage, cache, temp: (path, bytes free)}
     memory: int | None = None  # bytes free
-    clock: float = 0.0  # seconds ahead of the driver's, at the least
+    clock: float = 0.0  # seconds ahead of the driver's, lower bound
     authentication: bool = False  # Ray's, by token
-    open_token: str | None = None  # the token's file, where others can read it
-    loopback: bool = True  # nothing outside its machine reaches it
+    open_token: str | None = None  # the token file, if other users can read it
+    loopback: bool = True  # only reachable from its own machine
 
 
 # ---- what a run asks ----------------------------------------------------------------------------------------------
 
 
 def check_nodes(spec: StudySpec, root: Path, data_digest: str) -> None:
-    """Every node that can run a trial has our code, sees the storage, and has the data prepared when this returns.
+    """Ensure that every node that can run a trial has our code, sees the storage `root`, and has prepared the data.
 
-    Ray is joined; `root` is the storage, which exists. Raises ClusterError: the first node where it is not so, what
-    was found and the mend.
+    Ray must be joined. Raises ClusterError naming the first node with a problem and the fix.
     """
     nodes = [node for node in alive_nodes() if any(slots([node], spec.resources_of(v.label)) for v in spec.variants)]
     with Probe(root) as probe:
@@ -86,27 +85,27 @@ def _raise_first(
             if problem := machine.problem or problem_of(machine):
                 problems.append(f"node {machine.name}: {problem}")
     if problems:
-        more = f" {len(problems) - 1} more are not well; `calstudy doctor` names all." if len(problems) > 1 else ""
+        more = f" {len(problems) - 1} more nodes fail; `calstudy doctor` lists all." if len(problems) > 1 else ""
         raise ClusterError(problems[0] + more)
 
 
 def storage_problem(node: NodeFacts, root: Path) -> str | None:
-    """Why a trial on the node could not leave its files where the driver finds them."""
+    """Why the driver would not find the files of a trial on the node; None if it would."""
     if node.storage is not None:
         return f"does not see the storage {root} ({node.storage}). Mount it there at the same path, or give --storage."
     if not node.written:
-        return f"what it writes to the storage {root} is not seen here. Mount one and the same folder on all nodes."
+        return f"files it writes to the storage {root} are not visible here. Mount the same folder on all nodes."
     return None
 
 
 def code_problem(node: NodeFacts, own: NodeFacts, extensions: str | None) -> str | None:
-    """Why a trial on the node would not be the one that is meant."""
-    mend = "Install the same version there, or let `calstudy submit` carry the code."
+    """Why a trial on the node would run other code; None if it would not."""
+    fix = "Install the same version there, or upload the code with `calstudy submit`."
     if node.code != own.code:
-        return f"has other code in {node.code_at} than this machine in {own.code_at}. {mend}"
+        return f"has different code in {node.code_at} than this machine in {own.code_at}. {fix}"
     if node.extensions != own.extensions:
-        there = "other files in" if node.extensions else "no"
-        return f"has {there} extensions {extensions}. Put the same folder there, or let `calstudy submit` carry it."
+        there = "different files in" if node.extensions else "no"
+        return f"has {there} extensions {extensions}. Copy the folder there, or upload it with `calstudy submit`."
     return None
 
 
@@ -114,7 +113,7 @@ def code_problem(node: NodeFacts, own: NodeFacts, extensions: str | None) -> str
 
 
 def ask_nodes(root: Path, trial: dict[str, Any] | None, data_digest: str | None) -> list[NodeFacts]:
-    """All facts of every node of the Ray there is. trial: plain values of one, for its data; None: no data is asked."""
+    """All facts of every node of the joined Ray. trial: plain values, to check its data; None: do not."""
     nodes = alive_nodes()
     extensions = (trial or {}).get("extensions")
     with Probe(root) as probe:
@@ -138,7 +137,7 @@ def ask_nodes(root: Path, trial: dict[str, Any] | None, data_digest: str | None)
 
 
 def ask_here(root: Path, trial: dict[str, Any] | None) -> NodeFacts:
-    """The same of this machine, without Ray."""
+    """`ask_nodes` for this machine, without Ray."""
     extensions = (trial or {}).get("extensions")
     with Probe(root) as probe:
         questions = [*_common(root, extensions), probe.question("here")]
@@ -159,7 +158,7 @@ def _common(root: Path, extensions: str | None) -> list[node_facts.Question]:
 
 
 def _clocks(nodes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """{node id: {"clock": seconds it is ahead of ours, at the least}}: what the round trip explains counts as 0."""
+    """{node id: {"clock": seconds ahead of ours}}, as a lower bound: the round trip is subtracted."""
     found = {}
     for node in nodes:
         asked = time.time()
@@ -175,23 +174,23 @@ def _clocks(nodes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def alive_nodes() -> list[dict[str, Any]]:
-    """Ray's nodes that are not known to be dead, by address."""
+    """Ray's nodes not known to be dead, by address."""
     return sorted((node for node in ray_nodes() if node["Alive"]), key=lambda node: node["NodeManagerAddress"])
 
 
 def _ask(
     nodes: Sequence[Mapping[str, Any]], questions: Callable[[str], list[node_facts.Question]], patience: float
 ) -> dict[str, dict[str, Any]]:
-    """{node id: its answers, or {"problem": why there are none}}, without nodes that Ray counts out meanwhile.
+    """{node id: its answers, or {"problem": why there are none}}, without nodes that Ray declares dead meanwhile.
 
-    Never waits longer than `patience` seconds. A process that dies under a question is asked again: where its node was
-    taken away, Ray may not know it yet.
+    Waits at most `patience` seconds. If a process dies while answering, its node is asked again: Ray may not know yet
+    that the node is lost.
     """
     import ray
     from ray import cloudpickle
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    # What is asked travels as it stands here: a node with other code, or none of ours, must be able to answer too.
+    # Sent by value, so that nodes with different code, or without calstudy, can answer too.
     for module in (node_facts, versions):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     task = ray.remote(num_cpus=0, max_retries=0)(node_facts.answers)
@@ -211,11 +210,11 @@ def _ask(
             try:
                 found[name] = ray.get(reference)
             except (ray.exceptions.RayTaskError, ray.exceptions.RuntimeEnvSetupError) as error:
-                mend = "Look at what is installed there."
-                found[name] = {"problem": f"cannot be asked ({_last_line(error)}). {mend}"}
+                fix = "Check what is installed there."
+                found[name] = {"problem": f"does not answer ({_last_line(error)}). {fix}"}
             except ray.exceptions.RayError as error:
                 died.append(name)
-                why[name] = f"cannot be asked ({type(error).__name__}: {_last_line(error)})"
+                why[name] = f"does not answer ({type(error).__name__}: {_last_line(error)})"
         if died:
             time.sleep(1.0)
         if died or not ready:
@@ -224,8 +223,8 @@ def _ask(
             pending |= {ask(name): name for name in died if name in alive}
     for reference, name in pending.items():
         ray.cancel(reference, force=True)
-        mend = "It may be overloaded or cut off: look there, or take it out of the cluster."
-        found[name] = {"problem": f"{why[name]}. {mend}"}
+        fix = "It may be overloaded or disconnected: check it, or remove it from the cluster."
+        found[name] = {"problem": f"{why[name]}. {fix}"}
     return found
 
 
@@ -234,7 +233,7 @@ def _last_line(error: BaseException) -> str:
 
 
 class Probe:
-    """A folder in the storage for as long as nodes are asked: a token they must read, a lock they must not get."""
+    """A temporary folder in the storage with a token that nodes must read and a lock they must not get."""
 
     def __init__(self, root: Path) -> None:
         self._root, self._folder = root, root / f".calstudy-doctor-{secrets.token_hex(6)}"
@@ -245,27 +244,27 @@ class Probe:
         self._folder.mkdir(parents=True)
         (self._folder / "token").write_text(self._token)
         self._lock = (self._folder / "lock").open("w")
-        with suppress(OSError):  # where no lock can be had, the nodes will find it free
+        with suppress(OSError):  # if locking fails here, the nodes report the lock as ignored
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return self
 
     def __exit__(self, *fault: object) -> None:
         self._lock.close()
         shutil.rmtree(self._folder, ignore_errors=True)
-        for path in self._made:  # a storage that was not there is not there again
-            with suppress(OSError):  # it has been taken into use meanwhile
+        for path in self._made:  # do not leave behind a storage that did not exist
+            with suppress(OSError):  # unless it is in use by now
                 path.rmdir()
 
     def question(self, name: str) -> node_facts.Question:
-        """Whether a machine sees it; it leaves a file `name` there."""
+        """Asks whether a machine sees the folder; it writes a file `name` there."""
         return node_facts.storage, (str(self._folder), self._token, name)
 
     def seen(self, name: str, answer: dict[str, Any]) -> dict[str, Any]:
-        """The answer, with whether what the machine wrote is seen here."""
+        """The answer, plus whether the machine's file is visible here."""
         if "problem" in answer:
             return answer
         try:
-            # By its name, never by listing: a network file system may show an old list for a while.
+            # Opened by name: a network file system may list old contents for a while.
             written = (self._folder / name).read_text() == self._token
         except OSError:
             written = False

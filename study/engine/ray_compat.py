@@ -1,4 +1,4 @@
-"""All that is not public in Ray and used all the same, each with why. A test fails where a new Ray has changed it."""
+"""Every use of Ray's private API, with its reason. A test fails if a new Ray changes it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# What tells of each upload on the terminal; Ray has no option against it.
+# They log each upload to the terminal; Ray has no option to turn that off.
 UPLOAD_LOGGERS = ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging")
 
 
 @contextmanager
 def losses_are_deaths() -> Iterator[None]:
-    """Have Tune take every way in which Ray loses an actor's answer as that actor's death.
+    """Make Tune treat every Ray error of an actor task as the death of that actor.
 
-    It knows RayActorError and RayTaskError and ends the whole run at any other, all trials with it
-    (ray/air/execution/_internal/actor_manager.py:290): at the OutOfMemoryError of Ray's memory monitor, at what is lost
-    with a node.
+    Tune handles RayActorError and RayTaskError, but any other error ends the whole run with all its trials
+    (ray/air/execution/_internal/actor_manager.py:290): the OutOfMemoryError of Ray's memory monitor, objects lost with
+    a node.
     """
     from ray.air.execution._internal import RayActorManager
     from ray.exceptions import RayActorError, RayError, RayTaskError
@@ -37,19 +37,19 @@ def losses_are_deaths() -> Iterator[None]:
 
 
 def actor_of(trial: Any) -> Any:
-    """The actor in which Tune trains a trial: what hangs can be ended in no other way."""
+    """The actor in which Tune trains a trial, to kill one that hangs."""
     return trial.temporary_state.ray_actor
 
 
 def ask_head(address: str, seconds: float) -> None:
-    """Ask the head at HOST:PORT for its nodes; raises what Ray raises. `ray.init` would wait for minutes."""
+    """Ask the head at HOST:PORT for its nodes; raises Ray's errors. `ray.init` would wait for minutes."""
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
     GcsClient(address).get_all_node_info(timeout=seconds)
 
 
 def job_client(address: str, seconds: float) -> Any:
-    """Ray's job client with a limit to each request; its own waits for ever."""
+    """Ray's job client with a timeout per request, which Ray's lacks."""
     from ray.job_submission import JobSubmissionClient
 
     class Client(JobSubmissionClient):

@@ -1,4 +1,4 @@
-"""Joining Ray: this machine unless told otherwise, or the cluster at an address."""
+"""Join Ray: a local one, or the cluster at an address."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",  # our own live view
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard files: the ledger has it all
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # SIGINT and SIGTERM are ours
-    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # no snapshots: the ledger is what a run goes on from
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard files: the ledger has everything
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # we handle SIGINT and SIGTERM
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # no snapshots: a run resumes from the ledger
     "TUNE_WARN_THRESHOLD_S": "10",
 }
 
@@ -35,26 +35,26 @@ LOOK_SECONDS = 5.0
 
 
 class ClusterError(UserError):
-    """There is no cluster to run on; the message says why and the mend."""
+    """No usable cluster; the message gives the reason and the fix."""
 
 
 def set_environment() -> None:
-    """Ray as a quiet executor; a variable the user has set stays."""
+    """Set Ray's environment; variables the user has set are kept."""
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
 
 
 @contextmanager
 def joined(address: str | None, needs: Mapping[str, Resources]) -> Iterator[Callable[[], int]]:
-    """Ray, joined; gives how many trials run at once, whenever it is asked. Leaves (and, if it is ours, ends) Ray.
+    """Join Ray, and yield a function that returns how many trials fit now; on exit leave Ray, or stop a local one.
 
-    needs: what a trial of each method takes. Raises ClusterError where no node has it.
+    needs: resources of a trial per method. Raises ClusterError if a method's trials fit on no node.
     """
     set_environment()
     import ray
 
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
-    with _silence():  # Ray's own processes' warnings; what matters comes as an exception
+    with _silence():  # warnings of Ray's processes; errors are raised
         _join(address)
     try:
         check_fits(ray_nodes(), needs)
@@ -77,13 +77,13 @@ def _join(address: str | None) -> None:
             )
             return
         except Exception as error:
-            # Ray gives its own processes 30 s and no way to say more (ray/_private/node.py:428). What it started then
-            # ends with this process.
+            # Ray allows its processes a fixed 30 s to start (ray/_private/node.py:428). Those it did start end with
+            # this process.
             if "timed out during startup" in str(error):
                 if tries_left:
                     continue
-                mend = "This machine is too busy, or has too little memory; run again later."
-                raise ClusterError(f"Ray's own processes did not start within its 30 seconds, twice. {mend}") from None
+                fix = "This machine is too busy or short of memory; run again later."
+                raise ClusterError(f"Ray's processes did not start within 30 seconds, twice. {fix}") from None
             if not isinstance(error, ConnectionError | RuntimeError | ValueError | ray.exceptions.RayError):
                 raise
             raise ClusterError(f"no Ray cluster at '{address or 'local'}': {_first_line(error)}") from None
@@ -91,7 +91,7 @@ def _join(address: str | None) -> None:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """What C++ writes to standard error goes nowhere."""
+    """Discard standard error, also of C++ code."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
@@ -104,14 +104,14 @@ def _silence() -> Iterator[None]:
 
 
 def ray_nodes() -> list[dict[str, Any]]:
-    """What Ray says of its nodes, the dead ones too."""
+    """Ray's nodes, dead ones included."""
     import ray
 
     return list(ray.nodes())  # type: ignore[no-untyped-call]
 
 
 class _Slots:
-    """How many trials run at once, looked up anew when the last look is some seconds old."""
+    """How many trials fit at once, cached for LOOK_SECONDS."""
 
     def __init__(self, needs: list[Resources]) -> None:
         self._needs, self._found, self._looked = needs, 0, -math.inf
@@ -124,19 +124,19 @@ class _Slots:
 
 
 def check_address(address: str) -> None:
-    """Raise ClusterError where nothing listens at HOST:PORT, or our token is not the cluster's: Ray waits for minutes.
+    """Raise ClusterError if no Ray head answers at HOST:PORT or it rejects our token, where Ray would wait for minutes.
 
-    `auto` and `local` are Ray's to find.
+    `auto` and `local` are not checked.
     """
     host, separator, port = address.rpartition(":")
     if address in ("auto", "local"):
         return
     if "://" in address or not separator or not port.isdigit():
-        raise ClusterError(f"--address: '{address}' is no HOST:PORT of a Ray head, nor auto.")
+        raise ClusterError(f"--address: '{address}' is not a Ray address. Write HOST:PORT or auto.")
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
-        raise ClusterError(f"--address: no Ray head at {address} ({error}). Start one, or mend the address.") from None
+        raise ClusterError(f"--address: no Ray head at {address} ({error}). Start one, or fix the address.") from None
     set_environment()
     import ray
 
@@ -145,16 +145,16 @@ def check_address(address: str) -> None:
             ask_head(address, 5)
     except ray.exceptions.AuthenticationError:
         raise ClusterError(
-            f"--address: the cluster at {address} does not take our token. Copy its ~/.ray/auth_token here"
+            f"--address: the cluster at {address} rejects our token. Copy its ~/.ray/auth_token here"
             " and set RAY_AUTH_MODE=token."
         ) from None
-    except Exception as error:  # whatever listens there
-        problem = f"what listens at {address} does not answer as a Ray head ({_first_line(error)[:200]})."
-        raise ClusterError(f"--address: {problem} Mend the address.") from None
+    except Exception as error:  # anything may listen there
+        problem = f"{address} does not answer like a Ray head ({_first_line(error)[:200]})."
+        raise ClusterError(f"--address: {problem} Fix the address.") from None
 
 
 def check_fits(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources]) -> None:
-    """Raise ClusterError where a method's trials fit on no node: they would wait for ever."""
+    """Raise ClusterError if a method's trials fit on no node: they would wait forever."""
     for label, resources in needs.items():
         if slots(nodes, resources) == 0:
             wanted = " and ".join(f"{need:g} {kind}" for kind, need in resources.to_ray().items())
@@ -164,8 +164,8 @@ def check_fits(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources
                 if node["Alive"]
             ]
             raise ClusterError(
-                f"resources: a trial of {label} needs {wanted} on one node; there is {', '.join(sorted(set(have)))}."
-                " Ask for less, or start such a node first."
+                f"resources: a trial of {label} needs {wanted} on one node; nodes have {', '.join(sorted(set(have)))}."
+                " Request less, or start a larger node."
             )
 
 
@@ -174,5 +174,5 @@ def _first_line(error: BaseException) -> str:
 
 
 def scratch_directory() -> tempfile.TemporaryDirectory[str]:
-    """Where Tune keeps what it thinks is its experiment; gone with the run."""
+    """A temporary folder for Tune's own experiment files."""
     return tempfile.TemporaryDirectory(prefix="calstudy-tune-", ignore_cleanup_errors=True)

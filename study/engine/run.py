@@ -1,4 +1,4 @@
-"""StudySpec -> ledger -> Ray Tuner -> done. Idempotent: run it again and it does what is still to be done."""
+"""Run a study: StudySpec -> ledger -> Ray Tuner. Idempotent: running it again does only what is missing."""
 
 from __future__ import annotations
 
@@ -31,27 +31,25 @@ from trainables.loading.shift import shift_of
 from trainables.outputs.attempts import clear_checkpoints
 from trainables.plugins import keep_extensions
 
-# Ray, joined on entry; it gives how many trials run at once, whenever it is asked.
+# Joins Ray on entry, and yields a function that returns how many trials fit now.
 Join = AbstractContextManager[Callable[[], int]]
-EXTENSIONS = "extensions"  # in the study's folder: what its extensions were
-# How long the end of a run waits for a tracking server that does not answer.
+EXTENSIONS = "extensions"  # the copy in the study's folder
+# Seconds the end of a run waits for a tracking server that does not answer.
 TRACKING_PATIENCE = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a run came to."""
-
     study: Study
     records: dict[str, list[TrialRecord]]
     interrupted: str | None  # the signal's name
-    untracked: int  # finished trials MLflow does not have yet
+    untracked: int  # finished trials not in MLflow yet
     tracking_trouble: str | None
 
 
 def prepare_data(spec: StudySpec, file_name: str) -> Prepared:
-    """The study's data, decoded once on this machine. SpecError where the data, an objective or a set of `shift:`
-    cannot be used."""
+    """The study's data, decoded once on this machine. Raises SpecError if data, an objective or a shift set is
+    unusable."""
     try:
         prepared = prepare(spec.data, spec.seed)
     except FieldError as error:
@@ -70,11 +68,11 @@ def prepare_data(spec: StudySpec, file_name: str) -> Prepared:
 def run_study(
     spec: StudySpec, file_name: str, root: Path, tracking: str | None, address: str | None, console: Console
 ) -> Outcome:
-    """Train what the study still lacks. Raises SpecError, LedgerError, ClusterError before anything has started.
+    """Run the missing trials. Raises SpecError, LedgerError, ClusterError before anything has started.
 
-    tracking: an MLflow URI instead of the spec's, remembered with the study.
+    tracking: an MLflow URI that overrides the spec's and is recorded with the study.
     """
-    set_environment()  # while there is one thread: C code of others reads the environment without a lock
+    set_environment()  # while there is one thread: C code reads the environment without a lock
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
     if address is not None:
         check_address(address)
@@ -88,8 +86,8 @@ def run_study(
     with driver_lock(directory, spec.ledger), _ray(spec, root, prepared, address) as join:
         study = _record_spec(spec, file_name, directory, prepared, tracking)
         if spec.ledger is None or "://" not in spec.ledger:
-            for mended in repair_journal(journal_path(directory, spec.ledger)):
-                console.print(f"ledger: {mended}.")
+            for repaired in repair_journal(journal_path(directory, spec.ledger)):
+                console.print(f"ledger: {repaired}.")
         ledger = _open_ledger(study)
         _remove_leftovers(study)
         return _train(study, ledger, tracking_uri, targets, join, console)
@@ -97,7 +95,7 @@ def run_study(
 
 @contextmanager
 def _ray(spec: StudySpec, root: Path, prepared: Prepared, address: str | None) -> Iterator[Join]:
-    """How to join Ray. A cluster is joined now: its nodes are asked before anything of the study is written."""
+    """How to join Ray. A cluster is joined now, to check its nodes before anything of the study is written."""
     needs = {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
     if address is None:
         yield joined(None, needs)
@@ -108,21 +106,21 @@ def _ray(spec: StudySpec, root: Path, prepared: Prepared, address: str | None) -
 
 
 def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared, tracking: str | None) -> Study:
-    """STUDY/study.yaml: the spec as checked, with what it was checked against. Refuses a change of meaning, a copy."""
+    """Write STUDY/study.yaml: the checked spec and recorded facts. Refuses a change of meaning, and a copied study."""
     recorded: dict[str, Any] = {"id": uuid.uuid4().hex, "created": datetime.now(UTC).isoformat(timespec="seconds")}
     stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
     if stored is not None:
         check_home(stored)
-        # Kept even where nothing has been asked: the ledger and MLflow may know it already.
+        # Kept even without trials: the id may already be in the ledger and MLflow.
         recorded = stored.recorded
     if stored is not None and any(stored.records().values()):
         meaning = completed_meaning(recorded["meaning"], stored.spec.meaning())
-        refuse_changes(meaning, spec, file_name, "exists already")
+        refuse_changes(meaning, spec, file_name, "already exists")
         if recorded["data_digest"] != prepared.digest:
-            problem = f"the source is not what '{spec.name}' was begun with. Put it back, or give the study a new name."
+            problem = f"the source has changed since '{spec.name}' was started. Restore it, or rename the study."
             raise SpecError(file_name, "data", problem)
         if stored.spec.ledger != spec.ledger:
-            problem = f"'{spec.name}' has its ledger at {public_uri(stored.spec.ledger or 'ledger.log')}; write that."
+            problem = f"the ledger of '{spec.name}' is {public_uri(stored.spec.ledger or 'ledger.log')}. Write that."
             raise SpecError(file_name, "ledger", problem)
     recorded = {
         **recorded,
@@ -136,7 +134,7 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
     }
     plain = spec.to_mapping()
     if spec.extensions is not None:
-        # Whoever reads the study, wherever, needs the names; the folder it was run with may be a machine's own.
+        # Readers on other machines need the names too, and may not have the original folder.
         keep_extensions(Path(spec.extensions), directory / EXTENSIONS)
         plain["extensions"] = EXTENSIONS
     write_study_file(directory, {**plain, "recorded": recorded})
@@ -144,7 +142,7 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
 
 
 def _open_ledger(study: Study) -> Ledger:
-    """The ledger with a dead driver's half facts completed and the published defaults waiting."""
+    """Open the ledger, complete what a killed driver left half recorded, and enqueue published defaults."""
     spec = study.spec
     ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
     for variant in spec.variants:
@@ -156,7 +154,7 @@ def _open_ledger(study: Study) -> Ledger:
 
 
 def _remove_leftovers(study: Study) -> None:
-    """What a kill between a trial's result and the clearing up after it has left."""
+    """Remove checkpoints left by a kill between a trial's result and the clean-up."""
     for record in study.all_records():
         if record.state != "running":
             clear_checkpoints(trial_directory(study.directory, record.label, record.number))
@@ -179,7 +177,7 @@ def _train(study: Study, ledger: Ledger, tracking_uri: str, targets: Targets, jo
 
 
 def _tune(study: Study, ledger: Ledger, listeners: list[Any], targets: Targets, join: Join, signals: _Signals) -> None:
-    """Join Ray and train, until every budget is met or a stop is requested."""
+    """Join Ray and train until every budget is met or a stop is requested."""
     with join as slots:
         signals.listen()
         from study.engine.search import LedgerSearch
@@ -190,7 +188,7 @@ def _tune(study: Study, ledger: Ledger, listeners: list[Any], targets: Targets, 
 
 
 def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[[], bool]) -> None:
-    """One Ray Tune run over all methods, on the Ray there is."""
+    """One Ray Tune run over all methods, on the joined Ray."""
     from ray import tune
 
     from study.engine.ray_compat import losses_are_deaths
@@ -202,7 +200,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
             tune_config=tune.TuneConfig(
                 search_alg=search,
                 num_samples=-1,
-                # No limit of Tune's: it would stay what it is while nodes come and go. The search has its own.
+                # No limit by Tune, which could not follow nodes that come and go; the search has its own.
                 max_concurrent_trials=max(1, search.outstanding),
                 reuse_actors=True,
                 trial_dirname_creator=lambda trial: trial.trial_id,
@@ -211,7 +209,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
                 name=name,
                 storage_path=scratch,
                 callbacks=[Watch(search, stop_requested)],
-                failure_config=tune.FailureConfig(max_failures=0),  # the search decides what is tried again
+                failure_config=tune.FailureConfig(max_failures=0),  # the search decides what is retried
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 verbose=0,
             ),
@@ -223,7 +221,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
 
 
 class _Signals:
-    """SIGINT and SIGTERM as they arrive; a second one ends the process as it would have."""
+    """Records SIGINT and SIGTERM; a second one has its usual effect."""
 
     def __init__(self) -> None:
         self.caught: str | None = None
@@ -238,7 +236,7 @@ class _Signals:
             signal.signal(number, handler)
 
     def listen(self) -> None:
-        """Take the signals; once more after Ray has been joined, which takes SIGTERM for itself."""
+        """Install the handlers; again after joining Ray, which takes over SIGTERM."""
         for number in self._before:
             signal.signal(number, self._note)
 
@@ -248,7 +246,7 @@ class _Signals:
 
 
 class _ModelKeeper(Listener):
-    """`keep_models: front`: removes the weights of trials that are not on the front (any more)."""
+    """`keep_models: front`: removes the weights of trials that are not, or no longer, on the front."""
 
     def __init__(self, study: Study, records: dict[str, list[TrialRecord]]) -> None:
         self._study = study

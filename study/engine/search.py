@@ -1,4 +1,4 @@
-"""LedgerSearch: the Ray Searcher that asks and tells the ledger. Ray is told nothing the ledger does not know."""
+"""LedgerSearch: the Ray Searcher on top of the ledger, which records everything before Ray sees it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from trainables.config import with_value
 from trainables.outputs.attempts import clear_checkpoints
 from trainables.trainable import Assignment, time_limit_reason
 
-# A report is of as many epochs as fit in this time, at least one: it costs more than a short epoch. Many trials at once
-# report less often, so that one driver can hear them all.
+# A report covers as many epochs as fit in STEP_SECONDS, at least one, because it costs more than a short epoch. Many
+# concurrent trials report less often, so that one driver can handle them all.
 STEP_SECONDS, REPORTS_A_SECOND = 2.0, 50
-# A trial ends itself at the first epoch after its limit; one that does not is taken to hang after this much more. Its
-# process must start within it: importing torch and reading the data take a busy machine half a minute.
+# A trial ends itself at the first epoch after its limit; if it does not within this extra time, it hangs. The time has
+# to cover the start of its process: importing torch and reading the data take half a minute on a busy machine.
 OVERDUE_SECONDS, OVERDUE_SHARE = 60.0, 0.1
 
 
 class Interrupted(Exception):
-    """The run was asked to stop; its trials go on at the next run."""
+    """The run was asked to stop; its trials resume in the next run."""
 
 
 @dataclass
@@ -43,16 +43,16 @@ class _Attempt:
     record: TrialRecord
     number: int
     resources: Resources
-    last_seen: float | None = None  # when it was last heard of, monotonic seconds; None until it has a place
+    last_seen: float | None = None  # time of its last report, monotonic seconds; None until it has started
     seconds: float = 0.0  # of training, over all attempts
     epoch: int = 0
     overdue: bool = False
 
 
 class LedgerSearch(Searcher):
-    """Hands out what the ledger lacks, method after method in turn, until every budget is met.
+    """Hands out missing trials, taking methods in turn, until every budget is met.
 
-    `slots`: how many trials the cluster runs at once, now; nodes come and go. `targets`: those checked at the start.
+    slots: returns how many trials fit on the cluster now, as nodes come and go. targets: those checked at the start.
     """
 
     def __init__(
@@ -72,21 +72,20 @@ class LedgerSearch(Searcher):
         self._limit = None if self._spec.trial_minutes is None else 60 * self._spec.trial_minutes
         records = {variant.label: ledger.records(variant.label) for variant in self._spec.variants}
         self._asked = {label: len(found) for label, found in records.items()}
-        # What a dead driver left RUNNING is taken up first, and whatever dies on us is put back here.
+        # Trials that a killed driver left RUNNING come first; trials to retry are put back here.
         self._again = deque(record for found in records.values() for record in found if record.state == "running")
         self._live: dict[str, _Attempt] = {}
         self.fault: Exception | None = None
 
     @property
     def outstanding(self) -> int:
-        """How many trials are still to be handed out."""
         return len(self._again) + sum(max(0, self._spec.trials - asked) for asked in self._asked.values())
 
     def suggest(self, trial_id: str) -> Any:
-        """One attempt for Ray; None while no more can run or only running ones are left, FINISHED when there are none.
+        """One attempt for Ray; None while no more fit or only running ones are left, FINISHED when none are left.
 
-        Twice the slots: a finished actor finds its next trial waiting. No more than that: what is asked later is asked
-        by a sampler that knows more.
+        At most twice the slots: a finished actor finds its next trial waiting, but trials asked later are proposed from
+        more results.
         """
         if len(self._live) >= 2 * max(1, self._slots()):
             return None
@@ -101,7 +100,7 @@ class LedgerSearch(Searcher):
         return {"assignment": self._assignment(self._live[trial_id]).to_json()}
 
     def _ask(self) -> TrialRecord | None:
-        """A new trial of the method that has the fewest, so that all advance together."""
+        """A new trial of the method with the fewest, so that all advance together."""
         label = min(self._asked, key=lambda label: self._asked[label])
         if self._asked[label] >= self._spec.trials:
             return None
@@ -128,30 +127,29 @@ class LedgerSearch(Searcher):
             study_file=str(self._directory / "study.yaml"),
         )
 
-    # ---- what Ray tells --------------------------------------------------------------------------------------------
+    # ---- events from Ray -------------------------------------------------------------------------------------------
 
     def attempt_started(self, trial_id: str) -> None:
-        """Ray has a place for it; until then it only waited."""
+        """Ray has started it; until then it was waiting."""
         self._live[trial_id].last_seen = time.monotonic()
         for listener in self._listeners:
             listener.started(self._live[trial_id].record)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Epochs of a running trial."""
         self._guarded(lambda: self._trained(trial_id, json.loads(result["report"])["rows"]))
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """A trial ended by itself; one whose process died (`error`) is for `attempt_died`, which knows why."""
+        """A trial ended by itself; `attempt_died` handles one whose process died (`error`)."""
         if not error and result is not None:
             report = json.loads(result["report"])
             self._guarded(lambda: self._ended(trial_id, report["rows"], report["outcome"]))
 
-    def attempt_died(self, trial_id: str, said: str) -> None:
-        """A process died under its trial, as Ray has it: hand the trial out again, or FAIL it when that is no use."""
-        self._guarded(lambda: self._again_or_fail(trial_id, *cause_of_death(said)))
+    def attempt_died(self, trial_id: str, message: str) -> None:
+        """A trial's process died, with Ray's message: retry the trial, or FAIL it if it may not be retried."""
+        self._guarded(lambda: self._again_or_fail(trial_id, *cause_of_death(message)))
 
     def overdue(self) -> list[str]:
-        """Trials that have not been heard of for longer than they may train at all: they hang. Each is told once."""
+        """Trials that hang: silent for longer than they may train in total. Each is returned once."""
         if self._limit is None:
             return []
         now, found = time.monotonic(), []
@@ -163,7 +161,7 @@ class LedgerSearch(Searcher):
                 found.append(trial_id)
         return found
 
-    # ---- what follows ----------------------------------------------------------------------------------------------
+    # ---- handling --------------------------------------------------------------------------------------------------
 
     def _trained(self, trial_id: str, rows: list[dict[str, float]]) -> None:
         attempt = self._live[trial_id]
@@ -174,9 +172,9 @@ class LedgerSearch(Searcher):
             listener.trained(attempt.record, rows)
 
     def _ended(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any]) -> None:
-        if outcome["state"] == "storage_unseen":  # it joined after all nodes were asked, or has lost its mount
-            mend = "Mount the storage there, or take the node out, and run again."
-            raise ClusterError(f"{outcome['reason']}. {mend}")
+        if outcome["state"] == "storage_unseen":  # the node joined after the check, or lost its mount
+            fix = "Mount the storage there, or remove the node, and run again."
+            raise ClusterError(f"{outcome['reason']}. {fix}")
         cause = {"out_of_memory": "out_of_memory", "interrupted": "process"}.get(outcome["state"])
         if cause is None:
             self._finish(trial_id, rows, outcome)
@@ -191,9 +189,9 @@ class LedgerSearch(Searcher):
             reason = time_limit_reason(self._limit, attempt.epoch) + ", where it hung"
             self._finish(trial_id, [], {"state": "failed", "reason": reason, **remains})
             return
-        may_be_tried = self._ledger.died(record.label, record.number, cause)
+        may_retry = self._ledger.died(record.label, record.number, cause)
         whole = attempt.resources.on_a_whole_gpu() == attempt.resources
-        if may_be_tried and not (cause == "out_of_memory" and whole):
+        if may_retry and not (cause == "out_of_memory" and whole):
             del self._live[trial_id]
             self._again.append(self._ledger.record(record.label, record.number))
         else:
@@ -210,13 +208,13 @@ class LedgerSearch(Searcher):
             listener.finished(record)
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """Ray turns an exception here into a failed *trial*; the ledger's trouble is the run's."""
+        """Keep the exception for the run: raised here, Ray would only fail the trial."""
         try:
             act()
         except Exception as error:
             self.fault = error
 
-    # Ray would save searchers with its own snapshots; ours has nothing that is not in the ledger.
+    # Ray would save searchers with its snapshots; all of our state is in the ledger.
     def save(self, checkpoint_path: str) -> None:
         """Nothing to save."""
 
@@ -227,52 +225,46 @@ class LedgerSearch(Searcher):
         return Searcher, ()
 
 
-def cause_of_death(said: str) -> tuple[str, str]:
-    """What ended an attempt's process, as the ledger counts it (process or node), and in words.
-
-    said: the text of Ray's exception; it has no other way to tell.
-    """
-    said = " ".join(said.split())
-    if foreign := re.search(r"No module named '((?:study|trainables|search_spaces)[\w.]*)'", said):
+def cause_of_death(message: str) -> tuple[str, str]:
+    """The ledger's cause (process or node) and the reason, from the message of Ray's exception."""
+    message = " ".join(message.split())
+    if foreign := re.search(r"No module named '((?:study|trainables|search_spaces)[\w.]*)'", message):
         problem = f"a Ray worker imports another package in place of ours: no module {foreign.group(1)} there"
         raise ClusterError(f"{problem}. Rename that folder or file, or take it off the worker's PYTHONPATH.")
-    if "node has died" in said or "node has been drained" in said:
+    if "node has died" in message or "node has been drained" in message:
         return "node", "its node died"
-    if "temporarily unavailable" in said:  # nobody says that its process ended: its node's raylet is gone, or the way
+    if "temporarily unavailable" in message:  # the process may live: its node's raylet or the network is gone
         return "node", "its node could not be reached"
-    if "memory usage threshold" in said or "low on memory" in said:
-        return "process", "out of memory: Ray's memory monitor ended its process"
-    because = re.search(r"because (its .*?)(?:\.(?:\s|$)|$)", said)
-    detail = re.search(r"Worker exit detail: (.*?)(?:\.(?:\s|$)|$)", said)
-    found = [match.group(1) for match in (because, detail) if match] or [said or "no reason given"]
+    if "memory usage threshold" in message or "low on memory" in message:
+        return "process", "out of memory: Ray's memory monitor killed its process"
+    because = re.search(r"because (its .*?)(?:\.(?:\s|$)|$)", message)
+    detail = re.search(r"Worker exit detail: (.*?)(?:\.(?:\s|$)|$)", message)
+    found = [match.group(1) for match in (because, detail) if match] or [message or "no reason given"]
     return "process", f"its process died: {'; '.join(found)[:300]}"
 
 
 class Watch(Callback):
-    """Brings to the search what Ray tells callbacks only, ends what hangs, and ends the run when asked to."""
+    """Forwards callback events to the search, kills hanging trials, and ends the run on request."""
 
     def __init__(self, search: LedgerSearch, stop_requested: Callable[[], bool]) -> None:
         self._search, self._stop_requested = search, stop_requested
         self._running: dict[str, Any] = {}  # Tune's trials, by id
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial begins in its process."""
         self._running[trial.trial_id] = trial
         self._search.attempt_started(trial.trial_id)
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial's process is free."""
         self._running.pop(trial.trial_id, None)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial's process is gone."""
         self._running.pop(trial.trial_id, None)
-        # Not `get_pickled_error`: it looks where a snapshot of Tune's would have been copied to, and we make none.
-        said = Path(trial.error_file).read_text(errors="replace") if trial.error_file else ""
-        self._search.attempt_died(trial.trial_id, said)
+        # Not `get_pickled_error`: it reads from Tune's snapshots, which are off.
+        message = Path(trial.error_file).read_text(errors="replace") if trial.error_file else ""
+        self._search.attempt_died(trial.trial_id, message)
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Between two events of the loop: the place from which an exception ends the run."""
+        """Called between events: an exception raised here ends the run."""
         for trial_id in self._search.overdue():
             ray.kill(actor_of(self._running[trial_id]))
         if self._search.fault is not None:

@@ -1,6 +1,6 @@
-"""A study as a Ray job: its code, spec and extensions travel, its driver runs on the head, and the laptop can close.
+"""Run a study as a Ray job: code, spec and extensions are uploaded, and the driver runs on the head.
 
-Only the cluster's job server need be reached, as through `ssh -L 8265:127.0.0.1:8265 HEAD`.
+Only the cluster's job server must be reachable, for example through `ssh -L 8265:127.0.0.1:8265 HEAD`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from study.schema.uris import public_uri, resolve_uri
 from study.schema.versions import versions
 from trainables.plugins import keep_extensions
 
-REQUEST_SECONDS = 30  # for one answer of the job server
+REQUEST_SECONDS = 30  # timeout of a request to the job server
 POLL_SECONDS = 0.5
-# A driver that is stopped tells the ledger and the tracking first; Ray's own patience is 3 seconds, then SIGKILL.
+# A stopped driver first finishes writing ledger and tracking; Ray's default is SIGKILL after 3 seconds.
 STOP_SECONDS = 60
 SPEC_FOLDER, EXTENSIONS = "spec", "extensions"
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What is asked of the cluster: a spec, and where its study lies there."""
+    """What to run on the cluster: a spec, and the storage there."""
 
     spec: StudySpec | None
     file: Path | None
@@ -51,26 +51,26 @@ class JobRequest:
 
     @property
     def words(self) -> list[str]:
-        """The arguments of both commands. A tracking URI goes with the spec: a job's command line is shown to all."""
+        """The arguments of both commands. A tracking URI is uploaded with the spec: a command line is public."""
         named = [f"{SPEC_FOLDER}/{self.file.name}"] if self.file is not None else []
         tracking = ["--tracking", self.tracking] if self.file is None and self.tracking is not None else []
         return [*named, "--address", "auto", "--storage", str(self.root), *tracking]
 
 
 def job_request(file: Path | None, storage: str | None, tracking: str | None, trials: int | None = None) -> JobRequest:
-    """The request, checked. Raises SpecError, ClusterError: a path must mean the same on every node."""
+    """The checked request. Raises SpecError, ClusterError: paths must be absolute, to be the same on every node."""
     spec = read_spec(file, trials=trials) if file is not None else None
     if file is not None and spec is not None:
         refuse_confirmation(spec, file.name)
         _refuse_relative_paths(file)
     chosen = storage or (spec.storage if spec is not None else None) or os.environ.get("CALSTUDY_STORAGE")
     if chosen is None or not Path(chosen).is_absolute():
-        found = "is missing" if chosen is None else f"'{chosen}' is relative to this machine"
-        raise ClusterError(f"--storage: {found}; give the absolute path of a folder that every node sees.")
+        found = "is missing" if chosen is None else f"'{chosen}' is a relative path"
+        raise ClusterError(f"--storage: {found}. Give the absolute path of a folder that every node sees.")
     uri = resolve_uri(tracking, spec.tracking if spec is not None else None, Path(chosen))
     if spec is None and uri != public_uri(uri):
         raise ClusterError(
-            "--tracking: its password would stand in the job's command line. Give SPEC too: it travels apart."
+            "--tracking: its password would be visible in the job's command line. Give SPEC too, to upload it apart."
         )
     return JobRequest(spec, file, Path(chosen), tracking, trials)
 
@@ -81,16 +81,16 @@ def _refuse_relative_paths(file: Path) -> None:
     paths = [(f"{key}.path", source.get("path")) for key, source in sources.items() if isinstance(source, dict)]
     for key, path in (*paths, ("ledger", written.get("ledger"))):
         if isinstance(path, str) and "://" not in path and not os.path.isabs(path):
-            problem = f"'{path}' is relative to this machine; a cluster needs its absolute path there, on every node."
+            problem = f"'{path}' is a relative path. Give the absolute path on the cluster's nodes."
             raise SpecError(file.name, key, problem)
 
 
-# ---- what travels -------------------------------------------------------------------------------------------------
+# ---- the upload ---------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def package(request: JobRequest) -> Iterator[Path]:
-    """A folder with the code as installed here, the spec and its extensions, and nothing else."""
+    """A temporary folder with exactly the installed code, the spec and its extensions."""
     with tempfile.TemporaryDirectory(prefix="calstudy-submit-") as made:
         folder = Path(made)
         for name in node_facts.PACKAGES:
@@ -107,7 +107,7 @@ def package(request: JobRequest) -> Iterator[Path]:
 
 
 def _write_version(folder: Path) -> None:
-    """What `importlib.metadata` reads, for nodes on which calstudy is not installed, or another version is."""
+    """Metadata for `importlib.metadata` on nodes that have no calstudy or another version."""
     version = versions(["calstudy"])["calstudy"]
     described = folder / f"calstudy-{version}.dist-info" / "METADATA"
     described.parent.mkdir()
@@ -131,16 +131,16 @@ def _write_spec(folder: Path, file: Path, spec: StudySpec, tracking: str | None)
 
 
 def connect(address: str) -> Any:
-    """Ray's job client. Raises ClusterError: no such extra, no job server there, or not with this token."""
+    """Ray's job client. Raises ClusterError: extra not installed, no job server, or token rejected."""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ClusterError(f"--address: '{address}' is no job server; write http://HOST:8265, as `ray dashboard` says.")
+        raise ClusterError(f"--address: '{address}' is not a job server. Write http://HOST:8265; see `ray dashboard`.")
     if importlib.util.find_spec("aiohttp") is None:
-        raise ClusterError("Ray's job client is not installed. pip install 'calstudy[cluster]'")
+        raise ClusterError("Ray's job client is not installed. Run: pip install 'calstudy[cluster]'")
     set_environment()
-    for talker in UPLOAD_LOGGERS:
-        logging.getLogger(talker).setLevel(logging.WARNING)
-    # Ray lets these win over the address it is given.
+    for logger in UPLOAD_LOGGERS:
+        logging.getLogger(logger).setLevel(logging.WARNING)
+    # Ray prefers these to the address it is given.
     aside = {name: os.environ.pop(name, None) for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS")}
     try:
         with _errors_of(address):
@@ -151,7 +151,7 @@ def connect(address: str) -> Any:
 
 @contextmanager
 def _errors_of(address: str) -> Iterator[None]:
-    """What Ray's client raises, as one line of ours."""
+    """Turn errors of Ray's client into one line."""
     from ray.exceptions import AuthenticationError
     from requests.exceptions import ConnectionError as NoConnection
     from requests.exceptions import Timeout
@@ -160,15 +160,15 @@ def _errors_of(address: str) -> Iterator[None]:
         yield
     except AuthenticationError as error:
         missing = "no authentication token" in str(error)
-        found = "asks for a token" if missing else "refuses this token"
-        mend = "Set RAY_AUTH_MODE=token, and put the head's ~/.ray/auth_token into yours (chmod 600)."
-        raise ClusterError(f"--address: the job server at {address} {found}. {mend}") from None
+        found = "requires a token" if missing else "rejects this token"
+        fix = "Set RAY_AUTH_MODE=token, and copy the head's ~/.ray/auth_token here (chmod 600)."
+        raise ClusterError(f"--address: the job server at {address} {found}. {fix}") from None
     except (ConnectionError, NoConnection, Timeout):
-        mend = "Start the head with its dashboard, forward its port 8265, or mend the address."
-        raise ClusterError(f"--address: nothing answers at {address}. {mend}") from None
+        fix = "Start the head with its dashboard, forward its port 8265, or fix the address."
+        raise ClusterError(f"--address: nothing answers at {address}. {fix}") from None
     except (OSError, RuntimeError, ValueError, KeyError) as error:
-        words = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ClusterError(f"--address: the job server at {address} does not do it: {words}") from None
+        detail = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ClusterError(f"--address: the job server at {address} failed: {detail}") from None
 
 
 def _job_id(kind: str, name: str) -> str:
@@ -177,7 +177,7 @@ def _job_id(kind: str, name: str) -> str:
 
 def _start(client: Any, folder: Path, job: str, words: list[str], metadata: dict[str, str]) -> None:
     client.submit_job(
-        # `exec`: a stop reaches Python itself, once.
+        # `exec`, so that a stop signal reaches Python itself, once.
         entrypoint=f"exec python -m study.cli {shlex.join(words)}",
         submission_id=job,
         runtime_env={
@@ -192,7 +192,7 @@ def _start(client: Any, folder: Path, job: str, words: list[str], metadata: dict
 
 
 def diagnose_as_job(request: JobRequest, address: str) -> Report:
-    """What `calstudy doctor` says on the head. Raises ClusterError where it cannot be run there."""
+    """The report of `calstudy doctor` on the head. Raises ClusterError if it cannot run there."""
     client = connect(address)
     with package(request) as folder, _errors_of(address):
         return _diagnose(client, request, address, folder)
@@ -204,17 +204,17 @@ def _diagnose(client: Any, request: JobRequest, address: str, folder: Path) -> R
     try:
         _wait(client, job)
     except BaseException:
-        with suppress(Exception):  # what stopped us is what matters
+        with suppress(Exception):  # the first error matters
             client.stop_job(job)
         raise
     log = client.get_job_logs(job).strip().splitlines()
     found = [line for line in log if line.startswith('{"ok"')]
     if not found:
-        last = (log or [client.get_job_info(job).message or "it left no word"])[-1]
-        mend = f" All of it: ray job logs {job} --address {address}"
+        last = (log or [client.get_job_info(job).message or "no output"])[-1]
+        fix = f" Full log: ray job logs {job} --address {address}"
         if "No module named" in last or "python: not found" in last:
-            mend = " Start Ray on the head where `python` is the one with Ray, torch and the rest." + mend
-        raise ClusterError(f"doctor failed on the head: {last.rstrip('.')}.{mend}")
+            fix = " Start Ray on the head where `python` has Ray, torch and the other dependencies." + fix
+        raise ClusterError(f"doctor failed on the head: {last.rstrip('.')}.{fix}")
     return Report.from_json(json.loads(found[-1]))
 
 
@@ -222,20 +222,20 @@ def _wait(client: Any, job: str) -> None:
     deadline = time.monotonic() + DATA_PATIENCE
     while not client.get_job_status(job).is_terminal():
         if time.monotonic() > deadline:
-            raise ClusterError(f"doctor has not ended on the head within {DATA_PATIENCE:g} s; stopped.")
+            raise ClusterError(f"doctor did not finish on the head within {DATA_PATIENCE:g} s and was stopped.")
         time.sleep(POLL_SECONDS)
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """The doctor's findings, and the job where they let it start."""
+    """The doctor's report, and the job if it was started."""
 
     report: Report
     job: str | None
 
 
 def submit(request: JobRequest, address: str) -> Submitted:
-    """Ask doctor on the head; where all is well, start the study there. Raises ClusterError where it runs already."""
+    """Run doctor on the head; if it finds no failure, start the study. Raises ClusterError if it is already running."""
     assert request.spec is not None
     name, client = request.spec.name, connect(address)
     mark = {"calstudy": "run", "study": name, "storage": str(request.root)}
@@ -243,8 +243,8 @@ def submit(request: JobRequest, address: str) -> Submitted:
         for other in client.list_jobs():
             if not other.status.is_terminal() and mark.items() <= (other.metadata or {}).items():
                 job = other.submission_id
-                mend = f"Wait, or: ray job stop {job} --address {address}"
-                raise ClusterError(f"{name}: the job {job} is at work on it. {mend}")
+                fix = f"Wait for it, or run: ray job stop {job} --address {address}"
+                raise ClusterError(f"{name}: job {job} is already running this study. {fix}")
         report = _diagnose(client, request, address, folder)
         for finding in report.findings:
             if finding.check == "driver":

@@ -1,4 +1,4 @@
-"""What a trial of a study means, in plain values: what may not change once there are trials."""
+"""What a trial of a study means: the values that must not change once there are trials."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from study.schema.errors import SpecError
 
 
 class Meant(Protocol):
-    """A study, as far as it is asked here."""
+    """The part of a study used here."""
 
     @property
     def name(self) -> str: ...
 
-    def meaning(self) -> dict[str, Any]:
-        """What a trial means."""
+    def meaning(self) -> dict[str, Any]: ...
 
 
 def leaves(plain: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """(dotted path, value) of everything in a nested mapping."""
+    """(dotted path, value) of every leaf of a nested mapping."""
     found: list[tuple[str, Any]] = []
     for key, value in plain.items():
         found += leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value)]
@@ -28,9 +27,9 @@ def leaves(plain: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def completed_meaning(recorded: Mapping[str, Any], today: Mapping[str, Any]) -> dict[str, Any]:
-    """A meaning an older version recorded, with the keys it did not know; `today` is how its spec is read now.
+    """A meaning recorded by an older version, with missing keys taken from `today`, its spec as read now.
 
-    What is searched is not completed: a range that came later is a change.
+    Search spaces are not completed: a range added later is a change.
     """
     whole = dict(today)
     for key, value in recorded.items():
@@ -42,31 +41,31 @@ def completed_meaning(recorded: Mapping[str, Any], today: Mapping[str, Any]) -> 
 
 
 def refuse_changes(old_meaning: Mapping[str, Any], new: Meant, file_name: str, done_note: str) -> None:
-    """Raise SpecError naming every line in which trials of the new spec would mean something else.
+    """Raise SpecError listing every line that changes what a trial means; new labels are allowed.
 
-    A new label is welcome. `done_note` says what there is already: `has 37 trials`.
+    done_note: what already exists, such as `has 37 trials`.
     """
     meaning = new.meaning()
     old_methods, new_methods = dict(old_meaning["methods"]), dict(meaning["methods"])
-    gone = [f"methods.{label}: was there, is missing" for label in old_methods if label not in new_methods]
+    gone = [f"methods.{label}: was present, is missing" for label in old_methods if label not in new_methods]
     both = [label for label in old_methods if label in new_methods]
     old_lines = _lines({**old_meaning, "methods": {label: old_methods[label] for label in both}})
     new_lines = _lines({**meaning, "methods": {label: new_methods[label] for label in both}})
     changed = [
-        f"{key}: was {old_lines.get(key, 'not there')}, is {new_lines.get(key, 'not there')}"
+        f"{key}: was {old_lines.get(key, 'absent')}, is {new_lines.get(key, 'absent')}"
         for key in dict.fromkeys([*old_lines, *new_lines])
         if old_lines.get(key) != new_lines.get(key)
     ]
     if gone or changed:
         problem = (
-            f"'{new.name}' {done_note}, and a trial of this file would mean something else."
-            " Put these lines back, or give the study a new name:"
+            f"'{new.name}' {done_note}, and this file changes what a trial means."
+            " Restore these lines, or give the study a new name:"
         )
         raise SpecError(file_name, "name", problem, (*changed, *gone))
 
 
 def _lines(meaning: Mapping[str, Any]) -> dict[str, str]:
-    """{dotted key: value as it is written}; a range and a list stand whole."""
+    """{dotted key: value as written}; ranges and lists are not split."""
     lines = {}
     for key, value in meaning.items():
         if key == "methods":

@@ -1,13 +1,10 @@
-"""The error of a study that cannot be run or read, by itself: reading a study imports no more than it needs."""
+"""SpecError, in a module of its own so that reading a study imports little."""
 
 from trainables.fields import UserError
 
 
 class SpecError(UserError):
-    """A study that cannot be run: the file, the field's path, what was found and the mend, on one line.
-
-    `differences` follow indented, one a line.
-    """
+    """A study that cannot be run: file, field, what was found and the fix, on one line; then indented `differences`."""
 
     def __init__(self, file_name: str, path: str, problem: str, differences: tuple[str, ...] = ()) -> None:
         self.file_name, self.path, self.problem, self.differences = file_name, path, problem, differences

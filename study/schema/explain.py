@@ -1,4 +1,4 @@
-"""`plan --explain`: every key of a study with its value, its default and what it means, and what is searched."""
+"""`plan --explain`: every key of a study with its value, default and meaning, and what is searched."""
 
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
@@ -19,16 +19,14 @@ from trainables.plugins import name_of
 
 
 class Row(NamedTuple):
-    """One key, as text."""
-
     key: str
     value: str
     default: str
-    note: str  # what it means; of a searched path, where its range comes from
+    note: str  # its meaning; for a searched path, the source of its range
 
 
 def explain(spec: StudySpec) -> list[Row]:
-    """A row for every key, in the order of the file."""
+    """One row per key, in file order."""
     rows: list[Row] = []
     for field in fields(spec):
         value, note = getattr(spec, field.name), field.metadata.get("doc", "")
@@ -58,7 +56,7 @@ def _settings_rows(key: str, settings: Settings, note: str) -> Iterator[Row]:
 
 
 def _variant_rows(variant: Variant) -> Iterator[Row]:
-    """The method's own settings, whether fixed or searched, what else is searched, and what is tried first."""
+    """The method's settings, fixed or searched; what else is searched; and what is tried first."""
     key, space = f"methods.{variant.label}", variant.space
     yield Row(key, name_of(type(variant.method)), "required", (type(variant.method).__doc__ or "").partition("\n")[0])
     described = dict(_method_fields(variant.method, "method"))
@@ -74,7 +72,7 @@ def _variant_rows(variant: Variant) -> Iterator[Row]:
 
 
 def _method_fields(method: Method, prefix: str) -> Iterator[tuple[str, tuple[str, str, str]]]:
-    """(path, (value, default, meaning)) of a method's settings, its base's after its own."""
+    """(path, (value, default, meaning)) of a method's settings, then of its base's."""
     for field in fields(method):
         path, value, note = f"{prefix}.{field.name}", getattr(method, field.name), field.metadata.get("doc", "")
         if isinstance(value, Method):
@@ -93,7 +91,7 @@ def default_text(field: Field[Any]) -> str:
 
 
 def _written(value: Any) -> str:
-    """A value as it would stand in the file."""
+    """A value as written in the file."""
     if isinstance(value, Method):
         return name_of(type(value))
     if isinstance(value, tuple) and all(isinstance(item, Objective) for item in value):

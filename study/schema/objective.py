@@ -1,4 +1,4 @@
-"""What a study searches for, and which way is better."""
+"""Objectives of a study."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ DIRECTIONS = {"higher": "maximize", "lower": "minimize"}
 
 @dataclass(frozen=True)
 class Objective(Settings):
-    """A metric of the validation split, and where it should go."""
+    """A metric on the validation split and its direction."""
 
-    metric: str = field(metadata={"doc": "what is measured on the validation split"})
+    metric: str = field(metadata={"doc": "metric on the validation split"})
     direction: str = field(metadata={"choices": tuple(DIRECTIONS.values()), "doc": "maximize or minimize"})
 
     def __post_init__(self) -> None:
@@ -23,21 +23,21 @@ class Objective(Settings):
         except FieldError as error:
             raise error.under("metric") from None
         if found.better is None:
-            raise FieldError("metric", f"{self.metric} is neither good nor bad; take {found.instead or 'another'}.")
+            raise FieldError("metric", f"{self.metric} has no better direction; use {found.instead or 'another'}.")
         if self.direction != DIRECTIONS[found.better]:
-            raise FieldError("direction", f"{self.metric} is better the other way; write {DIRECTIONS[found.better]}.")
+            raise FieldError("direction", f"{found.better} {self.metric} is better; write {DIRECTIONS[found.better]}.")
 
     @property
     def sign(self) -> float:
-        """Times this, smaller is better."""
+        """Multiplied by this, smaller is better."""
         return -1.0 if self.direction == "maximize" else 1.0
 
 
 def plain_name(metric: str) -> str:
-    """The metric without `ts_`: what is measured, before or after temperature scaling."""
+    """The metric without `ts_` (after temperature scaling)."""
     return metric.removeprefix(metrics.AFTER_TEMPERATURE)
 
 
 def costs(values: Sequence[float], objectives: Sequence[Objective]) -> tuple[float, ...]:
-    """The values with their sign turned where needed, so that smaller is better in each."""
+    """The values, with signs flipped where needed so that smaller is better."""
     return tuple(objective.sign * value for value, objective in zip(values, objectives, strict=True))

@@ -1,4 +1,4 @@
-"""StudySpec: a study's YAML in, checked and typed out. Every error a user can write into it is found here."""
+"""StudySpec: a study's YAML, checked and typed. Every user error in it is found here."""
 
 from __future__ import annotations
 
@@ -31,27 +31,25 @@ from trainables.plugins import extension_folder, stems, use_extensions
 
 @dataclass(frozen=True)
 class Sampler(Settings):
-    """Who proposes the values of a trial."""
-
-    name: str = choice("tpe", "random", doc="who proposes values")
-    seed: int = number(0, low=0, doc="of the proposals")
+    name: str = choice("tpe", "random", doc="how values are proposed")
+    seed: int = number(0, low=0, doc="seed of the proposals")
 
 
 def _as_in_a_trial(name: str) -> Any:
-    """A field of the study that every trial has too: same default, same range."""
+    """A field shared with TrialConfig: same default, same range."""
     spec = TrialConfig.field_named(name)
     return field(default=spec.default, metadata=spec.metadata)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudySpec(Settings):
-    """A study, checked. Its fields are the keys of the file, in their order; `variants` stand under `methods:`."""
+    """A checked study. Its fields are the keys of the file, in order; `variants` are listed under `methods:`."""
 
-    name: str = text(doc="[a-z0-9_-]; the study's directory")
+    name: str = text(doc="[a-z0-9_-]; also the study's directory")
     data: Dataset = field(metadata={"doc": "a data set and its options"})
     model: Model = field(metadata={"doc": "a network and its options"})
-    variants: tuple[Variant, ...] = field(metadata={"doc": "names, or labelled variants with values fixed"})
-    optimizer: Optimizer = field(default_factory=Optimizer, metadata={"doc": "how the weights move"})
+    variants: tuple[Variant, ...] = field(metadata={"doc": "names, or labelled variants with fixed values"})
+    optimizer: Optimizer = field(default_factory=Optimizer, metadata={"doc": "how the weights are updated"})
     batch_size: int = _as_in_a_trial("batch_size")
     epochs: int = _as_in_a_trial("epochs")
     seed: int = _as_in_a_trial("seed")
@@ -62,67 +60,70 @@ class StudySpec(Settings):
     record: str | None = _as_in_a_trial("record")
     objectives: tuple[Objective, ...] = field(
         default=(Objective("accuracy", "maximize"), Objective("ece", "minimize")),
-        metadata={"doc": "what is searched for, on the validation split"},
+        metadata={"doc": "what the search optimizes, on the validation split"},
     )
     search_space: dict[str, Entry] = field(
-        default_factory=dict, metadata={"doc": "laid over search_spaces/<method>.yaml; a plain value pins"}
+        default_factory=dict,
+        metadata={"doc": "overrides search_spaces/<method>.yaml; a plain value fixes the parameter"},
     )
     shift: dict[str, ShiftSet] = field(
-        default_factory=dict, metadata={"doc": "sets that `calstudy confirm` asks its models about, by name"}
+        default_factory=dict, metadata={"doc": "named sets on which `calstudy confirm` also measures its models"}
     )
     sampler: Sampler = field(default_factory=Sampler)
-    trials: int = number(24, low=1, doc="for each method")
-    trial_minutes: float | None = number(None, above=0, doc="of training; a trial that takes longer fails; null: none")
-    resources: Resources = field(default_factory=Resources, metadata={"doc": "of a trial; a method may have its own"})
-    checkpoint_seconds: float = number(30.0, low=0, doc="seconds between checkpoints; 0 is every epoch")
-    keep_models: str = choice("all", "front", doc="whose model.pt is kept")
+    trials: int = number(24, low=1, doc="trials per method")
+    trial_minutes: float | None = number(None, above=0, doc="training limit; a longer trial fails; null: no limit")
+    resources: Resources = field(default_factory=Resources, metadata={"doc": "per trial; a method may override them"})
+    checkpoint_seconds: float = number(30.0, low=0, doc="seconds between checkpoints; 0: every epoch")
+    keep_models: str = choice("all", "front", doc="which trials keep their model.pt")
     storage: str | None = text(
-        None, doc="folder of studies, from where one stands; null: $CALSTUDY_STORAGE or ./studies"
+        None, doc="folder of studies, relative to the working directory; null: $CALSTUDY_STORAGE or ./studies"
     )
-    tracking: str | None = text(None, doc="MLflow URI; null: the one embedded in the storage")
-    ledger: str | None = text(None, doc="Optuna storage: a path, from this file, or an RDB URL; null: STUDY/ledger.log")
+    tracking: str | None = text(None, doc="MLflow URI; null: the database embedded in the storage")
+    ledger: str | None = text(
+        None, doc="Optuna storage: path relative to this file, or RDB URL; null: STUDY/ledger.log"
+    )
     extensions: str | None = _as_in_a_trial("extensions")
     confirms: str | None = text(None, doc="the study whose candidates this one retrains; written by `calstudy confirm`")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not re.fullmatch(r"[a-z0-9_][a-z0-9_-]*", self.name):
-            mended = re.sub(r"[^a-z0-9_-]+", "_", self.name.lower()).strip("_-")
-            hint = f" Write '{mended}'?" if mended else ""
-            raise FieldError("name", f"may hold a-z, 0-9, _ and - only (- not first), got '{self.name}'.{hint}")
+            valid = re.sub(r"[^a-z0-9_-]+", "_", self.name.lower()).strip("_-")
+            hint = f" Write '{valid}'?" if valid else ""
+            raise FieldError("name", f"may contain only a-z, 0-9, _ and - (- not first), got '{self.name}'.{hint}")
         if self.name == "artifacts":
-            raise FieldError("name", "'artifacts' is where the embedded MLflow keeps its files; take another.")
+            raise FieldError("name", "'artifacts' is where the embedded MLflow keeps its files; use another name.")
         for key in ("storage", "tracking", "ledger"):
             if getattr(self, key) == "":
-                raise FieldError(key, "is empty; write null, or remove it.")
+                raise FieldError(key, "is empty; write null, or remove the key.")
 
     def variant(self, label: str) -> Variant:
-        """The variant of that label; FieldError with the nearest label where there is none."""
+        """The variant with that label; FieldError with the nearest label if there is none."""
         found = {variant.label: variant for variant in self.variants}
         if label not in found:
             raise FieldError("methods", f"there is no label '{label}'.{nearest(label, list(found))}")
         return found[label]
 
     def resources_of(self, label: str) -> Resources:
-        """What a trial of the label takes: its method's own, else the study's."""
+        """The label's own resources, else the study's."""
         return self.variant(label).resources or self.resources
 
     def seed_number(self, number: int) -> int:
-        """What trial `number` of every label has as its config's number: where its random streams start."""
+        """The number in the config of trial `number` of every label, which seeds its random streams."""
         return self.first_seed + number
 
     def trial(self, label: str) -> TrialConfig:
-        """The trial the label starts from: the study's own values, with what is pinned."""
+        """The base config of a label: the study's values with the label's pins."""
         variant = self.variant(label)
         shared = {name: getattr(self, name) for name in _shared_with_a_trial()}
         return with_pins(TrialConfig(method=variant.method, **shared), variant.space.pins)
 
     def trial_mapping(self, label: str) -> dict[str, Any]:
-        """The same in plain values, for `TrialConfig.from_mapping(mapping, values)`."""
+        """`trial` in plain values, for `TrialConfig.from_mapping(mapping, values)`."""
         return {key: value for key, value in self.trial(label).to_mapping().items() if key != "number"}
 
     def to_mapping(self) -> dict[str, Any]:
-        """Every key in plain values, which `spec_from_mapping` reads back as an equal spec."""
+        """Every key in plain values; `spec_from_mapping` reads it back as an equal spec."""
         plain: dict[str, Any] = {}
         for spec in fields(self):
             value = getattr(self, spec.name)
@@ -134,18 +135,18 @@ class StudySpec(Settings):
         return plain
 
     def meaning(self) -> dict[str, Any]:
-        """What a trial means, in plain values: what may not change once there are trials."""
+        """What a trial means, in plain values; must not change once there are trials."""
         plain = self.to_mapping()
         kept = (*_shared_with_a_trial(), "first_seed", "confirms", "objectives", "sampler")
         meaning = {key: value for key, value in plain.items() if key in kept and key != "extensions"}
-        # Where the data lies may change; that it is the same is known by its digest.
+        # The data may move; its digest identifies it.
         meaning["data"] = {key: value for key, value in meaning["data"].items() if key != "path"}
         meaning["methods"] = {variant.label: _meaning_of(variant) for variant in self.variants}
         return meaning
 
 
 def _meaning_of(variant: Variant) -> dict[str, Any]:
-    """Its fixed values, and of what is searched the ranges and pins."""
+    """Its fixed values, ranges and pins."""
     space = variant.space
     values = leaves(settings_to_plain(variant.method), "method.")
     fixed = {path: value for path, value in values if path not in space.origins}
@@ -154,7 +155,7 @@ def _meaning_of(variant: Variant) -> dict[str, Any]:
 
 
 def _shared_with_a_trial() -> list[str]:
-    """The keys a study hands on to its trials as they are."""
+    """The keys a study passes to its trials unchanged."""
     own = {spec.name for spec in fields(StudySpec)}
     return [spec.name for spec in fields(TrialConfig) if spec.name in own]
 
@@ -171,9 +172,9 @@ REQUIRED = tuple(
 
 
 def read_spec(path: Path, **overrides: Any) -> StudySpec:
-    """The study in a file. `overrides` are keys given elsewhere (`trials=8`); None means not given.
+    """The study in a file, with `overrides` of its keys (`trials=8`; None: not given).
 
-    Raises SpecError, and nothing else, for anything a file can hold.
+    Raises SpecError, and nothing else, for any invalid file.
     """
     try:
         plain = strict_yaml.read(path)
@@ -186,7 +187,7 @@ def read_spec(path: Path, **overrides: Any) -> StudySpec:
 
 
 def spec_from_mapping(mapping: Any, file_name: str, folder: Path | None = None) -> StudySpec:
-    """The study in plain values; relative paths of data and extensions start from `folder` (default: here)."""
+    """The study in plain values; relative paths of data and extensions are resolved from `folder` (default: cwd)."""
     try:
         return _read(mapping, folder or Path.cwd())
     except (FieldError, SpaceError) as error:
@@ -228,7 +229,7 @@ def _read_field(spec: Field[Any], value: Any) -> Any:
 
 @contextmanager
 def _under(path: str) -> Iterator[None]:
-    """An error inside is told under `path`."""
+    """Prefix the path of FieldErrors raised inside."""
     try:
         yield
     except FieldError as error:
@@ -236,7 +237,7 @@ def _under(path: str) -> Iterator[None]:
 
 
 def _with_absolute_paths(plain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Relative paths of data, extensions and ledger start from the folder of the study's file."""
+    """Resolve relative paths of data, extensions and ledger from the folder of the study's file."""
 
     def absolute(path: Any) -> Any:
         if not isinstance(path, str) or not path or "://" in path:
@@ -254,7 +255,7 @@ def _with_absolute_paths(plain: Mapping[str, Any], folder: Path) -> dict[str, An
     if isinstance(done.get("shift"), Mapping):
         done["shift"] = {name: located(dataset) for name, dataset in done["shift"].items()}
     if done.get("extensions") == "":
-        raise FieldError("extensions", "is empty; write null, or remove it.")
+        raise FieldError("extensions", "is empty; write null, or remove the key.")
     for key in ("extensions", "ledger"):
         if key in done:
             done[key] = absolute(done[key])
@@ -262,13 +263,13 @@ def _with_absolute_paths(plain: Mapping[str, Any], folder: Path) -> dict[str, An
 
 
 def _use_extensions(directory: str | None) -> None:
-    """Make the names of the folder known; every one of its files must hold what it promises."""
+    """Register the folder's names, and load each of its files to check it."""
     use_extensions(directory)
     for package in (methods, models, data):
         short = package.__name__.rpartition(".")[2]
         folder = extension_folder(short)
         if folder is not None:
-            package.names()  # a name of ours, taken twice, is told here
+            package.names()  # raises for a name that calstudy already has
             for name in stems(folder):
                 package.find(name)
     spaces = extension_folder("search_spaces")
@@ -280,19 +281,19 @@ def _use_extensions(directory: str | None) -> None:
 
 def _read_objectives(plain: Any) -> tuple[Objective, ...]:
     if not isinstance(plain, list) or not plain:
-        raise FieldError("objectives", f"must be a list of one objective or more, got {plain!r}.")
+        raise FieldError("objectives", f"must be a list of one or more objectives, got {plain!r}.")
     found: list[Objective] = []
     for index, entry in enumerate(plain):
         where = f"objectives[{index}]"
         if not isinstance(entry, Mapping):
-            problem = f"must be a mapping, as {{metric: accuracy, direction: maximize}}, got {entry!r}."
+            problem = f"must be a mapping such as {{metric: accuracy, direction: maximize}}, got {entry!r}."
             raise FieldError(where, problem)
         if "direction" not in entry and "metric" in entry:
             raise FieldError(f"{where}.direction", "is missing; write maximize or minimize.")
         with _under(where):
             objective: Objective = build(Objective, entry)
         if objective.metric in [other.metric for other in found]:
-            raise FieldError(f"{where}.metric", f"'{objective.metric}' is named twice; remove one.")
+            raise FieldError(f"{where}.metric", f"'{objective.metric}' is listed twice; remove one.")
         found.append(objective)
     return tuple(found)
 
@@ -300,18 +301,18 @@ def _read_objectives(plain: Any) -> tuple[Objective, ...]:
 def _read_shift(plain: Any) -> dict[str, ShiftSet]:
     plain = {} if plain is None else plain
     if not isinstance(plain, Mapping):
-        raise FieldError("shift", f"must be a mapping of names to data sets, got {plain!r}.")
+        raise FieldError("shift", f"must map names to data sets, got {plain!r}.")
     found = {}
     for name, shift_set in plain.items():
         if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_]+", name):
-            raise FieldError("shift", f"the name of a set may hold a-z, 0-9 and _ only, got {name!r}.")
+            raise FieldError("shift", f"the name of a set may contain only a-z, 0-9 and _, got {name!r}.")
         with _under(f"shift.{name}"):
             found[name] = ShiftSet.read(shift_set)
     return found
 
 
 def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[dict[str, Entry], tuple[Variant, ...]]:
-    """The study's search space, and its methods with the space of each."""
+    """The study's search space, and its methods with their spaces."""
     shared = {name: taken[name] for name in _shared_with_a_trial() if name in taken}
     trials: dict[str, TrialConfig] = {}
     fixed: dict[str, tuple[str, ...]] = {}
@@ -319,12 +320,12 @@ def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[
     own_values: dict[str, dict[str, Pin]] = {}
     written = plain["methods"]
     if not isinstance(written, list) or not written:
-        raise FieldError("methods", f"must be a list of one method or more, got {written!r}.")
+        raise FieldError("methods", f"must be a list of one or more methods, got {written!r}.")
     for index, entry in enumerate(written):
         where = f"methods[{index}]"
         own = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
         if not isinstance(own.get("name"), str):
-            problem = f"must be a method's name, or a mapping with `name` and its fields, got {entry!r}."
+            problem = f"must be a method name, or a mapping with `name` and its fields, got {entry!r}."
             raise FieldError(where, problem)
         label = own.pop("label", own["name"])
         with _under(where):
@@ -333,9 +334,9 @@ def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[
             values = read_values(own.pop("values", {}))
             method: Method = build(Method, own)
         if not isinstance(label, str) or not re.fullmatch(r"[a-z0-9_]+", label):
-            raise FieldError(f"{where}.label", f"may hold a-z, 0-9 and _ only, got {label!r}.")
+            raise FieldError(f"{where}.label", f"may contain only a-z, 0-9 and _, got {label!r}.")
         if label in trials:
-            problem = f"methods[{list(trials).index(label)}] is '{label}' already; give one of them another label."
+            problem = f"methods[{list(trials).index(label)}] already has label '{label}'; give one of them another."
             raise FieldError(f"{where}.label", problem)
         trials[label], fixed[label] = TrialConfig(method=method, **shared), fixed_paths(method, own)
         own_values[label] = values
@@ -351,7 +352,7 @@ def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[
 
 
 def _read_resources(plain: Any, taken: Mapping[str, Any]) -> Resources:
-    """A method's own; what it leaves out is the study's."""
+    """A method's own resources; the study's for what it leaves out."""
     shared = settings_to_plain(taken.get("resources", Resources()))
     with _under("resources"):
         own: Resources = build(Resources, {**shared, **plain} if isinstance(plain, Mapping) else plain)
@@ -361,27 +362,27 @@ def _read_resources(plain: Any, taken: Mapping[str, Any]) -> Resources:
 def _read_search_space(
     plain: Any, trials: Mapping[str, TrialConfig], fixed: Mapping[str, tuple[str, ...]]
 ) -> dict[str, Entry]:
-    # `search_space:` with every line of it commented out reads as null.
+    # `search_space:` with all its lines commented out reads as null.
     plain = {} if plain is None else plain
     if not isinstance(plain, Mapping):
-        raise FieldError("search_space", f"must be a mapping of path to range, got {plain!r}.")
+        raise FieldError("search_space", f"must map paths to ranges, got {plain!r}.")
     for path in plain:
         check_path(path, trials, fixed)
     return {path: parse_entry(f"search_space.{path}", entry) for path, entry in plain.items()}
 
 
 def check_objectives(spec: StudySpec, num_classes: int, file_name: str = "study.yaml") -> None:
-    """Raise SpecError where an objective says nothing for that many classes."""
+    """Raise SpecError if an objective is undefined for that many classes."""
     available = set(metrics.available(num_classes))
     for index, objective in enumerate(spec.objectives):
         if plain_name(objective.metric) not in available:
-            problem = f"{objective.metric} says nothing about {num_classes} classes; take accuracy, or other data."
+            problem = f"{objective.metric} is undefined for {num_classes} classes; use accuracy, or other data."
             raise SpecError(file_name, f"objectives[{index}].metric", problem)
 
 
 def refuse_confirmation(spec: StudySpec, file_name: str) -> None:
-    """Raise SpecError for a study that only `confirm` may go on with: it alone opens the test split afterwards."""
+    """Raise SpecError for a confirmation: only `confirm` may run it, because it then opens the test split."""
     if spec.confirms is not None:
         raise SpecError(
-            file_name, "confirms", f"`calstudy confirm {spec.confirms}` makes such a study and goes on with it."
+            file_name, "confirms", f"only `calstudy confirm {spec.confirms}` creates and resumes this study."
         )

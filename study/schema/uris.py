@@ -1,4 +1,4 @@
-"""URIs: which MLflow is meant; and how they may be printed, logged and stored: without user, password and query."""
+"""The MLflow URI of a study; URIs stripped of user, password and query for printing, logging and storing."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
 
 
 def public_uri(uri: str) -> str:
-    """The URI without user, password and query: what may be printed, logged and stored."""
+    """The URI without user, password and query."""
     scheme, separator, rest = uri.partition("://")
-    # A password may hold any character but @, and a database's path may hold that: such a URL starts its path at once.
+    # A password cannot contain @, but a database path can; a URL of such a path has no authority part.
     rest = rest if rest.startswith("/") else rest.rpartition("@")[2]
     return scheme + separator + re.split(r"[?#]", rest, maxsplit=1)[0] if separator else uri
 
 
 def scrub(text: str, uri: str) -> str:
-    """The text without what `public_uri` leaves out."""
+    """The text without what `public_uri` removes."""
     rest = uri.partition("://")[2]
     userinfo = "" if rest.startswith("/") else rest.rpartition("@")[0]
     user, _, password = userinfo.partition(":")
@@ -32,12 +32,12 @@ def scrub(text: str, uri: str) -> str:
     text = text.replace(f"{userinfo}@", "") if userinfo else text
     for secret in sorted({*secrets, *map(unquote, secrets)} - {""}, key=len, reverse=True):
         text = text.replace(secret, "***")
-    # A database's driver says: authentication failed for user "maria".
+    # Database drivers report: authentication failed for user "maria".
     return re.sub(rf"(['\"]){re.escape(user)}\1", r"\1***\1", text) if user else text
 
 
 def without_credentials(value: Any) -> Any:
-    """The plain value with every URL in it made public."""
+    """The plain value with `public_uri` applied to every string."""
     if isinstance(value, Mapping):
         return {key: without_credentials(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -46,24 +46,24 @@ def without_credentials(value: Any) -> Any:
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """The file of an SQLite database; None of any other URI."""
+    """The file of an SQLite database; None for any other URI."""
     scheme, _, rest = uri.partition("://")
     return Path(rest.removeprefix("/").partition("?")[0]) if scheme.startswith("sqlite") else None
 
 
 def embedded_tracking(root: Path) -> str:
-    """The URI of the embedded MLflow of all studies under a storage root."""
+    """The URI of the MLflow database embedded in a storage root."""
     return f"sqlite:///{root / 'mlflow.db'}"
 
 
 class TrackingError(UserError):
-    """MLflow cannot be used as asked; one line, without credentials."""
+    """MLflow cannot be used as requested; one line, without credentials."""
 
 
 def resolve_uri(option: str | None, spec_tracking: str | None, storage_root: Path) -> str:
-    """The MLflow to write: --tracking, else the spec's, else the database embedded in the storage.
+    """The MLflow URI to write: --tracking, else the spec's, else the database embedded in the storage.
 
-    Raises TrackingError for what would end up wherever the process happens to stand.
+    Raises TrackingError for a URI relative to the working directory.
     """
     uri = option or spec_tracking
     if uri is None:
@@ -72,11 +72,11 @@ def resolve_uri(option: str | None, spec_tracking: str | None, storage_root: Pat
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme.partition("+")[0] not in SCHEMES:
         raise TrackingError(
-            f"{where}: '{public_uri(uri)}' is no tracking server. Write http://HOST:PORT or a database"
-            " (sqlite:////DIR/mlflow.db); MLflow has given up folders such as mlruns."
+            f"{where}: '{public_uri(uri)}' is not a tracking server. Write http://HOST:PORT or a database"
+            " (sqlite:////DIR/mlflow.db); MLflow no longer supports folders such as mlruns."
         )
     if scheme.startswith("sqlite") and not rest.startswith("//"):
         path = rest.lstrip("/")
-        mend = f" Write {scheme}:///{Path(path).absolute()}." if path and path != ":memory:" else ""
-        raise TrackingError(f"{where}: '{uri}' is not an absolute path, which takes four slashes.{mend}")
+        fix = f" Write {scheme}:///{Path(path).absolute()}." if path and path != ":memory:" else ""
+        raise TrackingError(f"{where}: '{uri}' is not an absolute path, which needs four slashes.{fix}")
     return uri

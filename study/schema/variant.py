@@ -1,4 +1,4 @@
-"""A method as a study runs it: its label, the values that are fixed, and the space of the rest."""
+"""A method as a study runs it: its label, its fixed values, and the space of the rest."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -16,40 +16,40 @@ from trainables.fields import FieldError, Settings, allowed_types, check_value, 
 from trainables.method import Method
 from trainables.plugins import name_of
 
-# What may differ between the trials of a study: whole groups of settings, and single ones.
+# What may differ between trials of a study: groups of settings, and single settings.
 SEARCHED_GROUPS = ("method", "optimizer", "model")
 SEARCHED_VALUES = ("batch_size", "data.augment")
 
-SEARCHED = f"Searched are {', '.join([*(f'{group}.*' for group in SEARCHED_GROUPS), *SEARCHED_VALUES])}."
-NOT_SEARCHED = f"is not searched: it is the same in every trial, so that they can be compared. {SEARCHED}"
+SEARCHED = f"Searchable: {', '.join([*(f'{group}.*' for group in SEARCHED_GROUPS), *SEARCHED_VALUES])}."
+NOT_SEARCHED = f"cannot be searched: it must be the same in every trial for a fair comparison. {SEARCHED}"
 
 STUDY_ORIGIN, OWN_ORIGIN = "search_space of the study", "values of the method"
 
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched for one method. Paths are dotted (`method.base.gamma`) and sorted."""
+    """The search space of one method. Paths are dotted (`method.base.gamma`) and sorted."""
 
     distributions: dict[str, BaseDistribution]
     pins: dict[str, Value]  # set for every trial of the method
-    defaults: list[dict[str, Value]]  # settings to try first; a path that is left out is sampled
-    origins: dict[str, str]  # where each of the paths comes from
+    defaults: list[dict[str, Value]]  # settings to try first; omitted paths are sampled
+    origins: dict[str, str]  # source of each path
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A method under the label of its trials. `fixed` are the paths whose value the study writes with the method,
-    `values` what else it sets for this label alone."""
+    """A method and the label of its trials. fixed: paths whose values are written with the method. values: what else
+    is set for this label only."""
 
     label: str
     method: Method
     space: Space
     fixed: tuple[str, ...] = ()
     values: dict[str, Value] = field(default_factory=dict)
-    resources: Resources | None = None  # where its trials need others than the study's
+    resources: Resources | None = None  # None: the study's
 
     def to_mapping(self) -> dict[str, Any]:
-        """Its entry under `methods:`: the values that are fixed, and no others."""
+        """Its entry under `methods:`: fixed values only."""
         resources = {} if self.resources is None else {"resources": settings_to_plain(self.resources)}
         values = {"values": dict(self.values)} if self.values else {}
         return {"label": self.label, **_fixed_mapping(self.method, "method", self.fixed), **values, **resources}
@@ -67,7 +67,7 @@ def _fixed_mapping(method: Method, prefix: str, fixed: tuple[str, ...]) -> dict[
 
 
 def fixed_paths(method: Method, plain: Any, prefix: str = "method") -> tuple[str, ...]:
-    """The dotted paths of the values written with a method (`plain`: its name, or a mapping), its base's included."""
+    """The dotted paths of the values written with a method (`plain`: name or mapping) and its bases."""
     found: list[str] = []
     for key, value in plain.items() if isinstance(plain, Mapping) else ():
         if key == "name":
@@ -78,9 +78,9 @@ def fixed_paths(method: Method, plain: Any, prefix: str = "method") -> tuple[str
 
 
 def read_values(plain: Any) -> dict[str, Pin]:
-    """`values:` of a method. Raises FieldError where it is no mapping of paths to plain values."""
+    """`values:` of a method. Raises FieldError unless it maps paths to plain values."""
     if not isinstance(plain, Mapping):
-        raise FieldError("values", f"must be a mapping of path to value, got {plain!r}.")
+        raise FieldError("values", f"must map paths to values, got {plain!r}.")
     found: dict[str, Pin] = {}
     for path, value in plain.items():
         try:
@@ -88,7 +88,7 @@ def read_values(plain: Any) -> dict[str, Pin]:
         except SpaceError as error:
             raise FieldError(error.path, error.problem) from None
         if not isinstance(entry, Pin):
-            raise FieldError(f"values.{path}", "must be a plain value; a range stands under `search_space`.")
+            raise FieldError(f"values.{path}", "must be a plain value; write ranges under `search_space`.")
         found[path] = entry
     return found
 
@@ -101,8 +101,8 @@ def build_variant(
     folders: Iterable[Path],
     own: Mapping[str, tuple[str, Pin]],
 ) -> Variant:
-    """The variant of `trial.method`: its recommended space without what is fixed, the study's laid over it, and over
-    that its own values, {where they stand: (path, value)}."""
+    """The variant of `trial.method`: its recommended space without fixed paths, overridden by the study's space and
+    then by its own values, {location: (path, value)}."""
     recommended, published = _recommended(trial, trial.method, "method", tuple(folders))
     entries = {path: found for path, found in recommended.items() if path not in fixed}
     for path, entry in laid_over.items():
@@ -129,7 +129,6 @@ def build_variant(
 
 
 def with_pins(trial: TrialConfig, pins: Mapping[str, Value]) -> TrialConfig:
-    """The trial with the values set."""
     plain = trial.to_mapping()
     for path, value in pins.items():
         plain = with_value(plain, path, value)
@@ -140,9 +139,9 @@ def with_pins(trial: TrialConfig, pins: Mapping[str, Value]) -> TrialConfig:
 def _recommended(
     trial: TrialConfig, method: Method, prefix: str, folders: tuple[Path, ...]
 ) -> tuple[dict[str, tuple[Entry, str]], list[dict[str, Value]]]:
-    """{path: (entry, origin)} and published settings of a method at `prefix`, its base's own taken along.
+    """{path: (entry, origin)} and published settings of a method at `prefix`, its bases included.
 
-    Each of the method's settings goes with the first of its base's.
+    Each of the method's settings is combined with the first of its base's.
     """
     name = name_of(type(method))
     where = f"search_spaces/{name}.yaml"
@@ -165,14 +164,14 @@ def _recommended(
 
 
 def _moved(path: str, prefix: str) -> str:
-    """A path of a method's own file, where the method is the base of another: `method.base.gamma`."""
+    """A path from a method's file, moved to a base: `method.base.gamma`."""
     return prefix + path.removeprefix("method") if path.startswith("method.") else path
 
 
 def _first_settings(
     trial: TrialConfig, distributions: Mapping[str, BaseDistribution], published: list[dict[str, Value]]
 ) -> list[dict[str, Value]]:
-    """The published settings inside the space; a path they do not name takes the study's own value, if that is."""
+    """The published settings inside the space; other paths take the study's value if that is inside too."""
     own = {path: value_at(trial, path) for path in distributions}
     own = {path: value for path, value in own.items() if contains(distributions[path], value)}
     found: list[dict[str, Value]] = []
@@ -185,7 +184,7 @@ def _first_settings(
 
 
 def fits(trial: TrialConfig, path: str) -> bool:
-    """Whether the path names a value of this trial that may be searched."""
+    """Whether the path is a searchable value of this trial."""
     try:
         owner_of(trial, path)
     except FieldError:
@@ -198,7 +197,7 @@ def _is_searched(path: str) -> bool:
 
 
 def searchable_paths(settings: Settings, prefix: str = "") -> Iterator[str]:
-    """Every path of a trial that may be searched."""
+    """Every searchable path of a trial."""
     for spec in fields(settings):
         path = f"{prefix}{spec.name}"
         if nested_kind(type(settings), spec.name):
@@ -208,7 +207,7 @@ def searchable_paths(settings: Settings, prefix: str = "") -> Iterator[str]:
 
 
 def check_path(path: str, trials: Mapping[str, TrialConfig], fixed: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise FieldError unless one of the methods ({label: trial}) can be searched along the path."""
+    """Raise FieldError unless the path is searchable for one of the methods ({label: trial})."""
     fitting = [label for label, trial in trials.items() if fits(trial, path)]
     if any(path not in fixed[label] for label in fitting):
         return
@@ -222,7 +221,7 @@ def check_path(path: str, trials: Mapping[str, TrialConfig], fixed: Mapping[str,
 
 
 def _nearest_problem(path: str, trials: Mapping[str, TrialConfig]) -> str:
-    """What is wrong with a path that fits no method, as the method that comes nearest has it."""
+    """What is wrong with a path that fits no method, judged by the nearest method."""
     known = {name: trial for trial in trials.values() for name in searchable_paths(trial)}
     close = get_close_matches(path, known, n=1, cutoff=0.5)
     group = path.partition(".")[0]
@@ -242,7 +241,7 @@ def _typed(trial: TrialConfig, path: str, value: Value) -> Value:
 
 
 def _checked(trial: TrialConfig, path: str, entry: Entry, where: str) -> Entry:
-    """The entry with its values as the field takes them. Raises FieldError at `where`."""
+    """The entry with values of the field's type. Raises FieldError at `where`."""
     try:
         owner, spec = owner_of(trial, path)
     except FieldError as error:
@@ -262,9 +261,9 @@ def _checked(trial: TrialConfig, path: str, entry: Entry, where: str) -> Entry:
     if not {int, float} & set(kinds):
         choices = spec.metadata.get("choices") or ((True, False) if bool in kinds else ())
         known = ", ".join(str(choice).lower() if isinstance(choice, bool) else choice for choice in choices) or "..."
-        raise FieldError(where, f"takes no range; write {{choices: [{known}]}}.")
+        raise FieldError(where, f"cannot be a range; write {{choices: [{known}]}}.")
     if float not in kinds and not isinstance(entry, IntDistribution):
-        raise FieldError(where, "is a whole number; add `int: true` to the range.")
+        raise FieldError(where, "must be a whole number; add `int: true` to the range.")
     if int not in kinds and isinstance(entry, IntDistribution):
         raise FieldError(where, "is not a whole number; write `step: 1` instead of `int: true`.")
     for end in ("low", "high"):

@@ -1,4 +1,4 @@
-"""What trials are trained with. Sent to the nodes of a cluster as it stands here: it imports the standard library."""
+"""Versions that trials are trained with. Sent to cluster nodes as is, so it imports only the standard library."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import importlib.metadata
 import subprocess
 from collections.abc import Sequence
 
-# Nodes that differ in one of these train different trials under one name.
+# Nodes with different versions of these would train different trials under one name.
 LIBRARIES = ("torch", "torchvision", "ray", "optuna", "mlflow", "numpy", "scikit-learn")
 
 
 def versions(names: Sequence[str]) -> dict[str, str]:
-    """Of distributions, as installed or lying beside the code; "missing" where there is none."""
+    """Installed versions of distributions; "missing" if not installed."""
     found = {}
     for name in names:
         try:
@@ -22,13 +22,13 @@ def versions(names: Sequence[str]) -> dict[str, str]:
 
 
 def recorded_versions() -> dict[str, str]:
-    """What is recorded with each trial: ours, the libraries', and the commit."""
+    """The versions recorded with each trial: calstudy's, the libraries' and the git commit."""
     commit = git_commit()
     return {**versions(("calstudy", *LIBRARIES)), **({"git_commit": commit} if commit else {})}
 
 
 def git_commit() -> str | None:
-    """The commit of the folder the study is run from, with `+` where files differ from it; None outside git."""
+    """The commit of the working directory, with `+` if files were changed; None outside git."""
     command = ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)

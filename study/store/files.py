@@ -1,4 +1,4 @@
-"""The files of a trial, each checked against the digest the ledger has of it before it is read."""
+"""The files of a trial, checked against their digests in the ledger before they are read."""
 
 from __future__ import annotations
 
@@ -21,36 +21,33 @@ BACKUP, MISSING = "restore it from a backup", "is missing"
 
 
 def file_problem(path: Path, digest: str | None) -> str | None:
-    """What is wrong with a file that the ledger knows by its sha256, in words; None where nothing is."""
+    """What is wrong with a file whose sha256 the ledger has; None if nothing."""
     try:
         found = file_digest(path)
     except FileNotFoundError:
         return MISSING
     except OSError as error:
         return f"cannot be read ({error.strerror or error})"
-    return None if found == digest else "is not the file the ledger knows (its digest differs)"
+    return None if found == digest else "has changed (its digest differs from the ledger)"
 
 
 def checked_file(study: Study, record: TrialRecord, name: str, digests: Mapping[str, str] | None = None) -> Path:
-    """A file of a finished trial's attempt. digests: by name, where they are not the record's own.
+    """A file of a finished trial's attempt. digests: by name, instead of the record's.
 
-    Raises FieldError where it is missing or is not what was written.
+    Raises FieldError if it is missing or altered.
     """
     path = study.files(record) / name
     problem = file_problem(path, (record.digests if digests is None else digests).get(name))
     if problem is None:
         return path
-    mend = f"{BACKUP[0].upper()}{BACKUP[1:]}."
+    fix = f"{BACKUP[0].upper()}{BACKUP[1:]}."
     if name == MODEL and study.plain.get("keep_models") == "front":
-        mend += " (`keep_models: front` keeps the models of the front alone.)"
-    raise FieldError(record.name, f"{path} {problem}. {mend}")
+        fix += " (`keep_models: front` keeps only the models on the front.)"
+    raise FieldError(record.name, f"{path} {problem}. {fix}")
 
 
 def stored_predictions(study: Study, record: TrialRecord, keep: bool = False) -> Predictions:
-    """What a complete trial predicted on the validation split. Raises FieldError where it is missing or altered.
-
-    keep: the study holds them for whoever asks again.
-    """
+    """A complete trial's predictions on validation. keep: cache them. Raises FieldError if missing or altered."""
     from trainables.outputs.predictions import Predictions
 
     if record.name in study.kept:
@@ -62,11 +59,10 @@ def stored_predictions(study: Study, record: TrialRecord, keep: bool = False) ->
 
 
 def stored_classifier(study: Study, record: TrialRecord, prepared: Prepared) -> tuple[Classifier, float]:
-    """The model a complete trial left, on the CPU, and its temperature, fitted on the whole validation split.
+    """A complete trial's model, on the CPU, and its temperature, fitted on the whole validation split.
 
-    The model has the temperature inside, in float32.
-
-    Raises FieldError where a file of it is missing or altered, or the weights do not fit.
+    The model includes the temperature, in float32. Raises FieldError if a file is missing or altered, or the weights
+    do not fit.
     """
     import torch
 
@@ -78,7 +74,7 @@ def stored_classifier(study: Study, record: TrialRecord, prepared: Prepared) -> 
         network = study.config_of(record).model.build(prepared.input_shape, prepared.num_classes)
     try:
         classifier = Classifier(network, prepared.mean, prepared.std).load(weights)
-    except Exception as error:  # whatever torch makes of weights that do not fit
+    except Exception as error:  # whatever torch raises for weights that do not fit
         first = str(error).strip().partition("\n")[0]
         problem = f"{weights} does not fit the network of the study ({first}). Was its code changed?"
         raise FieldError(record.name, problem) from None

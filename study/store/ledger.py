@@ -1,4 +1,4 @@
-"""The ledger: every fact about a trial stands here before anyone else hears of it.
+"""The ledger: every fact about a trial is recorded here first.
 
 One Optuna study per method label, in one storage: a journal file (STUDY/ledger.log) or an RDB URL. One driver at a
 time writes it, under a lock; anyone may read it.
@@ -35,9 +35,9 @@ from trainables.fields import UserError
 from trainables.files.atomic import append, retry_until_space
 from trainables.seeding import seed_of
 
-VERSION = 1  # of what we write into Optuna's attributes
-# How often a trial's attempts may end for a cause that is not the driver's; then the trial is FAIL. Nodes that are
-# taken away are nobody's fault; memory is tried once more, on a whole GPU.
+VERSION = 1  # of the attributes we set in Optuna
+# How many attempts of a trial may die of each cause (other than the driver's death) before it is FAIL. A lost
+# node is not the trial's fault; after an out-of-memory error it is retried once, on a whole GPU.
 MAX_DEATHS = {"process": 3, "node": 20, "out_of_memory": 2}
 _STATES: dict[TrialState, State] = {
     TrialState.RUNNING: "running",
@@ -49,14 +49,14 @@ _OPTUNA_STATES = {state: optuna_state for optuna_state, state in _STATES.items()
 
 
 class LedgerError(UserError):
-    """The ledger cannot be used as asked; the message says why and the mend."""
+    """The ledger cannot be used as requested; the message gives the reason and the fix."""
 
 
 @contextmanager
 def driver_lock(directory: Path, ledger: str | None = None) -> Iterator[None]:
-    """Be the one driver of a study, and of a journal it may share with others (`ledger`: a path).
+    """Hold the lock of a study, and of a journal that other studies may share (`ledger`: a path).
 
-    Raises LedgerError, naming the driver there is.
+    Raises LedgerError naming the holder if it is taken.
     """
     with ExitStack() as stack:
         stack.enter_context(_locked(directory / "driver.lock"))
@@ -73,14 +73,14 @@ def _locked(path: Path) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except OSError:
-                # A reader that asks whether a driver lives holds the lock for an instant.
+                # `driver_is_alive` of a reader holds the lock for an instant.
                 if patience:
                     time.sleep(0.05)
                     continue
                 file.seek(0)
                 holder = file.read().strip() or "unknown"
                 raise LedgerError(
-                    f"{path.parent}: another driver is at work ({holder}). Wait for it or stop it, then run again."
+                    f"{path.parent}: another calstudy process is running this study ({holder}). Wait for it or stop it."
                 ) from None
         file.truncate(0)
         file.write(f"pid {os.getpid()} on {socket.gethostname()}")
@@ -89,7 +89,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def driver_is_alive(directory: Path) -> bool:
-    """Whether a driver holds the study now."""
+    """Whether a driver is running the study now."""
     try:
         with (directory / "driver.lock").open("r") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -111,7 +111,7 @@ def open_storage(directory: Path, ledger: str | None) -> BaseStorage:
 
 
 class _PatientJournal(JournalFileBackend):
-    """Optuna's journal on a disk that may be full: an append leaves all its lines, or none and waits for space."""
+    """Optuna's journal on a disk that may fill up: an append writes all its lines, or none and waits for space."""
 
     def __init__(self, path: Path) -> None:
         self._journal, self._own_lock = path, JournalFileSymlinkLock(str(path))
@@ -131,31 +131,30 @@ class _PatientJournal(JournalFileBackend):
 
 
 def journal_path(directory: Path, ledger: str | None) -> Path:
-    """Where the journal lies."""
     return Path(ledger) if ledger is not None else directory / "ledger.log"
 
 
 def repair_journal(path: Path) -> list[str]:
-    """What a killed driver leaves, mended under the driver's lock; says what was mended.
+    """Repair what a killed driver left, under the driver's lock; returns what was repaired.
 
-    A line without its end is half a fact nobody has heard of: it is cut (the next write would glue to it). A stale
-    lock of the journal would hold the next write for 30 seconds: it is removed.
+    An incomplete last line was never acknowledged, and the next write would be appended to it: it is removed. A stale
+    lock of the journal would delay the next write by 30 seconds: it is removed too.
     """
-    mended = []
+    repaired = []
     for lock in path.parent.glob(path.name + ".lock*"):
         lock.unlink(missing_ok=True)
-        mended.append(f"removed the stale {lock.name}")
+        repaired.append(f"removed the stale {lock.name}")
     if path.exists():
         whole = _whole_length(path)
         torn = path.stat().st_size - whole
         if torn:
             os.truncate(path, whole)
-            mended.append(f"cut a torn last line of {torn} bytes from {path.name}")
-    return mended
+            repaired.append(f"removed an incomplete last line of {torn} bytes from {path.name}")
+    return repaired
 
 
 def _whole_length(path: Path) -> int:
-    """Bytes up to and with the last line end."""
+    """Bytes up to and including the last newline."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         while end > 0:
@@ -176,13 +175,13 @@ class Ledger:
         self._studies: dict[str, Study] = {}
 
     def open(self, label: str, objectives: tuple[Objective, ...]) -> None:
-        """Create or reopen the Optuna study of a label. Raises LedgerError where it is another study's.
+        """Create or reopen the Optuna study of a label. Raises LedgerError if it belongs to another study.
 
-        One in which nothing has been asked yet is made anew: what waits in it may be of an older spec.
+        One without any asked trial is recreated: its enqueued trials may come from an older spec.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         name = f"{self._name}/{label}"
-        # Optuna's own `load_if_exists` writes into a journal each time it loads.
+        # Optuna's `load_if_exists` writes to the journal on every load.
         if name in {found.study_name for found in self._storage.get_all_studies()}:
             study = optuna.load_study(study_name=name, storage=self._storage)
             _check_mark(study.user_attrs.get("calstudy"), name, self._study_id)
@@ -200,7 +199,7 @@ class Ledger:
     # ---- asking ----------------------------------------------------------------------------------------------------
 
     def enqueue(self, label: str, defaults: list[dict[str, Any]]) -> None:
-        """Have published settings tried first; those that stand in the ledger already stay as they are."""
+        """Enqueue published settings, to be tried first; those already in the ledger are skipped."""
         for params in defaults:
             self._studies[label].enqueue_trial(params, skip_if_exists=True)
 
@@ -214,10 +213,9 @@ class Ledger:
         return self.record(label, trial.number)
 
     def complete_half_asked(self, label: str, space: Mapping[str, BaseDistribution], sampler: str, seed: int) -> None:
-        """Give the parameters it still lacks to each RUNNING trial of a driver killed while asking.
+        """Suggest the missing parameters of each RUNNING trial of a driver that was killed while asking.
 
-        The sampler is seeded as at first, and draws what was drawn already once more, so that the rest comes out as
-        it would have.
+        The sampler starts from the same seed and repeats the earlier draws, so the rest come out as they would have.
         """
         study = self._studies[label]
         for frozen in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -237,7 +235,7 @@ class Ledger:
         return attempt
 
     def died(self, label: str, number: int, cause: str) -> bool:
-        """Note what ended an attempt (a key of MAX_DEATHS); whether the trial may be tried again."""
+        """Record what ended an attempt (a key of MAX_DEATHS); returns whether the trial may be retried."""
         deaths = dict(self._trial(label, number).user_attrs.get("deaths", {}))
         deaths[cause] = deaths.get(cause, 0) + 1
         self._storage.set_trial_user_attr(self._trial_id(label, number), "deaths", deaths)
@@ -246,9 +244,9 @@ class Ledger:
     # ---- telling ---------------------------------------------------------------------------------------------------
 
     def tell(self, label: str, number: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> TrialRecord:
-        """Finish a trial: first what it left, then its state. A kill between the two is mended by `finish_reported`.
+        """Record a trial's outcome, then its state; `finish_reported` recovers from a kill between the two.
 
-        A complete outcome whose objective is no finite number is FAIL: never a value that is none.
+        A complete outcome with a non-finite objective becomes FAIL.
         """
         for objective in objectives:
             value = outcome.get("metrics", {}).get(objective.metric, math.nan)
@@ -260,7 +258,7 @@ class Ledger:
         return self.record(label, number)
 
     def finish_reported(self, label: str, objectives: tuple[Objective, ...]) -> None:
-        """Set the state of trials whose driver was killed between outcome and state."""
+        """Set the state of trials whose driver was killed between recording outcome and state."""
         for trial in self._studies[label].get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if "outcome" in trial.user_attrs:
                 self._close(label, trial.number, trial.user_attrs["outcome"], objectives)
@@ -271,25 +269,23 @@ class Ledger:
         values = [outcome["metrics"][objective.metric] for objective in objectives] if complete else None
         self._storage.set_trial_state_values(self._trial_id(label, number), state, values)
 
-    # ---- what is not of one trial alone ----------------------------------------------------------------------------
+    # ---- facts of a label ------------------------------------------------------------------------------------------
 
     def note(self, label: str, key: str, value: Any) -> None:
-        """Write a fact of the label, in plain values."""
+        """Record a fact of the label, in plain values."""
         self._studies[label].set_user_attr(key, value)
 
     def notes(self, label: str) -> dict[str, Any]:
-        """The facts of the label, read anew."""
         return self._studies[label].user_attrs
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     def records(self, label: str) -> list[TrialRecord]:
-        """The trials of a label in order of their number (not those that only wait to be asked)."""
+        """The trials of a label by number, without enqueued ones."""
         trials = self._studies[label].get_trials(deepcopy=False)
         return [_record(label, trial) for trial in trials if trial.state in _STATES]
 
     def record(self, label: str, number: int) -> TrialRecord:
-        """One trial."""
         return _record(label, self._trial(label, number))
 
     def _trial(self, label: str, number: int) -> FrozenTrial:
@@ -301,7 +297,7 @@ class Ledger:
 
 
 def _suggest(trial: optuna.trial.Trial, path: str, distribution: BaseDistribution) -> None:
-    """Give the trial the parameter, as `ask` would have."""
+    """Suggest the parameter, as `ask` would."""
     if isinstance(distribution, FloatDistribution):
         trial.suggest_float(path, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
     elif isinstance(distribution, IntDistribution):
@@ -336,23 +332,23 @@ def _record(label: str, trial: FrozenTrial) -> TrialRecord:
 def _check_mark(mark: dict[str, Any] | None, study_name: str, study_id: str) -> None:
     _check_version(mark, study_name)
     if mark is not None and mark["id"] != study_id:
-        raise LedgerError(f"ledger: it holds another study named '{study_name}'; take a new name or another ledger.")
+        raise LedgerError(f"ledger: contains another study named '{study_name}'. Use a new name or another ledger.")
 
 
 def _check_version(mark: dict[str, Any] | None, study_name: str) -> None:
-    # Without a mark its driver was killed before it; nothing has been asked in it.
+    # Without a mark, its driver was killed before any trial was asked.
     if mark is not None and mark["version"] > VERSION:
-        raise LedgerError(f"ledger: '{study_name}' was written by a newer calstudy; upgrade to read it.")
+        raise LedgerError(f"ledger: '{study_name}' was written by a newer calstudy. Upgrade to read it.")
 
 
 def read_records(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[TrialRecord]]:
-    """All trials by label, without a driver's rights: nothing is created, repaired or written."""
+    """All trials by label, read-only: nothing is created, repaired or written."""
     trials = read_trials(directory, ledger, name, labels)
     return {label: [_record(label, trial) for trial in found] for label, found in trials.items()}
 
 
 def read_trials(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[FrozenTrial]]:
-    """`read_records` as Optuna has them, with their distributions; not those that only wait to be asked."""
+    """`read_records` as Optuna trials, with their distributions; without enqueued ones."""
     found: dict[str, list[FrozenTrial]] = {label: [] for label in labels}
     for storage, label in _present(directory, ledger, name, labels):
         trials = storage.get_all_trials(storage.get_study_id_from_name(f"{name}/{label}"), deepcopy=False)
@@ -371,7 +367,7 @@ def delete_labels(directory: Path, ledger: str, name: str, labels: Iterable[str]
 
 
 def read_notes(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, dict[str, Any]]:
-    """The facts of each label that are not of one trial alone, without a driver's rights."""
+    """The facts of each label that belong to no single trial, read-only."""
     notes: dict[str, dict[str, Any]] = {label: {} for label in labels}
     for storage, label in _present(directory, ledger, name, labels):
         notes[label] = storage.get_study_user_attrs(storage.get_study_id_from_name(f"{name}/{label}"))
@@ -379,7 +375,7 @@ def read_notes(directory: Path, ledger: str | None, name: str, labels: list[str]
 
 
 def _present(directory: Path, ledger: str | None, name: str, labels: list[str]) -> Iterator[tuple[BaseStorage, str]]:
-    """The labels whose Optuna study is there, and where."""
+    """The labels that have an Optuna study, and its storage."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
         return
@@ -395,7 +391,7 @@ def _present(directory: Path, ledger: str | None, name: str, labels: list[str]) 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without garbage collection: a long journal makes many objects, none of them garbage; looking costs a third."""
+    """Pause garbage collection: a long journal makes many objects, none garbage; collecting would cost a third."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -406,10 +402,10 @@ def _uncollected() -> Iterator[None]:
 
 
 def sampler_for(sampler: str, seed: int, label: str, number: int, space: Mapping[str, BaseDistribution]) -> BaseSampler:
-    """A fresh sampler for one trial: it keeps no state, so a restart proposes what no restart would have.
+    """A fresh, stateless sampler for one trial, so that a restart does not change what is proposed.
 
-    TPE starts with as many random (or published) trials as twice the number of parameters: with Optuna's default of
-    10 a small study would be random search in disguise. Parameters are modelled together (multivariate).
+    TPE starts with twice as many random (or published) trials as parameters: Optuna's default of 10 would make a small
+    study random search. Parameters are modelled jointly (multivariate).
     """
     own_seed = seed_of(seed, "sampler", label, number) % 2**32
     if sampler == "random":

@@ -1,4 +1,4 @@
-"""A study on disk, opened for reading: its spec as checked, what was recorded beside it, its trials."""
+"""A study on disk, opened for reading: its spec, recorded facts and trials."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Study:
-    """STUDY/study.yaml, read. Its trials can be read without torch or any method; `spec` imports both, once asked for.
+    """STUDY/study.yaml, read. Its trials can be read without importing torch or any method; `spec` imports both.
 
     recorded: id, created, data_digest, classes, sizes, versions, meaning.
     """
@@ -36,21 +36,21 @@ class Study:
 
     @classmethod
     def of(cls, directory: Path, spec: StudySpec, recorded: dict[str, Any]) -> Study:
-        """The study of a spec that has been read already."""
+        """The study of a spec that is already read."""
         study = cls(directory, spec.to_mapping(), recorded)
         study.__dict__["spec"] = spec
         return study
 
     @cached_property
     def spec(self) -> StudySpec:
-        """Checked as a user's own. Raises SpecError where study.yaml does not read."""
+        """The checked spec. Raises SpecError if study.yaml is invalid."""
         from study.schema.spec import spec_from_mapping
 
         return spec_from_mapping(self.plain, str(self.directory / "study.yaml"), self.directory)
 
     @property
     def id(self) -> str:
-        """Tells apart two studies of one name on one server."""
+        """Distinguishes studies of one name on one server."""
         return str(self.recorded["id"])
 
     @property
@@ -67,7 +67,7 @@ class Study:
 
     @property
     def planned(self) -> int:
-        """Trials for each label."""
+        """Planned trials per label."""
         return int(self.plain["trials"])
 
     @property
@@ -83,15 +83,15 @@ class Study:
 
     @property
     def goes_on(self) -> str:
-        """The command that goes on with it."""
+        """The command that resumes it."""
         return "`calstudy run`" if self.confirms is None else f"`calstudy confirm {self.confirms}`"
 
     def records(self) -> dict[str, list[TrialRecord]]:
-        """All trials by label, in order of their number, as the ledger has them now."""
+        """All trials by label and in order of number, as now in the ledger."""
         return read_records(self.directory, self.ledger, self.name, list(self.labels))
 
     def all_records(self) -> list[TrialRecord]:
-        """`records`, method after method."""
+        """`records` in one list."""
         return [record for found in self.records().values() for record in found]
 
     def lacking(self, records: dict[str, list[TrialRecord]]) -> int:
@@ -100,16 +100,16 @@ class Study:
         return running + sum(max(0, self.planned - len(found)) for found in records.values())
 
     def tracking(self, option: str | None) -> str:
-        """The MLflow that has this study: --tracking, else what its last run was told, else the study's own."""
+        """The MLflow URI of this study: --tracking, else that of its last run, else the spec's."""
         return resolve_uri(option or self.recorded.get("tracking"), self.plain["tracking"], self.directory.parent)
 
     @cached_property
     def kept(self) -> dict[str, Predictions]:
-        """Predictions that are asked for more than once, by trial."""
+        """Cached predictions, by trial."""
         return {}
 
     def config_of(self, record: TrialRecord) -> TrialConfig:
-        """Everything that training the trial took."""
+        """The complete config the trial was trained with."""
         from trainables.config import TrialConfig
 
         values = {**record.params, "number": self.spec.seed_number(record.number)}
@@ -121,21 +121,21 @@ class Study:
 
 
 def home_of(directory: Path) -> dict[str, Any]:
-    """Where a study lives: its path, and what a copy of the directory does not have."""
+    """A study's path, and its inode, which a copy does not share."""
     return {"path": str(directory), "inode": directory.stat().st_ino}
 
 
 def check_home(study: Study) -> None:
-    """Raise SpecError for the copy of a study: two of one identity would count one trial twice.
+    """Raise SpecError for a copy of a study: two studies of one identity would count a trial twice.
 
-    One that was moved or is mounted elsewhere keeps its inode; one copied in place of the original, its path.
+    A study that was moved or is mounted elsewhere keeps its inode; a copy that replaces the original keeps its path.
     """
-    begun, here = study.recorded.get("home"), home_of(study.directory)
-    if begun is not None and begun["path"] != here["path"] and begun["inode"] != here["inode"]:
+    home, here = study.recorded.get("home"), home_of(study.directory)
+    if home is not None and home["path"] != here["path"] and home["inode"] != here["inode"]:
         raise SpecError(
             str(study.directory),
             "recorded.home",
-            f"this is a copy of the study at {begun['path']}. Go on there; or, if that one is gone for good, remove"
+            f"this is a copy of the study at {home['path']}. Continue there; or, if that one no longer exists, remove"
             " `home` from study.yaml.",
         )
 
@@ -147,20 +147,17 @@ def storage_root(option: str | None, spec: str | None = None) -> Path:
 
 
 def open_study(reference: str, storage: str | None) -> Study:
-    """STUDY as a user names it: a directory, its spec, or a bare name under the storage.
-
-    Raises SpecError where there is none.
-    """
+    """STUDY as a user gives it: a directory, a spec, or a name under the storage. Raises SpecError if none exists."""
     return open_directory(directory_of(reference, storage), reference)
 
 
 def open_directory(directory: Path, reference: str) -> Study:
-    """The study of a directory. Raises SpecError where its study.yaml is missing or does not read."""
+    """The study of a directory. Raises SpecError if its study.yaml is missing or invalid."""
     study = Study(directory, *_read_study(directory, reference))
     try:
         _ = study.name, study.labels, study.objectives, study.planned, study.ledger, study.plain["tracking"]
     except (KeyError, TypeError, ValueError, FieldError):
-        _ = study.spec  # its whole check says what is wrong
+        _ = study.spec  # the full check reports what is wrong
         raise
     _check_folder(directory, study.name)
     return study
@@ -186,24 +183,26 @@ def directory_of(reference: str, storage: str | None) -> Path:
             return path.absolute().parent
         name = named.get("name") if isinstance(named, dict) else None
         if not isinstance(name, str):
-            raise SpecError(path.name, "name", "is missing; it says which study is meant.")
+            raise SpecError(path.name, "name", "is missing. Give the name of the study.")
         spec_storage = named.get("storage")
         return storage_root(storage, spec_storage if isinstance(spec_storage, str) else None) / name
     return path.absolute() if (path / "study.yaml").is_file() else storage_root(storage) / reference
 
 
 def _read_study(directory: Path, reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """STUDY/study.yaml: the spec in plain values, and what was recorded beside it."""
+    """STUDY/study.yaml: the spec in plain values, and the recorded facts."""
     file = directory / "study.yaml"
     if not file.is_file():
         known = sorted(path.parent.name for path in directory.parent.glob("*/study.yaml"))
         known = [name for name in known if not name.endswith(DELETING)]
-        there = f" There is {', '.join(known)}." if known else ""
-        raise SpecError(reference, "", f"no study at {directory}. `calstudy run SPEC` makes one.{there}")
+        there = f" Existing studies: {', '.join(known)}." if known else ""
+        raise SpecError(reference, "", f"no study at {directory}. Create it with `calstudy run SPEC`.{there}")
     plain = _read_yaml(file)
     recorded = plain.pop("recorded", None) if isinstance(plain, dict) else None
     if not isinstance(recorded, dict):
-        problem = "this is a study's file, not the record of one that was run. `calstudy run` it, in another folder."
+        problem = (
+            "this is a spec, not the record of a study that was run. Run it with `calstudy run`, in another folder."
+        )
         raise SpecError(str(file), "", problem)
     return plain, recorded
 
@@ -211,7 +210,7 @@ def _read_study(directory: Path, reference: str) -> tuple[dict[str, Any], dict[s
 def _check_folder(directory: Path, name: str) -> None:
     if directory.name != name:
         raise SpecError(
-            str(directory), "", f"it holds the study '{name}', whose folder must be named so. Rename it back."
+            str(directory), "", f"contains the study '{name}', so the folder must have that name. Rename it back."
         )
 
 

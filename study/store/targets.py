@@ -1,4 +1,4 @@
-"""Trials of other studies that guide those of this one: `target: STUDY/LABEL/NUMBER`."""
+"""Trials of other studies used as targets: `target: STUDY/LABEL/NUMBER`."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from trainables.outputs.train_entropy import TrainEntropy
 
 
 class Targets:
-    """The recorded entropies that targets name, under one storage. Each study they are of is read once."""
+    """The recorded entropies of targets under one storage. Each study is read once."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._studies: dict[str, tuple[Study, dict[str, list[TrialRecord]]]] = {}
 
     def file(self, target: str) -> Path:
-        """A file (.npz) itself, or that of a finished trial. Raises FieldError with what was found and the mend."""
+        """The .npz of a target: a file, or that of a complete trial. Raises FieldError if there is none."""
         if target.endswith(".npz"):
             return Path(target)
         name, _, trial = target.partition("/")
         label, _, number = trial.rpartition("/")
         if not label or not number.isdigit():
-            raise FieldError("target", f"must be STUDY/LABEL/NUMBER or a file .npz, got '{target}'.")
+            raise FieldError("target", f"must be STUDY/LABEL/NUMBER or an .npz file, got '{target}'.")
         study, records = self._study(name)
         found = [record for record in records.get(label, []) if record.number == int(number)]
         if not found or found[0].state != "complete":
-            state = f"it is {found[0].state}" if found else "there is none"
-            raise FieldError("target", f"'{target}' must be a complete trial, and {state}.")
+            state = f"it is {found[0].state}" if found else "it does not exist"
+            raise FieldError("target", f"'{target}' must be a complete trial, but {state}.")
         if train_entropy.FILE not in found[0].digests:
-            problem = f"'{target}' recorded nothing; train it in a study with `record: train_entropy`."
+            problem = f"'{target}' recorded no entropies. Train it in a study with `record: train_entropy`."
             raise FieldError("target", problem)
         return study.files(found[0]) / train_entropy.FILE
 
@@ -50,7 +50,7 @@ class Targets:
         return self._studies[name]
 
     def named_in(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """A trial's config whose methods name the files of their targets."""
+        """A trial's config with each target replaced by its file."""
         return {**config, "method": self._in_method(config["method"])}
 
     def _in_method(self, method: dict[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Targets:
         return method
 
     def check(self, spec: StudySpec, data_digest: str, file_name: str) -> None:
-        """Raise SpecError where a target of the study is not there, or was recorded on other data."""
+        """Raise SpecError if a target of the study is missing or was recorded on other data."""
         for variant in spec.variants:
             try:
                 method: Any = self.named_in(spec.trial_mapping(variant.label))["method"]

@@ -1,4 +1,4 @@
-"""TrialRecord: what the ledger holds of one trial, as a plain value. Everything that reads a study reads these."""
+"""TrialRecord: the ledger's record of one trial, as a plain value."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ State = Literal["running", "complete", "pruned", "failed"]
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """Identity is study / label / number; the rest is what became of it."""
+    """A trial, identified by study, label and number, and its result."""
 
     label: str
     number: int
     state: State
     params: dict[str, Any]  # searched values by dotted path
-    metrics: dict[str, float] = field(default_factory=dict)  # of the validation split; empty unless complete
-    attempt: int = 0  # of a finished trial: the one that counts; else the newest started, 0 where none was
-    epoch: int | None = None  # whose weights are the result
-    seconds: float | None = None  # of training, over all its epochs
-    samples: int | None = None  # images the network was shown while it trained
+    metrics: dict[str, float] = field(default_factory=dict)  # on the validation split; empty unless complete
+    attempt: int = 0  # of a finished trial: the one counted; else the latest started, 0 if none
+    epoch: int | None = None  # the epoch of the final weights
+    seconds: float | None = None  # of training, over all epochs
+    samples: int | None = None  # training samples seen, over all epochs
     reason: str | None = None  # of a pruned or failed trial
-    digests: dict[str, str] = field(default_factory=dict)  # sha256 of the files of its attempt
-    deaths: dict[str, int] = field(default_factory=dict)  # attempts that came to nothing, by what ended them
+    digests: dict[str, str] = field(default_factory=dict)  # sha256 of its attempt's files
+    deaths: dict[str, int] = field(default_factory=dict)  # attempts that died, by cause
     started: float | None = None  # seconds since 1970
     ended: float | None = None
     device: str = "cpu"
-    versions: dict[str, str] = field(default_factory=dict)  # of the libraries it was trained with, and the git commit
+    versions: dict[str, str] = field(default_factory=dict)  # of the libraries, and the git commit
 
     @property
     def final(self) -> dict[str, float]:
-        """What is tracked of its result: the metrics, and what it cost."""
+        """The final values tracked in MLflow: metrics and cost."""
         cost = {"seconds": self.seconds, "samples": self.samples}
         return {**self.metrics, **{name: value for name, value in cost.items() if value is not None}}
 
@@ -46,7 +46,7 @@ class TrialRecord:
 
 
 class Listener:
-    """Whoever follows trials; called once the ledger has it."""
+    """Follows trials; each event is in the ledger before a listener is called."""
 
     def started(self, record: TrialRecord) -> None:
         """An attempt at a trial has started."""
@@ -59,12 +59,11 @@ class Listener:
 
 
 def trial_name(label: str, number: int) -> str:
-    """`focal/0007`."""
     return f"{label}/{number:04d}"
 
 
 def trial_named(records: Sequence[TrialRecord], name: str, path: str) -> TrialRecord:
-    """The complete trial of that name, `focal/7` too. Raises FieldError at `path`, with the nearest name."""
+    """The complete trial of that name (`focal/7` works too). Raises FieldError at `path`, with the nearest name."""
     label, _, number = name.partition("/")
     named = (one for one in records if one.label == label and number.isdecimal() and one.number == int(number))
     found = next(named, None)
@@ -73,10 +72,9 @@ def trial_named(records: Sequence[TrialRecord], name: str, path: str) -> TrialRe
         there = nearest(name, names) if len(names) <= 10 or " Did" in nearest(name, names) else " Write focal/0007."
         raise FieldError(path, f"there is no trial '{name}'.{there}")
     if found.state != "complete":
-        raise FieldError(path, f"{found.name} is {found.state}; only a complete trial has predictions and a model.")
+        raise FieldError(path, f"{found.name} is {found.state}; only complete trials have predictions and a model.")
     return found
 
 
 def trial_directory(study: Path, label: str, number: int) -> Path:
-    """STUDY/trials/focal/0007."""
     return study / "trials" / trial_name(label, number)

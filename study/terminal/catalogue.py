@@ -1,4 +1,4 @@
-"""What there is to choose from, as `calstudy list` prints it."""
+"""`calstudy list`."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _spaces() -> Iterable[dict[str, Any]]:
 
 
 def print_catalogue(console: Console, kind: str, rows: list[dict[str, Any]]) -> None:
-    """`calstudy list KIND` for a person."""
+    """Print `calstudy list KIND`."""
     for row in rows:
         console.print(Text.assemble((row["name"], "bold"), "  ", row["summary"]))
         for setting in row.get("settings", ()):

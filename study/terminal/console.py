@@ -1,4 +1,4 @@
-"""What all commands share: the two consoles, exit codes, and options of one meaning."""
+"""Consoles, exit codes and options shared by all commands."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ tracking_option = click.option(
 
 
 def _enough(context: click.Context, option: click.Parameter, resamples: int) -> int:
-    """So few resamples hold no quantile of 2.5%."""
+    """Fewer resamples cannot give a 2.5% quantile."""
     if 0 < resamples < FEWEST_RESAMPLES:
-        raise click.BadParameter(f"{resamples} resamples are too few; 0 for none, or {FEWEST_RESAMPLES} and more.")
+        raise click.BadParameter(f"{resamples} resamples are too few. Use 0 for none, or at least {FEWEST_RESAMPLES}.")
     return resamples
 
 
@@ -34,10 +34,10 @@ bootstrap_option = click.option(
     show_default=True,
     metavar="N",
     callback=_enough,
-    help="Resamples of the intervals; 0: none.",
+    help="Bootstrap resamples for the 95% intervals; 0: no intervals.",
 )
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for a program.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def human_bytes(count: float) -> str:

@@ -1,4 +1,4 @@
-"""What a person sees while a study runs: a live view on a terminal, plain lines on a pipe."""
+"""Progress of a running study: a live view on a terminal, plain lines on a pipe."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from study.terminal.tables import front_table
 if TYPE_CHECKING:
     from study.schema.spec import StudySpec
 
-# On a pipe: a line at most this often, and one at the end.
+# On a pipe: at most one line per interval, and one at the end.
 LINE_SECONDS = 10.0
 FRONT_ROWS = 6
 
 
 class Progress(Listener):
-    """Hears of every trial from the search; as a context, draws until the run is over."""
+    """Follows the search; as a context manager, displays progress until the run ends."""
 
     def __init__(self, spec: StudySpec, records: dict[str, list[TrialRecord]], console: Console) -> None:
         self._spec, self._console = spec, console
@@ -33,7 +33,7 @@ class Progress(Listener):
         self._planned = sum(max(spec.trials, len(found)) for found in records.values())
         self._running: dict[str, tuple[TrialRecord, int]] = {}
         self._started = time.monotonic()
-        self._begun = time.time()
+        self._start_time = time.time()
         self._epochs = 0  # trained since then
         self._last_line = -LINE_SECONDS
         self._front: list[TrialRecord] = self._front_of(self._finished)
@@ -42,7 +42,7 @@ class Progress(Listener):
     def __enter__(self) -> Progress:
         left = self._planned - len(self._finished)
         methods = len(self._spec.variants)
-        self._console.print(f"{self._spec.name}: {left} of {self._planned} trials to train, {methods} methods")
+        self._console.print(f"{self._spec.name}: {left} of {self._planned} trials to run, {methods} methods")
         if self._console.is_terminal:
             self._live.start()
         return self
@@ -51,38 +51,36 @@ class Progress(Listener):
         if self._console.is_terminal:
             self._live.stop()
 
-    # ---- hearing ---------------------------------------------------------------------------------------------------
+    # ---- events ----------------------------------------------------------------------------------------------------
 
     def started(self, record: TrialRecord) -> None:
-        """A trial begins (the first of them starts the clock of `time left`)."""
+        """The first trial to start also starts the clock of `time_left`."""
         if not self._epochs and not self._running:
             self._started = time.monotonic()
         self._running[record.name] = (record, 0)
 
     def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
-        """A trial reported epochs."""
         if rows:
-            # Epochs of an earlier attempt come with the first report, with times from before this run.
-            self._epochs += sum(row["time"] >= self._begun for row in rows)
+            # The first report includes epochs of earlier attempts, timed before this run.
+            self._epochs += sum(row["time"] >= self._start_time for row in rows)
             self._running[record.name] = (record, int(rows[-1]["epoch"]))
         self._line()
 
     def finished(self, record: TrialRecord) -> None:
-        """A trial is over."""
         self._running.pop(record.name, None)
         self._finished.append(record)
         self._front = self._front_of([*self._front, record])
         if record.state == "failed":
-            self._console.print(f"trial {record.name}: {record.reason}. Recorded as failed; the study goes on.")
+            self._console.print(f"trial {record.name}: {record.reason}. Recorded as failed; the study continues.")
         self._line()
 
-    # ---- showing ---------------------------------------------------------------------------------------------------
+    # ---- display ---------------------------------------------------------------------------------------------------
 
     def _front_of(self, records: list[TrialRecord]) -> list[TrialRecord]:
         return front(records, self._spec.objectives)
 
     def time_left(self) -> str:
-        """From the pace of this run, in epochs: trials under way count for what they have done."""
+        """Estimated from the epochs per second of this run; running trials count by their epochs."""
         trials = self._planned - len(self._finished)
         left = trials * self._spec.epochs - sum(epoch for _, epoch in list(self._running.values()))
         if not self._epochs or left <= 0:
@@ -90,7 +88,7 @@ class Progress(Listener):
         return f"about {human_seconds((time.monotonic() - self._started) / self._epochs * left)} left"
 
     def _line(self) -> None:
-        """On a pipe, now and then, how far it is."""
+        """Print a progress line if on a pipe and one is due."""
         over = len(self._finished) >= self._planned
         if self._console.is_terminal or not (over or time.monotonic() - self._last_line >= LINE_SECONDS):
             return
@@ -114,7 +112,7 @@ class Progress(Listener):
         return found
 
     def _view(self) -> Group:
-        """The live view: a row a method, then the front so far."""
+        """The live view: one row per method, then the front so far."""
         methods = Table(box=None, pad_edge=False, header_style="bold")
         methods.add_column("method", min_width=22)
         for column in ("done", "running", "failed"):

@@ -1,4 +1,4 @@
-"""Text for a person: tables of a study, of its front, of what there is to choose from."""
+"""Tables of a study, its front and an evaluation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """A table without lines; a column whose name starts with `>` is set to the right."""
+    """A table without lines; columns whose names start with `>` are right-aligned."""
     made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="bold")
     for column in columns:
         made.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
@@ -30,7 +30,7 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 
 def status_counts(study: Study, records: dict[str, list[TrialRecord]], alive: bool) -> dict[str, dict[str, int]]:
-    """{label: {planned, complete, pruned, failed, running}}; without a driver nothing runs."""
+    """{label: {planned, complete, pruned, failed, running}}; nothing runs unless `alive`."""
     counts = {}
     for label, found in records.items():
         states = {state: sum(record.state == state for record in found) for state in ("complete", "pruned", "failed")}
@@ -40,7 +40,7 @@ def status_counts(study: Study, records: dict[str, list[TrialRecord]], alive: bo
 
 
 def status_table(counts: dict[str, dict[str, int]]) -> Table:
-    """One row a method."""
+    """One row per method."""
     made = table("method", ">planned", ">complete", ">pruned", ">failed", ">running")
     for label, row in counts.items():
         made.add_row(label, *(str(value) for value in row.values()))
@@ -48,7 +48,7 @@ def status_table(counts: dict[str, dict[str, int]]) -> Table:
 
 
 def failures_table(records: dict[str, list[TrialRecord]]) -> Table | None:
-    """The trials that did not complete, with their reasons."""
+    """Trials that did not complete, with their reasons; None if there are none."""
     made = table("trial", "state", "reason")
     for record in (record for found in records.values() for record in found if record.reason):
         made.add_row(record.name, record.state, record.reason or "")
@@ -61,7 +61,7 @@ def front_table(
     rows: int | None = None,
     analysis: Analysis | None = None,
 ) -> Table:
-    """The front, best of the first objective first; validation values, with intervals and shares by an analysis."""
+    """The front by the first objective, best first; with `analysis`, also intervals and shares."""
     more = "" if rows is None or len(records) <= rows else f", {rows} of {len(records)}"
     table = Table(title=f"front (validation{more})", title_justify="left", title_style="bold", box=None, pad_edge=False)
     table.add_column("trial", min_width=20)
@@ -69,7 +69,7 @@ def front_table(
         table.add_column(objective.metric, justify="right")
     if analysis is not None:
         table.add_column("share", justify="right")
-    table.add_column("samples", justify="right")
+    table.add_column("samples seen", justify="right")
     table.add_column("values")
     for record in records[:rows]:
         values = [_value(record, objective.metric, analysis) for objective in objectives]
@@ -82,21 +82,21 @@ def front_table(
 
 
 def _value(record: TrialRecord, metric: str, analysis: Analysis | None) -> str:
-    """`0.9722`, or `0.9722 [0.9590, 0.9812]` where there is an interval."""
+    """`0.9722`, or `0.9722 [0.9590, 0.9812]` with an interval."""
     value = f"{record.metrics[metric]:.4f}"
     found = None if analysis is None else analysis.intervals[record.name].get(metric)
     return value if found is None else f"{value} [{found.low:.4f}, {found.high:.4f}]"
 
 
 def human_count(count: int) -> str:
-    """`950`, `23.0k`, `15.8M`: samples trained on, passes over them counted."""
+    """`950`, `23.0k`, `15.8M`."""
     if count < 1000:
         return str(count)
     return f"{count / 1000:.1f}k" if count < 999_950 else f"{count / 1e6:.1f}M"
 
 
 def short_params(params: dict[str, Any]) -> str:
-    """`gamma=2.1 lr=0.08`: the last word of each path, or the whole path where two would look alike."""
+    """`gamma=2.1 lr=0.08`: the last word of each path, or the whole path if that is ambiguous."""
     lasts = Counter(path.rpartition(".")[2] for path in params)
     shown = {path: path if lasts[path.rpartition(".")[2]] > 1 else path.rpartition(".")[2] for path in params}
     return " ".join(
@@ -119,7 +119,7 @@ def trials_table(records: Sequence[TrialRecord], objectives: Sequence[Objective]
 
 
 def metrics_table(found: dict[str, float], title: str | None = None) -> Table:
-    """One row a metric, before and after temperature scaling (`ts_`); a dash where it says nothing."""
+    """One row per metric, before and after temperature scaling (`ts_`); a dash if undefined."""
     made = table("metric", ">value", ">after temperature", title=title)
     prefix = metrics.AFTER_TEMPERATURE
     for name in dict.fromkeys(name.removeprefix(prefix) for name in found):
@@ -128,7 +128,7 @@ def metrics_table(found: dict[str, float], title: str | None = None) -> Table:
 
 
 def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
-    """One row a kind of calibration after training; `fitted` is the temperature of the whole file."""
+    """One row per post-hoc calibration; `fitted` is the temperature fitted on the whole file."""
     columns = [name for name in rows["none"] if name != "fitted"]
     made = table("post-hoc, cross-fitted", *(f">{name}" for name in columns), ">temperature")
     for name, row in rows.items():
@@ -137,7 +137,7 @@ def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
 
 
 def differences_table(found: dict[str, Difference], one: str, other: str) -> Table:
-    """One row a metric: two trials, their difference with its interval, and who is better where that excludes 0."""
+    """One row per metric: two trials, their difference, its interval, and the better one if that excludes 0."""
     made = table("metric", f">{one}", f">{other}", ">difference", ">95% interval", "better")
     for name, difference in found.items():
         first, second, estimate, low, high = difference
@@ -148,10 +148,10 @@ def differences_table(found: dict[str, Difference], one: str, other: str) -> Tab
 
 
 def conventions_table(values: dict[str, float]) -> Table:
-    """One row a public implementation's rule; what it loses marks the lossy ones."""
+    """One row per public implementation of ECE; lossy ones say what they lose."""
     from trainables.metrics import conventions
 
-    made = table("as others compute it", ">value", "bins", "loses")
+    made = table("as other libraries compute it", ">value", "bins", "loses")
     for column in made.columns[:2]:
         column.no_wrap = True
     for name, value in values.items():
@@ -166,5 +166,5 @@ def _number(value: float | None) -> str:
 
 
 def finite(values: dict[str, float]) -> dict[str, float | None]:
-    """Numbers as JSON has them: null for what is not finite."""
+    """Values for JSON: null if not finite."""
     return {name: value if math.isfinite(value) else None for name, value in values.items()}

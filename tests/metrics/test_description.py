@@ -118,7 +118,7 @@ def test_a_file_adds_its_metrics(folder: Path, capsys: CaptureFixture[str], anno
     assert list(metrics.described()) == [*ALL, *new]
 
     sure, less = Objective("ts_mean_confidence", "maximize"), Objective("log_odds", "minimize")
-    with pytest.raises(FieldError, match="is better the other way; write maximize"):
+    with pytest.raises(FieldError, match="higher mean_confidence is better; write maximize"):
         Objective("mean_confidence", "minimize")
     record = TrialRecord("focal", 0, "complete", {}, {"ts_mean_confidence": 0.5, "log_odds": 3.5})
     assert hypervolume([record], (sure, less), 10) == approx(0.5 * 2.0)  # before 0 and 5.5
@@ -144,7 +144,7 @@ def test_a_file_adds_its_metrics(folder: Path, capsys: CaptureFixture[str], anno
     ("row", "said"),
     [
         ('{"toy": {"lable": "toy"}}', "metrics/toy.py: toy.lable: Metric has no 'lable'. Did you mean 'label'?"),
-        ('{"toy": {"better": "less"}}', "metrics/toy.py: toy.better: there is no 'less'. There is lower, higher."),
+        ('{"toy": {"better": "less"}}', "metrics/toy.py: toy.better: there is no 'less'. Valid values: lower, higher."),
         ('{"toy": {"stored": "yes"}}', "metrics/toy.py: toy.stored: must be true or false, got 'yes'."),
         ('{"toy": {"largest": None}}', "toy.reference: is needed where nothing bounds the values"),
         ('{"toy": {"largest": None, "reference": "K"}}', "toy.reference: must be a number or 'log K', got 'K'."),

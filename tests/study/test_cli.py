@@ -1,13 +1,17 @@
 """Commands that need no study: what they print, and one clear line with exit code 2 for a mistake."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 import yaml
 
+from study import cli
 from study.cli import main
 from tests import golden
 
@@ -19,6 +23,29 @@ def calstudy(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, s
     code = ended.value.code
     assert isinstance(code, int)
     return code, out, err
+
+
+def test_help_groups_every_command_and_cuts_no_summary(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(cli, "GROUPS", {title: names for title, names in cli.GROUPS.items() if title != "Keep safe"})
+    _, out, _ = calstudy(capsys, "--help")
+    examples, _, listed = out.partition("Options:")
+    names = cli.calstudy.list_commands(click.Context(cli.calstudy))
+    rows = [line for line in listed.splitlines() if line.startswith("  ") and line.split()[0] in names]
+    assert sorted(line.split()[0] for line in rows) == sorted(names) and "..." not in listed
+    assert all(line.endswith(".") and len(line) <= 80 for line in [*rows, *examples.strip().splitlines()[-1:]])
+    assert all(f"calstudy {name} " in examples for name in ("list", "evaluate", "sync"))
+    assert [line.split()[0] for line in rows[-2:]] == ["audit", "sync"] and "\nOther:\n" in listed
+
+
+def test_help_loads_no_heavy_library() -> None:
+    code = (
+        "import sys; from study.cli import calstudy; calstudy(['--help'], standalone_mode=False); print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "ray", "optuna", "mlflow", "numpy"} & set(done.stdout.split())
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def torn_journal(stage: Stage) -> Strike:
     line = stage.random.choice(journal.read_bytes().splitlines())
     with journal.open("ab") as file:
         file.write(line[: stage.random.randrange(1, len(line))])
-    return _mended(stage, pid, "cut a torn last line")
+    return _mended(stage, pid, "removed an incomplete last line")
 
 
 def stale_lock(stage: Stage) -> Strike:

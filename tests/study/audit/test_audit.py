@@ -139,10 +139,10 @@ def newer_ledger(storage: Path) -> list[str]:
 
 BAD_INPUT: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "no such study": (lambda storage: ["smal"], "smal: no study at"),
-    "a newer ledger": (newer_ledger, "ledger: 'small/focal' was written by a newer calstudy; upgrade to read it."),
+    "a newer ledger": (newer_ledger, "ledger: 'small/focal' was written by a newer calstudy. Upgrade to read it."),
     "a relative database": (
         lambda storage: ["small", "--tracking", "sqlite:///mlflow.db"],
-        "--tracking: 'sqlite:///mlflow.db' is not an absolute path, which takes four slashes.",
+        "--tracking: 'sqlite:///mlflow.db' is not an absolute path, which needs four slashes.",
     ),
 }
 
@@ -205,7 +205,11 @@ def stop_half_way(storage: Path) -> None:
 
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
-    "a flipped byte": (flip_a_byte, {"files": ["focal/0001"]}, "predictions.npz is not the file the ledger knows"),
+    "a flipped byte": (
+        flip_a_byte,
+        {"files": ["focal/0001"]},
+        "predictions.npz has changed (its digest differs from the ledger)",
+    ),
     "a directory removed": (
         lambda storage: shutil.rmtree(attempt(storage).parent),
         {"files": ["focal/0001"] * 3},
@@ -219,24 +223,24 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
     "an attempt too many": (
         lambda storage: shutil.copytree(attempt(storage), attempt(storage).parent / "attempt-2"),
         {"files": ["focal/0001"]},
-        "attempt 2 is newer than the one counted",
+        "attempt 2 is newer than the counted one",
     ),
     "a checkpoint left": (
         lambda storage: (attempt(storage) / "last.pt").write_bytes(b""),
         {"files": ["focal/0001"]},
-        "attempt-1/last.pt is left though it is finished: `calstudy run` removes it",
+        "is finished but still has attempt-1/last.pt: remove it with `calstudy run`",
     ),
     "a run deleted": (
         lambda storage: sql(storage, f"update runs set lifecycle_stage = 'deleted' where run_uuid = {RUN}"),
         {"mlflow": ["focal/0001"]},
-        "it is not in MLflow: `calstudy sync small` writes it",
+        "is not in MLflow: upload it with `calstudy sync small`",
     ),
     "all runs deleted": (
         lambda storage: sql(storage, "update runs set lifecycle_stage = 'deleted'"),
         {"mlflow": ["tracking"]},
         "no run of this study",
     ),
-    "a second run": (lambda storage: sql(storage, *SECOND_RUN), {"mlflow": ["focal/0001"]}, "it has 2 runs in MLflow"),
+    "a second run": (lambda storage: sql(storage, *SECOND_RUN), {"mlflow": ["focal/0001"]}, "has 2 runs in MLflow"),
     "a run of no trial": (
         lambda storage: sql(storage, *SECOND_RUN, f"update tags set value = 'focal/0007' where {TWINS_TRIAL}"),
         {"mlflow": ["focal/0007"]},
@@ -245,12 +249,12 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
     "a run that goes on": (
         lambda storage: sql(storage, f"update runs set status = 'RUNNING' where run_uuid = {RUN}"),
         {"running": ["focal/0001"]},
-        "is RUNNING and no driver is at work: `calstudy sync small` ends it",
+        "is RUNNING, but the study is not running: end it with `calstudy sync small`",
     ),
     "a parent that goes on": (
         lambda storage: sql(storage, f"update runs set status = 'RUNNING' where run_uuid = {PARENT}"),
         {"running": ["small"]},
-        "its run in MLflow is RUNNING",
+        "its MLflow run is RUNNING",
     ),
     "a parent that was stopped": (
         lambda storage: sql(storage, f"update runs set status = 'KILLED' where run_uuid = {PARENT}"),
@@ -260,24 +264,24 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
     "a parent too many": (
         lambda storage: sql(storage, *SECOND_RUN, f"delete from tags where {TWINS_TRIAL}"),
         {"mlflow": ["small"]},
-        "has 2 runs of its own",
+        "has 2 parent runs in MLflow",
     ),
     "another status": (
         lambda storage: sql(storage, f"update runs set status = 'FAILED' where run_uuid = {RUN}"),
         {"mlflow": ["focal/0001"]},
-        "its status is FAILED in MLflow, FINISHED by the ledger: delete its run in MLflow, then `calstudy sync small`",
+        "its status is FAILED in MLflow, FINISHED in the ledger: delete its MLflow run, then run `calstudy sync small`",
     ),
     "another attempt": (
         lambda storage: sql(storage, f"update tags set value = 2 where key = 'calstudy.attempt' and run_uuid = {RUN}"),
         {"mlflow": ["focal/0001"]},
-        "its attempt is 2 in MLflow, 1 by the ledger",
+        "its attempt is 2 in MLflow, 1 in the ledger",
     ),
     "another metric": (
         lambda storage: sql(
             storage, f"update latest_metrics set value = 0.5 where key = 'final/ts_nll' and run_uuid = {RUN}"
         ),
         {"mlflow": ["focal/0001"]},
-        "another final ts_nll (0.5, by the ledger",
+        "a different final ts_nll (0.5, in the ledger",
     ),
     "a step twice": (
         lambda storage: sql(
@@ -286,12 +290,12 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
             f"where key = 'nll' and step = 2 and run_uuid = {RUN}",
         ),
         {"steps": ["focal/0001"]},
-        "MLflow has a step twice, of nll",
+        "MLflow has duplicate steps of nll",
     ),
     "a step lost": (
         lambda storage: sql(storage, f"delete from metrics where key = 'nll' and step = 1 and run_uuid = {RUN}"),
         {"steps": ["focal/0001"]},
-        "other steps than the 2 epochs, of nll",
+        "MLflow steps differ from the 2 epochs for nll",
     ),
     "an epoch twice": (
         lose_an_epoch_of_the_history,
@@ -313,22 +317,22 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
             storage / "small" / "ledger.log", lambda log: re.sub(r'"values":\[0\.\d+,', '"values":[0.25,', log, count=1)
         ),
         {"results": [None]},
-        "the sampler learnt [0.25,",
+        "the sampler has [0.25,",
     ),
     "trials too many": (
         add_trials,
         {"ledger": ["focal/0002", "focal/0003", "focal/0003"], "mlflow": ["focal/0003"], "files": ["focal/0003"] * 3},
-        "it has the parameters of focal/0001",
+        "has the same parameters as focal/0001",
     ),
     "a trial cut short": (
         stop_half_way,
         {"ledger": ["focal/0002", "focal/0002"], "running": ["focal/0002"], "mlflow": ["small"]},
-        "it is RUNNING and no driver is at work: `calstudy run` takes it up again",
+        "is RUNNING, but the study is not running: resume it with `calstudy run`",
     ),
     "trials never begun": (
         lambda storage: edit_yaml(storage, trials=3),
         {"ledger": ["cross_entropy", "focal"], "mlflow": ["small"]},
-        "1 of 3 trials have not been begun: `calstudy run` goes on",
+        "1 of 3 trials have not been started: resume with `calstudy run`",
     ),
     "another meaning": (
         lambda storage: edit_yaml(storage, batch_size=32),
@@ -338,17 +342,17 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
     "another study's ledger": (
         lambda storage: optuna_study(storage).set_user_attr("calstudy", {"version": 1, "id": "other"}),
         {"identity": ["ledger of focal"]},
-        "it is of study other",
+        "belongs to study other",
     ),
     "the test split opened": (
         lambda storage: optuna_study(storage).set_user_attr("openings", [{"number": 1}]),
         {"openings": ["ledger of focal"]},
-        'the test split was opened ({"number": 1}) and no confirm run tells of it',
+        'the test split was opened ({"number": 1}), but not by a confirm run',
     ),
     "no database": (
         lambda storage: (storage / "mlflow.db").unlink(),
         {"mlflow": ["tracking"]},
-        "there is no such database: not provable without it",
+        "there is no such database: make MLflow reachable",
     ),
     "a database of nothing": (
         lambda storage: (storage / "mlflow.db").write_bytes(b""),

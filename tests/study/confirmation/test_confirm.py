@@ -152,7 +152,7 @@ def test_it_is_counted_once_though_it_was_killed(tmp_path: Path) -> None:
         driver.kill()
         driver.wait()
     shown = calstudy(*words).stdout
-    assert "the test split was opened for 4 models, once each" in shown and "front that holds on test" in shown
+    assert "the test split was opened for 4 models, once each" in shown and "Pareto front on test" in shown
     report = audited(tmp_path)
     assert (off(report), report.planned, report.lost, report.duplicated) == ({}, 4, 0, 0)
     assert report.checks[-1].counted == 4
@@ -367,7 +367,7 @@ def test_the_card_of_a_seed_taken_by_name_tells_of_test_as_soon_as_it_is_opened(
     words = ("export", "small-confirm", "--trial", "focal_0001/1", "--name", "n", "--storage", storage)
     here(*words)
     assert confirm.measure(study) == 8
-    assert "models:/n/2" in here(*words) and "is registered already: models:/n/2" in here(*words)
+    assert "models:/n/2" in here(*words) and "already registered: models:/n/2" in here(*words)
     client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}")
     before, after = (client.get_model_version("n", version).description for version in ("1", "2"))
     assert "2 fresh seeds of `focal/0001`" in before and "not opened" in before
@@ -398,17 +398,17 @@ def test_a_kill_between_the_opening_and_the_read_counts_as_an_opening(
         confirm.measure(study)
     openings = audited(storage).checks[-1]
     assert openings.counted == 3
-    assert openings.notes[1] == "focal_default: opening 3 of trial 0 by confirm run 1, came to nothing"
+    assert openings.notes[1] == "focal_default: opening 3 of trial 0 by confirm run 1, without a result"
     unmeasured = [str(found) for found in openings.offenders]
-    assert len(unmeasured) == 6 and unmeasured[0].startswith("focal_default/0000: it is complete and not measured")
-    assert unmeasured[0].endswith("`calstudy confirm small` opens it")
+    assert len(unmeasured) == 6 and unmeasured[0].startswith("focal_default/0000: is complete, but not measured")
+    assert unmeasured[0].endswith("measure it with `calstudy confirm small`")
 
     monkeypatch.undo()
     assert confirm.measure(study) == 6
     report = audited(storage)
     assert off(report) == {} and report.checks[-1].counted == 9
     assert report.checks[-1].notes[1] == (
-        "focal_default: opening 3 of trial 0 by confirm run 1, came to nothing;"
+        "focal_default: opening 3 of trial 0 by confirm run 1, without a result;"
         " opening 4 of trial 0 by confirm run 2; opening 5 of trial 1 by confirm run 2"
     )
     before = (storage / "small-confirm" / "ledger.log").read_bytes()
@@ -429,11 +429,11 @@ def change_predictions(storage: Path) -> None:
 @pytest.mark.parametrize(
     ("break_it", "said"),
     [
-        (open_again, "focal_0001/0000: it was opened on test once more (opening 9) after it had been measured"),
-        (change_predictions, "focal_0001/0000: test.npz is not the file the ledger knows (its digest differs)"),
+        (open_again, "focal_0001/0000: was opened on test again (opening 9) after it was measured"),
+        (change_predictions, "focal_0001/0000: test.npz has changed (its digest differs from the ledger)"),
         (
             lambda storage: edit_ledger(storage, lambda fact: "openings" not in fact),
-            "focal_0001/0000: it was measured on test and no opening tells of it",
+            "focal_0001/0000: was measured on test without a recorded opening",
         ),
     ],
 )
@@ -449,7 +449,7 @@ def test_a_model_that_is_another_is_not_measured(storage: Path) -> None:
     study = unopened(storage)
     weights = study.files(study.records()["focal_0001"][0]) / "model.pt"
     weights.write_bytes(weights.read_bytes()[::-1])
-    with pytest.raises(FieldError, match=r"focal_0001/0000: .*model.pt is not the file the ledger knows"):
+    with pytest.raises(FieldError, match=r"focal_0001/0000: .*model.pt has changed"):
         confirm.measure(study)
     assert audited(storage).checks[-1].counted == 0  # nothing was opened for it
 
@@ -464,7 +464,7 @@ def test_it_goes_on_with_more_seeds_and_other_candidates(confirmed: Path) -> Non
     more = confirming_spec(searched, Asked(trials=("mbls/0", "focal/0001"), seeds=5))
     assert [variant.label for variant in more.variants] == [*LABELS, "mbls_0000"] and more.trials == 5
     before = strict_yaml.read(confirmed / "small-confirm" / "study.yaml")["recorded"]["meaning"]
-    refuse_changes(before, more, "study.yaml", "exists already")
+    refuse_changes(before, more, "study.yaml", "already exists")
 
 
 def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> None:
@@ -507,7 +507,7 @@ def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path
     plain["shift"]["own"] = {"name": "digits", "validation": 0.1}
     plain["shift"]["noise"] = {**plain["shift"]["noise"], "path": plain["shift"]["turned"]["path"]}
     file.write_text(strict_yaml.dump(plain))
-    with pytest.raises(confirm.ConfirmError, match=r"shift.noise: the source is not what was measured"):
+    with pytest.raises(confirm.ConfirmError, match=r"shift.noise: the source has changed since it was measured"):
         confirm.measure(open_study("small-confirm", str(storage)))
 
 
@@ -517,15 +517,15 @@ def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path
         (("small", "--trial", "focl/0001"), "--trial: there is no trial 'focl/0001'. Did you mean 'focal/0001'?"),
         (
             ("small", "--trial", "mbls/1"),
-            "--trial: mbls/0001 is failed; only a complete trial has predictions and a model.",
+            "--trial: mbls/0001 is failed; only complete trials have predictions and a model.",
         ),
         (("small", "--trial", "mbls/²"), "--trial: there is no trial 'mbls/²'."),
         (("small", "--top", 0), "0 is not in the range x>=1"),
         (("small", "--seeds", 0), "0 is not in the range x>=1"),
-        (("small", "--top", 1, "--pareto"), "give one of --top, --pareto and --trial"),
+        (("small", "--top", 1, "--pareto"), "use only one of --top, --pareto and --trial"),
         (("small-confirm",), "small-confirm: is itself a confirmation, of 'small'. Confirm that one."),
         (("smal",), "no study at"),
-        (("none",), "none: no trial is complete yet: there is nothing to confirm."),
+        (("none",), "none: no trial is complete yet, so there is nothing to confirm."),
     ],
 )
 def test_what_cannot_be_confirmed_is_said_in_a_line(
@@ -548,9 +548,13 @@ def test_a_driver_at_work_and_other_data_are_refused(
     storage: Path, confirmed: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with driver_lock(storage / "small"):
-        assert "a driver is at work on this study" in refused(capsys, "confirm", "small", "--storage", storage)
+        assert "another calstudy process is running this study. Wait until" in refused(
+            capsys, "confirm", "small", "--storage", storage
+        )
     with driver_lock(storage / "small-confirm"):
-        assert "another driver is at work" in refused(capsys, "confirm", "small", "--storage", storage)
+        assert "another calstudy process is running this study (" in refused(
+            capsys, "confirm", "small", "--storage", storage
+        )
     file = storage / "small" / "study.yaml"
     plain = strict_yaml.read(file)
     file.write_text(strict_yaml.dump({**plain, "recorded": {**plain["recorded"], "data_digest": "0" * 64}}))
@@ -561,17 +565,17 @@ def test_run_refuses_a_confirmation_and_confirm_a_study_in_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = write_spec(tmp_path / "x.yaml", name="x-confirm", confirms="x")
-    assert "confirms: `calstudy confirm x` makes such a study" in refused(capsys, "run", spec, "--storage", tmp_path)
+    assert "confirms: only `calstudy confirm x` creates" in refused(capsys, "run", spec, "--storage", tmp_path)
     searched = search(tmp_path, "x")
     search(tmp_path, "x-confirm")
-    with pytest.raises(SpecError, match=r"this is no confirmation of 'x'; rename the study"):
+    with pytest.raises(SpecError, match=r"this study does not confirm 'x'. Rename it."):
         confirming_spec(searched, Asked())
 
 
 @pytest.mark.parametrize("form", ["html", "md"])
 def test_the_report_is_that_of_the_search(confirmed: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
     said = refused(capsys, "report", "small-confirm", "--format", form, "--storage", confirmed)
-    assert "small-confirm: it confirms 'small', whose report tells of both: calstudy report small" in said
+    assert "small-confirm: confirms 'small', whose report covers both. Run: calstudy report small" in said
 
 
 def test_a_set_that_does_not_fit_is_said_before_anything_is_trained(
@@ -591,5 +595,5 @@ def test_a_set_that_does_not_fit_is_said_before_anything_is_trained(
 def test_another_study_of_the_name_is_not_taken_for_the_one_confirmed(storage: Path) -> None:
     shutil.rmtree(storage / "small")
     search(storage, told={"focal": [(0.9, 0.1)], "mbls": [(0.9, 0.1)]}, sampler={"seed": 5})
-    with pytest.raises((SpecError, FieldError), match="another has taken its name"):
+    with pytest.raises((SpecError, FieldError), match="another study has taken its name"):
         confirmation_of(open_study("small", str(storage)))

@@ -60,12 +60,12 @@ def test_a_sound_node() -> None:
         ({"versions": {"torch": "2.14.0", "ray": "2.60.0"}}, "versions", "failed", "torch 2.14.0 (here 2.15.0)"),
         ({"versions": {"torch": "2.15.0+cpu", "ray": "2.60.0"}}, "versions", "ok", "ok"),
         ({"python": "3.12.1"}, "versions", "failed", "python 3.12 (here 3.11)"),
-        ({"lock": "ignored"}, "storage", "failed", "two drivers could write one study"),
-        ({"data": "e" * 64}, "data", "failed", "its digest is eeeeeeeeeeee, here it is dddddddddddd"),
+        ({"lock": "ignored"}, "storage", "failed", "two processes could write one study"),
+        ({"data": "e" * 64}, "data", "failed", "the digest there is eeeeeeeeeeee, here dddddddddddd"),
         ({"data": None, "data_problem": "data.path: no file."}, "data", "failed", "data.path: no file."),
         ({"damaged": ["/cache/d/train.npy"]}, "data", "failed", "train.npy in /cache/d. Remove that folder"),
-        ({"gpus": 1}, "GPUs", "failed", "Ray lends 2 GPUs, torch sees 1"),
-        ({"gpus": 4}, "GPUs", "warning", "torch sees 4 GPUs, Ray lends 2"),
+        ({"gpus": 1}, "GPUs", "failed", "Ray offers 2 GPUs, torch sees 1"),
+        ({"gpus": 4}, "GPUs", "warning", "torch sees 4 GPUs, Ray offers 2"),
         ({"gpus": "undefined symbol: x"}, "GPUs", "failed", "undefined symbol: x"),
         ({"disks": {"temp": ("/tmp", 2 * 10**9)}}, "disk", "warning", "temp /tmp has 2.0 GB free"),
         ({"disks": {"temp": ("/tmp", 10**8)}}, "disk", "failed", "temp /tmp has 0.1 GB free"),
@@ -73,7 +73,7 @@ def test_a_sound_node() -> None:
         ({"clock": -3.0}, "clock", "warning", "3.0 s behind"),
         ({"clock": 1.0}, "clock", "ok", "+1.0s"),
         ({"open_token": "/home/a/.ray/auth_token"}, "token", "failed", "chmod 600 /home/a/.ray/auth_token"),
-        ({"authentication": False}, "token", "failed", "asks for no token"),
+        ({"authentication": False}, "token", "failed", "without a token"),
         ({"authentication": False, "loopback": True}, "token", "ok", "-"),
     ],
 )
@@ -96,10 +96,10 @@ def test_a_report_travels_as_json() -> None:
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("mlruns", "is no tracking server"),
-        ("file:///srv/mlruns", "is no tracking server"),
-        ("sqlite:///mlflow.db", "is not an absolute path, which takes four slashes"),
-        ("sqlite:////no/such/folder/mlflow.db", "there is no folder /no/such/folder. Make it"),
+        ("mlruns", "is not a tracking server"),
+        ("file:///srv/mlruns", "is not a tracking server"),
+        ("sqlite:///mlflow.db", "is not an absolute path, which needs four slashes"),
+        ("sqlite:////no/such/folder/mlflow.db", "there is no folder /no/such/folder. Create it"),
         ("http://maria:secret@127.0.0.1:{port}", "MLflow at http://127.0.0.1:{port}: Connection refused. Start it"),
         ("postgresql://maria:secret@127.0.0.1:{port}/mlflow", "MLflow at postgresql://127.0.0.1:{port}/mlflow: "),
     ],
@@ -130,12 +130,12 @@ def test_this_machine_with_damaged_data(
     doctor.show(doctor.diagnose(spec, storage, None, None), Console(width=80))
     said = capsys.readouterr().out.splitlines()
     assert said[0].split() == ["machine", *CHECKS] and said[1].split()[1:6] == ["ok", "ok", "ok", "ok", "0"]
-    assert said[2:] == [f"tracking: sqlite:///{storage}/mlflow.db", "all is well."] and not storage.exists()
+    assert said[2:] == [f"tracking: sqlite:///{storage}/mlflow.db", "no problems found."] and not storage.exists()
     (images,) = (tmp_path / "cache").glob("*/train.npy")
     images.write_bytes(bytes(images.stat().st_size))
     doctor.show(doctor.diagnose(spec, storage, None, None), Console(width=80))
     said = capsys.readouterr().out.splitlines()
-    assert said[1].split()[4] == "FAIL" and "all is well." not in said
+    assert said[1].split()[4] == "FAIL" and "no problems found." not in said
     assert f"the cache is damaged: train.npy in {images.parent}. Remove that folder" in said[2]
 
 
@@ -204,9 +204,9 @@ HEAD, ONE, TWO = "10.77.0.1", "10.77.0.2", "10.77.0.3"
     ("machine", "check", "words"),
     [
         (ONE, "storage", "does not see the storage"),
-        (ONE, "GPUs", "Ray lends 1 GPUs, torch sees 0."),
-        (TWO, "code", "has other code in"),
-        (TWO, "token", "/tmp/home/.ray/auth_token can be read by others"),
+        (ONE, "GPUs", "Ray offers 1 GPUs, torch sees 0."),
+        (TWO, "code", "has different code in"),
+        (TWO, "token", "other users can read /tmp/home/.ray/auth_token"),
         ("this machine", "tracking", "Connection refused"),
     ],
 )
@@ -232,14 +232,16 @@ def test_what_is_well_is_not_accused(ill: Ill) -> None:
 def test_a_run_is_refused_where_a_node_does_not_see_the_storage(ill: Ill) -> None:
     assert (ill.hidden.returncode, ill.hidden.stdout) == (2, "")
     (line,) = ill.hidden.stderr.splitlines()
-    assert line.startswith(f"node {ONE}: does not see the storage") and "1 more are not well" in line
+    assert line.startswith(f"node {ONE}: does not see the storage") and "1 more nodes fail" in line
 
 
 @pytest.mark.slow
 def test_a_run_is_refused_where_a_node_has_other_code(ill: Ill) -> None:
     assert (ill.other_code.returncode, ill.other_code.stdout) == (2, "")
     (line,) = ill.other_code.stderr.splitlines()
-    assert line.startswith(f"node {TWO}: has other code in") and line.endswith("`calstudy submit` carry the code.")
+    assert line.startswith(f"node {TWO}: has different code in") and line.endswith(
+        "upload the code with `calstudy submit`."
+    )
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def test_another_folder_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "token").write_text("of another driver")
     with Probe(tmp_path) as probe:
-        assert "(another folder lies there)" in str(storage_problem(answer(probe, tmp_path / "other"), ROOT))
+        assert "(a different folder is mounted there)" in str(storage_problem(answer(probe, tmp_path / "other"), ROOT))
 
 
 def test_what_a_node_writes_must_be_seen_here(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_what_a_node_writes_must_be_seen_here(tmp_path: Path) -> None:
         said = question(folder, token, name)
         (Path(folder) / name).unlink()
         node = NodeFacts("node", **probe.seen("node", said))
-    assert "what it writes to the storage /storage is not seen here" in str(storage_problem(node, ROOT))
+    assert "files it writes to the storage /storage are not visible here" in str(storage_problem(node, ROOT))
 
 
 def test_a_lock_that_does_not_hold(tmp_path: Path) -> None:
@@ -72,10 +72,10 @@ def test_other_code_or_extensions_are_named() -> None:
     own = NodeFacts("here", code="a", code_at="/laptop", extensions="e")
     assert code_problem(NodeFacts("node", code="a", extensions="e"), own, "/ext") is None
     other = code_problem(NodeFacts("node", code="b", code_at="/opt/old", extensions="e"), own, "/ext")
-    assert other is not None and other.startswith("has other code in /opt/old than this machine in /laptop.")
+    assert other is not None and other.startswith("has different code in /opt/old than this machine in /laptop.")
     assert "has no extensions /ext" in str(code_problem(NodeFacts("node", code="a"), own, "/ext"))
     changed = NodeFacts("node", code="a", extensions="f")
-    assert "has other files in extensions /ext" in str(code_problem(changed, own, "/ext"))
+    assert "has different files in extensions /ext" in str(code_problem(changed, own, "/ext"))
 
 
 def test_the_digest_of_code_follows_what_is_run_and_nothing_else(tmp_path: Path) -> None:

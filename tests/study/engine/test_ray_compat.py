@@ -19,7 +19,7 @@ KILLED = (
     " / 4.00GB limit (0.809674)\nOOM kill reason: Memory usage 3437240320B exceeded threshold of 3435973888B"
 )
 LOSSES = {
-    "memory": (OutOfMemoryError(KILLED), ("process", "out of memory: Ray's memory monitor ended its process")),
+    "memory": (OutOfMemoryError(KILLED), ("process", "out of memory: Ray's memory monitor killed its process")),
     "node": (NodeDiedError("the actor's node has died"), ("node", "its node died")),
     "object": (ObjectLostError("00ff", "10.0.0.2", ""), ("process", "its process died: ")),
 }

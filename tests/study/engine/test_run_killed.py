@@ -37,7 +37,7 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
         driver.kill()
         driver.wait()
     refused = here("status", "small", "--storage", tmp_path)
-    assert "cut short" in refused and "goes on" in refused
+    assert "interrupted" in refused and "Resume: `calstudy run`" in refused
     calstudy("run", spec, "--storage", tmp_path)
     study = counted_once(tmp_path, 2)
     resumed = [log for log in study.directory.glob("trials/*/*/*/log") if "resumed from" in log.read_text()]

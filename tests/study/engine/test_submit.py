@@ -63,14 +63,20 @@ def write_extensions(folder: Path, gate: Path) -> Path:
 @pytest.mark.parametrize(
     ("keys", "storage", "tracking", "error", "words"),
     [
-        ({}, None, None, ClusterError, "--storage: is missing; give the absolute path"),
-        ({}, "studies", None, ClusterError, "--storage: 'studies' is relative to this machine"),
-        ({"storage": "studies"}, None, None, ClusterError, "--storage: 'studies' is relative"),
-        ({"ledger": "ledger.log"}, "/s", None, SpecError, "small.yaml: ledger: 'ledger.log' is relative"),
-        ({"data": {"name": "parquet", "path": "a"}}, "/s", None, SpecError, "small.yaml: data.path: 'a' is relative"),
-        ({"confirms": "x"}, "/s", None, SpecError, "small.yaml: confirms: `calstudy confirm x` makes such a study"),
+        ({}, None, None, ClusterError, "--storage: is missing. Give the absolute path"),
+        ({}, "studies", None, ClusterError, "--storage: 'studies' is a relative path"),
+        ({"storage": "studies"}, None, None, ClusterError, "--storage: 'studies' is a relative path"),
+        ({"ledger": "ledger.log"}, "/s", None, SpecError, "small.yaml: ledger: 'ledger.log' is a relative path"),
+        (
+            {"data": {"name": "parquet", "path": "a"}},
+            "/s",
+            None,
+            SpecError,
+            "small.yaml: data.path: 'a' is a relative path",
+        ),
+        ({"confirms": "x"}, "/s", None, SpecError, "small.yaml: confirms: only `calstudy confirm x` creates"),
         ({}, "/s", "sqlite:///mlflow.db", TrackingError, "not an absolute path"),
-        ({"tracking": "mlruns"}, "/s", None, TrackingError, "no tracking server"),
+        ({"tracking": "mlruns"}, "/s", None, TrackingError, "not a tracking server"),
     ],
 )
 def test_what_would_mean_something_else_there(
@@ -100,7 +106,7 @@ def test_a_password_does_not_stand_in_a_command_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("address", ["10.0.0.1:8265", "ray://host:10001", "http://", "auto"])
 def test_what_is_no_job_server(address: str) -> None:
-    with pytest.raises(ClusterError, match=r"--address: .* is no job server; write http://HOST:8265"):
+    with pytest.raises(ClusterError, match=r"--address: .* is not a job server. Write http://HOST:8265"):
         connect(address)
 
 
@@ -184,7 +190,7 @@ def submission(cluster: Cluster) -> Submission:
 
 @pytest.mark.slow
 def test_doctor_is_asked_first_and_says_all_of_a_sound_cluster(cluster: Cluster, submission: Submission) -> None:
-    assert "all is well." in submission.shown
+    assert "no problems found." in submission.shown
     (found,) = [line for line in log_of(cluster.head, "doctor-small-*").splitlines() if line.startswith("{")]
     report = json.loads(found)
     assert report["ok"] and {finding["state"] for finding in report["findings"]} == {"ok"}
@@ -200,15 +206,15 @@ def test_a_study_at_work_is_read_elsewhere_and_not_submitted_twice(cluster: Clus
     assert counts(cluster.workers[0], submission.storage) == {"planned": 2, "running": 2}
     refused = on(cluster.head, *submission.words, check=False)
     assert (refused.returncode, refused.stdout) == (2, "") and len(refused.stderr.splitlines()) == 1
-    mend = f"Wait, or: ray job stop {submission.job} --address {JOBS}"
-    assert refused.stderr.startswith(f"small: the job {submission.job} is at work on it. {mend}")
+    mend = f"Wait for it, or run: ray job stop {submission.job} --address {JOBS}"
+    assert refused.stderr.startswith(f"small: job {submission.job} is already running this study. {mend}")
 
 
 @pytest.mark.slow
 def test_a_stopped_study_goes_on_when_it_is_submitted_again(cluster: Cluster, submission: Submission) -> None:
     head, other, storage = cluster.head, cluster.workers[0], submission.storage
     head.run(["ray", "job", "stop", submission.job, "--address", JOBS])
-    assert "stopped by SIGTERM; run the same command again and it goes on." in log_of(head, submission.job)
+    assert "stopped by SIGTERM; run the same command again to resume." in log_of(head, submission.job)
     assert counts(other, storage) == {"planned": 2}  # no driver: nothing runs
     submission.gate.touch()
     on(head, *submission.words)
@@ -224,10 +230,10 @@ def test_a_wrong_token_or_address_is_one_line_at_once(cluster: Cluster) -> None:
     spec = write_spec(cluster.shared / "refused.yaml")
     ray, jobs = f"{cluster.head.address}:6379", JOBS
     asked = (
-        ("run", ray, f"--address: the cluster at {ray} does not take our token. Copy"),
-        ("doctor", ray, f"--address: the cluster at {ray} does not take our token. Copy"),
-        ("doctor", jobs, f"--address: the job server at {jobs} refuses this token. Set RAY_AUTH_MODE=token"),
-        ("submit", jobs, f"--address: the job server at {jobs} refuses this token. Set RAY_AUTH_MODE=token"),
+        ("run", ray, f"--address: the cluster at {ray} rejects our token. Copy"),
+        ("doctor", ray, f"--address: the cluster at {ray} rejects our token. Copy"),
+        ("doctor", jobs, f"--address: the job server at {jobs} rejects this token. Set RAY_AUTH_MODE=token"),
+        ("submit", jobs, f"--address: the job server at {jobs} rejects this token. Set RAY_AUTH_MODE=token"),
         ("run", "127.0.0.1:6399", "--address: no Ray head at 127.0.0.1:6399"),
         ("doctor", "127.0.0.1:6399", "--address: no Ray head at 127.0.0.1:6399"),
         ("doctor", "http://127.0.0.1:8299", "--address: nothing answers at http://127.0.0.1:8299. Start the head"),

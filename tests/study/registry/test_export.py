@@ -277,7 +277,7 @@ def test_refuses_a_file_that_is_not_the_one_written(trained: Trained, tmp_path: 
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(FieldError, match=rf"{file} is not the file the ledger knows"):
+    with pytest.raises(FieldError, match=rf"{file} has changed \(its digest differs from the ledger\)"):
         export(study, trained.record, "refused", None, trained.uri)
     path.unlink()
     with pytest.raises(FieldError, match=rf"{file} is missing"):

@@ -100,7 +100,7 @@ def test_an_altered_or_missing_file_is_named_and_the_rest_drawn(tmp_path):
     written, reasons = figures_of(tmp_path, "digits")
     assert {path.stem for path in written} == {"front", "hypervolume", "learning", "entropy"}
     text = "\n".join(reasons)
-    assert "predictions.npz is not the file the ledger knows (its digest differs)" in text
+    assert "predictions.npz has changed (its digest differs from the ledger)" in text
     assert text.count("history.json is missing") == 1  # the other method's lines are drawn
 
 

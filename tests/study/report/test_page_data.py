@@ -99,7 +99,7 @@ def test_predictions_that_are_gone_or_altered_are_noted(tmp_path):
     assert list(found) == [sound.name]
     assert notes == [
         "No reliability diagram of focal/0000: predictions.npz is missing. Restore it from a backup.",
-        "No reliability diagram of focal/0001: predictions.npz is not the file the ledger knows (its digest differs)."
+        "No reliability diagram of focal/0001: predictions.npz has changed (its digest differs from the ledger)."
         " Restore it from a backup.",
         "No reliability diagram of focal/0002: predictions.npz cannot be read as npz (File is not a zip file).",
     ]

@@ -56,10 +56,10 @@ def test_goes_on(keys):
             {"methods": [*SMALL["methods"][:3], {"label": "sece_on_focal", "name": "sece"}]},
             [
                 "methods.sece_on_focal: method.base.name: was focal, is cross_entropy",
-                "methods.sece_on_focal: method.base.gamma: was {low: 0.0, high: 5.0}, is not there",
+                "methods.sece_on_focal: method.base.gamma: was {low: 0.0, high: 5.0}, is absent",
             ],
         ),
-        ({"methods": SMALL["methods"][1:]}, ["methods.cross_entropy: was there, is missing"]),
+        ({"methods": SMALL["methods"][1:]}, ["methods.cross_entropy: was present, is missing"]),
     ],
 )
 def test_a_change_of_meaning_is_refused(keys, lines):
@@ -81,5 +81,5 @@ def test_keys_that_came_later_stand_for_their_defaults():
     with pytest.raises(SpecError, match="equal_train: was false, is true"):
         refuse_changes(whole, small(equal_train=True), "study.yaml", "has 3 trials")
     del old["methods"]["mbls"]["space"]["method.margin"]
-    with pytest.raises(SpecError, match=r"methods\.mbls: method\.margin: was not there"):
+    with pytest.raises(SpecError, match=r"methods\.mbls: method\.margin: was absent"):
         refuse_changes(completed_meaning(old, small().meaning()), small(), "study.yaml", "has 3 trials")

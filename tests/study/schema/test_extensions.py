@@ -95,7 +95,7 @@ def test_a_method_without_a_file_starts_from_its_own_settings(extended):
         (
             {"methods/mine.py": MINE, "search_spaces/mine.yaml": "source: us\nspace: {epochs: {low: 1, high: 2}}"},
             "search_spaces/mine.yaml",
-            "space.epochs: is not searched",
+            "space.epochs: cannot be searched",
         ),
         (
             {

@@ -57,7 +57,7 @@ def test_worst_nll_is_that_of_one_who_knows_nothing():
 
 @pytest.mark.parametrize("metric", ["share_above_99", "ts_share_above_99"])
 def test_what_is_neither_good_nor_bad_is_no_objective(metric):
-    with pytest.raises(FieldError, match=r"is neither good nor bad; take accuracy_above_99\."):
+    with pytest.raises(FieldError, match=r"has no better direction; use accuracy_above_99\."):
         Objective(metric, "minimize")
 
 

@@ -93,7 +93,7 @@ def test_a_torn_last_line_is_cut_and_nothing_else(tmp_path: Path) -> None:
     log = tmp_path / "ledger.log"
     whole = log.read_bytes()
     log.write_bytes(whole + b'{"op_code":4,"worker_id":"x","stu')
-    assert "torn" in repair_journal(log)[0]
+    assert "incomplete last line" in repair_journal(log)[0]
     assert log.read_bytes() == whole
     again = opened(tmp_path)
     assert ask(again).number == 1 and len(again.records("focal")) == 2
@@ -202,7 +202,7 @@ def test_two_studies_on_one_journal_have_one_driver(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     shared = str(tmp_path / "shared.log")
     with driver_lock(tmp_path / "a", shared):
-        with pytest.raises(LedgerError, match="another driver"), driver_lock(tmp_path / "b", shared):
+        with pytest.raises(LedgerError, match="another calstudy process"), driver_lock(tmp_path / "b", shared):
             pass
         with driver_lock(tmp_path / "b", str(tmp_path / "own.log")):
             pass

@@ -42,7 +42,7 @@ def test_a_study_guided_by_a_trial_of_another(storage: Path, tmp_path: Path) -> 
     # 30% of 1151 samples in each of two epochs: what it cost stands beside what it came to.
     (row,) = here_json("pareto", "mine", "--storage", storage)["front"]
     assert row["samples"] == 2 * round(0.3 * 1151)
-    with pytest.raises(FieldError, match="train it in a study with `record: train_entropy`"):
+    with pytest.raises(FieldError, match="Train it in a study with `record: train_entropy`"):
         Targets(storage).file("mine/guided/0")
 
 
@@ -73,9 +73,9 @@ def test_a_target_study_is_read_once(storage: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ("recorded", "must be STUDY/LABEL/NUMBER or a file .npz, got 'recorded'"),
+        ("recorded", "must be STUDY/LABEL/NUMBER or an .npz file, got 'recorded'"),
         ("gone/focal/3", "no study at"),
-        ("recorded/cross_entropy/7", "must be a complete trial, and there is none"),
+        ("recorded/cross_entropy/7", "must be a complete trial, but it does not exist"),
     ],
 )
 def test_targets_that_are_none(storage: Path, target: str, problem: str) -> None:

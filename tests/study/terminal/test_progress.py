@@ -41,7 +41,7 @@ def test_a_pipe_gets_plain_lines() -> None:
                 progress.trained(record(label, number), rows(10))
                 progress.finished(record(label, number))
     lines = out.getvalue().splitlines()
-    assert lines[0] == "small: 8 of 8 trials to train, 2 methods"
+    assert lines[0] == "small: 8 of 8 trials to run, 2 methods"
     assert lines[-1].startswith("8/8 trials; best accuracy 0.9300, ece 0.1000") and "\x1b" not in out.getvalue()
 
 
@@ -50,7 +50,7 @@ def test_a_reason_may_hold_anything(reason: str) -> None:
     progress, out = view({"focal": [], "mbls": []})
     with progress:
         progress.finished(record("focal", 0, "failed", reason))
-    assert f"trial focal/0000: {reason}. Recorded as failed; the study goes on." in out.getvalue()
+    assert f"trial focal/0000: {reason}. Recorded as failed; the study continues." in out.getvalue()
 
 
 def test_time_left_counts_what_running_trials_have_done() -> None:
@@ -76,7 +76,7 @@ def test_more_trials_than_asked_for_are_no_negative_count() -> None:
     progress, out = view(records)
     with progress:
         pass
-    assert out.getvalue().splitlines()[0] == "small: 4 of 13 trials to train, 2 methods"
+    assert out.getvalue().splitlines()[0] == "small: 4 of 13 trials to run, 2 methods"
 
 
 def test_the_live_view_shows_methods_running_trials_and_the_front() -> None:

@@ -204,5 +204,5 @@ def test_what_a_user_deleted_comes_back(storage: Path) -> None:
 
 def test_it_does_not_write_beside_a_driver(storage: Path) -> None:
     study = make_study(storage)
-    with driver_lock(study.directory), pytest.raises(LedgerError, match="another driver"):
+    with driver_lock(study.directory), pytest.raises(LedgerError, match="another calstudy process"):
         sync(study, embedded_tracking(storage))

@@ -44,7 +44,7 @@ def test_the_front_has_intervals_and_shares(tmp_path: Path) -> None:
     head = (tmp_path / "front.csv").read_text().splitlines()[0].split(",")
     assert {"ece_low", "ece_high", "ts_nll_low", "share_on_front"} <= set(head)
     shown = here(*words)
-    assert "95% intervals of 200 resamples" in shown and "not the probability that it truly is" in shown
+    assert "95% intervals from 200 resamples" in shown and "not the probability that it truly is" in shown
 
 
 def test_two_trials_side_by_side(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_one_trial_is_its_own_front(tmp_path: Path) -> None:
     ("harm", "said"),
     [
         (lambda file: file.unlink(), "is missing. Restore it from a backup."),
-        (lambda file: Predictions(LOGITS[2], LABELS).save(file), "not the file the ledger knows (its digest differs)"),
+        (lambda file: Predictions(LOGITS[2], LABELS).save(file), "has changed (its digest differs from the ledger)"),
     ],
     ids=["missing", "altered"],
 )
@@ -106,4 +106,4 @@ def test_what_is_not_there_is_said(tmp_path: Path, words: tuple[str, ...], said:
 def test_so_few_resamples_have_no_quantiles(tmp_path: Path, command: str) -> None:
     study_of(tmp_path, 1)
     shown = here(command, "small", "--bootstrap", 18, "--storage", tmp_path, check=2)
-    assert "18 resamples are too few; 0 for none, or 100 and more." in shown and shown.count("\n") == 1
+    assert "18 resamples are too few. Use 0 for none, or at least 100." in shown and shown.count("\n") == 1
