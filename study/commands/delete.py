@@ -14,10 +14,10 @@ from study.terminal.console import FAILED, console, human_bytes, storage_option,
 @storage_option
 @tracking_option
 def delete(study: str, tracking_too: bool, yes: bool, storage: str | None, tracking: str | None) -> None:
-    """Delete a study and its confirmation: all trials, predictions, models and reports.
+    """Delete a study and its confirmation.
 
-    What is deleted is listed with its size first. Registered models stay. MLflow runs stay unless --tracking-too.
-    Interrupted, the same command completes the deletion.
+    Lists what it will delete, with sizes, and asks first. Registered models stay; MLflow runs stay unless you give
+    --tracking-too. If it is interrupted, run it again to complete the deletion.
     """
     from study.confirmation.results import SUFFIX
     from study.schema.uris import public_uri

@@ -16,9 +16,10 @@ from study.terminal.console import console, json_option, storage_option
 @storage_option
 @json_option
 def trials(study: str, file: Path | None, storage: str | None, as_json: bool) -> None:
-    """List every trial: state, hyperparameters, validation metrics and cost.
+    """List every trial, or write them to a CSV file.
 
-    All metrics are of the validation split. In Python: Study.open(STUDY).trials(), a pandas DataFrame.
+    Each with its state, hyperparameters, validation metrics and cost. In Python, Study.open(STUDY).trials() returns the
+    same as a pandas DataFrame.
     """
     from study.analysis.trial_rows import trial_rows, write_csv
     from study.store.study import open_study

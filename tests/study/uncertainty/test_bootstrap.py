@@ -275,7 +275,7 @@ def test_trials_to_compare_are_found_by_name(study):
     assert trial_named(records, "focal/0001", "compare") is trial_named(records, "focal/1", "compare") is records[1]
     with pytest.raises(FieldError, match=r"^compare: there is no trial 'focl/0001'. Did you mean 'focal/0001'\?$"):
         trial_named(records, "focl/0001", "compare")
-    with pytest.raises(FieldError, match=r"^compare: focal/0003 is failed; only a complete trial"):
+    with pytest.raises(FieldError, match=r"^compare: focal/0003 is failed; only complete trials"):
         trial_named(records, "focal/0003", "compare")
 
 
