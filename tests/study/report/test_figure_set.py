@@ -68,7 +68,7 @@ def calstudy(capsys, *words):
 def test_all_are_drawn_at_column_width_in_every_format(storage, tmp_path, capsys):
     code, out, _ = calstudy(capsys, "figures", "digits", "--storage", storage)
     assert code == 0 and "not drawn" not in out
-    assert "not in MLflow" in out.splitlines()[-1]  # which has never heard of the study
+    assert "not uploaded to MLflow" in out.splitlines()[-1]  # which has never heard of the study
     stems = {path.stem.split("-")[0] for path in (storage / "digits" / "figures").iterdir()}
     assert stems == set(FIGURES)
     for path in (storage / "digits" / "figures").iterdir():

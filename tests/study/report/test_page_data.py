@@ -289,7 +289,7 @@ def test_the_command_writes_one_file_and_a_server_away_is_one_line(made, monkeyp
     file = study.directory / "report.html"
     assert capsys.readouterr().out.splitlines() == [
         f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB",
-        "not in MLflow: MLflow at sqlite:////nowhere/mlflow.db: there is no such database.",
+        "not uploaded to MLflow: MLflow at sqlite:////nowhere/mlflow.db: there is no such database.",
     ]
     assert file.read_text().startswith("<!doctype html>")
 
