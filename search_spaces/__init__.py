@@ -1,1 +1,1 @@
-"""What is worth trying: a YAML file of ranges and published settings for each method, and their grammar."""
+"""Search spaces: a YAML file with ranges and published settings for each method, and its grammar."""

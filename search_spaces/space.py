@@ -1,11 +1,11 @@
-"""The grammar of a search space: the files beside this one and the `search_space:` of a study are written alike.
+"""The grammar of a search space, for the files in this folder and for a study's `search_space:`.
 
 method.gamma: {low: 0.0, high: 5.0}                    a float
-optimizer.lr: {low: 0.01, high: 0.5, log: true}        a float, searched by its logarithm
+optimizer.lr: {low: 0.01, high: 0.5, log: true}        a float on a log scale
 method.margin: {low: 0, high: 20, step: 0.5}           a float on a grid
 batch_size: {low: 32, high: 256, int: true, log: true}
 optimizer.name: {choices: [sgd, adamw]}
-optimizer.momentum: 0.9                                a plain value pins: it is set, not searched
+optimizer.momentum: 0.9                                a plain value is fixed, not searched
 """
 
 import math
@@ -28,7 +28,7 @@ MOST_STEPS = 1_000_000
 
 
 class SpaceError(ValueError):
-    """An entry that cannot be taken: `path` is its dotted path, `problem` what was found and the mend."""
+    """An invalid entry: `path` is its dotted path, `problem` what was found and the fix."""
 
     def __init__(self, path: str, problem: str) -> None:
         self.path, self.problem = path, problem
@@ -40,7 +40,7 @@ class SpaceError(ValueError):
 
 @dataclass(frozen=True)
 class Pin:
-    """A value that is set, not searched."""
+    """A value that is fixed, not searched."""
 
     value: Value
 
@@ -50,36 +50,36 @@ Entry = BaseDistribution | Pin
 
 @dataclass(frozen=True)
 class SpaceFile:
-    """What is worth trying for one method: who tried it, the ranges, and the published settings."""
+    """A method's search space: its source, the ranges, and the published settings."""
 
     source: str
     space: dict[str, Entry]
     defaults: list[dict[str, Value]]
 
 
-# A method without a file: nothing is recommended, and its own settings are tried first.
+# A method without a file: no ranges; its own settings are tried first.
 NO_FILE = SpaceFile("", {}, [{}])
 
 
 def names() -> list[str]:
-    """The methods that have a file here, sorted."""
+    """The methods with a file here, sorted."""
     return sorted(file.stem for file in Path(__file__).parent.glob("*.yaml"))
 
 
 def find_space(name: str, folders: Iterable[Path] = ()) -> SpaceFile:
-    """The file of that name, here or in one of the user's own `folders`; NO_FILE where there is none.
+    """The file of that name, here or in one of the user's `folders`; NO_FILE if there is none.
 
-    Raises SpaceError where it cannot be used, or where two folders have one.
+    Raises SpaceError if it cannot be used, or if two folders have one.
     """
     found = [folder / f"{name}.yaml" for folder in (Path(__file__).parent, *folders)]
     found = [file for file in found if file.is_file()]
     if len(found) > 1:
-        raise SpaceError("", f"there is one already; write the `search_space:` of the study instead of {found[1]}.")
+        raise SpaceError("", f"the method already has one; use the study's `search_space:` instead of {found[1]}.")
     return read_space_file(found[0]) if found else NO_FILE
 
 
 def read_space_file(path: Path) -> SpaceFile:
-    """A file of this folder's kind. Raises SpaceError with the dotted path inside it."""
+    """Read such a file. Raises SpaceError with the dotted path inside it."""
     try:
         plain = strict_yaml.read(path)
     except strict_yaml.YamlError as error:
@@ -91,9 +91,9 @@ def read_space_file(path: Path) -> SpaceFile:
             raise SpaceError(key, f"there is no key '{key}'.{_nearest(key, FILE_KEYS)}")
     source, space, defaults = plain.get("source"), plain.get("space") or {}, plain.get("defaults", [{}])
     if not isinstance(source, str) or not source:
-        raise SpaceError("source", "must say in a line who tried these settings.")
+        raise SpaceError("source", "must name the source of these settings in one line.")
     if not isinstance(space, dict):
-        raise SpaceError("space", f"must be a mapping of path to range, got {space!r}.")
+        raise SpaceError("space", f"must be a mapping from path to range, got {space!r}.")
     entries = {path: parse_entry(f"space.{path}", entry) for path, entry in space.items()}
     if not isinstance(defaults, list):
         raise SpaceError("defaults", f"must be a list of settings, got {defaults!r}.")
@@ -104,7 +104,7 @@ def read_space_file(path: Path) -> SpaceFile:
 
 def _check_default(where: str, setting: Any, entries: dict[str, Entry]) -> None:
     if not isinstance(setting, dict):
-        raise SpaceError(where, f"must be a mapping of path to value, got {setting!r}.")
+        raise SpaceError(where, f"must be a mapping from path to value, got {setting!r}.")
     for path, value in setting.items():
         if path not in entries:
             raise SpaceError(f"{where}.{path}", f"is not in `space`.{_nearest(path, list(entries))}")
@@ -113,16 +113,16 @@ def _check_default(where: str, setting: Any, entries: dict[str, Entry]) -> None:
 
 
 def parse_entry(path: str, plain: Any) -> Entry:
-    """The distribution a range stands for, or the Pin of a plain value. Raises SpaceError with `path`."""
+    """The distribution of a range, or the Pin of a plain value. Raises SpaceError with `path`."""
     if isinstance(plain, dict):
         return _parse_choices(path, plain) if "choices" in plain else _parse_range(path, plain)
     if isinstance(plain, list):
-        raise SpaceError(path, f"a list is no range; write {{choices: {strict_yaml.one_line(plain)}}}.")
+        raise SpaceError(path, f"a list is not a range; write {{choices: {strict_yaml.one_line(plain)}}}.")
     return Pin(_value(path, "the value", plain))
 
 
 def to_plain(entry: Entry) -> Any:
-    """The plain value that `parse_entry` reads back as an equal entry."""
+    """The plain value; `parse_entry` restores an equal entry."""
     if isinstance(entry, Pin):
         return entry.value
     if isinstance(entry, CategoricalDistribution):
@@ -139,7 +139,7 @@ def to_plain(entry: Entry) -> Any:
 
 
 def contains(entry: Entry, value: Value) -> bool:
-    """Whether a value is one the entry can take."""
+    """Whether the entry admits the value."""
     if isinstance(entry, Pin):
         return value == entry.value
     if isinstance(entry, CategoricalDistribution):
@@ -154,29 +154,29 @@ def contains(entry: Entry, value: Value) -> bool:
 def _parse_choices(path: str, plain: dict[str, Any]) -> CategoricalDistribution:
     for key in plain:
         if key != "choices":
-            raise SpaceError(path, f"`choices` stands alone; remove `{key}`.")
+            raise SpaceError(path, f"`choices` cannot be combined with `{key}`; remove `{key}`.")
     choices = plain["choices"]
     if not isinstance(choices, list):
         raise SpaceError(path, f"`choices` must be a list, got {choices!r}.")
     if not choices:
-        raise SpaceError(path, "`choices` is empty; name two values or more.")
+        raise SpaceError(path, "`choices` is empty; give at least two values.")
     for index, choice in enumerate(choices):
         _value(path, f"choices[{index}]", choice)
-        # Optuna tells choices apart by ==, so that 1, 1.0 and true are one.
+        # Optuna compares choices by ==, so that 1, 1.0 and true are the same.
         if choice in choices[:index]:
-            raise SpaceError(path, f"`choices` names {choice!r} twice; keep one.")
+            raise SpaceError(path, f"`choices` has {choice!r} twice; keep one.")
     if len(choices) == 1:
-        raise SpaceError(path, f"`choices` has one value; write the plain value {choices[0]!r} to pin it.")
+        raise SpaceError(path, f"`choices` has only one value; write the plain value {choices[0]!r} to fix it.")
     return CategoricalDistribution(choices)
 
 
 def _parse_range(path: str, plain: dict[str, Any]) -> FloatDistribution | IntDistribution:
     for key in plain:
         if key not in RANGE_KEYS:
-            raise SpaceError(path, f"a range has no '{key}'.{_nearest(key, (*RANGE_KEYS, 'choices'))}")
+            raise SpaceError(path, f"a range has no key '{key}'.{_nearest(key, (*RANGE_KEYS, 'choices'))}")
     for key in ("low", "high"):
         if key not in plain:
-            raise SpaceError(path, f"`{key}` is missing; a range is {{low: ..., high: ...}}.")
+            raise SpaceError(path, f"`{key}` is missing; write a range as {{low: ..., high: ...}}.")
     for key in ("log", "int"):
         if not isinstance(plain.get(key, False), bool):
             raise SpaceError(path, f"`{key}` must be true or false, got {plain[key]!r}.")
@@ -186,7 +186,7 @@ def _parse_range(path: str, plain: dict[str, Any]) -> FloatDistribution | IntDis
     if low > high:
         raise SpaceError(path, f"low {low:g} is above high {high:g}; swap them.")
     if low == high:
-        raise SpaceError(path, f"low and high are both {low:g}; write the plain value {low:g} to pin it.")
+        raise SpaceError(path, f"low and high are both {low:g}; write the plain value {low:g} to fix it.")
     if log and low <= 0:
         raise SpaceError(path, f"`log` needs low > 0, got {low:g}; raise low or remove `log`.")
     if step is not None:
@@ -198,18 +198,20 @@ def _parse_range(path: str, plain: dict[str, Any]) -> FloatDistribution | IntDis
 
 def _check_step(path: str, low: float, high: float, step: float, log: bool) -> None:
     if log:
-        raise SpaceError(path, "`log` and `step` exclude each other; remove one.")
+        raise SpaceError(path, "`log` and `step` cannot be combined; remove one.")
     if step <= 0:
         raise SpaceError(path, f"`step` must be > 0, got {step:g}.")
     if (high - low) / step > MOST_STEPS:
-        raise SpaceError(path, f"`step` {step:g} makes more than {MOST_STEPS} values; remove it.")
+        raise SpaceError(path, f"`step` {step:g} gives more than {MOST_STEPS} values; increase or remove it.")
     if not _is_whole((high, low), step):
         last = low + step * math.floor((high - low) / step)
-        raise SpaceError(path, f"high {high:g} is not low plus whole steps of {step:g}; the last below is {last:g}.")
+        raise SpaceError(
+            path, f"high {high:g} is not low plus a multiple of step {step:g}; the last one below is {last:g}."
+        )
 
 
 def _is_whole(ends: tuple[float, float], step: float) -> bool:
-    """Whether the first end is the second plus whole steps, as their written decimals say."""
+    """Whether the ends differ by a multiple of step, in exact decimals."""
     first, second = (Fraction(str(end)) for end in ends)
     return (first - second) % Fraction(str(step)) == 0
 
@@ -223,7 +225,7 @@ def _number(path: str, plain: dict[str, Any], key: str, whole: bool) -> float:
     if not _is_number(value):
         raise SpaceError(path, f"`{key}` must be a finite number, got {value!r}.")
     if whole and not isinstance(value, int):
-        raise SpaceError(path, f"`{key}` must be a whole number where `int` is true, got {value!r}.")
+        raise SpaceError(path, f"`{key}` must be an integer because `int` is true, got {value!r}.")
     return value if whole else float(value)
 
 
@@ -236,4 +238,4 @@ def _value(path: str, what: str, value: Any) -> Value:
 
 def _nearest(word: str, known: Iterable[str]) -> str:
     close = get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" Did you mean '{close[0]}'?" if close else f" There is {', '.join(known) or 'none'}."
+    return f" Did you mean '{close[0]}'?" if close else f" Valid values: {', '.join(known) or 'none'}."

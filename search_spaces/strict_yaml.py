@@ -1,6 +1,6 @@
-"""YAML as a person means it: the core schema of YAML 1.2, and no key twice.
+"""Strict YAML: the core schema of YAML 1.2, without duplicate keys.
 
-YAML 1.1 reads `1e-3` as text, `010` as eight and `no` as false; a key written twice silently loses the first.
+YAML 1.1 reads `1e-3` as text, `010` as eight and `no` as false, and of a duplicate key silently drops the first.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-# Aliases can expand without end; a file written by hand stays far below.
+# Aliases can expand without bound; a handwritten file is far below this.
 MOST_VALUES = 100_000
 LARGEST_INTEGER = 2**63
 
@@ -28,7 +28,7 @@ _CORE_SCHEMA = {
 
 
 class YamlError(ValueError):
-    """A file that cannot be read: `path` is the dotted key, where one is known."""
+    """A file that cannot be read: `path` is the dotted key, if known."""
 
     def __init__(self, path: str, problem: str) -> None:
         self.path, self.problem = path, problem
@@ -42,7 +42,7 @@ class _Loader(yaml.SafeLoader):
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         number = int(self.construct_scalar(node))
         if abs(number) >= LARGEST_INTEGER:
-            raise ValueError("a whole number of more than 63 bits")
+            raise ValueError("an integer of more than 63 bits")
         return number
 
 
@@ -58,22 +58,22 @@ _Loader.add_constructor(f"{_TAG}int", _Loader.construct_yaml_int)
 
 
 def read(path: Path) -> Any:
-    """The plain values in a file. Raises YamlError where it is not there, not text or not YAML."""
+    """The plain values in a file. Raises YamlError if it does not exist, is not text or not YAML."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise YamlError("", f"no file at {path}.") from None
     except IsADirectoryError:
-        raise YamlError("", f"{path} is a folder; name the file in it.") from None
+        raise YamlError("", f"{path} is a folder; give the file.") from None
     except UnicodeDecodeError:
-        raise YamlError("", "is not text in UTF-8.") from None
+        raise YamlError("", "is not UTF-8 text.") from None
     except OSError as error:
         raise YamlError("", f"cannot be read: {error.strerror}.") from None
     return parse(text)
 
 
 def parse(text: str) -> Any:
-    """The plain values in a text; None where it is empty. Raises YamlError with the line, or with the key."""
+    """The plain values in a text; None if empty. Raises YamlError with the line or the key."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -86,35 +86,35 @@ def parse(text: str) -> Any:
         where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
         raise YamlError("", f"is not YAML: {error.problem}{where}.") from None
     except yaml.YAMLError:
-        raise YamlError("", "is not YAML: it holds characters that are not printable.") from None
+        raise YamlError("", "is not YAML: it contains non-printable characters.") from None
     except RecursionError:
         raise YamlError("", "is nested too deeply.") from None
     except ValueError as error:
         if isinstance(error, YamlError):
             raise
-        raise YamlError("", f"cannot be read: it holds {error}.") from None
+        raise YamlError("", f"cannot be read: it contains {error}.") from None
 
 
 def dump(plain: Any) -> str:
-    """The text that `parse` reads back as the same values, keys in their order."""
+    """YAML text that `parse` reads back as the same values, in key order."""
     text: str = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
     return text
 
 
 def one_line(plain: Any) -> str:
-    """A value as it would be written in a study, on one line: `{low: 0.0, high: 5.0}`."""
+    """A value as one line of YAML: `{low: 0.0, high: 5.0}`."""
     text = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=True, width=10**6)
     return text.removesuffix("...\n").strip()
 
 
 def _check_keys(root: yaml.Node) -> None:
-    """Refuse a key written twice, or one that is not text."""
+    """Reject duplicate keys and keys that are not text."""
     waiting, seen = [("", root)], 0
     while waiting:
         path, node = waiting.pop()
         seen += 1
         if seen > MOST_VALUES:
-            raise YamlError("", f"holds more than {MOST_VALUES} values; an alias (*) may repeat itself.")
+            raise YamlError("", f"contains more than {MOST_VALUES} values; an alias (*) may be recursive.")
         if isinstance(node, yaml.SequenceNode):
             waiting += [(f"{path}[{index}]", item) for index, item in enumerate(node.value)]
         if not isinstance(node, yaml.MappingNode):
@@ -123,9 +123,9 @@ def _check_keys(root: yaml.Node) -> None:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.tag not in (f"{_TAG}str", f"{_TAG}merge"):
-                raise YamlError(path, f"the key in line {line} must be text; put it in quotes if it is.")
+                raise YamlError(path, f"the key in line {line} must be text; if it is, put it in quotes.")
             inner = f"{path}.{key.value}" if path else key.value
             if key.value in lines:
-                raise YamlError(inner, f"is written twice (lines {lines[key.value]} and {line}); keep one.")
+                raise YamlError(inner, f"is defined twice (lines {lines[key.value]} and {line}); keep one.")
             lines[key.value] = line
             waiting.append((inner, value))

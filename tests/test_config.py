@@ -59,7 +59,7 @@ def test_a_value_that_cannot_be_taken_names_its_path(changes: dict[str, Any], pa
     [
         ("method.gama", "Did you mean 'gamma'?"),
         ("method", "is a group of settings"),
-        ("method.gamma.x", "holds a value"),
+        ("method.gamma.x", "is a value"),
         ("nothing.at.all", "has no 'nothing'"),
     ],
 )
@@ -87,7 +87,7 @@ def test_a_folder_of_ones_own_adds_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("focal", "", "one of our own"),
+        ("focal", "", "a built-in name"),
         ("mine", "x = 1", "must define the class Mine"),
         ("mine", "import nothing_of_this_name", "nothing_of_this_name"),
         ("mine", "this is no python", "mine.py"),

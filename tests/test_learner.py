@@ -85,7 +85,7 @@ def test_a_batch_of_one_trains_and_a_lone_leftover_is_left_out() -> None:
 def test_the_data_are_those_the_study_was_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path))
     config = TrialConfig.from_mapping({"data": "digits", "model": "mlp", "method": "focal", "seed": 77})
-    with pytest.raises(FieldError, match="the study was begun with"):
+    with pytest.raises(FieldError, match="but the study started with"):
         trial_data(config, CPU, digest="0" * 64)
     digest = prepare(config.data, config.seed).digest
     assert trial_data(config, CPU, digest=digest).prepared.digest == digest

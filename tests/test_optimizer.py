@@ -77,11 +77,11 @@ def test_warmup_is_a_line_to_where_the_schedule_is_by_then(schedule: str) -> Non
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"steps": []}, "steps: must be a list of numbers, as [0.5, 0.75], got []."),
-        ({"steps": 0.5}, "steps: must be a list of numbers, as [0.5, 0.75], got 0.5."),
-        ({"steps": [0.5, "x"]}, "steps: must be a list of finite numbers, got 'x' in it."),
-        ({"steps": [True]}, "steps: must be a list of finite numbers, got True in it."),
-        ({"steps": [150, 250]}, "steps: each must be > 0 and < 1, got 150."),
+        ({"steps": []}, "steps: must be a list of numbers such as [0.5, 0.75], got []."),
+        ({"steps": 0.5}, "steps: must be a list of numbers such as [0.5, 0.75], got 0.5."),
+        ({"steps": [0.5, "x"]}, "steps: must be a list of finite numbers, but contains 'x'."),
+        ({"steps": [True]}, "steps: must be a list of finite numbers, but contains True."),
+        ({"steps": [150, 250]}, "steps: each number must be > 0 and < 1, got 150."),
         ({"schedule": "step"}, "schedule: there is no 'step'. Did you mean 'steps'?"),
         ({"factor": 1}, "factor: must be > 0 and < 1, got 1."),
         ({"warmup": 1}, "warmup: must be >= 0 and < 1, got 1."),

@@ -87,7 +87,7 @@ def test_an_attempt_goes_on_from_the_newest_whole_checkpoint(actor: CalibrationT
     found = report(actor)
     assert [row["epoch"] for row in found["rows"]] == [1, 2, 3] and found["outcome"]["state"] == "complete"
     log = (tmp_path / "attempt-3" / "log").read_text()
-    torn = "attempt-2/last.pt: not a whole checkpoint of this trial\n"
+    torn = "attempt-2/last.pt: not an intact checkpoint of this trial\n"
     where = f"process {os.getpid()} on {socket.gethostname()}\n"
     assert log.startswith(f"{where}{torn}resumed from attempt-1 after epoch 2, of 2 trained\nepoch=3 ")
     assert log.count("epoch=") == 1
@@ -159,7 +159,7 @@ def test_a_trial_may_train_no_longer_than_its_limit(actor: CalibrationTrainable,
 def test_where_a_trial_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert device_for(0.0).type == "cpu"
-    with pytest.raises(OSError, match=r"Ray lends 0.5 GPU on .*, where torch sees none"):
+    with pytest.raises(OSError, match=r"Ray assigned 0.5 GPU on .*, but torch sees none"):
         device_for(0.5)
     monkeypatch.setenv("CALSTUDY_DEVICE", "cpu")
     assert device_for(0.5).type == "cpu"

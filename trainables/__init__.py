@@ -1,1 +1,1 @@
-"""One trial: a model trained by one calibration method. Knows torch and torchvision; Ray in `trainable.py` only."""
+"""One trial: a model trained by one calibration method. Uses torch and torchvision; Ray only in `trainable.py`."""

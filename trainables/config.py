@@ -1,4 +1,4 @@
-"""TrialConfig: everything one training needs, as plain values in and checked dataclasses out."""
+"""TrialConfig: the complete configuration of one trial; plain values in, checked dataclasses out."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from trainables.model import Model
 from trainables.optimizer import Optimizer
 from trainables.plugins import name_of, use_extensions
 
-# Where each named kind of thing is found.
+# How to find the class of each named kind.
 FOLDERS: dict[type, Callable[[str], Any]] = {Dataset: data.find, Model: models.find, Method: methods.find}
 
 
 @dataclass(frozen=True)
 class TrialConfig(Settings):
-    """One trial: which data, model, method and optimizer, how long, and the seed it trains from."""
+    """One trial: data, model, method, optimizer, length and seed."""
 
     data: Dataset = field()
     model: Model = field()
     method: Method = field()
     optimizer: Optimizer = field(default_factory=Optimizer)
-    batch_size: int = number(64, low=1, doc="samples of one update")
+    batch_size: int = number(64, low=1, doc="samples per update")
     epochs: int = number(20, low=1, doc="passes over the train split")
-    seed: int = number(0, low=0, doc="splits, and with the trial's number every random stream")
-    number: int = number(0, low=0, doc="trial k of every method trains from stream(seed, k)")
-    equal_train: bool = text(False, doc="every method trains on the same samples: the meta split is kept from all")
+    seed: int = number(0, low=0, doc="determines the splits and, with the trial number, every random stream")
+    number: int = number(0, low=0, doc="trial number; trial k of every method uses stream(seed, k)")
+    equal_train: bool = text(False, doc="train every method on the same samples: hold out the meta split for all")
     diagnostics: bool = text(
-        False, doc="of each epoch, how sure it is where right and where wrong, and the head's norm"
+        False, doc="record NLL and entropy of correct and wrong predictions and the head's norm per epoch"
     )
-    record: str | None = choice(None, "train_entropy", doc="what a trial keeps of each train sample and epoch")
+    record: str | None = choice(None, "train_entropy", doc="what to record for each train sample and epoch")
     result: str = choice("last", "best_accuracy", "best_nll", doc="the epoch whose model is the trial's result")
-    extensions: str | None = text(None, doc="a folder laid out like ours whose names are found too")
+    extensions: str | None = text(None, doc="folder with your own methods/, models/ and data/")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> TrialConfig:
-        """Checked config from plain values, with `values` ({dotted path: value}) laid over them.
+        """Checked config from plain values, overridden by `values` ({dotted path: value}).
 
-        A named part is its name, or a mapping with `name` and its fields. Raises FieldError with the path.
+        A named part is a name, or a mapping with `name` and its fields. Raises FieldError with the path.
         """
         plain = dict(mapping)
         use_extensions(plain.get("extensions"))
@@ -52,7 +52,7 @@ class TrialConfig(Settings):
         return config
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain values that `from_mapping` reads back as an equal config."""
+        """Plain values; `from_mapping` restores an equal config."""
         return to_plain(self)
 
 
@@ -67,9 +67,9 @@ def with_value(mapping: Mapping[str, Any], path: str, value: Any) -> dict[str, A
 
 
 def build(cls: type, plain: Any) -> Any:
-    """The dataclass `cls` (or, for a named kind, the class its `name` says) from plain values.
+    """The dataclass `cls` (for a named kind, the class given by `name`) from plain values.
 
-    Raises FieldError: unknown key with the nearest that exists, wrong type, value outside its range.
+    Raises FieldError: unknown key (with the nearest known one), wrong type, value out of range.
     """
     if isinstance(plain, cls):
         return plain
@@ -102,7 +102,7 @@ def _build_settings(cls: type[Settings], plain: Mapping[str, Any]) -> Any:
         taken[key] = check_value(cls, spec, value)
     missing = [spec.name for spec in fields(cls) if spec.name not in taken and _is_required(spec)]
     if missing:
-        raise FieldError(missing[0], f"is missing; {cls.__name__} needs it.")
+        raise FieldError(missing[0], f"is missing; {cls.__name__} requires it.")
     return cls(**taken)
 
 
@@ -111,7 +111,7 @@ def _is_required(spec: Field[Any]) -> bool:
 
 
 def nested_kind(cls: type, name: str) -> type[Settings] | None:
-    """The Settings class a field holds (Method, Optimizer, ...), None where it holds a plain value."""
+    """The Settings class of a field (Method, Optimizer, ...); None for a plain value."""
     for kind in allowed_types(cls, name):
         if isinstance(kind, type) and issubclass(kind, Settings):
             return kind
@@ -121,7 +121,7 @@ def nested_kind(cls: type, name: str) -> type[Settings] | None:
 def owner_of(config: Settings, path: str) -> tuple[Settings, Any]:
     """The settings object that holds the dotted path, and the path's field.
 
-    Raises FieldError naming the whole path, with the nearest name that exists.
+    Raises FieldError with the whole path and the nearest known name.
     """
     owner, parts = config, path.split(".")
     for depth, part in enumerate(parts):
@@ -136,7 +136,7 @@ def owner_of(config: Settings, path: str) -> tuple[Settings, Any]:
             return owner, spec
         inner_settings = getattr(owner, part)
         if not isinstance(inner_settings, Settings):
-            raise FieldError(path, f"'{part}' holds a value, not settings of its own.")
+            raise FieldError(path, f"'{part}' is a value; it has no settings.")
         owner = inner_settings
     raise AssertionError("a path has at least one part")
 
@@ -148,7 +148,7 @@ def value_at(config: Settings, path: str) -> Any:
 
 
 def to_plain(settings: Settings) -> dict[str, Any]:
-    """{field: plain value}, nested; a named part carries its `name` first."""
+    """{field: plain value}, nested; a named part starts with its `name`."""
     named = any(isinstance(settings, kind) for kind in FOLDERS)
     plain: dict[str, Any] = {"name": name_of(type(settings))} if named else {}
     for spec in fields(settings):

@@ -1,4 +1,4 @@
-"""What every data set owes, and what a trial is handed: train and validation, never test."""
+"""The interface of a data set."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class RawSplit(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Samples that models trained on other data are asked about."""
+    """Samples for evaluating models trained on other data."""
 
     images: np.ndarray  # uint8 [N, C, H, W]
     labels: np.ndarray  # int64 [N]; -1: none
-    names: dict[int, str]  # of the labels, where the source tells them
+    names: dict[int, str]  # of the labels, if the source has them
 
 
 @dataclass(frozen=True)
 class RawData:
-    """A data set as its source has it; where a split is None it is carved by seed."""
+    """A data set as in its source; a split that is None is carved by seed."""
 
-    classes: tuple[str, ...]  # names, in order of their label; K of them
+    classes: tuple[str, ...]  # K names, in label order
     train: RawSplit
     validation: RawSplit | None = None
     test: RawSplit | None = None
@@ -38,27 +38,27 @@ class RawData:
 
 @dataclass(frozen=True)
 class Dataset(Settings, ABC):
-    """Options every data set has; its own come as fields of the subclass."""
+    """Options of every data set; subclasses add their own as fields."""
 
-    validation: float = number(0.2, above=0, below=1, doc="share of train, where the source has none")
-    meta: float = number(0.1, above=0, below=1, doc="share of what train then is, for methods that learn on it")
-    augment: str = choice("none", "flip", "crop", "crop_flip", doc="of train batches, at random")
+    validation: float = number(0.2, above=0, below=1, doc="fraction of train, if the source has no validation split")
+    meta: float = number(0.1, above=0, below=1, doc="fraction of the remaining train split, for methods that need it")
+    augment: str = choice("none", "flip", "crop", "crop_flip", doc="random augmentation of train batches")
 
     @abstractmethod
     def source_digest(self) -> str:
-        """sha256 of the source's bytes and of the options that say what is read from it. Cheap: decodes nothing.
+        """sha256 of the source's bytes and of the options that select from it. Cheap: decodes nothing.
 
-        Raises FieldError where the source is not there.
+        Raises FieldError if the source does not exist.
         """
 
     @abstractmethod
     def read(self) -> RawData:
-        """Decode the whole source. Raises FieldError (field, what was found, the mend) where it cannot be used."""
+        """Decode the whole source. Raises FieldError if it cannot be used."""
 
     def samples(self, where: dict[str, Any] | None = None) -> Samples:
-        """The test split where the source has one, else all of it. where: column values, of a table."""
+        """The test split if the source has one, else all of it. where: column values, for a table."""
         if where is not None:
-            raise FieldError("where", f"{type(self).__name__} has no columns to pick rows by; a parquet file has.")
+            raise FieldError("where", f"{type(self).__name__} has no columns to select rows by; parquet files do.")
         raw = self.read()
         whole = [raw.train] if raw.validation is None else [raw.train, raw.validation]
         parts = whole if raw.test is None else [raw.test]

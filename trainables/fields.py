@@ -1,7 +1,7 @@
-"""Fields of frozen dataclasses that know their valid range, and the one place where a value is checked.
+"""Dataclass fields with a valid range, and the one place where values are checked.
 
 Every hyperparameter, optimizer setting and dataset option is such a field: the YAML reader, the search spaces and
-`calstudy list` all read the range from here.
+`calstudy list` read the range from here.
 """
 
 import functools
@@ -13,11 +13,11 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
 class UserError(Exception):
-    """Something the user can mend; its text is what was found and how, and all that a command prints of it."""
+    """An error the user can fix; a command prints only its text: what was found, and the fix."""
 
 
 class FieldError(UserError, ValueError):
-    """A value that cannot be taken: `path` names the field, `problem` says what was found and the mend."""
+    """An invalid value: `path` names the field, `problem` is what was found and the fix."""
 
     def __init__(self, path: str, problem: str) -> None:
         self.path, self.problem = path, problem
@@ -27,13 +27,13 @@ class FieldError(UserError, ValueError):
         return FieldError, (self.path, self.problem)
 
     def under(self, prefix: str) -> "FieldError":
-        """The same error, one level further out: `gamma` under `method` is `method.gamma`."""
+        """The same error, one level up: `gamma` under `method` is `method.gamma`."""
         return FieldError(".".join(part for part in (prefix, self.path) if part), self.problem)
 
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers between two ends; `above` and `below` leave the end itself out."""
+    """Numbers between two ends; `above` and `below` exclude the end itself."""
 
     low: float | None = None
     high: float | None = None
@@ -54,23 +54,23 @@ class Range:
 
 
 def number(default: Any = MISSING, *, doc: str = "", **ends: float) -> Any:
-    """A float or int field (its annotation says which) with its valid range: low, high, above, below as in `Range`."""
+    """A float or int field (by its annotation) with a valid range: low, high, above, below as in `Range`."""
     return field(default=default, metadata={"range": Range(**ends), "doc": doc})
 
 
 def numbers(default: tuple[float, ...], *, doc: str = "", **ends: float) -> Any:
-    """A field of one number or more, `tuple[float, ...]`, written as a list; each has the valid range."""
+    """A `tuple[float, ...]` field of at least one number, written as a list; the range applies to each."""
     return field(default=default, metadata={"each": Range(**ends), "doc": doc})
 
 
 def choice(default: str | None, *others: str, doc: str = "") -> Any:
-    """A field that holds one of a few words; the default is the first of them (None: no word need be given)."""
+    """A field with one of several words, the default first (None: optional)."""
     words = others if default is None else (default, *others)
     return field(default=default, metadata={"choices": words, "doc": doc})
 
 
 def text(default: Any = MISSING, *, doc: str = "") -> Any:
-    """A field of free text (or, by its annotation, of anything else that `check_value` knows)."""
+    """A field of free text (or, by its annotation, any other type that `check_value` supports)."""
     return field(default=default, metadata={"doc": doc})
 
 
@@ -82,7 +82,7 @@ def nearest(word: str, known: list[str]) -> str:
 
 @functools.cache
 def allowed_types(cls: type, name: str) -> tuple[type, ...]:
-    """The plain types a field takes: `float | None` gives (float, NoneType)."""
+    """The plain types of a field: `float | None` gives (float, NoneType)."""
     hint = get_type_hints(cls)[name]
     if get_origin(hint) in (Union, types.UnionType):
         return tuple(get_origin(arg) or arg for arg in get_args(hint))
@@ -90,11 +90,10 @@ def allowed_types(cls: type, name: str) -> tuple[type, ...]:
 
 
 def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
-    """The value as its field takes it (an int becomes a float where one is asked for).
+    """The value as its field stores it (an int becomes a float for a float field).
 
-    A tensor passes unread: losses take hyperparameters as numbers or tensors alike.
-
-    Raises FieldError with the field's name, what was found and what is valid.
+    Tensors pass unchecked: losses accept hyperparameters as numbers or tensors. Raises FieldError with the field's
+    name, what was found and what is valid.
     """
     if hasattr(value, "detach"):
         return value
@@ -122,19 +121,19 @@ def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
 
 def _check_numbers(spec: Field[Any], value: Any) -> tuple[float, ...]:
     if not isinstance(value, list | tuple) or not value:
-        raise FieldError(spec.name, f"must be a list of numbers, as [0.5, 0.75], got {value!r}.")
+        raise FieldError(spec.name, f"must be a list of numbers such as [0.5, 0.75], got {value!r}.")
     bounds = spec.metadata["each"]
     for item in value:
         if isinstance(item, bool) or not isinstance(item, int | float) or not math.isfinite(item):
-            raise FieldError(spec.name, f"must be a list of finite numbers, got {item!r} in it.")
+            raise FieldError(spec.name, f"must be a list of finite numbers, but contains {item!r}.")
         if item not in bounds:
-            raise FieldError(spec.name, f"each must be {bounds}, got {item:g}.")
+            raise FieldError(spec.name, f"each number must be {bounds}, got {item:g}.")
     return tuple(float(item) for item in value)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A frozen dataclass whose fields are checked when it is made."""
+    """A frozen dataclass whose fields are checked on creation."""
 
     def __post_init__(self) -> None:
         for spec in fields(self):
@@ -142,7 +141,7 @@ class Settings:
 
     @classmethod
     def field_named(cls, name: str) -> Field[Any]:
-        """The field of that name; FieldError with the nearest name where there is none."""
+        """The field of that name; FieldError with the nearest name if there is none."""
         known = {spec.name: spec for spec in fields(cls)}
         if name not in known:
             raise FieldError(name, f"{cls.__name__} has no '{name}'.{nearest(name, list(known))}")

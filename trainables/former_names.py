@@ -1,7 +1,7 @@
-"""Where modules of ours used to be. Extensions written in those days import them from there, and go on doing so.
+"""Former names of our modules, kept importable for extensions written against them.
 
-For extensions alone: `plugins` installs this when it loads the first of them, and none of our own files imports by a
-former name. docs/extending.md lists what an extension may import.
+`plugins` installs this with the first extension; our own files never import by a former name. What an extension may
+import: docs/extending.md.
 """
 
 import importlib
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-# `trainables.sealed` is not among them: the test split is none of an extension's business.
+# `trainables.sealed` is missing on purpose: extensions must not read the test split.
 FORMER = {
     "trainables.attempt": "trainables.outputs.attempts",
     "trainables.batches": "trainables.loading.batches",
@@ -33,7 +33,7 @@ FORMER = {
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Answers for the former names, with the module that is there now: its classes are the same by either name."""
+    """Resolves former names to the current module: its classes are the same by either name."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -41,7 +41,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(name, self) if name in FORMER else None
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import statement takes what stands here when this returns.
+        # The import statement uses this entry.
         sys.modules[module.__name__] = importlib.import_module(FORMER[module.__name__])
 
 
@@ -49,6 +49,6 @@ _finder = _Finder()
 
 
 def install() -> None:
-    """Have the former names be found, after all that are really there."""
+    """Resolve former names, after all real modules."""
     if _finder not in sys.meta_path:
         sys.meta_path.append(_finder)

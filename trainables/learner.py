@@ -1,4 +1,4 @@
-"""One model trained by one method: epochs, checkpoint, predictions of the validation split. No Ray here."""
+"""Train one model by one method: epochs, checkpoints, validation predictions. No Ray here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from trainables.seeding import seed_of, stream
 
 
 class Diverged(RuntimeError):
-    """The loss is no number any more; the message says where."""
+    """The loss is not finite; the message gives the epoch."""
 
 
 class Learner:
@@ -39,8 +39,7 @@ class Learner:
         self.history: list[dict[str, float]] = []
         self.best: dict[str, Any] | None = None
         self._last: Predictions | None = None  # of the epoch just trained
-        # Images the network has been shown while it trained: of train, of meta, and to score them.
-        self.samples = 0
+        self.samples = 0  # training samples seen: of train, of meta, and when scoring train
         prepared = data.prepared
         self.train, self._meta = data.train, None
         if config.method.needs_meta or config.equal_train:
@@ -62,27 +61,27 @@ class Learner:
 
     @property
     def progress(self) -> float:
-        """Share of training done, in [0, 1): what schedules are functions of."""
+        """Fraction of training done, in [0, 1); schedules are functions of it."""
         return (self.epoch + self._update / self._updates_of_epoch) / self.config.epochs
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are trained."""
+        """Whether all epochs are done."""
         return self.epoch >= self.config.epochs
 
     @property
     def learning_rate(self) -> float:
-        """Of this moment."""
+        """The current learning rate."""
         return self.config.optimizer.learning_rate(self.progress)
 
     @property
     def num_samples(self) -> int:
-        """Of train, without what is kept for meta batches."""
+        """Size of train, without the meta split."""
         return len(self.train)
 
     def meta_batch(self) -> Batch:
-        """The next batch of the meta split, shuffled each epoch and begun again where it ends."""
-        assert self._meta is not None, "a method that asks for meta batches says so: needs_meta"
+        """The next batch of the meta split, reshuffled each epoch and whenever it runs out."""
+        assert self._meta is not None, "a method that uses meta batches must set needs_meta"
         size = min(self.config.batch_size, len(self._meta))
         if len(self._meta_order) < size:
             again = torch.randperm(len(self._meta), generator=self._meta_stream).to(self.device)
@@ -92,15 +91,15 @@ class Learner:
         return self._meta.batch(indices, self._meta_stream)
 
     def train_logits(self) -> Tensor:
-        """[num_samples, K]: the network as it is now, in evaluation mode, on train, not augmented."""
+        """[num_samples, K]: the current network's logits on train, in evaluation mode, without augmentation."""
         self.samples += len(self.train)
         logits = self._logits(self.train)
         self.network.train()
         return logits
 
     def update(self, loss: Tensor) -> None:
-        """Backward and one step of the optimizer, at the learning rate of this moment."""
-        for parameter in self._parameters:  # what zero_grad does, without its profiler hooks
+        """Backward pass and one optimizer step at the current learning rate."""
+        for parameter in self._parameters:  # zero_grad without its profiler hooks
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
         if self.config.optimizer.clip is not None:
@@ -110,9 +109,9 @@ class Learner:
         self.optimizer.step()
 
     def train_epoch(self) -> dict[str, float]:
-        """One pass; returns its row of the history: epoch (from 1), time, seconds, train_loss, validation metrics.
+        """Train one epoch; returns its history row: epoch (from 1), time, seconds, train_loss, validation metrics.
 
-        Raises Diverged where the loss is not finite.
+        Raises Diverged if the loss is not finite.
         """
         started = time.time()
         seed, number, method = self.config.seed, self.config.number, self.config.method
@@ -122,7 +121,7 @@ class Learner:
         self._meta_stream = stream(seed, number, "meta", self.epoch)
         self._meta_order = torch.empty(0, dtype=torch.int64, device=self.device)
         order = method.order(self, self.method_state, generator).to(self.device)
-        # Batch norm cannot train on the one sample that may be left over at the end.
+        # Batch norm cannot train on a single leftover sample.
         least = min(2, self.config.batch_size, len(order))
         batches = [batch for batch in torch.split(order, self.config.batch_size) if len(batch) >= least]
         self._updates_of_epoch, total = len(batches), torch.zeros((), device=self.device)
@@ -144,9 +143,9 @@ class Learner:
         return row
 
     def _seed_modules(self, seed: int) -> None:
-        """Modules that draw for themselves (dropout) draw from the device's global generator.
+        """Seed the device's global generator, used by modules such as dropout.
 
-        `torch.manual_seed` seeds those of all devices, and takes a millisecond for it.
+        `torch.manual_seed` seeds all devices and takes a millisecond.
         """
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
@@ -154,7 +153,7 @@ class Learner:
 
     def _row(self, train_loss: float, started: float) -> dict[str, float]:
         predictions = self._last = self.predict()
-        # All the other metrics are measured once, on the trial's result.
+        # All other metrics are measured once, on the trial's result.
         values = {n: float(metrics.find(n)(predictions.logits, predictions.labels)) for n in metrics.ESSENTIAL}
         now = time.time()
         for name, value in (("loss", train_loss), ("validation nll", values["nll"])):
@@ -172,7 +171,7 @@ class Learner:
             self._recorded[self.epoch, self.train.rows[batch.indices]] = entropy(logits.float())
 
     def _keep_best(self, row: dict[str, float]) -> None:
-        """With `result: best_*`, remember the weights of the best epoch so far (the first of equals)."""
+        """With `result: best_*`, keep the weights of the best epoch so far (the first of equals)."""
         if self.config.result == "last":
             return
         metric = self.config.result.removeprefix("best_")
@@ -182,7 +181,7 @@ class Learner:
             self.best = {"score": score, "epoch": self.epoch, "weights": weights}
 
     def predict(self) -> Predictions:
-        """Validation predictions of the network as it is now, in evaluation mode, on the CPU."""
+        """Validation predictions of the current network, in evaluation mode, on the CPU."""
         validation = self.data.validation
         return Predictions(self._logits(validation).cpu(), validation.labels.cpu())
 
@@ -195,28 +194,25 @@ class Learner:
         return torch.cat(logits).float()
 
     def take_result(self) -> tuple[int, Predictions]:
-        """Put the weights that are the trial's result into the network; returns their epoch and predictions."""
+        """Load the weights of the trial's result into the network; returns their epoch and predictions."""
         if self.best is None:
             return self.epoch, self._last or self.predict()
         self.network.load_state_dict(self.best["weights"])
         return int(self.best["epoch"]), self.predict()
 
     def recorded(self) -> TrainEntropy | None:
-        """What `record:` asks for, of all epochs."""
+        """What `record:` requested, over all epochs."""
         return None if self._recorded is None else TrainEntropy(self._recorded, self.data.prepared.digest)
 
     def classifier(self) -> Classifier:
-        """What this trial leaves behind, on the CPU; temperature 1 until one is fitted."""
+        """The trained model on the CPU; temperature 1 until one is fitted."""
         prepared = self.data.prepared
         return Classifier(self.network, prepared.mean, prepared.std)
 
     # ---- checkpoint ------------------------------------------------------------------------------------------------
 
     def save(self, path: Path) -> None:
-        """Write everything needed to go on to `path`, whole or not at all.
-
-        Random streams are functions of (seed, trial, epoch): the epoch carries them.
-        """
+        """Write a checkpoint to `path` atomically. Random streams are functions of (seed, trial, epoch)."""
         state = {
             "config": self.config.to_mapping(),
             "epoch": self.epoch,
@@ -231,22 +227,22 @@ class Learner:
         inner, outer = io.BytesIO(), io.BytesIO()
         torch.save(state, inner)
         payload = torch.frombuffer(inner.getbuffer(), dtype=torch.uint8)
-        # A zip's own checksums are not looked at when it is read: the digest tells a corrupted file from a whole one.
+        # A zip's own checksums are not verified on load: the digest detects a corrupted file.
         torch.save({"sha256": hashlib.sha256(inner.getbuffer()).hexdigest(), "state": payload}, outer)
         write_whole(path, outer.getbuffer(), durable=True)
 
     def load(self, path: Path) -> bool:
-        """Go on from what `save` wrote; False, and nothing changed, where it is not whole or not of this trial."""
+        """Resume from what `save` wrote; False, with nothing changed, if it is damaged or of another trial."""
         try:
             outer = torch.load(path, weights_only=True, map_location="cpu")
             payload = outer["state"].numpy().tobytes()
             if hashlib.sha256(payload).hexdigest() != outer["sha256"]:
                 return False
             state = torch.load(io.BytesIO(payload), weights_only=True, map_location=self.device)
-            # Where the extensions lie is not what is trained; a setting younger than the file has its default.
+            # The extensions' location does not affect training; settings newer than the file get their defaults.
             moved = {**state["config"], "extensions": self.config.extensions}
             same = moved == self.config.to_mapping() or TrialConfig.from_mapping(moved) == self.config
-        except Exception:  # whatever torch makes of a torn file; the trial then starts from an older one, or anew
+        except Exception:  # whatever torch raises on a torn file; the trial starts from an older one, or from scratch
             return False
         if not same:
             return False
@@ -258,9 +254,9 @@ class Learner:
 
 
 def diagnostics(predictions: Predictions, network: Network) -> dict[str, float]:
-    """Mean NLL and entropy, in nats, of the samples it has right and of those it has wrong, and the last layer's norm.
+    """Mean NLL and entropy, in nats, of correctly and wrongly classified samples, and the last layer's norm.
 
-    Mukhoti et al. 2020, Figure 2: where over-confidence comes from. A group without a sample is left out.
+    Mukhoti et al. 2020, Figure 2: the source of over-confidence. Empty groups are left out.
     """
     logits, labels = predictions.logits.double(), predictions.labels
     right = logits.argmax(dim=-1) == labels

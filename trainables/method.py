@@ -1,8 +1,8 @@
-"""What every calibration method may override: the smallest hook that says it.
+"""The hooks a calibration method can override; override the smallest that suffices.
 
-The learner calls, each epoch, `order`; each batch, `prepare`, then `step` (which calls `loss`), then `observe`; and
-after the epoch `measured`. State goes in and comes out; nothing hides on the method. A method that wraps another
-forwards every hook to it.
+Each epoch the learner calls `order`; for each batch `prepare`, `step` (which calls `loss`) and `observe`; after the
+epoch `measured`. State is passed in and returned, never kept on the method. A method that wraps another forwards every
+hook to it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainables.model import Network
 
 
 class Mixed(NamedTuple):
-    """Each sample is `share` of one and the rest of another: their labels [N] int64. share: in [0, 1]."""
+    """Labels [N] int64 of the two samples mixed into each one, with weights share and 1 - share. share: in [0, 1]."""
 
     first: Tensor
     second: Tensor
@@ -28,9 +28,9 @@ class Mixed(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """images: [N, C, H, W] float32, normalised. indices: [N], into train (of mixed samples, the first's).
+    """images: [N, C, H, W] float32, normalised. indices: [N], into train (for mixed samples, the first one's).
 
-    targets: labels [N] int64, or soft [N, K], or what a method's `prepare` made of them.
+    targets: labels [N] int64, or soft [N, K], or as returned by a method's `prepare`.
     """
 
     images: Tensor
@@ -39,7 +39,7 @@ class Batch(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one training step leaves: the loss and the logits [N, K], both detached, and the method's state."""
+    """The result of one training step: the loss and the logits [N, K], both detached, and the method's state."""
 
     loss: Tensor
     logits: Tensor
@@ -47,10 +47,10 @@ class Step(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What a method may know before training starts."""
+    """What a method knows before training starts."""
 
     num_classes: int
-    rows: Tensor  # [N] int64: which samples of the prepared train split are trained on
+    rows: Tensor  # [N] int64: the samples of the prepared train split to train on
     device: torch.device
     generator: torch.Generator  # on the CPU
     network: Network
@@ -62,33 +62,33 @@ class Task(NamedTuple):
 
 
 class Trainer(Protocol):
-    """What a method's own hooks may use of the learner."""
+    """The part of the learner that a method's hooks may use."""
 
     network: Network
 
     @property
     def progress(self) -> float:
-        """Share of training done, in [0, 1)."""
+        """Fraction of training done, in [0, 1)."""
 
     @property
     def learning_rate(self) -> float:
-        """Of this moment."""
+        """The current learning rate."""
 
     @property
     def num_samples(self) -> int:
-        """Of train, without what is kept for meta batches."""
+        """Size of train, without the meta split."""
 
     def update(self, loss: Tensor) -> None:
-        """Backward and one step of the optimizer."""
+        """Backward pass and one optimizer step."""
 
     def meta_batch(self) -> Batch:
         """The next batch of the meta split, never augmented; for methods with `needs_meta`."""
 
     def train_logits(self) -> Tensor:
-        """[num_samples, K]: the network as it is now, in evaluation mode, on train, not augmented."""
+        """[num_samples, K]: the current network's logits on train, in evaluation mode, without augmentation."""
 
 
-# Tensors, numbers, text and containers of them: it travels in `last.pt`, which is read without unpickling code.
+# Tensors, numbers, text and containers of them: it is saved in `last.pt`, which is loaded without unpickling code.
 State = Any
 
 
@@ -98,31 +98,31 @@ class Method(Settings, ABC):
 
     @property
     def needs_meta(self) -> bool:
-        """Whether a meta split is carved from train for it to learn on."""
+        """Whether the method needs a meta split, carved from train."""
         return False
 
     def overrides(self, hook: str) -> bool:
-        """Whether it, or a method it wraps, does the hook in a way of its own."""
+        """Whether the method, or one that it wraps, overrides the hook."""
         return getattr(type(self), hook) is not getattr(Method, hook)
 
     def start(self, task: Task) -> State:
-        """State before the first epoch; none by default. Raises FieldError where the task is none for this method."""
+        """State before the first epoch; default None. Raises FieldError if the method does not support the task."""
         return None
 
     def order(self, learner: Trainer, state: State, generator: torch.Generator) -> Tensor:
-        """Indices [M] of the train samples the coming epoch takes, in order: by default all, shuffled."""
+        """Indices [M] of the next epoch's train samples, in order; default: all, shuffled."""
         return torch.randperm(learner.num_samples, generator=generator)
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """The batch as it enters the network. generator: on the CPU, of this epoch."""
+        """The batch to feed to the network. generator: on the CPU, for this epoch."""
         return batch
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
-        """Mean over samples. logits: [N, K]. progress: share of training done, in [0, 1)."""
+        """Mean over samples. logits: [N, K]. progress: fraction of training done, in [0, 1)."""
         raise TypeError(f"{type(self).__name__} must override loss (or step).")
 
     def step(self, learner: Trainer, state: State, batch: Batch) -> Step:
-        """Forward, backward, update. The loss of mixed samples is that of both labels, by their shares."""
+        """Forward, backward, update. The loss of mixed samples is the weighted sum over both labels."""
         logits = learner.network(batch.images)
         if isinstance(batch.targets, Mixed):
             first, second, share = batch.targets
@@ -138,20 +138,20 @@ class Method(Settings, ABC):
         return state
 
     def measured(self, state: State) -> dict[str, float]:
-        """What the method itself tells of the epoch just trained, for its row of the history."""
+        """The method's own values for the history row of the epoch just trained."""
         return {}
 
 
 @dataclass(frozen=True)
 class Wrapper(Method, ABC):
-    """A method around another, `base`: every hook is the base's but those that are overridden."""
+    """A method around another, `base`: hooks that are not overridden are the base's."""
 
     def _base(self) -> Method:
-        base: Method = self.base  # type: ignore[attr-defined]  # each such method declares the field, last
+        base: Method = self.base  # type: ignore[attr-defined]  # subclasses declare the field, last
         return base
 
     def _bases(self) -> Iterator[Method]:
-        """What it wraps, and what that wraps, and so on."""
+        """The wrapped methods, outermost first."""
         base: Method = self
         while isinstance(base, Wrapper):
             base = base._base()
@@ -184,36 +184,36 @@ class Wrapper(Method, ABC):
         return self._base().overrides(hook) if forwarded else super().overrides(hook)
 
     def _refuse_base(self, hook: str, because: str) -> None:
-        """Raise FieldError where the base, or what it wraps, has its own `hook`."""
+        """Raise FieldError if the base, or a method it wraps, overrides `hook`."""
         base = self._base()
         if base.overrides(hook):
             own, theirs = type(self).__name__, type(base).__name__
-            mend = f" Put {theirs} around {own} instead." if isinstance(base, Wrapper) else ""
-            raise FieldError("base", f"{theirs} {because}.{mend}")
+            fix = f" Wrap {own} in {theirs} instead." if isinstance(base, Wrapper) else ""
+            raise FieldError("base", f"{theirs} {because}.{fix}")
 
 
 @dataclass(frozen=True)
 class AuxiliaryMethod(Wrapper, ABC):
-    """`weight` times a term added to the loss of another method, `base`; every other hook is the base's."""
+    """Adds `weight` times a term to the loss of another method, `base`; every other hook is the base's."""
 
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Of the batch, before its weight. logits: [N, K]. labels: [N] int64."""
+        """The batch's unweighted term. logits: [N, K]. labels: [N] int64."""
         raise TypeError(f"{type(self).__name__} must override term (or loss).")
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         base = super().loss(logits, targets, progress)
-        if type(self).term is AuxiliaryMethod.term:  # it overrides loss, and calls this for the base's
+        if type(self).term is AuxiliaryMethod.term:  # a subclass that overrides loss calls this for the base's loss
             return base
-        weight: float = self.weight  # type: ignore[attr-defined]  # each such method declares the field
+        weight: float = self.weight  # type: ignore[attr-defined]  # subclasses declare the field
         return base + weight * self.term(logits, require_labels(self, targets))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._refuse_base("step", "takes training steps of its own; no term can be added to its loss")
+        self._refuse_base("step", "overrides the training step; no term can be added to its loss")
 
 
 def require_labels(method: Method, targets: Tensor) -> Tensor:
-    """The targets as labels [N]. Raises TypeError where they are soft: the method has no definition for those."""
+    """The targets as labels [N]. Raises TypeError for soft targets, which the method does not define."""
     if targets.ndim != 1:
-        raise TypeError(f"{type(method).__name__} takes labels [N], got soft targets {list(targets.shape)}.")
+        raise TypeError(f"{type(method).__name__} needs labels [N], got soft targets {list(targets.shape)}.")
     return targets

@@ -1,4 +1,4 @@
-"""What every network owes: `features` (images to a vector), then `head` (vector to logits)."""
+"""The interface of a network: `features` (images to a vector), then `head` (vector to logits)."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Network(nn.Module):
 
 @dataclass(frozen=True)
 class Model(Settings, ABC):
-    """The fields are the architecture's own choices; `build` draws its weights from torch's global generator."""
+    """Fields are architecture options; `build` draws the weights from torch's global generator."""
 
     @abstractmethod
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:

@@ -1,6 +1,6 @@
-"""The folder is the list: `focal` is methods/focal.py, whose class is Focal. Adding the file adds the name.
+"""Names come from files: `focal` is methods/focal.py with the class Focal. Adding the file adds the name.
 
-A user's own folder laid out like ours (methods/, models/, data/) adds its names once `use_extensions` has been told.
+A user's own folder with the same layout (methods/, models/, data/) adds its names through `use_extensions`.
 """
 
 import importlib
@@ -18,9 +18,9 @@ _extensions: Path | None = None
 
 
 def use_extensions(directory: str | Path | None) -> None:
-    """Look for names in `directory`/methods, models, data too. None: only our own.
+    """Also look for names in `directory`/methods, models, data. None: only our own.
 
-    Raises FieldError when the folder is missing or one of its names is taken by ours.
+    Raises FieldError if the folder is missing.
     """
     global _extensions
     path = None if directory is None else Path(directory).resolve()
@@ -33,7 +33,7 @@ def use_extensions(directory: str | Path | None) -> None:
 
 
 def keep_extensions(source: Path, kept: Path) -> None:
-    """Have `kept` be a copy of an extensions folder: the folders we look into, and nothing else of it."""
+    """Make `kept` a copy of an extensions folder, limited to the folders that are searched."""
     if source.resolve() == kept.resolve():
         return
     partial = kept.with_name(kept.name + ".partial")
@@ -47,12 +47,12 @@ def keep_extensions(source: Path, kept: Path) -> None:
 
 
 def stems(directory: Path, suffix: str = ".py") -> list[str]:
-    """The names a folder holds, sorted."""
+    """The names in a folder, sorted."""
     return sorted(file.stem for file in directory.glob(f"*{suffix}") if not file.stem.startswith("_"))
 
 
 def extension_folder(folder: str) -> Path | None:
-    """The user's own folder of that name, where there is one."""
+    """The user's own folder of that name, if there is one."""
     return _extensions / folder if _extensions is not None and (_extensions / folder).is_dir() else None
 
 
@@ -72,11 +72,11 @@ class Folder:
         own, folder = self._own(), extension_folder(self.short)
         theirs = stems(folder) if folder else []
         for name in set(own) & set(theirs):
-            raise FieldError("extensions", f"{self.short}/{name}.py: '{name}' is one of our own; rename it.")
+            raise FieldError("extensions", f"{self.short}/{name}.py: '{name}' is a built-in name; rename it.")
         return sorted(own + theirs)
 
     def find(self, name: str) -> Any:
-        """The class of that name; FieldError with the nearest names where there is none."""
+        """The class of that name; FieldError with the nearest names if there is none."""
         if not isinstance(name, str) or name not in self.names():
             raise FieldError("", f"there is no {self.kind} '{name}'.{nearest(name, self.names())}")
         module = self._module(name)
@@ -101,7 +101,7 @@ class Folder:
         try:
             spec.loader.exec_module(module)
         except Exception as error:
-            # Half a module would be found again by its name.
+            # A half-imported module would be found again by its name.
             del sys.modules[qualified]
             problem = f"{self.short}/{name}.py: cannot be imported: {type(error).__name__}: {error}."
             raise FieldError("extensions", problem) from error
@@ -109,5 +109,5 @@ class Folder:
 
 
 def name_of(cls: type) -> str:
-    """The name a class is found by: the stem of the file it stands in."""
+    """The name of a class: the stem of its file."""
     return cls.__module__.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""Calibration after training: temperature and vector scaling. Guo et al. 2017, Section 4.2."""
+"""Post-hoc calibration: temperature and vector scaling. Guo et al. 2017, Section 4.2."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,18 +12,18 @@ from torch import Tensor
 
 from trainables.metrics.binned import ReliabilityBins
 
-# A temperature outside is no calibration any more: all right (T -> 0) or all wrong (T -> infinity) on the fit set.
+# Temperatures outside mean that all of the fit set is correct (T -> 0) or wrong (T -> infinity).
 LOWEST, HIGHEST = 1e-2, 1e3
-# Of steps in log T; what is left after the shortest is about its square.
+# Steps in log T; the remaining error after the shortest is about its square.
 _LONGEST, _SHORTEST = 2.0, 1e-5
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     """The T > 0 that minimises the mean NLL of logits / T. logits: [N, K]; labels: [N] int64.
 
-    NLL is convex in 1/T, so the sign of its slope brackets the minimum: Newton's method on log T, with bisection where
-    it leaves the bracket or is slow, cannot run away, where the most-used LBFGS settings stop short of it. Clamped to
-    [0.01, 1000] where no finite minimum exists.
+    NLL is convex in 1/T, so the sign of its slope brackets the minimum: Newton's method on log T, with bisection if it
+    leaves the bracket or is slow, always converges; the usual LBFGS settings stop short of the minimum. Clamped to
+    [0.01, 1000] if no finite minimum exists.
     """
     if not (logits.gather(-1, labels[:, None]) > -torch.inf).any():
         return 1.0
@@ -37,7 +37,7 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
             high = log_t
         if low >= math.log(HIGHEST):
             return HIGHEST
-        if high <= math.log(LOWEST):  # confident and right even at the lowest temperature
+        if high <= math.log(LOWEST):  # confident and correct even at the lowest temperature
             return LOWEST
         step = slope / curvature * math.exp(log_t) if curvature > 0 else math.inf if slope > 0 else -math.inf
         if not (low <= log_t + step <= high and abs(step) <= last / 2):
@@ -48,18 +48,18 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
 
 
 def ahead_of_label(logits: Tensor, labels: Tensor) -> Tensor:
-    """How far each logit is ahead of its label's, [K, N] float64: a softmax down columns takes a quarter of the time.
+    """Each logit minus its label's, [K, N] float64: a softmax over columns takes a quarter of the time.
 
-    A sample whose label has a stored probability of 0 says nothing of any temperature: 0 throughout.
+    All 0 for a sample whose label has a stored probability of 0: its NLL does not depend on the temperature.
     """
     columns = logits.double().T.contiguous()
     own = columns.gather(0, labels[None])
-    # Finite, that a probability of 0 times its logit is 0; so low that it stays 0 at every temperature.
+    # Finite, so that a probability of 0 times its logit is 0; low enough to stay 0 at every temperature.
     return torch.where(own > -torch.inf, columns - own, 0.0).clamp(min=-1e300)
 
 
 def slope_and_curvature(ahead: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Of each sample's NLL in 1/T, [N] each: mean and variance of `ahead_of_label` under the scaled probabilities."""
+    """Derivatives of each sample's NLL in 1/T, [N]: mean and variance of `ahead_of_label` under the scaled probs."""
     probs = (ahead / temperature).softmax(dim=0)
     parts = probs * ahead
     mean = parts.sum(dim=0)
@@ -67,10 +67,10 @@ def slope_and_curvature(ahead: Tensor, temperature: float) -> tuple[Tensor, Tens
 
 
 def fit_temperature_by_ece(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
-    """The T of .1, .2, ..., 10 of least ECE, the lowest of equals. Mukhoti et al. 2020, as their released code has it.
+    """The T in .1, .2, ..., 10 with the lowest ECE, the smallest of ties. As in Mukhoti et al. 2020's released code.
 
-    Theirs adds .1 up (so its 2.1 reads 2.1000000000000005) and computes in float32; ours is k / 10, in float64. ECE is
-    no proper score: this T can be far from the truth, where NLL's is not.
+    Theirs accumulates .1 (its 2.1 is 2.1000000000000005) in float32; ours is k / 10 in float64. ECE is not a proper
+    score: this T can be far from the truth, unlike that of NLL.
     """
     hits = (logits.argmax(dim=-1) == labels).double()
     behind = logits.double() - logits.double().amax(dim=-1, keepdim=True)
@@ -92,19 +92,19 @@ class VectorScaling:
     bias: Tensor
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Calibrated logits [N, K] float64; a class of probability 0 keeps it."""
+        """Calibrated logits [N, K] float64; probabilities of 0 stay 0."""
         never = logits == -torch.inf
         return (logits.double().masked_fill(never, 0.0) * self.scale + self.bias).masked_fill(never, -torch.inf)
 
 
-# Of scale, per spread of the logits, and of bias in nats: where the data are separable nothing else holds.
+# Bound of the scale, per spread of the logits, and of the bias in nats: the only limit if the data are separable.
 LARGEST = 1000.0
 
 
 def fit_vector_scaling(logits: Tensor, labels: Tensor) -> VectorScaling:
-    """The scaling of least mean NLL: convex, by L-BFGS-B in float64 from the fitted temperature. Guo et al. 2017.
+    """The scaling that minimizes mean NLL: convex, L-BFGS-B in float64 from the fitted temperature. Guo et al. 2017.
 
-    The identity where nothing is to be gained. logits: [N, K]; labels: [N] int64.
+    The identity if it cannot be improved. logits: [N, K]; labels: [N] int64.
     """
     from scipy.optimize import minimize
 
@@ -139,15 +139,12 @@ def fit_vector_scaling(logits: Tensor, labels: Tensor) -> VectorScaling:
 
 
 def _possible(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The samples that a fit can learn from, in float64.
-
-    A label whose stored probability is 0 has an infinite NLL under every scaling: it says nothing about any.
-    """
+    """The samples that inform a fit, in float64: a label with a stored probability of 0 has infinite NLL under all."""
     possible = logits.gather(-1, labels[:, None]).squeeze(-1) > -torch.inf
     return logits[possible].double(), labels[possible]
 
 
-# ---- without looking at a sample's own label -----------------------------------------------------------------------
+# ---- cross-fitting -------------------------------------------------------------------------------------------------
 
 Calibrator = Callable[[Tensor], Tensor]  # logits to calibrated logits, [N, K] float64
 Fit = Callable[[Tensor, Tensor], Calibrator]
@@ -156,8 +153,6 @@ Fitted = TypeVar("Fitted", bound=Calibrator)
 
 @dataclass(frozen=True)
 class TemperatureScaling:
-    """logits / temperature."""
-
     temperature: float
 
     def __call__(self, logits: Tensor) -> Tensor:
@@ -183,10 +178,10 @@ FOLDS = 5
 
 
 def cross_fitted(logits: Tensor, labels: Tensor, folds: int = FOLDS, fit: Fit = by_temperature) -> Tensor:
-    """Calibrated logits [N, K] in which no sample has seen its own calibration.
+    """Calibrated logits [N, K]; no sample is used to fit its own calibration.
 
-    Fold of sample i is i % folds; it is calibrated as fitted on the other folds. Scores of these logits are what the
-    method will do on new data, with the whole set still in use.
+    The fold of sample i is i % folds; it is calibrated by a fit on the other folds. Scores of these logits estimate the
+    performance on new data while using the whole set.
     """
     return by_folds(fold_fits(logits, labels, fit, folds), logits)
 
@@ -194,14 +189,14 @@ def cross_fitted(logits: Tensor, labels: Tensor, folds: int = FOLDS, fit: Fit = 
 def fold_fits(
     logits: Tensor, labels: Tensor, fit: Callable[[Tensor, Tensor], Fitted], folds: int = FOLDS
 ) -> list[Fitted]:
-    """For each fold, what is fitted on the others. A lone sample has none."""
+    """For each fold, the fit on the others; none for a single sample."""
     folds = min(folds, len(labels))
     fold = torch.arange(len(labels), device=logits.device) % max(folds, 1)
     return [fit(logits[fold != k], labels[fold != k]) for k in range(folds)] if folds > 1 else []
 
 
 def by_folds(fits: Sequence[Calibrator], logits: Tensor) -> Tensor:
-    """Each fold of the logits [N, K] calibrated by its own fit; without fits they stay as they are."""
+    """The logits [N, K] with each fold calibrated by its fit; unchanged without fits."""
     calibrated = logits.to(torch.float64, copy=True)
     for k, calibrate in enumerate(fits):
         calibrated[k :: len(fits)] = calibrate(logits[k :: len(fits)])

@@ -1,4 +1,4 @@
-"""Named random generators from one seed: a new stream disturbs no other."""
+"""Named random generators from one seed: adding a stream does not change the others."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ if TYPE_CHECKING:
 
 
 def seed_of(seed: int, *names: str | int) -> int:
-    """A 63-bit seed from a study's seed and the names of what it is for."""
+    """A 63-bit seed from a study's seed and the names of its purpose."""
     text = "/".join(str(part) for part in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:
     """`stream(seed, trial, "order", epoch)`: the same names give the same numbers, alone, resumed or fused."""
-    import torch  # who only names a seed does without
+    import torch  # slow; seed_of does not need it
 
     return torch.Generator(device).manual_seed(seed_of(seed, *names))

@@ -1,4 +1,4 @@
-"""Work on each of many arrays, shared out among the cores: NumPy and torch do theirs outside Python's lock."""
+"""Process many arrays on all cores: NumPy and torch release Python's lock."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Result = TypeVar("Result")
 
 
 def in_threads(call: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """What `call` makes of each, in their order. The first error ends it.
+    """The results of `call`, in order; the first error ends it.
 
-    torch takes one thread for each: on arrays so small several mostly wait for each other.
+    Each call uses one torch thread: on small arrays more threads mostly wait for each other.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

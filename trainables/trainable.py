@@ -1,6 +1,6 @@
-"""The Ray Tune trainable: one class for every method, so that one Tune run serves them all and actors are reused.
+"""The Ray Tune trainable: one class for all methods, so that one Tune run covers them and actors are reused.
 
-The only file of this package that knows Ray.
+The only file of this package that imports Ray.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from trainables.outputs.attempts import attempt_directory, attempts_in, epochs_r
 
 @dataclass(frozen=True)
 class Assignment:
-    """One attempt at one trial, as the driver hands it out (as JSON: nothing on the way copies or flattens it)."""
+    """One attempt at one trial, sent by the driver as JSON, which nothing on the way copies or flattens."""
 
     trial: str  # LABEL/NUMBER
     directory: str  # the trial's; this attempt's is attempt-N in it
     attempt: int
     config: dict[str, Any]  # TrialConfig.to_mapping()
-    data_digest: str  # what the data must be
+    data_digest: str  # required digest of the data
     checkpoint_seconds: float
     resources: dict[str, float]  # cpu, gpu
-    metrics: tuple[str, ...] = ()  # measured besides what every trial stores
-    step_seconds: float = 2.0  # between two reports, at least one epoch
+    metrics: tuple[str, ...] = ()  # measured in addition to those every trial stores
+    step_seconds: float = 2.0  # between reports; at least one epoch
     seconds_limit: float | None = None  # of training, over all attempts
-    study_file: str | None = None  # what every node sees that sees the study; None: nobody asks
+    study_file: str | None = None  # a file visible on every node that mounts the study's storage; None: not checked
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -51,18 +51,18 @@ class Assignment:
 
 
 class CalibrationTrainable(Trainable):
-    """Trains the assignment in `config["assignment"]`; each result carries a `report`, as JSON:
+    """Trains the assignment in `config["assignment"]`; each result has a `report`, as JSON:
 
-    {"rows": [history rows since the last report], "outcome": None, or what the driver tells the ledger}.
+    {"rows": [history rows since the last report], "outcome": None, or what the driver records in the ledger}.
 
-    An outcome's state is `complete` or `failed`; or what is worth another attempt: `out_of_memory` (on a whole GPU) and
-    `interrupted` (by the machine: a disk, a missing device); or `storage_unseen`: this node would write where nobody
-    reads, and so would all it is given.
+    An outcome's state is `complete` or `failed`; or, worth another attempt, `out_of_memory` (on a whole GPU) or
+    `interrupted` (by the machine: a disk, a missing device); or `storage_unseen`: this node does not mount the study's
+    storage, so every trial on it would be lost.
     """
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
-        """What this attempt takes."""
+        """The resources of this attempt."""
         resources = json.loads(config["assignment"])["resources"]
         return PlacementGroupFactory([{"CPU": resources["cpu"], "GPU": resources["gpu"]}])
 
@@ -74,7 +74,7 @@ class CalibrationTrainable(Trainable):
         return True
 
     def _begin(self, assignment: Assignment) -> None:
-        """Only notes what is to be done: building may fail, and `step` is where a failure is reported."""
+        """Only store the assignment: building may fail, and failures are reported in `step`."""
         self._assignment = assignment
         self._directory = assignment.attempt_directory
         self._learner: Learner | None = None
@@ -93,7 +93,7 @@ class CalibrationTrainable(Trainable):
         return {"report": json.dumps({"rows": rows, "outcome": outcome}), "done": outcome is not None}
 
     def _train(self, rows: list[dict[str, float]]) -> dict[str, Any] | None:
-        """Epochs for one step; the outcome once the last is trained."""
+        """Train epochs for one step; the outcome after the last one."""
         if self._learner is None:
             self._learner = self._start()
             rows += self._learner.history
@@ -112,13 +112,13 @@ class CalibrationTrainable(Trainable):
         return self._finish(learner) if learner.finished else None
 
     def _check_time(self, learner: Learner) -> None:
-        """Raise TimeLimit where the trial has trained longer than it may."""
+        """Raise TimeLimit if the trial has exceeded its training time."""
         limit, seconds = self._assignment.seconds_limit, sum(row["seconds"] for row in learner.history)
         if limit is not None and seconds > limit:
             raise TimeLimit(time_limit_reason(limit, learner.epoch))
 
     def _stopped_by(self, error: Exception) -> dict[str, Any]:
-        """The outcome of an attempt that an error ended."""
+        """The outcome of an attempt that ended with an error."""
         reason = reason_of(error)
         try:
             self._log(traceback.format_exc())
@@ -132,7 +132,7 @@ class CalibrationTrainable(Trainable):
             return {"state": "interrupted", "reason": reason_of(second)}
 
     def _remains(self) -> dict[str, Any]:
-        """Of a failed trial: the epochs it did train."""
+        """The completed epochs of a failed trial."""
         if self._learner is None or not self._learner.history:
             return {}
         history = self._learner.history
@@ -145,7 +145,7 @@ class CalibrationTrainable(Trainable):
         }
 
     def _write_history(self, history: list[dict[str, float]]) -> str:
-        """history.json, whole or not at all; its sha256."""
+        """Write history.json atomically; returns its sha256."""
         return write_whole(self._directory / "history.json", json.dumps(history).encode())
 
     def _start(self) -> Learner:
@@ -166,11 +166,11 @@ class CalibrationTrainable(Trainable):
             if learner.load(attempt / "last.pt"):
                 self._log(f"resumed from {attempt.name} after epoch {learner.epoch}, of {reached} trained\n")
                 break
-            self._log(f"{attempt.name}/last.pt: not a whole checkpoint of this trial\n")
+            self._log(f"{attempt.name}/last.pt: not an intact checkpoint of this trial\n")
         return learner
 
     def _finish(self, learner: Learner) -> dict[str, Any]:
-        """Write what the trial leaves; the outcome names it with its digests."""
+        """Write the trial's files; the outcome lists them with their digests."""
         epoch, predictions = learner.take_result()
         digests = {
             "predictions.npz": predictions.save(self._directory / "predictions.npz"),
@@ -191,16 +191,16 @@ class CalibrationTrainable(Trainable):
         }
 
     def _log(self, text: str) -> None:
-        """The trial's own log: a line an epoch, so that epochs trained can be counted against epochs needed."""
+        """The trial's log: one line per epoch, so that epochs trained can be compared with epochs needed."""
         retry_until_space(lambda: self._directory.mkdir(parents=True, exist_ok=True))
         append(self._directory / "log", text.encode())
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether the device's memory was too small; CUDA's libraries say so in errors of their own."""
-    said = str(error)
+    """Whether the device ran out of memory; CUDA's libraries raise their own errors for it."""
+    text = str(error)
     return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and ("CUDA error: out of memory" in said or "_ALLOC_FAILED" in said)
+        isinstance(error, RuntimeError) and ("CUDA error: out of memory" in text or "_ALLOC_FAILED" in text)
     )
 
 
@@ -209,46 +209,47 @@ class StorageUnseen(RuntimeError):
 
 
 class TimeLimit(RuntimeError):
-    """A trial trained longer than it may."""
+    """A trial exceeded its training time."""
 
 
 def time_limit_reason(seconds: float, epoch: int) -> str:
-    """Why a trial was stopped, in the words of the study's file."""
+    """Why a trial was stopped, named as in the study's file."""
     return f"trial_minutes: stopped after {seconds / 60:g} minutes, at epoch {epoch}"
 
 
 def device_for(gpu: float) -> torch.device:
-    """Where a trial trains that Ray lends `gpu` GPUs: their part of one's memory is then its limit.
+    """The device of a trial to which Ray assigns `gpu` GPUs; a fraction also limits its share of the GPU's memory.
 
-    $CALSTUDY_DEVICE names another device, for clusters whose GPUs are only pretended. Raises OSError where Ray lends a
-    GPU and torch sees none: another node may have one.
+    $CALSTUDY_DEVICE overrides it, for test clusters with simulated GPUs. Raises OSError if Ray assigns a GPU and torch
+    sees none: another node may have one.
     """
     if gpu == 0:
         return torch.device("cpu")
     device = torch.device(os.environ.get("CALSTUDY_DEVICE") or "cuda")
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise OSError(f"Ray lends {gpu:g} GPU on {socket.gethostname()}, where torch sees none; `calstudy doctor`.")
+            host = socket.gethostname()
+            raise OSError(f"Ray assigned {gpu:g} GPU on {host}, but torch sees none there; run `calstudy doctor`.")
         torch.cuda.set_per_process_memory_fraction(min(1.0, gpu))
     return device
 
 
 def reason_of(error: BaseException) -> str:
-    """One line that says why a trial failed."""
+    """Why a trial failed, in one line."""
     return f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
 
 
 def trainable_for(method: str) -> type[Trainable]:
     """A trainable of one method for your own Tuner: `trainable_for("focal")` is FocalTrainable.
 
-    Its config holds TrialConfig's values by dotted path: {"data": "digits", "model": "mlp", "method.gamma":
-    tune.uniform(0, 5), "epochs": 20}. Each step trains an epoch and reports its row of the history; the last one
-    adds every validation metric.
+    Its config has TrialConfig's values by dotted path: {"data": "digits", "model": "mlp", "method.gamma":
+    tune.uniform(0, 5), "epochs": 20}. Each step trains an epoch and reports its history row; the last one adds every
+    validation metric.
     """
     method_class = methods.find(method)
 
     class MethodTrainable(Trainable):
-        """One trial of one method, on the device Ray gives it."""
+        """One trial of one method, on the device Ray assigns."""
 
         def setup(self, config: dict[str, Any]) -> None:
             trial = TrialConfig.from_mapping({"method": method}, config)
@@ -271,7 +272,7 @@ def trainable_for(method: str) -> type[Trainable]:
 
         def load_checkpoint(self, checkpoint: Any) -> None:
             if not self._learner.load(Path(checkpoint) / "last.pt"):
-                raise ValueError(f"{checkpoint}: last.pt is not a whole checkpoint of this trial.")
+                raise ValueError(f"{checkpoint}: last.pt is not an intact checkpoint of this trial.")
 
     MethodTrainable.__name__ = MethodTrainable.__qualname__ = f"{method_class.__name__}Trainable"
     return MethodTrainable

@@ -1,7 +1,7 @@
-"""The papers' table from one's own runs: methods by metrics, mean and std over seeds, the best and what ties with it.
+"""The papers' comparison table from a study: methods by metrics, mean and std over seeds, best and tied marked.
 
-Rows come from a confirmation (test split, fresh seeds), else from the search itself (validation split). Nothing here
-reads a file or knows how a table is written: see table_text.py.
+Rows come from a confirmation (test split, fresh seeds), else from the search itself (validation split). paper_table.py
+writes them.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ COLUMNS = tuple(prefix + metric for metric in METRICS for prefix in ("", AFTER_T
 
 @dataclass(frozen=True)
 class TableRow:
-    """One method's metrics by name, a mapping for each seed; `chosen_from`: how many trials a best one is the best of.
+    """One method's metrics by name, a mapping per seed; `chosen_from`: number of trials a best one was selected from.
 
-    role: candidate, default, baseline of a confirmation; best or repeats of a search.
+    role: candidate, default or baseline of a confirmation; best or repeats of a search.
     """
 
     label: str
@@ -38,14 +38,14 @@ class TableRow:
     chosen_from: int = 1
 
     def values(self, metric: str) -> list[float]:
-        """One for each seed; empty where one of them lacks it: a mean over fewer seeds would pass for one over all."""
+        """One per seed; empty if any seed lacks it: a mean over fewer seeds would pass for one over all."""
         found = [seed[metric] for seed in self.seeds if math.isfinite(seed.get(metric, math.nan))]
         return found if len(found) == len(self.seeds) else []
 
 
 @dataclass(frozen=True)
 class Cell:
-    """mean over seeds; std with n - 1, None of one seed; `tied`: not told apart from the best, which is another."""
+    """Mean over seeds; std with n - 1, None for one seed; `tied`: not the best, but not distinguishable from it."""
 
     mean: float
     std: float | None
@@ -55,9 +55,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Block:
-    """The rows of one study. `temperature`: on what samples it was fitted; `objectives`: what its best are the best by;
-    notes: what a reader must know of it.
-    """
+    """The rows of one study. temperature: which samples fitted it; objectives: those that selected the best trials."""
 
     study: str
     split: Literal["test", "validation"]
@@ -69,7 +67,7 @@ class Block:
     notes: tuple[str, ...] = ()
 
     def cells(self, metric: str) -> list[Cell | None]:
-        """Of each row; None where it was not measured."""
+        """One per row; None if not measured."""
         return compared([row.values(metric) for row in self.rows])
 
 
@@ -78,12 +76,12 @@ class Table:
     """Blocks below each other, over the same columns."""
 
     blocks: tuple[Block, ...]
-    notes: tuple[str, ...] = field(default=())  # what was left out, and why
+    notes: tuple[str, ...] = field(default=())  # what was left out and why
 
     @property
     def columns(self) -> list[str]:
-        """Metrics measured somewhere. One after temperature scaling that nowhere differs from the one before is left
-        out: scaling changes no answer, so the error is one column.
+        """Metrics measured in any row, without temperature-scaled ones that never differ from the unscaled: scaling
+        changes no prediction, so the error has one column.
         """
         rows = [row for block in self.blocks for row in block.rows]
         return [name for name in COLUMNS if any(row.values(name) for row in rows) and not _repeated(name, rows)]
@@ -98,14 +96,12 @@ def _repeated(name: str, rows: Sequence[TableRow]) -> bool:
 
 
 def block_of_search(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> Block:
-    """Validation figures: of a label that searched, its best trial by the objectives in their order; of one that had
-    nothing to search, all its trials, which differ by their seed.
-
-    Raises FieldError where no trial is complete.
+    """Validation values: for a label with a search its best trial by the objectives in order, for one without all its
+    trials, which differ by seed. Raises FieldError if no trial is complete.
     """
     finished = {label: pareto.complete(found) for label, found in records.items()}
     if not any(finished.values()):
-        raise FieldError(study.name, "no complete trial to tabulate; let `calstudy run` finish some first.")
+        raise FieldError(study.name, "no trial is complete yet; run the study with `calstudy run` first.")
     rows = tuple(_row(label, found, study.objectives) for label, found in finished.items() if found)
     absent = [label for label, found in finished.items() if not found]
     notes = (f"no complete trial: {', '.join(absent)}",) if absent else ()
@@ -115,7 +111,7 @@ def block_of_search(study: Study, records: Mapping[str, Sequence[TrialRecord]]) 
         "validation",
         sizes["validation"],
         len(classes),
-        "cross-fitted within it",
+        "cross-fitted on it",
         study.objectives,
         rows,
         notes,
@@ -130,36 +126,36 @@ def _row(label: str, finished: Sequence[TrialRecord], objectives: Sequence[Objec
 
 
 def block_of_tests(study: Study, rows: Sequence[TableRow], temperature: str) -> Block:
-    """Test figures of a confirmation's rows; one without any is not opened yet, and named.
+    """Test values of a confirmation's rows; rows not opened yet are named in a note.
 
-    study: what was confirmed. Raises FieldError where there is none to show.
+    study: the study that was confirmed. Raises FieldError if no row has test values.
     """
     opened, waiting = [row for row in rows if row.seeds], [row.label for row in rows if not row.seeds]
     if not opened:
-        raise FieldError(study.name, "nothing confirmed on the test split yet; let `calstudy confirm` finish.")
-    notes = (f"not opened on the test split yet: {', '.join(waiting)}",) if waiting else ()
+        raise FieldError(study.name, "nothing is confirmed on the test split yet; let `calstudy confirm` finish.")
+    notes = (f"not yet measured on the test split: {', '.join(waiting)}",) if waiting else ()
     sizes, classes = study.recorded["sizes"], study.recorded["classes"]
     return Block(study.name, "test", sizes["test"], len(classes), temperature, study.objectives, tuple(opened), notes)
 
 
 def combine(blocks: Sequence[Block], notes: Sequence[str] = ()) -> Table:
-    """One table of several studies; what may not be read across its blocks is a note.
+    """One table of several studies, with notes on what cannot be compared across them.
 
-    Raises FieldError where there is nothing to show, or one study is given twice.
+    Raises FieldError if there is nothing to show, or a study is given twice.
     """
     if not blocks:
-        raise FieldError("table", f"there is nothing to show; {'; '.join(notes)}.")
+        raise FieldError("table", f"nothing to show; {'; '.join(notes)}.")
     names = [block.study for block in blocks]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise FieldError("table", f"{', '.join(twice)} is given twice; name each study once.")
     across = []
     if len({block.split for block in blocks}) > 1:
-        across.append("test and validation figures stand side by side here: compare within a block only")
+        across.append("this table mixes test and validation values: compare within a block only")
     if len({block.classes for block in blocks}) > 1:
-        across.append("the studies differ in their number of classes: compare within a block only")
+        across.append("the studies have different numbers of classes: compare within a block only")
     searched = [block for block in blocks if any(row.chosen_from > 1 for row in block.rows)]
     if len({block.objectives for block in searched}) > 1:
-        across.append("the studies chose their best by different objectives")
+        across.append("the studies selected their best trials by different objectives")
     return Table(tuple(blocks), (*across, *notes))
 
 
@@ -167,9 +163,9 @@ def combine(blocks: Sequence[Block], notes: Sequence[str] = ()) -> Table:
 
 
 def compared(values: Sequence[Sequence[float]]) -> list[Cell | None]:
-    """Mean and std of each row's values; the best means marked, and the rows not told apart from a best one.
+    """Mean and std of each row's values, with the best means and the rows tied with them marked.
 
-    values: one sequence a row, one number a seed, smaller is better; None of an empty one.
+    values: one sequence per row, one number per seed, smaller is better; an empty sequence gives None.
     """
     means = [statistics.fmean(row) if row else math.inf for row in values]
     least = min(means, default=math.inf)
@@ -186,7 +182,7 @@ def compared(values: Sequence[Sequence[float]]) -> list[Cell | None]:
 
 
 def ties(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether the 95% Welch interval of the difference of means contains 0. One seed ties with nothing."""
+    """Whether the 95% Welch interval of the difference of means contains 0. A single seed never ties."""
     if min(len(one), len(other)) < 2:
         return False
     low, high = welch_interval(one, other)
@@ -194,7 +190,7 @@ def ties(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def welch_interval(one: Sequence[float], other: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Interval of mean(one) - mean(other), of variances that may differ. Welch 1947; two values each at least."""
+    """Interval of mean(one) - mean(other) with unequal variances. Welch 1947; at least two values each."""
     difference = statistics.fmean(one) - statistics.fmean(other)
     parts = [(statistics.variance(values) / len(values), len(values) - 1) for values in (one, other)]
     variance = sum(part for part, _ in parts)

@@ -1,4 +1,4 @@
-"""What was searched against what came of it, and what sets the best trials apart."""
+"""Searched hyperparameter values, and which of them distinguish the best trials."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from optuna.trial import FrozenTrial, TrialState
 
 from study.schema.objective import Objective
 
-LEAST = 16  # complete trials: the best quarter of fewer is no group
-BEST = 0.25  # the share of the trials that importances set apart
+LEAST = 16  # complete trials: with fewer, the best quarter is too small a group
+BEST = 0.25  # fraction of the trials that importances contrast with the rest
 
 
 @dataclass(frozen=True)
 class Searched:
-    """What the complete trials of one method tried, in order of their numbers.
+    """The values tried by one method's complete trials, in order of trial number.
 
-    values: by path, None where a trial has none; ranges: of the paths that are numbers, and in `log` those searched in
-    their logarithm; choices: of a path that takes one of some, all of them. importances: by path, one for each
-    objective (see `importances`); None of fewer than LEAST trials, or of a single path, which would have it all.
+    values: by path, None if a trial has none; ranges: of numeric paths, with log-scale ones in `log`; choices: all
+    choices of categorical paths. importances: by path, one per objective (see `importances`); None with fewer than
+    LEAST trials or a single path, which would get all of it.
     """
 
     numbers: list[int]
@@ -37,7 +37,7 @@ class Searched:
 
 
 def searched(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> Searched:
-    """trials: of one label, of any state. `values` is empty where nothing was searched, or no trial is complete."""
+    """trials: of one label, in any state. `values` is empty if nothing was searched or no trial is complete."""
     done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     spaces = {path: kind for trial in done for path, kind in trial.distributions.items()}
     ranges = {path: kind for path, kind in spaces.items() if isinstance(kind, FloatDistribution | IntDistribution)}
@@ -53,10 +53,10 @@ def searched(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> 
 
 
 def importances(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> dict[str, tuple[float, ...]]:
-    """{path: for each objective its share, in [0, 1], in what sets the best quarter of the trials apart from the rest}.
+    """{path: per objective, its share in [0, 1] of what separates the best quarter of the trials from the rest}.
 
-    The shares of an objective sum to 1; NaN where it never varies. Optuna's PED-ANOVA, Watanabe et al. 2023: of single
-    values, without what they do together. (fANOVA, of the whole variance, takes minutes for a thousand trials.)
+    An objective's shares sum to 1; NaN if it is constant. Optuna's PED-ANOVA, Watanabe et al. 2023: single
+    hyperparameters, no interactions. (fANOVA, of the whole variance, takes minutes for a thousand trials.)
     """
     study = optuna.create_study(directions=[StudyDirection[objective.direction.upper()] for objective in objectives])
     study.add_trials(trials)
@@ -69,6 +69,6 @@ def _shares(study: optuna.Study, place: int, sign: float) -> dict[str, float]:
     if len({trial.values[place] for trial in study.get_trials(deepcopy=False)}) < 2:
         return {}
     evaluator = PedAnovaImportanceEvaluator(target_quantile=BEST)
-    with warnings.catch_warnings(action="ignore"):  # it tells us that lower is better, as it is here
+    with warnings.catch_warnings(action="ignore"):  # it warns that lower is better, which holds here
         shares = get_param_importances(study, evaluator=evaluator, target=lambda trial: sign * trial.values[place])
     return {path: float(share) for path, share in shares.items()}

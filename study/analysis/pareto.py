@@ -1,4 +1,4 @@
-"""Front, hypervolume and knee of a study: pure functions on trial records."""
+"""Pareto front, hypervolume and knee of a study: pure functions on trial records."""
 
 from __future__ import annotations
 
@@ -12,25 +12,22 @@ from study.schema.objective import Objective, costs
 from study.store.trials import TrialRecord
 from trainables import metrics
 
-Costs = tuple[float, ...]  # one coordinate for each objective, smaller is better
+Costs = tuple[float, ...]  # one coordinate per objective, smaller is better
 
 
 def complete(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """Those that were trained to the end."""
+    """The trials trained to the end."""
     return [record for record in records if record.state == "complete"]
 
 
 def front(records: Iterable[TrialRecord], objectives: Sequence[Objective]) -> list[TrialRecord]:
-    """The complete trials that no other dominates; equals are all kept.
-
-    Best first by the first objective, then by the next ones, the label and the number.
-    """
+    """The complete trials that no other dominates; ties are all kept. Sorted by `rank`."""
     ordered = sorted(complete(records), key=lambda record: rank(record, objectives))
     kept: list[TrialRecord] = []
-    fronted: list[Costs] = []  # without equals
+    fronted: list[Costs] = []  # without duplicates
     for record in ordered:
         point = _costs(record, objectives)
-        # In this order only an earlier point can dominate, and of two objectives only the last one kept need be asked:
+        # In this order only an earlier point can dominate; with two objectives only the last kept one must be checked:
         # it has the best second objective so far.
         rivals = fronted[-1:] if len(objectives) <= 2 else fronted
         if fronted and fronted[-1] == point:
@@ -42,7 +39,7 @@ def front(records: Iterable[TrialRecord], objectives: Sequence[Objective]) -> li
 
 
 def rank(record: TrialRecord, objectives: Sequence[Objective]) -> tuple[Costs, str, int]:
-    """What sorts trials: the objectives in their order, then label and number."""
+    """Sort key of trials: the objectives in order, best first, then label and number."""
     return _costs(record, objectives), record.label, record.number
 
 
@@ -51,9 +48,9 @@ def _costs(record: TrialRecord, objectives: Sequence[Objective]) -> Costs:
 
 
 def hypervolume(front: Iterable[TrialRecord], objectives: Sequence[Objective], num_classes: int) -> float:
-    """What the front dominates of the space before the reference point, exactly; in the metrics' own units.
+    """Exact volume of the objective space between the front and the reference point, in the metrics' own units.
 
-    The reference is the worst of each metric. A trial that is not better than it in every objective adds nothing.
+    The reference is each metric's worst value. A trial that is not better than it in every objective adds nothing.
     """
     reference = costs([metrics.describe(objective.metric).worst(num_classes) for objective in objectives], objectives)
     points = {_costs(record, objectives) for record in front}
@@ -61,7 +58,7 @@ def hypervolume(front: Iterable[TrialRecord], objectives: Sequence[Objective], n
 
 
 def _volume(points: Sequence[Costs], reference: Costs) -> float:
-    """Volume of the union of the boxes between each point and the reference; every point is better than it."""
+    """Volume of the union of the boxes between each point and the reference; all points are better than it."""
     if not points:
         return 0.0
     if len(reference) == 1:
@@ -72,7 +69,7 @@ def _volume(points: Sequence[Costs], reference: Costs) -> float:
             area += (reference[0] - first) * max(lowest - second, 0.0)
             lowest = min(lowest, second)
         return area
-    # Slices along the last objective: between two levels the cross-section is that of the points reached so far.
+    # Slice along the last objective: between two levels the cross-section is that of the points reached so far.
     levels = sorted({point[-1] for point in points})
     return math.fsum(
         (upper - lower) * _volume([point[:-1] for point in points if point[-1] <= lower], reference[:-1])
@@ -81,12 +78,12 @@ def _volume(points: Sequence[Costs], reference: Costs) -> float:
 
 
 def knee(front: Sequence[TrialRecord], objectives: Sequence[Objective]) -> TrialRecord | None:
-    """The compromise of a front: farthest, towards the ideal, from the line through its normalised extremes.
+    """The best compromise on a front: farthest, towards the ideal, from the line through its normalised extremes.
 
-    With the objectives scaled to [0, 1] over the front the extremes of two lie at (0, 1) and (1, 0), so the distance
-    from their line grows as the sum of the coordinates falls; more objectives take the plane through the unit points.
-    Of equals, and of two points, the one nearer to a perfect classifier (accuracy 1, all else 0, in the metrics' own
-    units), then the first. None of an empty front.
+    With the objectives scaled to [0, 1] over the front, the extremes of two lie at (0, 1) and (1, 0), so the distance
+    from their line grows as the sum of the coordinates falls; more objectives use the plane through the unit points.
+    Ties, and fronts of two points, go to the one nearer to a perfect classifier (accuracy 1, all else 0, in the
+    metrics' own units), then to the first. None for an empty front.
     """
     if not front:
         return None
@@ -98,22 +95,20 @@ def knee(front: Sequence[TrialRecord], objectives: Sequence[Objective]) -> Trial
 
     def key(index: int) -> tuple[float, float, int]:
         scaled = ((value - low) / span for value, low, span in zip(points[index], lows, spans, strict=True) if span > 0)
-        # Rounded: on a straight front the last bits of a sum must not choose.
+        # Rounded: on a straight front the last bits of a sum must not decide.
         return (round(sum(scaled), 9) if curved else 0.0, math.dist(points[index], perfect), index)
 
     return front[min(range(len(front)), key=key)]
 
 
 def measured_names(records: Sequence[TrialRecord]) -> list[str]:
-    """The metrics that any of them has."""
+    """The metrics that any of the trials has."""
     return [name for name in metrics.names() if any(name in record.metrics for record in records)]
 
 
 def front_rows(records: Sequence[TrialRecord]) -> list[dict[str, object]]:
-    """Rows of a table, all with the same columns: method, number, each searched path, each validation metric,
-    and the samples it was trained on.
-
-    None where a trial has no such value.
+    """Rows of a table, all with the same columns: method, number, each searched path, each validation metric, and the
+    training samples seen. None if a trial has no such value.
     """
     paths = sorted({path for record in records for path in record.params})
     measured = measured_names(records)
@@ -129,7 +124,7 @@ def front_rows(records: Sequence[TrialRecord]) -> list[dict[str, object]]:
 def write_front_csv(
     records: Sequence[TrialRecord], path: Path, more: Mapping[str, Mapping[str, object]] | None = None
 ) -> None:
-    """`front_rows` with a header; a value that a trial lacks is an empty cell. more: columns after them, by trial."""
+    """`front_rows` with a header; missing values are empty cells. more: extra columns, by trial."""
     rows = front_rows(records)
     if more:
         columns = list(dict.fromkeys(column for values in more.values() for column in values))

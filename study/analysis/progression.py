@@ -1,4 +1,4 @@
-"""What changes as a study goes on, and as a trial does: arrays for figures, from records and histories."""
+"""Progress over a study and over a trial's training: arrays for figures, from records and histories."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 
 Values = NDArray[np.float64]
-History = Sequence[Mapping[str, float]]  # rows of a trial's history.json, an epoch each
+History = Sequence[Mapping[str, float]]  # rows of a trial's history.json, one per epoch
 
 
 @dataclass(frozen=True)
 class Growth:
-    """The front's hypervolume after each finished trial, in the order in which they ended: [T] arrays.
+    """The front's hypervolume after each finished trial, in the order they finished: [T] arrays.
 
-    samples: images shown to networks up to then; a failed trial counts as one and is charged what it told.
+    samples: training samples seen up to then. A failed trial counts, with the samples it reported.
     """
 
     trials: Values
@@ -30,7 +30,7 @@ class Growth:
 
 
 def growth(records: Sequence[TrialRecord], objectives: Sequence[Objective], num_classes: int) -> Growth:
-    """Of these trials together. One still running is none yet."""
+    """The growth over these trials together, without those still running."""
     ended = [record for record in records if record.state != "running"]
     ended.sort(key=lambda record: (math.inf if record.ended is None else record.ended, record.label, record.number))
     front: list[TrialRecord] = []
@@ -46,11 +46,11 @@ def growth(records: Sequence[TrialRecord], objectives: Sequence[Objective], num_
 
 
 def by_epoch(history: History, name: str) -> tuple[Values, Values]:
-    """Epochs and what was recorded as `name` at their end, NaN where it was not: two [E] arrays."""
+    """Epochs and the value recorded as `name` after each, NaN if none: two [E] arrays."""
     epochs = [row["epoch"] for row in history]
     return np.array(epochs, np.float64), np.array([row.get(name, math.nan) for row in history], np.float64)
 
 
 def recorded(history: History, name: str) -> bool:
-    """Whether any epoch has it."""
+    """Whether any epoch recorded it."""
     return any(name in row for row in history)

@@ -1,4 +1,4 @@
-"""What a reliability diagram shows: accuracy against confidence, bin by bin, and where it would lie by chance alone."""
+"""Reliability diagrams: accuracy against confidence per bin, with the band where a calibrated model would lie."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ from trainables.outputs.predictions import Predictions
 
 Values = NDArray[np.float64]
 BINS, LEVEL = 15, 0.95
-# Said under every diagram.
-STATEMENT = (
-    f"Grey: where {LEVEL:.0%} of a bin's accuracies lie if its confidences are true (labels drawn from them). Of"
-    " calibrated bins at most one in twenty lies outside."
+STATEMENT = (  # under every diagram
+    f"Grey band: where {LEVEL:.0%} of a bin's accuracies would lie if its confidences were calibrated (labels drawn"
+    " from them). Of calibrated bins, at most one in twenty lies outside."
 )
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """Of each bin that holds a sample, in order of confidence: [B] arrays.
+    """Non-empty bins in order of confidence: [B] arrays.
 
-    low, high: the consistency band, 95% of accuracies that the bin's confidences would give if they were true.
+    low, high: the consistency band, 95% of the accuracies that the bin's confidences would give if calibrated.
     """
 
     numbers: NDArray[np.int64]  # bin k is (k / BINS, (k + 1) / BINS]
@@ -40,18 +39,18 @@ class Reliability:
 
     @property
     def outside(self) -> NDArray[np.bool_]:
-        """Bins that chance does not explain; of calibrated predictions at most one in twenty is."""
+        """Bins outside the band; for calibrated predictions, at most one in twenty."""
         return (self.accuracy < self.low) | (self.accuracy > self.high)
 
     @property
     def ece(self) -> float:
-        """Share-weighted mean of |accuracy - confidence|."""
+        """Mean of |accuracy - confidence|, weighted by the bins' fractions of the samples."""
         return float(self.counts @ np.abs(self.accuracy - self.confidence) / self.counts.sum())
 
 
 @dataclass(frozen=True)
 class Diagram:
-    """A trial's predictions as they are, and after cross-fitted temperature scaling; the median of its temperatures."""
+    """A trial's predictions before and after cross-fitted temperature scaling, and the median of its temperatures."""
 
     raw: Reliability
     scaled: Reliability
@@ -59,7 +58,7 @@ class Diagram:
 
 
 def diagram(predictions: Predictions) -> Diagram:
-    """What figure and page draw of a trial."""
+    """The diagram that figures and page show for a trial."""
     logits, labels = predictions.logits, predictions.labels
     fits = post_hoc.fold_fits(logits, labels, post_hoc.by_temperature)
     temperature = statistics.median(fit.temperature for fit in fits) if fits else 1.0
@@ -67,10 +66,10 @@ def diagram(predictions: Predictions) -> Diagram:
 
 
 def reliability(logits: Tensor, labels: Tensor) -> Reliability:
-    """Of the top label, in equal-width bins. logits: [N, K]; labels: [N] int64.
+    """Top-label reliability in equal-width bins. logits: [N, K]; labels: [N] int64.
 
     The band is that of Broecker and Smith 2007 given the confidences: labels are drawn from them, and each bin's
-    accuracies cut at 2.5% and 97.5%.
+    accuracies are cut at 2.5% and 97.5%.
     """
     confidence, hits = top_label(logits, labels)
     index = equal_width_index(confidence, BINS)
@@ -81,7 +80,7 @@ def reliability(logits: Tensor, labels: Tensor) -> Reliability:
 
 
 def consistency_band(confidence: Values) -> tuple[float, float]:
-    """Low and high end of the accuracy that these confidences [n] would give. Both are values it can take, k / n.
+    """Low and high end of the accuracy that these confidences [n] would give. Both are attainable values k / n.
 
     The hits are Poisson-binomial: their probabilities are the inverse Fourier transform of a product over samples
     (Hong 2013), here over a window beyond which less than 1e-10 lies (Bernstein's inequality).

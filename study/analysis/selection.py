@@ -1,4 +1,4 @@
-"""The rules by which one trial is picked, and conditions on trials: pure functions on records of validation values."""
+"""Rules that select one trial, and conditions on trials: pure functions of validation values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from study.store.trials import TrialRecord
 from trainables import metrics
 from trainables.fields import FieldError
 
-# {a metric: the names of the trials that are not significantly worse in it than the best}
+# From a metric to the names of the trials not significantly worse in it than the best
 NotWorse = Callable[[str], Collection[str]]
 
 RULES = "knee, or: min ece where accuracy>=0.95, or: min ece where accuracy~best, or: weighted error=1 ece=2"
@@ -32,7 +32,7 @@ _AS_GOOD = re.compile(r"(\w+)\s*~\s*best")
 
 @dataclass(frozen=True)
 class Condition:
-    """A bound on a metric of the validation split."""
+    """A bound on a validation metric."""
 
     metric: str
     comparison: str  # >= <= > <
@@ -43,18 +43,18 @@ class Condition:
 
 
 def parse_where(text: str) -> list[Condition]:
-    """`accuracy>=0.95 and ece<0.02`; a comma says `and` too. Raises FieldError at `where`."""
+    """`accuracy>=0.95 and ece<0.02`; a comma means `and`. Raises FieldError at `where`."""
     if not text.strip():
-        raise FieldError("where", "is empty; write a condition as accuracy>=0.95.")
+        raise FieldError("where", "is empty; write a condition such as accuracy>=0.95.")
     return [_condition(part.strip()) for part in re.split(r"\s+and\s+|,", text, flags=re.IGNORECASE)]
 
 
 def _condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text)
     if _AS_GOOD.fullmatch(text):
-        raise FieldError("where", f"'{text}' is for `export --pick`; write a bound as accuracy>=0.95.")
+        raise FieldError("where", f"'{text}' works only in `export --pick`; write a bound such as accuracy>=0.95.")
     if found is None:
-        problem = f"cannot read '{text}'; write a metric, one of {' '.join(_COMPARISONS)}, a number: accuracy>=0.95."
+        problem = f"cannot parse '{text}'; write METRIC, one of {' '.join(_COMPARISONS)}, NUMBER: accuracy>=0.95."
         raise FieldError("where", problem)
     metric, comparison, number = found.groups()
     _check_metric("where", metric)
@@ -63,7 +63,7 @@ def _condition(text: str) -> Condition:
     except ValueError:
         bound = math.nan
     if not math.isfinite(bound):
-        raise FieldError("where", f"'{number}' in '{text}' is no number; write one as in accuracy>=0.95.")
+        raise FieldError("where", f"'{number}' in '{text}' is not a number; write a bound such as accuracy>=0.95.")
     largest = metrics.describe(metric).largest
     if bound < 0 or (largest is not None and bound > largest):
         percent = f" Did you mean {bound / 100:g}?" if largest == 1 and 1 < bound <= 100 else ""
@@ -80,7 +80,7 @@ def _check_metric(where: str, metric: str) -> None:
 
 
 def satisfies(record: TrialRecord, conditions: Iterable[Condition]) -> bool:
-    """Whether a trial is complete and meets every condition. A metric that was not measured meets none."""
+    """Whether a trial is complete and meets every condition. A metric that was not measured fails its condition."""
     return record.state == "complete" and all(
         condition.metric in record.metrics
         and _COMPARISONS[condition.comparison](record.metrics[condition.metric], condition.bound)
@@ -90,26 +90,26 @@ def satisfies(record: TrialRecord, conditions: Iterable[Condition]) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """The smallest weighted sum among the trials that meet all conditions; a negative weight where larger is better."""
+    """The smallest weighted sum among the trials that meet all conditions; weights are negative if larger is better."""
 
     weights: dict[str, float]
     conditions: tuple[Condition, ...]
-    as_good: tuple[str, ...]  # in these not significantly worse than the best of all
+    as_good: tuple[str, ...]  # metrics in which the trial must not be significantly worse than the best
 
     @property
     def metrics(self) -> list[str]:
-        """All it asks about."""
+        """All metrics in the rule."""
         return [*self.weights, *(condition.metric for condition in self.conditions), *self.as_good]
 
 
 def parse_rule(text: str) -> Rule | None:
-    """`min ece where accuracy~best`; None of `knee`. Raises FieldError at `pick`."""
+    """`min ece where accuracy~best`; None for `knee`. Raises FieldError at `pick`."""
     words = text.strip()
     if words == "knee":
         return None
     found = _PICK.fullmatch(words)
     if found is None:
-        raise FieldError("pick", f"cannot read '{text}'; write {RULES}.")
+        raise FieldError("pick", f"cannot parse '{text}'; write {RULES}.")
     goal, metric, weighted, where = found.groups()
     weights = _weights(weighted) if weighted else {metric: _goal_weight(goal, metric)}
     parts = [part.strip() for part in re.split(r"\s+and\s+|,", where, flags=re.IGNORECASE)] if where else []
@@ -127,12 +127,12 @@ def _goal_weight(goal: str, metric: str) -> float:
     _check_metric("pick", metric)
     better = "max" if metrics.describe(metric).better == "higher" else "min"
     if goal != better:
-        raise FieldError("pick", f"{metric} is better the other way; write {better} {metric}.")
+        raise FieldError("pick", f"{metric} must be {better}imized; write {better} {metric}.")
     return metrics.describe(metric).sign
 
 
 def _weights(text: str) -> dict[str, float]:
-    """`error=1 ece=2`: each metric in its own units, times its weight."""
+    """`error=1 ece=2`: the weight of each metric, in the metric's own units."""
     weights: dict[str, float] = {}
     for part in re.split(r"[\s,]+", text):
         metric, _, number = part.partition("=")
@@ -142,7 +142,7 @@ def _weights(text: str) -> dict[str, float]:
             weight = math.nan
         if not (math.isfinite(weight) and weight > 0):
             raise FieldError(
-                "pick", f"cannot read '{part}'; write metrics and weights above 0: weighted error=1 ece=2."
+                "pick", f"cannot parse '{part}'; write metrics with weights above 0: weighted error=1 ece=2."
             )
         _check_metric("pick", metric)
         if metric in weights:
@@ -154,13 +154,13 @@ def _weights(text: str) -> dict[str, float]:
 def pick(
     records: Iterable[TrialRecord], objectives: Sequence[Objective], text: str, not_worse: NotWorse | None = None
 ) -> TrialRecord:
-    """The trial that the rule names; equals by the objectives. Raises FieldError at `pick`.
+    """The trial that the rule selects; the objectives break ties. Raises FieldError at `pick`.
 
-    not_worse: asked where the rule holds a `~best`.
+    not_worse: called if the rule contains `~best`.
     """
     finished, rule = complete(records), parse_rule(text)
     if not finished:
-        raise FieldError("pick", "no trial is complete yet; let `calstudy run` finish some first.")
+        raise FieldError("pick", "no trial is complete yet; run the study with `calstudy run` first.")
     if rule is None:
         chosen = knee(front(finished, objectives), objectives)
         assert chosen is not None
@@ -168,7 +168,7 @@ def pick(
     measured = measured_names(finished)
     for name in rule.metrics:
         if name not in measured:
-            raise FieldError("pick", f"{name} was not measured; there is {', '.join(measured)}.")
+            raise FieldError("pick", f"{name} was not measured. Measured metrics: {', '.join(measured)}.")
     allowed = [
         record
         for record in finished
@@ -176,7 +176,7 @@ def pick(
     ]
     for name in rule.as_good:
         if not_worse is None:
-            raise FieldError("pick", f"{name}~best needs the stored predictions of a study.")
+            raise FieldError("pick", f"{name}~best needs a study's stored predictions.")
         as_good = not_worse(name)
         allowed = [record for record in allowed if record.name in as_good]
     if not allowed:
@@ -191,13 +191,13 @@ def pick(
 def _nothing_satisfies(finished: Sequence[TrialRecord], rule: Rule) -> str:
     asked = " and ".join([*map(str, rule.conditions), *(f"{name}~best" for name in rule.as_good)])
     bests = "; ".join(_best(finished, condition) for condition in rule.conditions)
-    together = ", each by itself" if len(rule.conditions) > 1 else ""
-    there = f" The best there is{together}: {bests}." if bests else ""
-    return f"no complete trial has {asked}.{there} Relax the condition."
+    each = ", one condition at a time" if len(rule.conditions) > 1 else ""
+    closest = f" Best value{each}: {bests}." if bests else ""
+    return f"no complete trial satisfies {asked}.{closest} Relax the condition."
 
 
 def _best(finished: Sequence[TrialRecord], condition: Condition) -> str:
-    """The value that comes nearest to the condition or meets it best, and whose it is."""
+    """The best value for the condition, and its trial."""
     sign = -1.0 if condition.comparison.startswith(">") else 1.0
     measured = (record for record in finished if condition.metric in record.metrics)
     best = min(measured, key=lambda record: (sign * record.metrics[condition.metric], record.label, record.number))

@@ -1,4 +1,4 @@
-"""Which trial becomes the model: by validation alone, of what was confirmed where anything was."""
+"""Select the trial to register, by validation alone: among the confirmed trials if there are any."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainables.metrics import describe
 
 @dataclass(frozen=True)
 class Choice:
-    """The trial to register and the study it is of: the search, or its confirmation, of whose `row` it is a seed."""
+    """The trial to register and its study: the search, or its confirmation, where it is a seed of `row`."""
 
     study: Study
     record: TrialRecord
@@ -28,21 +28,21 @@ class Choice:
 
 
 def choose(study: Study, rule: str) -> Choice:
-    """The trial that the rule picks, by validation values. Raises FieldError at `pick`.
+    """The trial that the rule selects, by validation values. Raises FieldError at `pick`.
 
-    Where the study is confirmed the rule picks among what was retrained, by means over the fresh seeds, and of those
-    seeds the median one is taken: the best of them would look better than it is. A confirmation that is not finished
-    is no choice: which of its rows are there is up to when it was stopped.
+    In a confirmed study the rule selects among the retrained trials, by means over fresh seeds, and then takes the
+    median seed: the best one would look better than it is. An unfinished confirmation is refused: which rows it has
+    depends on when it stopped.
     """
     if study.spec.confirms is not None:
-        problem = f"{study.spec.name} confirms '{study.spec.confirms}': pick from that, it chooses among the confirmed."
+        problem = f"{study.spec.name} confirms '{study.spec.confirms}'; use --pick on '{study.spec.confirms}' instead."
         raise FieldError("pick", problem)
     objectives, confirmation = study.spec.objectives, confirmation_of(study)
     if confirmation is not None and not _is_finished(confirmation):
         problem = (
-            f"{confirmation.study.spec.name} is not finished; `calstudy confirm {study.spec.name}` goes on with it."
+            f"{confirmation.study.spec.name} is not finished; resume it with `calstudy confirm {study.spec.name}`."
         )
-        raise FieldError("pick", f"{problem} (--trial takes one trial all the same.)")
+        raise FieldError("pick", f"{problem} (--trial can export a single trial now.)")
     rows = [row for row in confirmation.rows if row.records] if confirmation is not None else []
     if confirmation is None or not rows:
         records = study.all_records()
@@ -54,7 +54,7 @@ def choose(study: Study, rule: str) -> Choice:
 
 
 def seed_of(study: Study, record: TrialRecord) -> Choice:
-    """That trial; of a confirmation with the row it is a seed of, so that its card tells of test."""
+    """The choice of that trial; in a confirmation with the row it is a seed of, so that its card has test results."""
     if study.spec.confirms is not None:
         search = study.directory.with_name(study.directory.name.removesuffix(SUFFIX))
         confirmation = confirmation_of(open_directory(search, search.name))
@@ -65,32 +65,30 @@ def seed_of(study: Study, record: TrialRecord) -> Choice:
 
 
 def _is_finished(confirmation: Confirmation) -> bool:
-    """Every seed trained, and every trained one measured on test."""
+    """Whether every seed is trained and measured on test."""
     measured = all(len(row.tests) == len(row.records) for row in confirmation.rows)
     return measured and not confirmation.study.lacking(confirmation.study.records())
 
 
 def _mean_of(row: Confirmed) -> TrialRecord:
-    """A row as one trial with the mean values of its seeds."""
+    """A row as one trial with its seeds' mean values."""
     values = {name: value.mean for name, value in moments([record.metrics for record in row.records]).items()}
     return TrialRecord(row.label, 0, "complete", dict(row.records[0].params), values)
 
 
 def median_seed(records: Sequence[TrialRecord], objective: Objective) -> TrialRecord:
-    """The seed with the median value of the objective; of two in the middle the worse one."""
+    """The seed with the median value of the objective; the worse of two middle ones."""
     return sorted(records, key=lambda record: (objective.sign * record.metrics[objective.metric], record.number))[
         len(records) // 2
     ]
 
 
 def _not_worse(study: Study, records: Sequence[TrialRecord], metric: str) -> Collection[str]:
-    """The complete trials whose paired difference from the best has an interval that reaches 0."""
+    """The complete trials whose paired difference from the best has an interval that contains 0."""
     from study.uncertainty.bootstrap import differences_from, resampled_names
 
     if metric not in resampled_names():
-        raise FieldError(
-            "pick", f"{metric} has no interval; {metric}~best takes one of {', '.join(resampled_names())}."
-        )
+        raise FieldError("pick", f"{metric} has no interval; ~best works with {', '.join(resampled_names())}.")
     finished = [record for record in complete(records) if metric in record.metrics]
     sign = describe(metric).sign
     best = min(finished, key=lambda record: (sign * record.metrics[metric], record.label, record.number))
@@ -102,7 +100,7 @@ def _not_worse_over_seeds(rows: Sequence[Confirmed], metric: str) -> Collection[
     """The rows whose 95% Welch interval of the difference from the best mean contains 0."""
     values = {_mean_of(row).name: [record.metrics[metric] for record in row.records] for row in rows}
     if any(len(found) < 2 for found in values.values()):
-        problem = f"{metric}~best needs two seeds of each that was confirmed; `calstudy confirm --seeds` adds them."
+        problem = f"{metric}~best needs two seeds per confirmed trial; add them with `calstudy confirm --seeds`."
         raise FieldError("pick", problem)
     best = min(values, key=lambda name: describe(metric).sign * statistics.fmean(values[name]))
     intervals = {name: welch_interval(found, values[best]) for name, found in values.items()}

@@ -1,4 +1,4 @@
-"""One trial's model into the MLflow registry, and the proof that it is the one measured."""
+"""Register one trial's model in MLflow, after checking that it is the model that was measured."""
 
 from __future__ import annotations
 
@@ -28,23 +28,22 @@ from trainables.outputs.predictions import Predictions
 if TYPE_CHECKING:
     pass
 
-# What the way to the numbers explains, in probability: none where float32 on the CPU was measured; else another
-# device, TF32 or bfloat16, and then accuracy as well.
+# Differences in probability, and in accuracy, that measuring on another device, in TF32 or in bfloat16 explains.
 OTHER_PATH_LIMIT, ACCURACY_LIMIT = 2e-2, 0.005
 LIBRARIES = ("calstudy", "torch", "mlflow", "numpy")
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A registered version. `largest_difference`: in probability, from the predictions the trial stored."""
+    """A registered version. `largest_difference`: in probability, from the trial's stored predictions."""
 
     name: str
     version: int
     trial: str
     temperature: float
-    metrics: dict[str, float | None]  # of the registered probabilities of the validation split
+    metrics: dict[str, float | None]  # of the registered probabilities on the validation split
     largest_difference: float
-    created: bool  # False: it was there
+    created: bool  # False: it already existed
 
     @property
     def uri(self) -> str:
@@ -60,11 +59,10 @@ def export(
     tracking_uri: str,
     confirmed: dict[str, Any] | None = None,
 ) -> Exported:
-    """Register the trial's model as a version of `name`, or find the version it is already; point `alias` to it.
+    """Register the trial's model as a version of `name`, or find its existing version; point `alias` to it.
 
-    confirmed: `card.confirmed_facts`, of a trial that is a seed of a confirmation.
-
-    Raises ExportError where the model does not give the probabilities that were measured, or cannot be registered.
+    confirmed: `model_card.confirmed_facts`, for a seed of a confirmation. Raises ExportError if the model does not
+    reproduce the measured probabilities, or cannot be registered.
     """
     with quiet(), server(tracking_uri) as client:
         check_names(name, alias)
@@ -85,13 +83,13 @@ def export(
     )
 
 
-# ---- the trial, measured again -------------------------------------------------------------------------------------
+# ---- measure the trial again ---------------------------------------------------------------------------------------
 
 
 def _candidate(study: Study, record: TrialRecord, confirmed: dict[str, Any] | None) -> Candidate:
-    """The trial's model with its temperature. Raises ExportError unless it gives what was measured."""
+    """The trial's model with its temperature. Raises ExportError unless it reproduces the measured probabilities."""
     if record.state != "complete":
-        raise ExportError(f"{record.name} is {record.state}; only a complete trial has a model.")
+        raise ExportError(f"{record.name} is {record.state}; only complete trials have a model.")
     config = study.config_of(record)
     try:
         prepared, split = validation_of(config.data, config.seed, study.recorded["data_digest"])
@@ -130,30 +128,30 @@ def _candidate(study: Study, record: TrialRecord, confirmed: dict[str, Any] | No
 
 
 def _searched_values(study: Study, record: TrialRecord) -> dict[str, Any]:
-    """What the search found for this trial; a confirmation has it fixed in its spec."""
+    """The trial's searched values; a confirmation has them fixed in its spec."""
     if study.spec.confirms is None:
         return record.params
     return dict(study.spec.variant(record.label).space.pins)
 
 
 def _agreement(record: TrialRecord, found: Predictions, stored: Predictions) -> float:
-    """The largest difference in probability, before the temperature. Raises ExportError where it is too large."""
+    """The largest difference in probability, before the temperature. Raises ExportError if it is too large."""
     if found.logits.shape != stored.logits.shape or not torch.equal(found.labels, stored.labels):
-        raise ExportError(f"{record.name}: its predictions are not of this validation split; not registered.")
+        raise ExportError(f"{record.name}: its predictions are of another validation split; not registered.")
     ours, theirs = (each.logits.double().softmax(dim=-1) for each in (found, stored))
     difference = float((ours - theirs).abs().max())
     same_path = record.device == "cpu"
     limit = SAME_PATH_LIMIT if same_path else OTHER_PATH_LIMIT
     if not difference <= limit:
         raise ExportError(
-            f"{record.name}: its model, in float32 on the CPU, differs from the predictions the trial stored by "
-            f"{difference:.2g} in probability (trained on {record.device}: at most {limit:g}); not registered."
+            f"{record.name}: its model, in float32 on the CPU, differs from the stored predictions by {difference:.2g} "
+            f"in probability (limit for a trial on {record.device}: {limit:g}); not registered."
         )
     accuracies = [float(scores.accuracy(each.logits, each.labels)) for each in (found, stored)]
     moved = abs(accuracies[0] - accuracies[1])
     if not same_path and moved > ACCURACY_LIMIT:
         raise ExportError(
-            f"{record.name}: its model, in float32 on the CPU, has accuracy {accuracies[0]:.4f}, the predictions the "
-            f"trial stored {accuracies[1]:.4f} (at most {ACCURACY_LIMIT:g} apart); not registered."
+            f"{record.name}: its model, in float32 on the CPU, has accuracy {accuracies[0]:.4f}, its stored predictions"
+            f" {accuracies[1]:.4f} (limit of the difference: {ACCURACY_LIMIT:g}); not registered."
         )
     return difference

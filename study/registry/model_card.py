@@ -1,4 +1,4 @@
-"""The model card: what a registered model is, how it was made, what it scores and what that is worth. Markdown."""
+"""The model card: what a registered model is, how it was trained, its metrics and their uncertainty. Markdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from trainables.outputs.predictions import Predictions
 
 
 def card(facts: dict[str, Any], name: str) -> str:
-    """The model card: what it is, how it was made, what it scores and what that is worth. Markdown."""
     config, trial = facts["config"], facts["metrics_of_trial"]
     shape = " x ".join(str(size) for size in facts["input_shape"])
     rows = [
@@ -31,26 +30,27 @@ def card(facts: dict[str, Any], name: str) -> str:
         [
             f"# {name}: {config['model']['name']} trained by {facts['method']}",
             "",
-            f"Images of {config['data']['name']} in, probabilities of {len(facts['classes'])} classes out. Trial "
+            f"Classifies images of {config['data']['name']} into {len(facts['classes'])} classes. Trial "
             f"`{facts['trial']}` of study `{facts['study']}` (id {facts['id']}, data {facts['data_digest'][:12]}).",
             "",
-            f"Input: float32 [N, {shape}], pixels as the data set has them (not normalised). "
-            "Output: float32 [N, K], rows that sum to 1. Normalisation and temperature are inside.",
+            f"Input: float32 [N, {shape}], raw pixel values (not normalised). "
+            "Output: float32 [N, K] probabilities; each row sums to 1. The model normalises its input and applies its "
+            "temperature.",
             "",
             "## Training",
-            f"Epochs: {config['epochs']}, with the weights of epoch {facts['epoch']}; "
-            f"batches of {config['batch_size']}; weights and order drawn from seed {config['seed']} and number "
-            f"{config['number']}; on {facts['device']}. {_whence(facts.get('confirmed'))}:",
+            f"{config['epochs']} epochs, weights of epoch {facts['epoch']}; batch size {config['batch_size']}; "
+            f"initialisation and sample order from seed {config['seed']} and trial number {config['number']}; "
+            f"on {facts['device']}. {_whence(facts.get('confirmed'))}:",
             *(settings or ["- none"]),
             "",
             f"## Validation ({facts['num_samples']} samples)",
-            f"| | before temperature | with temperature {facts['temperature']:.4g} | cross-fitted |",
+            f"| | without temperature | with temperature {facts['temperature']:.4g} | cross-fitted |",
             "|---|---|---|---|",
             *rows,
             "",
-            "The temperature was fitted on these same samples: its column is what the model gives on them, and "
-            "flatters. Cross-fitted, no sample has seen its own temperature. Every column flatters a little still: "
-            "validation chose this trial. The test split played no part.",
+            "The temperature was fitted on these samples, so the column with temperature is optimistic. Cross-fitted: "
+            "no sample is used to fit its own temperature. All columns are slightly optimistic, because this trial was "
+            "selected on validation. The test split was not used.",
             "",
             *_confirmed_section(facts.get("confirmed")),
             "## Use",
@@ -58,7 +58,7 @@ def card(facts: dict[str, Any], name: str) -> str:
             f'model = mlflow.pyfunc.load_model("models:/{name}/VERSION", model_config={{"device": "cpu"}})',
             "probs = model.predict(images)",
             "```",
-            f"Prove it: `calstudy verify models:/{name}/VERSION`. Serve it: "
+            f"Verify: `calstudy verify models:/{name}/VERSION`. Serve: "
             f"`mlflow models serve -m models:/{name}/VERSION --env-manager local`.",
             "",
         ]
@@ -66,25 +66,25 @@ def card(facts: dict[str, Any], name: str) -> str:
 
 
 def _whence(confirmed: dict[str, Any] | None) -> str:
-    """Of the values listed below it."""
+    """Heading of the hyperparameter list."""
     if confirmed is None:
-        return "Searched values"
+        return "Searched hyperparameters"
     if confirmed["searched"] is not None:
-        return "Values found by the search, fixed here"
-    return "Values of the study" if confirmed["role"] == "baseline" else "Published values, the study's for the rest"
+        return "Hyperparameters found by the search, fixed here"
+    return "The study's settings" if confirmed["role"] == "baseline" else "Published settings, otherwise the study's"
 
 
 def _figure(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.4f}"
 
 
-# ---- what a confirmation adds --------------------------------------------------------------------------------------
+# ---- confirmation --------------------------------------------------------------------------------------------------
 
 
 def confirmed_facts(choice: Choice) -> dict[str, Any] | None:
-    """Of a choice among confirmed candidates: each seed's validation and test figures, the latter with intervals.
+    """Each seed's validation and test metrics of a confirmed choice, test with intervals; None for an unconfirmed one.
 
-    None of a choice from the search alone. Raises FieldError where a seed's test predictions are missing or altered.
+    Raises FieldError if a seed's test predictions are missing or altered.
     """
     row, confirmation = choice.row, choice.confirmation
     if row is None or confirmation is None:
@@ -118,9 +118,9 @@ def _names(measured_values: dict[str, float]) -> list[str]:
 
 
 def _with_intervals(choice: Choice, record: Any, tested: Tested) -> dict[str, list[float]]:
-    """Each figure of the test split as [value, low, high]: 95%, by bootstrap; at the fitted temperature with ts_.
+    """Each test metric as [value, low, high], 95% bootstrap; ts_: at the fitted temperature.
 
-    [value] alone where nearly all are right and it has no interval.
+    [value] alone if so few predictions are wrong that it has no interval.
     """
     answers = Predictions.load(checked_file(choice.study, record, TEST_FILE, tested.digests))
     draws = Draws.of(len(answers.labels), RESAMPLES, 0)
@@ -135,7 +135,7 @@ def _with_intervals(choice: Choice, record: Any, tested: Tested) -> dict[str, li
 
 
 def _confirmed_section(confirmed: dict[str, Any] | None) -> list[str]:
-    """Validation to test: what the search saw, what fresh seeds have, and what the sealed split says of each."""
+    """Validation to test: the search's value, fresh seeds on validation, and each of them on the sealed test split."""
     if confirmed is None:
         return []
     seeds = confirmed["seeds"]
@@ -145,26 +145,27 @@ def _confirmed_section(confirmed: dict[str, Any] | None) -> list[str]:
     for name in _names(seeds[0]["validation"]):
         before = "-" if searched is None else _figure(searched.get(name))
         validation = _over([seed["validation"][name] for seed in seeds if name in seed["validation"]])
-        test = _over([found[name][0] for found in tests]) if tests else "not opened"
+        test = _over([found[name][0] for found in tests]) if tests else "not measured"
         rows.append(f"| {name} | {before} | {validation} | {test} |")
     each = [
         f"| {seed['trial']} | "
-        + " | ".join(_with_range(seed["test"][name]) if seed["test"] else "not opened" for name in _EACH)
+        + " | ".join(_with_range(seed["test"][name]) if seed["test"] else "not measured" for name in _EACH)
         + " |"
         for seed in seeds
     ]
     of = _DEFAULTS[confirmed["role"]] if searched is None else f"`{searched['trial']}`, found by the search"
     median = ", the seed with the median validation value of the first objective" * confirmed["median"]
     return [
-        f"## Confirmed: {len(seeds)} fresh seeds of {of}",
-        f"This model is `{confirmed['registered']}`{median}. Mean and standard deviation over the seeds; test:"
-        f" {confirmed['test_samples']} samples, which nothing was chosen by.",
+        f"## Confirmation: {len(seeds)} fresh seeds of {of}",
+        f"This model is `{confirmed['registered']}`{median}. Mean and standard deviation over seeds. The test split"
+        f" ({confirmed['test_samples']} samples) was not used for any selection. The gap from the search's value to"
+        " test is the shrinkage.",
         "",
         "| | search, validation | fresh seeds, validation | fresh seeds, test |",
         "|---|---|---|---|",
         *rows,
         "",
-        "Each seed on test, with 95% intervals:",
+        "Test metrics per seed, with 95% intervals:",
         "",
         f"| seed | {' | '.join(_EACH)} |",
         f"|---|{'---|' * len(_EACH)}",
@@ -173,7 +174,7 @@ def _confirmed_section(confirmed: dict[str, Any] | None) -> list[str]:
     ]
 
 
-_DEFAULTS = {"default": "the method's published default", "baseline": "cross-entropy as the study has it"}
+_DEFAULTS = {"default": "the method's published default", "baseline": "cross-entropy with the study's settings"}
 _EACH = ("accuracy", "ece", "ts_nll", "ts_ece")
 
 

@@ -1,4 +1,4 @@
-"""A model uploaded to MLflow and registered as a version, once."""
+"""Upload a model to MLflow and register it as a version, once."""
 
 from __future__ import annotations
 
@@ -43,21 +43,20 @@ if TYPE_CHECKING:
     from mlflow.entities import LoggedModel, Run
     from mlflow.entities.model_registry import ModelVersion
 
-# The registry keeps no more characters of a description.
-DESCRIPTION_LIMIT = 5000
+DESCRIPTION_LIMIT = 5000  # characters the registry keeps
 DESCRIPTION = (
-    "Classifiers that give calibrated probabilities, their temperature inside. Each version tells on its own page what"
-    " it is, how it was made and what it scores; `calstudy verify` proves it."
+    "Classifiers with calibrated probabilities; each model applies its own temperature. The page of a version describes"
+    " the model, its training and its metrics. Check a version with `calstudy verify`."
 )
 
 
 class ExportError(UserError):
-    """A model that is not registered: one line that says why, and the mend."""
+    """A model that was not registered: one line with the reason and the fix."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model fit to be registered, with all that is said of it."""
+    """A model that can be registered, with its facts."""
 
     classifier: Classifier
     split: Split
@@ -68,7 +67,7 @@ class Candidate:
 
 
 def save(candidate: Candidate, name: str, directory: Path) -> None:
-    """An MLflow model in `directory`: the graph without pickle, and what `verify` and its reader need."""
+    """Write an MLflow model to `directory`: the graph without pickle, and what `verify` and a reader need."""
     import mlflow.pytorch
     from mlflow.models import infer_signature
 
@@ -83,7 +82,7 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
             serialization_format="pt2",
             input_example=example,
             signature=infer_signature(example, outputs),
-            # Where they are not given, MLflow loads the model in another process to find them out.
+            # Without these, MLflow loads the model in another process to infer them.
             pip_requirements=[f"{library}=={library_version(library)}" for library in ("mlflow", "torch", "numpy")],
         )
     except Exception as error:  # whatever torch makes of a network it cannot trace
@@ -106,14 +105,14 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
 
 @contextmanager
 def server(tracking_uri: str) -> Iterator[MlflowClient]:
-    """A client; what the server says is one ExportError. Nothing global is set: no run is active, no URI changed."""
+    """A client; server errors become an ExportError. Sets nothing global: no active run, no URI."""
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
     missing = missing_database(tracking_uri)
     if missing is not None:
-        raise ExportError(f"no MLflow database at {missing}. `calstudy sync` makes it, then export again.")
+        raise ExportError(f"no MLflow database at {missing}. Create it with `calstudy sync`, then export again.")
     given = os.environ.get(RETRIES)
     os.environ[RETRIES] = given or "3"
     try:
@@ -126,19 +125,19 @@ def server(tracking_uri: str) -> Iterator[MlflowClient]:
 
 
 def check_names(name: str, alias: str | None) -> None:
-    """Refuse early what the registry would refuse after the model has been uploaded."""
+    """Reject early what the registry would reject after the upload."""
     if not name.strip() or name.startswith("..") or name == "." or set(name) & set("/:@?%"):
-        raise ExportError(f"Invalid model name '{name}'. It may not be empty, a path, or hold one of / : @ ? %.")
+        raise ExportError(f"Invalid model name '{name}'. It must not be empty, be a path, or contain any of / : @ ? %.")
     if alias is None:
         return
     if not re.fullmatch(r"[\w-]{1,255}", alias):
-        raise ExportError(f"Invalid alias '{alias}'. Take at most 255 letters, digits, '_' and '-'.")
+        raise ExportError(f"Invalid alias '{alias}'. Use at most 255 letters, digits, '_' and '-'.")
     if re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
-        raise ExportError(f"Invalid alias '{alias}'. MLflow keeps 'latest' and 'v1' to itself.")
+        raise ExportError(f"Invalid alias '{alias}'. MLflow reserves 'latest' and names such as 'v1'.")
 
 
 def run_of(client: MlflowClient, study: Study, record: TrialRecord) -> Run:
-    """The trial's run, the eldest where there are twins."""
+    """The trial's run; the oldest if there are duplicates."""
     experiments: list[str] = []
     token = None
     while True:
@@ -151,17 +150,17 @@ def run_of(client: MlflowClient, study: Study, record: TrialRecord) -> Run:
     runs = client.search_runs(experiments, of_trial, max_results=1, order_by=["attributes.start_time ASC"])
     if not runs:
         raise ExportError(
-            f"{record.name} of '{study.spec.name}' has no run on the server yet. `calstudy sync {study.spec.name}` "
-            "makes it, then export again."
+            f"{record.name} of '{study.spec.name}' has no run in MLflow yet. Create it with "
+            f"`calstudy sync {study.spec.name}`, then export again."
         )
     return runs[0]
 
 
 def find_version(client: MlflowClient, name: str, facts: dict[str, Any]) -> ModelVersion | None:
-    """The version that is this trial's model already: made from the same weights and predictions, with this card."""
+    """The existing version of this trial's model: same weights and predictions, same confirmation."""
     same = {TAG + key: facts[key] for key in ("id", "trial", "model_sha256", "predictions_sha256")}
     of_trial = " and ".join(f"tags.`{key}` = '{value}'" for key, value in same.items())
-    # What a confirmation tells is on its card: once there are more seeds, or figures of test, that is another version.
+    # The card includes the confirmation: more seeds or test results make another version.
     confirmed = tag_value(facts["confirmed"]) if "confirmed" in facts else None
     found = [
         version
@@ -172,7 +171,7 @@ def find_version(client: MlflowClient, name: str, facts: dict[str, Any]) -> Mode
 
 
 def register(client: MlflowClient, run: Run, candidate: Candidate, name: str) -> ModelVersion:
-    """Save the model, upload it as one of the run's, register that. A kill in between leaves a model without a name."""
+    """Save the model, upload it to the run, register it. A kill in between leaves an unregistered model."""
     from mlflow.exceptions import MlflowException
 
     with tempfile.TemporaryDirectory(prefix="calstudy-") as folder:
@@ -196,7 +195,7 @@ def register(client: MlflowClient, run: Run, candidate: Candidate, name: str) ->
 
 
 def _upload(client: MlflowClient, run: Run, candidate: Candidate, directory: Path) -> LoggedModel:
-    """The model in `directory` as an output of the run."""
+    """Log the model in `directory` as an output of the run."""
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
     from mlflow.models import Model
 
@@ -221,7 +220,7 @@ def _upload(client: MlflowClient, run: Run, candidate: Candidate, directory: Pat
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the libraries' notes off the terminal; errors come as exceptions."""
+    """Silence the libraries' messages; errors still raise."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

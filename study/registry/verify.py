@@ -1,6 +1,6 @@
-"""The proof that a registered model is the one measured: `python -m study.registry.verify URI`, a process of its own.
+"""Check that a registered model is the one that was measured: `python -m study.registry.verify URI`, its own process.
 
-Takes its tracking server from MLFLOW_TRACKING_URI, prints a VerifyReport as JSON; `verify` starts it.
+It reads MLFLOW_TRACKING_URI and prints a VerifyReport as JSON; `verify` starts it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
 
-# Beside the model, in its artifacts.
+# In the model's artifacts.
 RECORD, PROBABILITIES, CARD = "calstudy/record.json", "calstudy/validation_probs.npz", "calstudy/card.md"
 TAG = "calstudy."
 
@@ -43,12 +43,12 @@ BINS = 15
 
 
 class NotVerified(Exception):
-    """What stands in the way of a comparison, in one line."""
+    """Why the comparison cannot be made, in one line."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison: what was found, and what it may be."""
+    """One comparison: the value found and its limit."""
 
     name: str
     found: float
@@ -58,7 +58,7 @@ class Check:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """`problem` is what kept the comparison from being made. `flipped`: samples that fell the other way of a tie."""
+    """`problem`: why there was no comparison. `flipped`: samples on a tie that fell the other way."""
 
     model: str
     checks: tuple[Check, ...] = ()
@@ -72,13 +72,12 @@ class VerifyReport:
         return self.problem is None and bool(self.checks) and all(check.ok for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values; None is a number that is not finite."""
+        """Plain values; None for a number that is not finite."""
         checks = [{**asdict(check), "found": _finite(check.found)} for check in self.checks]
         return {"ok": self.ok, **asdict(self), "checks": checks}
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> VerifyReport:
-        """What `to_json` gave."""
         rest = {key: value for key, value in plain.items() if key not in ("ok", "checks")}
         checks = [
             {**check, "found": math.nan if check["found"] is None else check["found"]} for check in plain["checks"]
@@ -86,22 +85,22 @@ class VerifyReport:
         return cls(checks=tuple(Check(**check) for check in checks), **rest)
 
 
-# ---- what export and verify share ----------------------------------------------------------------------------------
+# ---- shared by export and verify -----------------------------------------------------------------------------------
 
 
 def validation_of(dataset: Dataset, seed: int, digest: str) -> tuple[Prepared, Split]:
-    """The validation split of the data with that digest. Raises NotVerified where the data is another by now."""
+    """The validation split of the data with that digest. Raises NotVerified if the data has changed."""
     found = data_digest(dataset, seed)
     if found != digest:
         raise NotVerified(
-            f"the data is not what the trial was trained on (digest {found[:12]}, not {digest[:12]}); put it back."
+            f"the data has changed since the trial was trained (digest {found[:12]}, was {digest[:12]}); restore it."
         )
     prepared = prepare(dataset, seed)
     return prepared, load_split(prepared, "validation")
 
 
 def predict_registered(directory: Path, images: Tensor) -> np.ndarray:
-    """Probabilities [N, K] float32 that a saved MLflow model gives for images [N, C, H, W], on the CPU."""
+    """Probabilities [N, K] float32 of a saved MLflow model for images [N, C, H, W], on the CPU."""
     import mlflow.pyfunc
 
     model = mlflow.pyfunc.load_model(str(directory), model_config={"device": "cpu"})
@@ -114,18 +113,18 @@ def probabilities_digest(probs: np.ndarray) -> str:
 
 
 def evaluate(probs: np.ndarray, labels: Tensor) -> dict[str, float | None]:
-    """Every metric of probabilities [N, K]; None where it is not finite (a label whose probability is 0)."""
+    """Every metric of probabilities [N, K]; None if not finite (a label with probability 0)."""
     found = metrics.evaluate(_logits(probs), labels, BINS)
     return {name: _finite(value) for name, value in found.items()}
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, shortly."""
+    """The first line of an error."""
     return str(error).strip().partition("\n")[0][:500]
 
 
 def tag_value(value: Any) -> str:
-    """A value of the record as its tag in the registry holds it."""
+    """A record's value as stored in its registry tag."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
@@ -143,11 +142,11 @@ def _logits(probs: np.ndarray) -> Tensor:
 def compare(
     found: np.ndarray, reference: np.ndarray, labels: Tensor, recorded: Mapping[str, float | None]
 ) -> list[Any]:
-    """[checks, flipped, metrics] of probabilities found [N, K] against those registered, and their metrics.
+    """[checks, flipped, metrics] of probabilities found [N, K] against the registered ones, and their metrics.
 
-    Metrics that count are not continuous: a sample on a tie between two classes, or on the edge of a bin, may fall
-    the other way for a difference in the last digit. Such samples are found by comparing every such decision; a
-    metric then holds if it holds with their rows as they were registered.
+    Metrics that count are not continuous: a difference in the last digit may move a sample on a tie between classes or
+    on the edge of a bin. Such samples are found by comparing every decision; a metric passes if it matches with their
+    rows as registered.
     """
     difference = float(np.abs(found.astype(np.float64) - reference).max())
     checks = [_check("probabilities", difference, SAME_PATH_LIMIT)]
@@ -163,14 +162,14 @@ def compare(
 
 
 def _decisions(probs: np.ndarray, labels: Tensor) -> Tensor:
-    """All that metrics decide about each sample, [N, K + 3]: its class, its bins of equal width for each class, its
-    bin of equal mass, and whether its label is among the first five.
+    """Every decision of the metrics about each sample, [N, K + 3]: its class, its equal-width bin for each class, its
+    equal-mass bin, and whether its label is in the top five.
     """
     logits = _logits(probs)
     values = logits.softmax(dim=-1)
     confidence, top = values.max(dim=-1)
     n = len(labels)
-    # Bins of equal mass: sizes as numpy.array_split; equal confidences follow the first of them.
+    # Equal-mass bins: sizes of numpy.array_split; equal confidences go with the first of them.
     first_rank = torch.searchsorted(confidence.sort().values, confidence)
     ends = torch.tensor([n // BINS + (k < n % BINS) for k in range(BINS)]).cumsum(0)
     own = values.gather(-1, labels[:, None])
@@ -194,18 +193,18 @@ def _short(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-# ---- asking for it --------------------------------------------------------------------------------------------------
+# ---- the caller ----------------------------------------------------------------------------------------------------
 
-# MLflow's own patience with a server that is away, 7 retries, is four minutes; 3 are a quarter of one.
+# MLflow's default of 7 retries waits four minutes for an unreachable server; 3 wait a quarter of a minute.
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def verify(model_uri: str, tracking_uri: str) -> VerifyReport:
-    """Load the version in a fresh process that refuses pickle, predict validation from the data again, and compare."""
+    """Load the version in a fresh process that refuses pickle, predict the validation split again, and compare."""
     missing = missing_database(tracking_uri)
     if missing is not None:
-        return VerifyReport(model_uri, problem=f"no MLflow database at {missing}; say where with --tracking.")
+        return VerifyReport(model_uri, problem=f"no MLflow database at {missing}; give its location with --tracking.")
     environment = {
         **{key: value for key, value in os.environ.items() if key != "MLFLOW_REGISTRY_URI"},
         "MLFLOW_TRACKING_URI": tracking_uri,
@@ -216,19 +215,19 @@ def verify(model_uri: str, tracking_uri: str) -> VerifyReport:
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     }
-    # -P: a file of the user's working directory must not stand in for a library.
+    # -P: a file in the user's working directory must not shadow a library.
     command = [sys.executable, "-P", "-m", "study.registry.verify", model_uri]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return VerifyReport(model_uri, problem=f"the fresh process ended with {done.returncode}: {last}")
+        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
+        return VerifyReport(model_uri, problem=f"the verification process exited with code {done.returncode}: {last}")
     report = VerifyReport.from_json(json.loads(lines[-1]))
     return replace(report, problem=report.problem and scrub(report.problem, tracking_uri))
 
 
 def missing_database(tracking_uri: str) -> Path | None:
-    """The file of an SQLite URI that is not there: MLflow would make an empty one."""
+    """The missing file of an SQLite URI, if so: MLflow would create an empty one."""
     path = sqlite_file(tracking_uri)
     return None if path is None or path.is_file() else path
 
@@ -237,7 +236,7 @@ def missing_database(tracking_uri: str) -> Path | None:
 
 
 def examine(model_uri: str) -> VerifyReport:
-    """Load the version, predict its validation split from the data, compare. Raises NotVerified and MLflow's errors."""
+    """Load the version, predict its validation split, compare. Raises NotVerified and MLflow's errors."""
     import mlflow
     from mlflow.artifacts import download_artifacts
 
@@ -250,14 +249,14 @@ def examine(model_uri: str) -> VerifyReport:
         split = _validation(record)
         probs = predict_registered(directory, split.images)
     if probs.shape != reference.shape:
-        raise NotVerified(f"it gives probabilities {list(probs.shape)}; registered are {list(reference.shape)}.")
+        raise NotVerified(f"its probabilities have shape {list(probs.shape)}, the registered {list(reference.shape)}.")
     changed = [key for key, value in record.items() if version.tags.get(TAG + key) != tag_value(value)]
     is_registered = probabilities_digest(reference) == record["probabilities_sha256"]
     checks, flipped, values = compare(probs, reference, split.labels, record["metrics"])
     first = [
-        _check(f"tags that differ from its record{_listed(changed)}", len(changed), 0),
-        _check("stored probabilities with another digest", int(not is_registered), 0),
-        _check("labels that differ from the data's", int((labels != split.labels).sum()), 0),
+        _check(f"tags that differ from the record{_listed(changed)}", len(changed), 0),
+        _check("stored probabilities with a different digest", int(not is_registered), 0),
+        _check("labels that differ from the data", int((labels != split.labels).sum()), 0),
     ]
     return VerifyReport(uri, (*first, *checks), len(split.labels), flipped, values)
 
@@ -265,7 +264,7 @@ def examine(model_uri: str) -> VerifyReport:
 def _version(client: MlflowClient, model_uri: str) -> ModelVersion:
     parts = re.fullmatch(r"models:/([^/]+)([/@])([^/@]+)", model_uri)
     if parts is None:
-        raise NotVerified(f"'{model_uri}' is no registered version; give models:/NAME/VERSION or models:/NAME@ALIAS.")
+        raise NotVerified(f"'{model_uri}' is not a model version; give models:/NAME/VERSION or models:/NAME@ALIAS.")
     name, separator, which = parts.groups()
     if separator == "/" and which.isdigit():
         return client.get_model_version(name, which)
@@ -277,25 +276,25 @@ def _listed(names: list[str]) -> str:
 
 
 def _read(directory: Path, uri: str) -> tuple[dict[str, Any], np.ndarray, Tensor]:
-    """The record, the probabilities [N, K] and the labels [N] that were registered with the model."""
+    """The record, the probabilities [N, K] and the labels [N] registered with the model."""
     if not (directory / RECORD).is_file() or not (directory / PROBABILITIES).is_file():
-        raise NotVerified(f"{uri} holds no record of ours: it was not registered by `calstudy export`.")
+        raise NotVerified(f"{uri} has no calstudy record: it was not registered by `calstudy export`.")
     try:
         record = json.loads((directory / RECORD).read_text())
         with np.load(directory / PROBABILITIES, allow_pickle=False) as archive:
             return record, archive["probs"], torch.from_numpy(archive["labels"])
-    except Exception as error:  # whatever NumPy makes of a damaged file
+    except Exception as error:  # whatever NumPy raises on a damaged file
         raise NotVerified(f"{uri}: its record is damaged ({type(error).__name__}: {first_line(error)}).") from None
 
 
 def _refuse_code(directory: Path) -> None:
-    """Nothing but MLflow's own loader, which refuses pickle, may load the model: no code travels with it."""
+    """Only MLflow's own loader, which refuses pickle, may load the model; it must not contain code."""
     from mlflow.models import Model
 
     flavors = Model.load(str(directory)).flavors
     loader = flavors.get("python_function", {}).get("loader_module")
     if loader != "mlflow.pytorch" or any(flavor.get("code") for flavor in flavors.values()):
-        raise NotVerified(f"it would run code of its own when loaded (loader {loader}); `calstudy export` makes none.")
+        raise NotVerified(f"loading it would run its own code (loader {loader}); `calstudy export` never adds code.")
 
 
 def _validation(record: dict[str, Any]) -> Split:
@@ -307,13 +306,13 @@ def _validation(record: dict[str, Any]) -> Split:
 
 
 def main() -> None:
-    """Print the report of the model named on the command line."""
+    """Print the report of the model given on the command line."""
     (model_uri,) = sys.argv[1:]
     try:
         report = examine(model_uri)
     except NotVerified as error:
         report = VerifyReport(model_uri, problem=str(error))
-    except Exception as error:  # whatever MLflow, torch or the data say: it is not verified, and here is why
+    except Exception as error:  # whatever MLflow, torch or the data raise: not verified, and why
         report = VerifyReport(model_uri, problem=f"{first_line(error)} ({type(error).__name__})")
     print(json.dumps(report.to_json()))
 

@@ -1,4 +1,4 @@
-"""All figures of a study that its files allow; for each that they do not, the reason in a line."""
+"""All figures that a study's files allow; a one-line reason for each of the others."""
 
 from __future__ import annotations
 
@@ -31,10 +31,9 @@ Drawn = Iterator[tuple[str, Figure]]  # a file's stem, and what it shows
 
 @dataclass(frozen=True)
 class Gallery:
-    """A study to be drawn. trial: `focal/0007`, whose reliability is shown; else the knee's.
+    """A study to draw. trial: whose reliability is shown, e.g. `focal/0007`; default the knee.
 
-    resamples: of the front's intervals; 0 draws it without.
-    absent: what was left out of a figure that could be drawn, in words.
+    resamples: for the front's intervals; 0: none. absent: messages on what was left out of a figure that is drawn.
     """
 
     study: Study
@@ -45,7 +44,7 @@ class Gallery:
 
     @cached_property
     def finished(self) -> dict[str, list[TrialRecord]]:
-        """The complete trials of each label that has one."""
+        """Complete trials by label, without labels that have none."""
         done = {label: pareto.complete(found) for label, found in self.records.items()}
         return {label: found for label, found in done.items() if found}
 
@@ -55,7 +54,7 @@ class Gallery:
 
     @cached_property
     def analysis(self) -> Analysis | None:
-        """Intervals of the objectives and shares; None where there are none, and `absent` says why."""
+        """Intervals of the objectives, and shares; None if unavailable, with the reason in `absent`."""
         from study.uncertainty.bootstrap import analyse
 
         trials = [record for found in self.finished.values() for record in found]
@@ -63,12 +62,12 @@ class Gallery:
         try:
             return analyse(self.study, trials, self.resamples, wanted=wanted) if self.resamples else None
         except FieldError as error:
-            self.absent.append(f"intervals of the front: {error}")
+            self.absent.append(f"intervals of the Pareto front: {error}")
             return None
 
     @cached_property
     def histories(self) -> dict[str, History]:
-        """By label, of its best trial by the objectives in their order; one that does not read is named in `absent`."""
+        """By label, the history of its best trial by the objectives in order; unreadable ones are named in `absent`."""
         found: dict[str, History] = {}
         for label, done in self.finished.items():
             try:
@@ -80,10 +79,10 @@ class Gallery:
     @property
     def chosen(self) -> str:
         """Which trial of a method is shown, for captions."""
-        return f"the trial best by {self.study.objectives[0].metric}"
+        return f"the best trial by {self.study.objectives[0].metric}"
 
     def styles(self) -> dict[str, tuple[str, str]]:
-        """Of lines: those of methods on the front first, where there are more than colours."""
+        """Line styles; methods on the front come first if there are more methods than colours."""
         return figures.line_styles(list(self.records), [record.label for record in self.front])
 
     def with_recorded(self, name: str) -> dict[str, History]:
@@ -91,7 +90,7 @@ class Gallery:
 
 
 def draw(gallery: Gallery, folder: Path, suffix: str, only: str | None = None) -> tuple[list[Path], list[str]]:
-    """Write the figures, or `only` one; returns their files, and the reasons of those that are not drawn."""
+    """Write the figures, or `only` one; returns the files, and the reasons for those not drawn."""
     if only is not None and only not in FIGURES:
         raise FieldError("--only", f"there is no figure '{only}'.{nearest(only, list(FIGURES))}")
     written: list[Path] = []
@@ -154,7 +153,7 @@ def _hyperparameters(gallery: Gallery) -> Drawn:
     styles, drawn = styles_of(list(gallery.records)), False
     trials = read_trials(study.directory, study.ledger, study.name, list(gallery.finished))
     for label, done in gallery.finished.items():
-        known = {record.number for record in done}  # a driver may have told more since
+        known = {record.number for record in done}  # a driver may have recorded more since
         found = searched([trial for trial in trials[label] if trial.number in known], study.objectives)
         if found.values:
             title = f"{study.name}: {label}"
@@ -162,11 +161,11 @@ def _hyperparameters(gallery: Gallery) -> Drawn:
             yield f"hyperparameters-{label}", figure
             drawn = True
     if not drawn:
-        raise FieldError(study.name, "no method searched a value.")
+        raise FieldError(study.name, "no method searched a hyperparameter.")
 
 
 def _by_epoch(stem: str, drawing: Callable[..., Figure], recorded_as: str, absent: str) -> Callable[[Gallery], Drawn]:
-    """A figure of what the best trials recorded each epoch."""
+    """A figure of per-epoch values of the best trials."""
 
     def figure(gallery: Gallery) -> Drawn:
         histories = gallery.with_recorded(recorded_as)
@@ -183,14 +182,14 @@ FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
     "hypervolume": _hypervolume,
     "hyperparameters": _hyperparameters,
     "gamma": _by_epoch("gamma", figures.draw_gamma, "gamma_q50", "no method learned a gamma (gamma_net does)."),
-    "learning": _by_epoch("learning", figures.draw_learning, "nll", "no complete trial with its history."),
+    "learning": _by_epoch("learning", figures.draw_learning, "nll", "no complete trial with a history."),
     "entropy": _by_epoch(
-        "entropy", figures.draw_entropy, "entropy_right", "nothing recorded it; set `diagnostics: true` in a study."
+        "entropy", figures.draw_entropy, "entropy_right", "it was not recorded; set `diagnostics: true` in the study."
     ),
 }
 
 
 def read_history(study: Study, record: TrialRecord) -> History:
-    """Rows of its history.json. Raises FieldError where it is missing or altered."""
+    """Rows of the trial's history.json. Raises FieldError if it is missing or altered."""
     history: History = json.loads(checked_file(study, record, HISTORY).read_text())
     return history

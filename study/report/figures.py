@@ -1,4 +1,4 @@
-"""A study's figures beside its front: each takes what was computed and gives a Figure, at a paper's column width."""
+"""A study's figures other than the front: each turns computed values into a Figure, at a paper's column width."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from trainables.metrics import ESSENTIAL
 
-OTHERS: Style = ("0.75", "")  # grey, for the methods that colours do not reach
+OTHERS: Style = ("0.75", "")  # grey, for methods beyond the number of colours
 PANEL = 1.45  # inches, the height of a small panel
 _INSIDE, _OUTSIDE = (COLOURS[0], "o"), (COLOURS[1], "D")
 
@@ -32,9 +32,9 @@ _INSIDE, _OUTSIDE = (COLOURS[0], "o"), (COLOURS[1], "D")
 
 
 def draw_reliability(panels: Mapping[str, Reliability], title: str, samples: int) -> Figure:
-    """Side by side: accuracy against confidence over the consistency bands, and below how many samples a bin holds.
+    """Accuracy against confidence over the consistency bands, and below them the samples per bin.
 
-    panels: what is drawn by its heading (`raw`, `after temperature`).
+    panels: drawn side by side, by heading (`raw`, `after temperature`).
     """
     figure = new_figure()
     grid = figure.subplots(2, len(panels), sharex=True, sharey="row", squeeze=False, height_ratios=(3, 1))
@@ -71,10 +71,10 @@ def _bin_entries() -> list[Entry]:
     ]
     line = Line2D([], [], color="0.4", linewidth=0.7, linestyle="--")
     return [
-        (dots[0], "as chance allows"),
+        (dots[0], "inside the band"),
         (dots[1], "outside"),
         (Patch(color="0.85"), "95% band"),
-        (line, "calibrated"),
+        (line, "perfect calibration"),
     ]
 
 
@@ -88,12 +88,12 @@ def draw_growth(
     title: str,
     objectives: Sequence[Objective],
 ) -> Figure:
-    """Hypervolume over trials and over samples shown to networks: of the whole study, and of each method by itself."""
+    """Hypervolume over trials and over training samples seen, for the whole study and per method."""
     figure = new_figure()
     rows: list[Mapping[str, Growth]] = [{"": whole}, methods] if len(methods) > 1 else [{"": whole}]
     grid = figure.subplots(len(rows), 2, sharey="row", squeeze=False)
     for row, curves in zip(grid, rows, strict=True):
-        for label in sorted(curves, key=lambda label: label in styles):  # grey ones below
+        for label in sorted(curves, key=lambda label: label in styles):  # grey lines below
             colour, marker = styles.get(label, OTHERS) if label else ("black", "")
             for axes, x in zip(row, (curves[label].trials, curves[label].samples), strict=True):
                 axes.plot(
@@ -108,10 +108,10 @@ def draw_growth(
         row[0].set_ylabel("hypervolume", fontsize=TEXT)
         _set_volumes(row[0], [curve.volume for curve in curves.values()])
     if len(rows) > 1:
-        grid[0, 0].set_title("all methods together", fontsize=TEXT, loc="left")
-        grid[1, 0].set_title("each by itself", fontsize=TEXT, loc="left")
-    grid[-1, 0].set_xlabel("trials ended", fontsize=TEXT)
-    grid[-1, 1].set_xlabel("samples trained on", fontsize=TEXT)
+        grid[0, 0].set_title("all methods", fontsize=TEXT, loc="left")
+        grid[1, 0].set_title("per method", fontsize=TEXT, loc="left")
+    grid[-1, 0].set_xlabel("finished trials", fontsize=TEXT)
+    grid[-1, 1].set_xlabel("training samples seen", fontsize=TEXT)
     for axes in grid.flat:
         _ticks(axes.xaxis, integer=True)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -119,8 +119,8 @@ def draw_growth(
     names = " and ".join(displayed(objective.metric) for objective in objectives)
     note = wrapped(
         [
-            f"Of the front of {names} on the validation split, which the search saw: it can only grow. Trials in the"
-            " order in which they ended, failed ones counted."
+            f"Hypervolume: the objective space dominated by the Pareto front of {names} on the validation split, which"
+            " the search used: it can only grow. Trials in the order they finished, including failed ones."
         ]
     )
     finish(
@@ -130,13 +130,13 @@ def draw_growth(
 
 
 def _set_volumes(axes: Axes, volumes: Sequence[Values]) -> None:
-    """From the lowest first volume on; a study's first trials must not squash what its last ones add."""
+    """Start at the lowest first volumes, so that a study's first trials do not squash what the last ones add."""
     top = max(float(volume.max()) for volume in volumes)
     low = min(float(np.quantile(volume[volume > 0], 0.02)) for volume in volumes if (volume > 0).any())
     axes.set_ylim(low - 0.06 * (top - low) - 1e-6, top + 0.06 * (top - low) + 1e-6)
 
 
-# ---- what was searched ---------------------------------------------------------------------------------------------
+# ---- hyperparameters -----------------------------------------------------------------------------------------------
 
 
 def draw_searched(
@@ -147,9 +147,9 @@ def draw_searched(
     style: Style,
     title: str,
 ) -> Figure:
-    """Each searched value against each objective; those on the study's front edged in black.
+    """Each searched hyperparameter against each objective; trials on the study's front are edged in black.
 
-    records: the complete trials that `found` has, in its order; front: of the whole study.
+    records: the complete trials in `found`, in its order; front: of the whole study.
     """
     figure = new_figure()
     paths = list(found.values)
@@ -171,7 +171,7 @@ def draw_searched(
             if found.importances is not None:
                 share = found.importances[path][objectives.index(objective)]
                 axes.set_title(
-                    f"importance {share:.2f}" if share == share else "never varies", fontsize=SMALL, loc="right", pad=2
+                    f"importance {share:.2f}" if share == share else "constant", fontsize=SMALL, loc="right", pad=2
                 )
     for axes, path in zip(grid[-1], paths, strict=True):
         axes.set_xlabel(path.removeprefix("method."), fontsize=TEXT)
@@ -180,7 +180,7 @@ def draw_searched(
         edged = Line2D(
             [], [], color=style[0], marker=style[1], markersize=4.5, markeredgecolor="black", linestyle="none"
         )
-        entries.append((edged, "on the study's front"))
+        entries.append((edged, "on the study's Pareto front"))
     note = wrapped(_search_notes(found, len(records), int(hidden.sum())))
     finish(figure, list(grid.flat), title, entries, note, 1.25 * len(objectives))
     return figure
@@ -218,38 +218,39 @@ def _draw_values(axes: Axes, found: Searched, path: str, y: Values, members: np.
 def _search_notes(found: Searched, trials: int, hidden: int) -> list[str]:
     notes = [f"{trials:,} complete trial{'s' * (trials != 1)}, validation split."]
     if hidden:
-        notes.append(f"{hidden} of them {'lie' if hidden > 1 else 'lies'} outside an axis.")
+        notes.append(f"{hidden} of them {'lie' if hidden > 1 else 'lies'} outside the axes.")
     if found.importances is not None:
         notes.append(
-            "Importance: the share of this value alone in what sets the best quarter of the trials apart, by that"
-            " objective (PED-ANOVA, Optuna). Shares sum to 1, also where nothing matters."
+            "Importance: how much this hyperparameter alone separates the best quarter of the trials from the rest, by"
+            " that objective (PED-ANOVA, Optuna). Importances sum to 1 even if nothing matters."
         )
     elif len(found.values) > 1:
-        notes.append(f"No importances: n too small ({trials} trials, {LEAST} are the least).")
+        notes.append(f"No importances: too few trials ({trials}; at least {LEAST} are needed).")
     else:
-        notes.append("No importance: one value was searched, and would have it all.")
+        notes.append("No importance: only one hyperparameter was searched.")
     return [" ".join(notes)]
 
 
-# ---- how trials train ----------------------------------------------------------------------------------------------
+# ---- training curves -----------------------------------------------------------------------------------------------
 
 
 def draw_learning(histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str) -> Figure:
-    """Validation metrics at the end of each epoch, one trial a method. chosen: which, for the caption."""
+    """Validation metrics after each epoch, one trial per method. chosen: which trial, for the caption."""
     panels = [(name, displayed(name)) for name in ESSENTIAL]
-    return _draw_epochs(histories, styles, title, panels, [f"Validation split; of each method {chosen}."])
+    return _draw_epochs(histories, styles, title, panels, [f"Validation split; for each method, {chosen}."])
 
 
 def draw_entropy(histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str) -> Figure:
-    """NLL and entropy of the samples that are right and of those that are wrong. Mukhoti et al. 2020, Figure 2."""
+    """NLL and entropy of correctly and wrongly classified samples. Mukhoti et al. 2020, Figure 2."""
     shown = {"nll": displayed("nll"), "entropy": "entropy in nats"}
-    panels = [(f"{name}_{word}", f"{what}, {word}") for name, what in shown.items() for word in ("right", "wrong")]
-    note = f"Means over the validation samples that the network has right, and wrong; of each method {chosen}."
+    words = {"right": "correct", "wrong": "wrong"}
+    panels = [(f"{name}_{key}", f"{what}, {word}") for name, what in shown.items() for key, word in words.items()]
+    note = f"Means over the correctly and wrongly classified validation samples; for each method, {chosen}."
     return _draw_epochs(histories, styles, title, panels, [note])
 
 
 def draw_gamma(histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str) -> Figure:
-    """The learned gamma of the train samples: median and middle 90%, a panel for each method."""
+    """The learned gamma of the train samples: median and middle 90%, one panel per method."""
     figure = new_figure()
     columns = min(len(histories), 2)
     rows = -(-len(histories) // columns)
@@ -273,7 +274,7 @@ def draw_gamma(histories: Mapping[str, History], styles: Mapping[str, Style], ti
         (Line2D([], [], color="0.3", linewidth=1.1), "median"),
         (Patch(color="0.3", alpha=0.25), "5% to 95%"),
     ]
-    note = wrapped([f"Of all train samples, the gamma each last had; of each method {chosen}."])
+    note = wrapped([f"Latest gamma of each train sample; for each method, {chosen}."])
     finish(figure, list(grid.flat)[: len(histories)], title, entries, note, PANEL * rows + 0.3)
     return figure
 
@@ -285,7 +286,7 @@ def _draw_epochs(
     panels: Sequence[tuple[str, str]],
     notes: Sequence[str],
 ) -> Figure:
-    """Two by two, a line a method."""
+    """Two by two panels, one line per method."""
     figure = new_figure()
     grid = figure.subplots(2, 2, sharex=True)
     for axes, (name, heading) in zip(grid.flat, panels, strict=True):
@@ -307,7 +308,7 @@ def _draw_epochs(
 
 
 def _set_settled(axes: Axes, lines: Sequence[Values]) -> None:
-    """Limits of what comes after the first sixth of training: the steep beginning may leave the axes."""
+    """Set limits by the values after the first sixth of training; the steep start may leave the axes."""
     logarithmic = axes.get_yscale() == "log"
     settled = np.concatenate([values[len(values) // 6 :] for values in lines])
     settled = settled[np.isfinite(settled) & ((settled > 0) | (not logarithmic))]
@@ -330,7 +331,7 @@ def _ticks(axis: Axis, integer: bool = False) -> None:
 
 
 def _log_ticks(axis: Axis) -> None:
-    """Of the limits as they are: over few decades also between powers of ten."""
+    """Ticks for the current limits; over few decades also between powers of ten."""
     low, high = axis.get_view_interval()
     between = (1, 2, 5) if high < 30 * low else (1, 3) if high < 300 * low else (1,)
     axis.set_major_locator(LogLocator(subs=between))
@@ -344,14 +345,14 @@ _LINE: dict[str, Any] = {"linewidth": 0.9, "markersize": 3.0}
 
 
 def line_styles(labels: Sequence[str], first: Sequence[str]) -> dict[str, Style]:
-    """Of as many methods as there are colours; with more, those in `first` have them, and the others stay grey."""
+    """Styles of the methods; with more methods than colours, those in `first` get them and the others stay grey."""
     if len(labels) <= len(COLOURS):
         return styles_of(labels)
     return styles_of(list(dict.fromkeys(first))[: len(COLOURS)])
 
 
 def line_entries(labels: Mapping[str, object], styles: Mapping[str, Style]) -> list[Entry]:
-    """A legend of the methods with a colour, and how many have none."""
+    """Legend entries of the coloured methods, and one that counts the grey ones."""
     drawn = [label for label in styles if label in labels]
     entries: list[Entry] = [
         (Line2D([], [], color=styles[label][0], marker=styles[label][1], **_LINE), label) for label in drawn

@@ -1,4 +1,4 @@
-"""Figures of a study at the width of a paper's column. What is drawn is computed elsewhere, from trial records."""
+"""The Pareto front figure, at a paper's column width. The values are computed elsewhere, from trial records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from trainables.metrics import describe
 if TYPE_CHECKING:
     from study.uncertainty.bootstrap import Analysis
 
-# From its best value an axis reaches this many times what half of the front takes, or a quarter of all.
+# An axis extends this multiple of the range covered by half of the front or a quarter of all trials.
 REACH = 6.0
 
 _FRONT: dict[str, Any] = {"color": "black", "linewidth": 0.9}
@@ -71,18 +71,16 @@ def draw_front(
     samples: int | None = None,
     analysis: Analysis | None = None,
 ) -> Figure:
-    """Every complete trial by its first two objectives; the front of all objectives and its knee stand out.
+    """Every complete trial by its first two objectives, with the front of all objectives and its knee highlighted.
 
-    One objective gives a strip for each method. With more than two the front is marked but not joined: its projection
-    is no staircase. samples: size of the validation split, for the caption. By an analysis those on the front have
-    bars, from one end of their interval to the other, and are the larger the more resamples have them on the front.
-
-    Raises FieldError at `figure` where no trial is complete.
+    One objective gives one strip per method. With more than two the front is marked but not joined: its projection is
+    no staircase. samples: size of the validation split, for the caption. With an analysis, trials on the front get
+    interval bars, and markers whose area grows with their share. Raises FieldError at `figure` if no trial is complete.
     """
     finished = pareto.complete(records)
     if not finished:
         states = Counter(record.state for record in records)
-        found = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "there is none at all"
+        found = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "the study has no trials"
         raise FieldError("figure", f"no complete trial to draw: {found}.")
     labels = list(dict.fromkeys(record.label for record in records))
     styles = styles_of(labels)
@@ -105,7 +103,7 @@ def draw_front(
     for label in methods:
         _draw_trials(axes, [places[record.name] for record in finished if record.label == label], *styles[label])
     if len(objectives) == 2:
-        # Two neighbours meet in the corner that is as bad as either: what lies behind the line is dominated.
+        # Neighbours meet in the corner that is as bad as either: points behind the line are dominated.
         axes.plot(*np.array([places[record.name] for record in front]).T, drawstyle="steps-post", zorder=3, **_FRONT)
     for record in front:
         share = 0.5 if analysis is None else analysis.shares.get(record.name, 0.5)
@@ -125,9 +123,9 @@ def axis_label(objective: Objective) -> str:
 
 
 def in_reach(values: NDArray[np.float64], front: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which trials an axis shows, [N]: those not so much worse than most of the front that they would squash it.
+    """Which trials an axis shows, [N]: all but those so much worse than most of the front that they would squash it.
 
-    One of chance accuracy is often perfectly calibrated, and so on the front.
+    (A trial at chance accuracy is often perfectly calibrated, and so on the front.)
     values: [N], of every complete trial, smaller is better; front: the values of those on the front.
     """
     gaps = values - values.min()
@@ -142,7 +140,7 @@ def in_reach(values: NDArray[np.float64], front: NDArray[np.float64]) -> NDArray
 def _set_axes(
     axes: Axes, finished: Sequence[TrialRecord], front: Sequence[TrialRecord], objectives: Sequence[Objective]
 ) -> set[str]:
-    """Limits, ticks and labels of one or two axes. Returns the trials that lie outside."""
+    """Set limits, ticks and labels of one or two axes; returns the trials that lie outside."""
     values = np.array([[record.metrics[objective.metric] for objective in objectives] for record in finished])
     best = np.array([[record.metrics[objective.metric] for objective in objectives] for record in front])
     signs = [objective.sign for objective in objectives]
@@ -162,7 +160,7 @@ def _set_axes(
 
 
 def _strip_place(record: TrialRecord, methods: Sequence[str]) -> float:
-    """Height within the strip of its method: spread by the golden ratio, so that equals do not hide each other."""
+    """Height within its method's strip: spread by the golden ratio, so that equal values do not overlap."""
     return methods.index(record.label) + 0.6 * (record.number * (math.sqrt(5) - 1) / 2 % 1.0) - 0.3
 
 
@@ -174,7 +172,7 @@ def _draw_trials(axes: Axes, places: Sequence[tuple[float, ...]], colour: str, m
 def _draw_intervals(
     axes: Axes, record: TrialRecord, place: tuple[float, ...], objectives: Sequence[Objective], analysis: Analysis
 ) -> None:
-    """A bar along each axis whose objective has an interval; the axes grow to hold it."""
+    """A bar along each axis whose objective has an interval; the axes grow to fit it."""
     for along, objective in enumerate(objectives):
         interval = analysis.intervals[record.name].get(objective.metric)
         if interval is None:
@@ -203,7 +201,7 @@ def _front_entries(knee: TrialRecord, size: int, objectives: int) -> list[tuple[
         return [(ring, f"best: {knee.name}")]
     line = _FRONT if objectives == 2 else {"color": "none"}
     member = Line2D([], [], marker="o", markersize=4, markerfacecolor="white", markeredgecolor="black", **line)
-    return [(member, f"front ({size})"), (ring, f"knee: {knee.name}")]
+    return [(member, f"Pareto front ({size})"), (ring, f"knee: {knee.name}")]
 
 
 def _caption(
@@ -213,22 +211,21 @@ def _caption(
     objectives: Sequence[Objective],
     analysis: Analysis | None,
 ) -> str:
-    """What a reader must know to trust the figure no further than it goes.
-
-    lying: how many trials lie outside the axes, and how many of these are on the front.
-    """
+    """What the figure shows and its limits. lying: trials outside the axes, and how many of them are on the front."""
     split = f"{samples:,} validation samples" if samples is not None else "Validation split"
-    sure = "values without intervals" if analysis is None else "bars: 95% intervals"
+    sure = "no intervals" if analysis is None else "bars: 95% intervals"
     sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; {sure}."]
+    if len(objectives) > 1:
+        sentences.append("Knee: best compromise, farthest from the line between the front's extremes.")
     if analysis is not None:
-        sentences.append("Near 0 no bootstrap of a calibration error covers its nominal level.")
+        sentences.append("Near 0, no bootstrap of a calibration error attains its nominal coverage.")
         if analysis.shares:
-            sentences.append("Area of a marker: share of the resamples that have it on the front.")
+            sentences.append("Marker area: share of bootstrap resamples with the trial on the Pareto front.")
     if len(objectives) > 2:
         undrawn = " and ".join(objective.metric for objective in objectives[2:])
-        sentences.append(f"Front of all {len(objectives)} objectives; {undrawn} not drawn.")
+        sentences.append(f"Pareto front of all {len(objectives)} objectives; {undrawn} not drawn.")
     outside, of_front = lying
     if outside:
-        which = f", {of_front:,} of them on the front" if of_front else ""
+        which = f", {of_front:,} of them on the Pareto front" if of_front else ""
         sentences.append(f"{outside:,} {'trials lie' if outside > 1 else 'trial lies'} outside the axes{which}.")
     return "\n".join(textwrap.fill(sentence, 76) for sentence in sentences)

@@ -1,4 +1,4 @@
-"""The page of a report: template, style, script and data in one file that asks nobody for anything."""
+"""The report page: template, style, script and data in one self-contained file."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ SCRIPTS = ("dom.js", "front.js", "reliability.js", "tables.js", "confirmation.js
 
 
 def render(page: dict[str, Any]) -> str:
-    """The whole HTML of what `report.gather_page` has gathered.
+    """The HTML of what `page_data.gather_page` returned.
 
-    Only the style and the script that stand in it may act, by their digests; whatever a study holds is data, in a block
-    that is never run, and the script sets it as text.
+    The policy admits only the page's own style and script, by digest. Study content is data in a block that never runs;
+    the script inserts it as text.
     """
     script = "\n".join(['"use strict";', *(_part(name) for name in SCRIPTS)])
     style = _part("page.css")
@@ -30,19 +30,19 @@ def render(page: dict[str, Any]) -> str:
         " base-uri 'none'; form-action 'none'"
     )
     parts = {
-        "title": html.escape(f"{names}: what the study tells"),
+        "title": html.escape(f"{names}: study report"),
         "policy": policy,
         "style": style,
         "script": script,
-        # In JSON a `<` can only stand inside a string: written so, no `</script>` or `<!--` can end or open anything.
+        # In JSON a `<` occurs only inside strings; escaped, no `</script>` or `<!--` can take effect.
         "data": json.dumps(page, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
     }
-    # In one pass: what is put in is not searched again.
+    # One pass: inserted text is not searched again.
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _part("page.html"))
 
 
 def write_page(file: Path, page: dict[str, Any]) -> None:
-    """Write `render`, whole or not at all."""
+    """Write `render` atomically."""
     file.parent.mkdir(parents=True, exist_ok=True)
     write_whole(file, render(page).encode())
 
@@ -52,5 +52,5 @@ def _part(name: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """As a Content-Security-Policy names it."""
+    """In Content-Security-Policy syntax."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,6 +1,6 @@
-"""What the page of a study tells, as plain values: gathered here, laid out by page/, put together by report_page.py.
+"""Content of a study's report page as plain values: html.py assembles the page, assets/ lays it out.
 
-All numbers are of the validation split but those of a confirmation, which says so of each. Nothing chooses by test.
+All numbers are validation values except those labelled test in a confirmation. Nothing is selected by test.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Plain = dict[str, Any]
 def gather(
     study: Study, records: Mapping[str, Sequence[TrialRecord]], analysis: Any = None, confirmation: Any = None
 ) -> Plain:
-    """One study as the page has it, JSON-able.
+    """One study's page content, JSON-serializable.
 
-    analysis: `bootstrap.Analysis`, or None where there are no intervals. confirmation: `confirmed.Confirmation`, or
-    None. Metric values stand in lists in the order of `metrics`; null where a trial has none.
+    analysis: `bootstrap.Analysis`, or None without intervals. confirmation: `confirmed.Confirmation`, or None.
+    Metric values are listed in the order of `metrics`; null if a trial has none.
     """
     spec, recorded = study.spec, study.recorded
     trials = [record for found in records.values() for record in found]
@@ -78,15 +78,12 @@ def gather(
 
 
 def gather_page(studies: Sequence[Plain], made: str) -> Plain:
-    """The whole page: `gather` of each study, and what must be said of them side by side.
-
-    made: when, for a reader.
-    """
+    """The whole page: `gather` of each study, and notes on comparing them. made: date for the footer."""
     notes = []
-    for what, say in (("objectives", "different objectives"), ("classes", "different numbers of classes")):
+    for what, words in (("objectives", "different objectives"), ("classes", "different numbers of classes")):
         if len({str(_shared(study, what)) for study in studies}) > 1:
             found = "; ".join(f"{study['name']}: {_shared(study, what)}" for study in studies)
-            notes.append(f"These studies have {say} ({found}): read each by itself, their values do not compare.")
+            notes.append(f"These studies have {words} ({found}): do not compare values across them.")
     return {
         "made": made,
         "version": versions(("calstudy",))["calstudy"],
@@ -103,44 +100,45 @@ def _shared(study: Plain, what: str) -> Any:
     return study["reproduce"]["classes"] if what == "classes" else ", ".join(study["objectives"])
 
 
-# ---- what was studied ----------------------------------------------------------------------------------------------
+# ---- study setup ---------------------------------------------------------------------------------------------------
 
 
 def _abstract(
     study: Study, trials: Sequence[TrialRecord], front: Sequence[TrialRecord], knee: TrialRecord | None
 ) -> list[str]:
-    """What a reader should know first, a sentence each."""
+    """Summary sentences."""
     spec, sizes = study.spec, study.recorded["sizes"]
     sought = " and ".join(f"{displayed(o.metric)} ({describe(o.metric).better} is better)" for o in spec.objectives)
     states = Counter(record.state for record in trials)
     planned = max(spec.trials * len(spec.variants), len(trials))
     sentences = [
-        f"{_count(len(spec.variants), 'method')} of training {_name(spec.model)} on {_data(spec.data)},"
-        f" {_count(spec.trials, 'trial')} each, in search of {sought}.",
+        f"{_count(len(spec.variants), 'method')} for training {_name(spec.model)} on {_data(spec.data)},"
+        f" {_count(spec.trials, 'trial')} each. Objectives: {sought}.",
         f"{states['complete']:,} of {_count(planned, 'planned trial')} complete"
         + "".join(f", {states[state]:,} {state}" for state in ("pruned", "failed", "running") if states[state])
         + ".",
     ]
     if knee is not None and len(spec.objectives) == 1:
         values = f"{displayed(spec.objectives[0].metric)} {knee.metrics[spec.objectives[0].metric]:.4f}"
-        sentences.append(f"The best is {knee.name} ({values}).")
+        sentences.append(f"The best trial is {knee.name} ({values}).")
     elif knee is not None:
         values = ", ".join(f"{displayed(o.metric)} {knee.metrics[o.metric]:.4f}" for o in spec.objectives)
         methods = len({record.label for record in front})
-        what = "Its knee" if len(front) > 1 else "It"
+        what = "Its knee, the best compromise," if len(front) > 1 else "It"
         sentences.append(
             f"{_count(len(front), 'trial')} of {_count(methods, 'method')} {'is' if len(front) == 1 else 'are'} on the"
-            f" front: no other is better in one objective and as good in the rest. {what} is {knee.name} ({values})."
+            " Pareto front: no other trial is better in one objective and as good in the rest."
+            f" {what} is {knee.name} ({values})."
         )
     sentences.append(
-        f"All values are of the validation split ({_count(sizes['validation'], 'sample')}), on which the search chose:"
-        " the best of many looks better than it is."
+        f"All values are measured on the validation split ({_count(sizes['validation'], 'sample')}), which the search"
+        " used for selection: the best of many trials looks better than it is."
     )
     return sentences
 
 
 def _facts(study: Study) -> list[list[str]]:
-    """[what, value] for a reader, in the order of the spec."""
+    """[term, value] pairs in the order of the spec."""
     plain, recorded = without_credentials(study.spec.to_mapping()), study.recorded
     sizes = recorded["sizes"]
     return [
@@ -148,18 +146,18 @@ def _facts(study: Study) -> list[list[str]]:
         ["Classes", f"{len(recorded['classes']):,}"],
         [
             "Samples",
-            "; ".join(f"{split} {size:,}" for split, size in sizes.items()) + " (calstudy confirm alone opens it)",
+            "; ".join(f"{split} {size:,}" for split, size in sizes.items()) + " (opened only by calstudy confirm)",
         ],
         ["Network", _settings(plain["model"])],
         ["Optimizer", _settings(plain["optimizer"])],
         [
             "Training",
-            f"{_count(plain['epochs'], 'epoch')}, batches of {plain['batch_size']}; result: {plain['result']}",
+            f"{_count(plain['epochs'], 'epoch')}, batch size {plain['batch_size']}; result: {plain['result']}",
         ],
         ["Search", f"{plain['sampler']['name']}; published settings are tried first"],
         ["Objectives", "; ".join(f"{o.direction} {o.metric}" for o in study.spec.objectives)],
         ["Calibration", f"{BINS} bins; {CONVENTION}"],
-        ["Temperature", "fitted by NLL inside validation, cross-fitted: no sample sees its own temperature"],
+        ["Temperature", "fitted by NLL on validation, cross-fitted: no sample is used to fit its own temperature"],
     ]
 
 
@@ -168,7 +166,7 @@ def _name(settings: Any) -> str:
 
 
 def _data(data: Any) -> str:
-    """`digits`; of a data set that is a file or folder anywhere, `cifar10.parquet`."""
+    """`digits`, or the file name of a data set with a path: `cifar10.parquet`."""
     path = getattr(data, "path", None)
     return _name(data) if path is None else Path(path).name
 
@@ -187,7 +185,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _method(variant: Variant, planned: int, records: Sequence[TrialRecord]) -> Plain:
-    """A method's settings and what it was given: trials by state, and compute over all of them."""
+    """A method's settings and budget: trials by state, and their total compute."""
     states = Counter(record.state for record in records)
     return {
         "label": variant.label,
@@ -218,30 +216,30 @@ def _total(records: Iterable[TrialRecord], cost: str) -> float | None:
 
 
 def _budget(planned: int, records: Mapping[str, Sequence[TrialRecord]]) -> list[str]:
-    """Whether the methods were given the same, a sentence each for trials, samples and seconds."""
+    """Whether the methods had equal budgets, a sentence each for trials, samples and seconds."""
     counts = {label: len(pareto.complete(found)) for label, found in records.items()}
     lowest, highest = min(counts, key=lambda label: counts[label]), max(counts, key=lambda label: counts[label])
-    sentences = [f"Each method was given {_count(planned, 'trial')}"]
+    sentences = [f"Each method has {_count(planned, 'planned trial')}"]
     if counts[lowest] == counts[highest]:
-        sentences[0] += f", and of each {counts[lowest]:,} are complete: the numbers of trials are equal."
+        sentences[0] += f", {counts[lowest]:,} of them complete: the numbers of trials are equal."
     else:
         sentences[0] += (
             f", but not all are complete: {counts[lowest]:,} of {lowest}, {counts[highest]:,} of {highest}."
             " The best of more trials looks better."
         )
-    for unit, cost in (("samples shown in training", "samples"), ("seconds of training", "seconds")):
+    for unit, cost in (("training samples seen", "samples"), ("training seconds", "seconds")):
         totals = {label: _total(found, cost) or 0.0 for label, found in records.items()}
         least, most = min(totals, key=lambda label: totals[label]), max(totals, key=lambda label: totals[label])
         if not totals[most]:
             continue
         if totals[most] <= 1.01 * totals[least]:
-            sentences.append(f"The {unit} are equal, within 1%.")
+            sentences.append(f"The {unit} are equal within 1%.")
         else:
             times = f", {totals[most] / totals[least]:.3g} times as many" if totals[least] else ""
             sentences.append(
-                f"The {unit} are not equal: {most} took {totals[most]:,.0f}, {least} {totals[least]:,.0f}{times}."
+                f"The {unit} differ: {most} used {totals[most]:,.0f}, {least} {totals[least]:,.0f}{times}."
             )
-    sentences.append("Seconds are as they passed, whatever else the machine was doing.")
+    sentences.append("Seconds are wall-clock time and depend on the machine's load.")
     return sentences
 
 
@@ -251,7 +249,7 @@ def _unfinished(trials: Iterable[TrialRecord]) -> list[Plain]:
         {
             "trial": record.name,
             "state": record.state,
-            "reason": record.reason or ("not finished when this page was made" if record.state == "running" else ""),
+            "reason": record.reason or ("still running when the page was written" if record.state == "running" else ""),
             "attempts": record.attempt,
             "params": record.params,
         }
@@ -261,7 +259,7 @@ def _unfinished(trials: Iterable[TrialRecord]) -> list[Plain]:
 
 
 def _trial(record: TrialRecord, labels: Sequence[str], measured: Sequence[str], analysis: Any) -> Plain:
-    """A complete trial; `method` is the place of its label, `intervals` {place of the metric: [low, high]}."""
+    """A complete trial; `method` is the index of its label, `intervals` {index of the metric: [low, high]}."""
     found: Plain = {
         "method": labels.index(record.label),
         "number": record.number,
@@ -291,9 +289,9 @@ MOST_NAMED = 5  # trials that one note names
 
 
 def diagrams(study: Study, finished: Sequence[TrialRecord]) -> tuple[dict[str, Plain], list[str]]:
-    """{trial: its diagram} of complete trials, and notes on those whose predictions are gone or not theirs.
+    """{trial: its diagram} of complete trials, and notes on trials whose predictions are missing or altered.
 
-    A diagram: `raw` and `scaled`, as `_bins` has them; `temperature`, the median over the folds.
+    A diagram: `raw` and `scaled`, as from `_bins`; `temperature`, the median over the folds.
     """
     drawn = in_threads(lambda record: _diagram_or_why(study, record), finished)
     found: dict[str, Plain] = {}
@@ -303,11 +301,11 @@ def diagrams(study: Study, finished: Sequence[TrialRecord]) -> tuple[dict[str, P
             lacking.setdefault(one, []).append(record.name)
         else:
             found[record.name] = one
-    return found, [f"No reliability diagram of {_some(names)}: {PREDICTIONS} {why}" for why, names in lacking.items()]
+    return found, [f"No reliability diagram for {_some(names)}: {PREDICTIONS} {why}" for why, names in lacking.items()]
 
 
 def _diagram_or_why(study: Study, record: TrialRecord) -> Plain | str:
-    """The diagram, or why there is none."""
+    """The diagram, or the reason there is none."""
     try:
         found = diagram(stored_predictions(study, record))
     except FieldError as error:
@@ -316,9 +314,9 @@ def _diagram_or_why(study: Study, record: TrialRecord) -> Plain | str:
 
 
 def _bins(found: Reliability) -> Plain:
-    """`ece`, and of every bin that holds a sample [number, samples, mean confidence, hits, low, high].
+    """`ece`, and for every non-empty bin [number, samples, mean confidence, hits, low, high].
 
-    The band's ends are hits too: whole numbers are short, and a page has hundreds of trials.
+    The band's ends are counts of hits too: whole numbers are short, and a page has hundreds of trials.
     """
     hits = ((found.counts * each).round().astype(int) for each in (found.accuracy, found.low, found.high))
     columns = (found.numbers, found.counts.astype(int), found.confidence.round(5), *hits)
@@ -336,7 +334,7 @@ def _some(names: Sequence[str]) -> str:
 def _noise(
     variants: Iterable[Variant], records: Mapping[str, Sequence[TrialRecord]], measured: Sequence[str]
 ) -> list[Plain]:
-    """Mean and std over fresh seeds, per metric, of each method that has nothing to search and two trials or more."""
+    """Per metric, mean and std over fresh seeds of each method with nothing to search and at least two trials."""
     rows = []
     for variant in variants:
         found = pareto.complete(records.get(variant.label, ()))
@@ -348,7 +346,7 @@ def _noise(
 
 
 def _spread(values: Sequence[float]) -> list[float | None] | None:
-    """[mean, std], the std (n - 1 below it) null of one value; null of none."""
+    """[mean, std with n - 1]; the std is null for one value, the pair null for none."""
     if not values:
         return None
     return [_number(statistics.fmean(values)), _number(statistics.stdev(values)) if len(values) > 1 else None]
@@ -358,7 +356,7 @@ def _spread(values: Sequence[float]) -> list[float | None] | None:
 
 
 def _confirmation(confirmation: Any, measured: Sequence[str]) -> Plain:
-    """What a search's winners are worth: validation as searched, validation and test of fresh seeds."""
+    """The selected trials: validation in the search, validation and test with fresh seeds."""
     shifts = list(dict.fromkeys(name for row in confirmation.rows for name in row.shifts))
     return {
         "name": confirmation.study.spec.name,
@@ -393,22 +391,22 @@ def _over(name: str, seeds: Iterable[Mapping[str, float]]) -> list[float | None]
     return _spread([each[name] for each in seeds if name in each and math.isfinite(each[name])])
 
 
-# ---- how to do it again --------------------------------------------------------------------------------------------
+# ---- how to reproduce it -------------------------------------------------------------------------------------------
 
 
 def _reproduce(study: Study, finished: Iterable[TrialRecord], confirmation: Any) -> Plain:
-    """Commands, the spec, versions and digests. `trained_with`: what trials were trained with where it differs."""
+    """Commands, the spec, versions and digests. `trained_with`: trials by the versions that differ from the study's."""
     recorded, name = study.recorded, study.spec.name
     versions = {key: str(value) for key, value in recorded["versions"].items()}
     commit = versions.get("git_commit")
-    commands = [["calstudy run study.yaml", "the file below; after an interruption the same again"]]
+    commands = [["calstudy run study.yaml", "the file below; repeat the command to resume"]]
     if confirmation is not None:
         trials = [row.candidate.name for row in confirmation.rows if row.candidate is not None]
         words = [f"--trial {trial}" for trial in trials] + [f"--seeds {confirmation.study.spec.trials}"]
         commands.append([" ".join(["calstudy confirm", name, *words]), "opens the sealed test split"])
     commands.append([f"calstudy report {name}", "this page"])
     if commit:
-        commands.insert(0, [f"git checkout {commit}", "the code it was run with"])
+        commands.insert(0, [f"git checkout {commit}", "the code it ran with"])
     others = Counter(
         ", ".join(f"{key} {found}" for key, found in sorted(record.versions.items()) if versions.get(key) != str(found))
         for record in finished
@@ -424,5 +422,5 @@ def _reproduce(study: Study, finished: Iterable[TrialRecord], confirmation: Any)
 
 
 def _number(value: float | None) -> float | None:
-    """Six significant digits; null for what is no number."""
+    """Six significant digits; null if not finite."""
     return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None

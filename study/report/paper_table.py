@@ -1,4 +1,4 @@
-"""A table as text: LaTeX and Markdown in the papers' units, CSV in fractions for programs."""
+"""A comparison table as text: LaTeX and Markdown in the papers' units, CSV in fractions for programs."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from trainables.metrics import AFTER_TEMPERATURE, describe
 
 
 class Marks(NamedTuple):
-    """How a format shows what a caption speaks of."""
+    """How a format marks cells, in the words of its caption."""
 
     best: str
     tied: str
     spread: str
 
 
-LATEX = Marks("Bold", "Underlined", "Mean over seeds, its standard deviation as index.")
+LATEX = Marks("Bold", "Underlined", "Mean over seeds, with the standard deviation as a subscript.")
 MARKDOWN = Marks("Bold", "Italic", "Mean ± standard deviation over seeds.")
 CSV = Marks("Mark best", "Mark tied", "Mean and standard deviation over seeds, as fractions.")
 
 
 def caption(table: Table, marks: Marks) -> str:
-    """What the figures are of and how far they may be trusted."""
+    """What the numbers are and how far they can be trusted."""
     of = " ".join(f"{_of(block)}." for block in table.blocks)
-    units = "Error and calibration errors (15 bins) in %, NLL in nats; smaller is better."
+    units = "Error and calibration errors (15 bins) in %, NLL in nats; lower is better."
     scaled = "TS: after temperature scaling"
-    scaled += "." if AFTER_TEMPERATURE + "error" in table.columns else ", which leaves the error as it is."
+    scaled += "." if AFTER_TEMPERATURE + "error" in table.columns else ", which does not change the error."
     rows = [row for block in table.blocks for row in block.rows]
     sentences = [of, units, scaled, *_of_seeds(rows, marks)]
     if any(row.chosen_from > 1 for row in rows):
         sentences.append(
-            "'best of n': the best of n trials by the validation samples shown, which looks better than it is, more so"
-            " the larger n; confirm on the test split before it is quoted."
+            "'best of n': the best of n trials, selected on these validation samples; it looks better than it is, more"
+            " so for larger n. Confirm it on the test split before quoting it."
         )
     sentences += [f"{note[0].upper()}{note[1:]}." for note in table.notes]
     return " ".join(sentences)
@@ -48,21 +48,21 @@ def _of(block: Block) -> str:
     counts = sorted({len(row.seeds) for row in block.rows})
     seeds = f"{counts[0]} seed{'s' * (counts[0] != 1)}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
     chosen = [row.chosen_from for row in block.rows if row.chosen_from > 1]
-    by = f", the best trial by {block.objectives[0].metric} where a method searched" if chosen else ""
+    by = f", best trial by {block.objectives[0].metric} for methods with a search" if chosen else ""
     parts = [f"{block.study}: {block.split} split", f"{block.samples:,} samples", f"{block.classes} classes", seeds]
     return "; ".join([", ".join(parts) + by, f"temperature {block.temperature}", *block.notes])
 
 
 def _of_seeds(rows: Iterable[TableRow], marks: Marks) -> list[str]:
     counts = [len(row.seeds) for row in rows]
-    best = f"{marks.best}: best mean of its block."
+    best = f"{marks.best}: best mean in its block."
     if max(counts) == 1:
         return [best, "One seed each: there is no standard deviation, and nothing is marked as tied."]
     tied = (
-        f"{marks.tied}: tied with it, the 95% Welch interval of the difference contains 0 (each pair by itself, with no"
-        " correction for many)."
+        f"{marks.tied}: tied with the best; the 95% Welch interval of the difference contains 0 (pairwise, no"
+        " correction for multiple comparisons)."
     )
-    some = ["A row of one seed has no standard deviation and ties with nothing."] if min(counts) == 1 else []
+    some = ["A row with one seed has no standard deviation and is never marked as tied."] if min(counts) == 1 else []
     return [marks.spread, best, tied, *some]
 
 
@@ -73,7 +73,7 @@ def _runs(row: TableRow) -> str:
 
 
 def _heading(name: str) -> tuple[str, bool]:
-    """As printed, with its unit; whether it is after temperature scaling."""
+    """The column heading with its unit, and whether it is after temperature scaling."""
     metric = describe(name)
     return f"{metric.heading} ({metric.unit or '%'})", metric.name != name
 
@@ -87,7 +87,7 @@ def _numbers(cell: Cell, name: str) -> tuple[str, str | None]:
 
 
 def _lines(block: Block, columns: list[str], written: Callable[[Cell | None, str], str]) -> Iterable[list[str]]:
-    """The cells of each row as text, in order of the columns."""
+    """The cells of each row as text, in column order."""
     by_column = [block.cells(name) for name in columns]
     for cells in zip(*by_column, strict=True):
         yield [written(cell, name) for cell, name in zip(cells, columns, strict=True)]
@@ -100,7 +100,7 @@ _SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 
 def to_latex(table: Table) -> str:
-    """A `table*` over both columns of a page, scaled down where it is too wide; needs booktabs and graphicx."""
+    """A `table*` across both columns of a page, scaled down if too wide; needs booktabs and graphicx."""
     columns = table.columns
     groups = [(title, len(list(found))) for title, found in groupby(_heading(name)[0] for name in columns)]
     first = " & ".join(["", ""] + [rf"\multicolumn{{{size}}}{{c}}{{{_escaped(title)}}}" for title, size in groups])
@@ -144,7 +144,7 @@ def _escaped(text: str) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """A table for each study, and the caption below them."""
+    """A table per study, and the caption below them."""
     columns = table.columns
     titles = [
         f"{title.split(' (')[0]}, TS ({title.split(' (')[1]}" if after else title
@@ -179,7 +179,7 @@ def _markdown_cell(cell: Cell | None, name: str) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """A line for each row: fractions and nats, unrounded; `_mark` is best, tied or empty. Not measured is empty too."""
+    """A line per row: fractions and nats, unrounded; `_mark` is best, tied or empty. Unmeasured cells are empty."""
     columns = table.columns
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")

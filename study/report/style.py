@@ -1,4 +1,4 @@
-"""How every figure of a study looks: colours, sizes, title and legend above, caption below."""
+"""Style shared by all figures of a study: colours, sizes, title and legend above, caption below."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ DPI = 300
 WIDTH, PLOT_HEIGHT, STRIP_HEIGHT, LINE_HEIGHT = 3.5, 2.6, 0.24, 0.13  # inches
 TEXT, SMALL = 7.0, 6.0  # points
 
-# Okabe and Ito 2008: told apart by colour-blind readers. Black is the front's; yellow is too faint on white.
+# Okabe and Ito 2008: safe for colour-blind readers. Black is the front's; yellow is too faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # seven to six colours: 42 methods before a pair comes again
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # seven, with six colours: 42 methods before a pair repeats
 
 Style = tuple[str, str]  # colour and marker
-Entry = tuple[Any, str]  # what stands in a legend, and its name
+Entry = tuple[Any, str]  # a legend handle and its name
 
 
 def new_figure() -> Figure:
-    """An empty one that needs no display and no global state."""
+    """An empty figure; needs no display and no global state."""
     figure = Figure(layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def styles_of(labels: Sequence[str]) -> dict[str, Style]:
-    """Colour and marker of each method, by its place in the study."""
+    """Colour and marker of each method, by its position in the study."""
     return {label: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, label in enumerate(labels)}
 
 
@@ -51,28 +51,28 @@ def displayed(metric: str) -> str:
 
 
 def check_suffix(path: Path) -> None:
-    """Raise FieldError at `figure` where the name says no format we write."""
+    """Raise FieldError at `figure` unless the suffix is a supported format."""
     if path.suffix.lower() not in SUFFIXES:
-        raise FieldError("figure", f"'{path.name}' should end in one of {', '.join(SUFFIXES)}.")
+        raise FieldError("figure", f"'{path.name}' must end in one of {', '.join(SUFFIXES)}.")
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write it as PNG, PDF or SVG, by the suffix."""
+    """Write PNG, PDF or SVG, by the suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # TrueType in a PDF: publishers refuse matplotlib's usual Type 3.
+    # TrueType in PDFs: publishers reject matplotlib's default Type 3.
     with matplotlib.rc_context({"pdf.fonttype": 42}):
         figure.savefig(path, dpi=DPI)
 
 
 def wrapped(sentences: Sequence[str]) -> str:
-    """A caption: each sentence on lines of its own."""
+    """A caption: each sentence starts a new line."""
     return "\n".join(textwrap.fill(sentence, 76) for sentence in sentences)
 
 
 def finish(
     figure: Figure, panels: Sequence[Axes], title: str, entries: Sequence[Entry], note: str, plot_height: float
 ) -> None:
-    """Title and legend above the axes, the caption below, and a height (inches) that leaves the axes theirs."""
+    """Put title and legend above the axes and the caption below, and set the figure's height (inches) to fit."""
     names = [name for _, name in entries]
     columns = _columns(names)
     heading = textwrap.fill(title, 60)
@@ -95,7 +95,6 @@ def finish(
 
 
 def tidy(axes: Axes) -> None:
-    """Small ticks, a faint grid, no box."""
     axes.tick_params(labelsize=SMALL, width=0.6, length=2.5)
     axes.grid(linewidth=0.4, color="0.9")
     axes.set_axisbelow(True)
@@ -104,7 +103,7 @@ def tidy(axes: Axes) -> None:
 
 
 def _columns(names: Sequence[str]) -> int:
-    """The most legend columns, at most four, that fit the width: some 72 letters, 6 of them for each handle."""
+    """The most legend columns, up to four, that fit the width: about 72 letters, 6 of them per handle."""
     for columns in (4, 3, 2):
         widths = [max(map(len, column)) + 6 for column in np.array_split(names, columns) if len(column)]
         if sum(widths) <= 72:

@@ -1,4 +1,4 @@
-"""Files among the artifacts of a study's own run in MLflow. Nothing else is made there: no experiment and no run."""
+"""Upload files as artifacts of a study's own run in MLflow. Creates no experiment and no run."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 def try_to_log(study: Study, files: Sequence[Path], folder: str | None, tracking: str | None) -> str:
-    """`log_artifacts` to the study's MLflow, and a line on it: a server that is away costs that and nothing else."""
+    """`log_artifacts` to the study's MLflow; returns a status line, also if the server is unreachable."""
     try:
         check_home(study)
         uri = study.tracking(tracking)
         log_artifacts(study, uri, files, folder)
     except UserError as error:
-        return f"not in MLflow: {error}"
-    what = "an artifact" if len(files) == 1 else f"{len(files)} artifacts"
-    return f"in MLflow at {public_uri(uri)}, {what} of the run {study.spec.name}"
+        return f"not uploaded to MLflow: {error}"
+    what = "1 artifact" if len(files) == 1 else f"{len(files)} artifacts"
+    return f"uploaded {what} to the run {study.spec.name} in MLflow at {public_uri(uri)}"
 
 
 def log_artifacts(study: Study, uri: str, files: Sequence[Path], folder: str | None = None) -> None:
-    """Put files among the artifacts of the study's run, or a folder of them, in place of those of their names.
+    """Upload files to the artifacts of the study's run, or a folder there, replacing existing ones.
 
     Raises TrackingError.
     """
@@ -42,18 +42,18 @@ def log_artifacts(study: Study, uri: str, files: Sequence[Path], folder: str | N
                 client.log_artifact(run_id, str(file), folder)
         except TrackingError:
             raise
-        except Exception as error:  # whatever a server, a driver or a network has to say
+        except Exception as error:  # anything a server, a driver or a network raises
             raise TrackingError(what_happened(error, uri)) from None
     if run_id is None:
-        raise TrackingError(f"MLflow at {public_uri(uri)}: it has no run of this study; `calstudy sync` makes it.")
+        raise TrackingError(f"MLflow at {public_uri(uri)}: no run of this study; create it with `calstudy sync`.")
 
 
 def _own_run(client: MlflowClient, study: Study) -> str | None:
-    """The study's run, which its trials name as their parent; None where there is none."""
+    """The study's run, the parent of its trials' runs; None if there is none."""
     experiment = client.get_experiment_by_name(study.spec.name)
     if experiment is None:
         return None
-    # By its name too: of the trials' runs, which are METHOD/0007, a server need not tell.
+    # By name too, so that the server need not return the trials' runs (METHOD/0007).
     wanted = f"tags.`calstudy.id` = '{study.id}' and attributes.run_name = '{study.spec.name}'"
     order = ["attributes.start_time ASC"]
     found = client.search_runs([experiment.experiment_id], wanted, max_results=1, order_by=order)

@@ -1,7 +1,7 @@
-"""MLflow's own client, opened by its URI alone, and what it raises said on one line, without credentials.
+"""MLflow's client, opened by URI alone; its exceptions become one line without credentials.
 
-MLflow's own default for a database is a path relative to wherever one stands, and its fluent functions open stray runs:
-here every call names its server and its run.
+MLflow's default database is a path relative to the working directory, and its fluent functions open stray runs: here
+every call names its server and its run.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ STATUS = {  # of a trial's run, by the trial's state; there are no others
     "pruned": "KILLED",
     "failed": "FAILED",
 }
-PAGE = 1000  # runs of one search; MLflow gives no more
-# Where the user has not said otherwise: an attempt ends soon, and is never repeated behind our back. A repeated
-# create_run whose first answer was lost makes a second run; ours looks for the first.
+PAGE = 1000  # runs per search request, MLflow's maximum
+# Unless the user sets them: requests time out soon and are never retried silently. A retried create_run whose first
+# response was lost creates a second run; ours looks for the first.
 ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-# Whatever the user has said: ending a run, MLflow prints the server's URL, password and all.
+# Always set: when a run ends, MLflow prints the server's URL including the password.
 SILENCE = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
 LOGGERS = ("mlflow", "alembic", "sqlalchemy", "urllib3")
 
 
 def open_client(uri: str) -> MlflowClient:
-    """A client of the MLflow at the URI; the first import takes seconds, a new database too."""
+    """A client for the MLflow at the URI; the first import takes seconds, a new database too."""
     from mlflow import MlflowClient
 
     for name in LOGGERS:
@@ -47,9 +47,9 @@ def open_client(uri: str) -> MlflowClient:
 
 
 def open_existing(uri: str) -> MlflowClient:
-    """A client of an MLflow that is there. Raises TrackingError of a database without its file or MLflow's tables.
+    """A client for an existing MLflow. Raises TrackingError if a database lacks its file or MLflow's tables.
 
-    A client would make both. (Tables of an older MLflow it changes to its own, as each of MLflow's commands does.)
+    A client would create both. (It migrates tables of an older MLflow, as every MLflow command does.)
     """
     path = sqlite_file(uri)
     if path is not None and not path.is_file():
@@ -60,7 +60,7 @@ def open_existing(uri: str) -> MlflowClient:
 
 
 def tables(uri: str) -> list[str]:
-    """The names of a database's tables. It is left as it is."""
+    """The names of a database's tables, read-only."""
     from sqlalchemy import create_engine, inspect
 
     engine = create_engine(uri)
@@ -71,7 +71,7 @@ def tables(uri: str) -> list[str]:
 
 
 def search_runs(client: MlflowClient, experiment_id: str, study_id: str) -> Iterator[Run]:
-    """The study's runs in the experiment that are not deleted, page by page."""
+    """The study's runs in the experiment, without deleted ones, page by page."""
     wanted, token = f"tags.`calstudy.id` = '{study_id}'", None
     while True:
         page = client.search_runs([experiment_id], wanted, max_results=PAGE, page_token=token)
@@ -98,7 +98,7 @@ def environment() -> Iterator[None]:
 
 
 def what_happened(error: BaseException, uri: str) -> str:
-    """An exception of MLflow on one line, the system's own words first."""
+    """An MLflow exception on one line, preferably the system's own error message."""
     text = " ".join(scrub(str(error), uri).split()) or type(error).__name__
     cause = re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text)
     return f"MLflow at {public_uri(uri)}: {cause.group(1).strip() if cause else text[:300]}"

@@ -1,4 +1,4 @@
-"""MLflow as a projection of the ledger: the driver alone writes it, and `sync` can make it again at any time."""
+"""MLflow as a projection of the ledger: only the driver writes it, and `sync` can rebuild it at any time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from study.store.study import Study
 
 FINISHED = tuple(STATUS)
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts at a server that is away
-FAULT_PATIENCE = 5.0  # seconds the tracking is waited for when the study itself ends in an error
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to reach a server
+FAULT_PATIENCE = 5.0  # seconds to wait for tracking when the study itself ends in an error
 
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What `sync` found and did; `removed` are second runs of one trial."""
+    """What `sync` found and did; `removed`: duplicate runs."""
 
     written: int
     present: int
@@ -31,7 +31,7 @@ class SyncReport:
 
 
 def sync(study: Study, uri: str) -> SyncReport:
-    """Write what MLflow lacks of the finished trials. Raises TrackingError, or LedgerError while a driver runs."""
+    """Write the finished trials missing in MLflow. Raises TrackingError, or LedgerError while a driver runs."""
     from study.store.ledger import driver_lock
 
     with driver_lock(study.directory), environment():
@@ -52,13 +52,13 @@ def _finished(records: Mapping[str, list[TrialRecord]]) -> list[TrialRecord]:
 
 
 class Projection(Listener):
-    """Follows a running study in a thread of its own. Nothing here raises into the study, or makes it wait."""
+    """Follows a running study in its own thread. Never raises into the study or blocks it."""
 
     def __init__(self, study: Study, uri: str) -> None:
         self._study, self._uri = study, uri
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
-        self._pending: dict[str, TrialRecord] = {}  # by name, in the order they are tried
+        self._pending: dict[str, TrialRecord] = {}  # by name, in order
         self._closing = threading.Event()
         self._abandoned = False
         self._complete = False
@@ -78,32 +78,32 @@ class Projection(Listener):
 
     @property
     def trouble(self) -> str | None:
-        """What keeps MLflow from being complete, on one line; None where nothing does."""
+        """Why MLflow is incomplete, on one line; None if it is not."""
         return self._trouble
 
     def start(self) -> None:
-        """Begin: what the ledger has finished and MLflow lacks comes first. Returns at once."""
+        """Start, with the finished trials missing in MLflow first. Returns immediately."""
         self._thread = threading.Thread(target=self._follow, name="mlflow", daemon=True)
         self._thread.start()
 
     def finished(self, record: TrialRecord) -> None:
-        """Have a finished trial written. Returns at once."""
+        """Queue a finished trial. Returns immediately."""
         with self._changed:
             self._pending[record.name] = record
             self._changed.notify()
 
     def close(self, complete: bool, patience: float) -> int:
-        """Write what is left and end the study's run; give up after `patience` seconds without any success.
+        """Write what is left and end the study's run; give up after `patience` seconds without progress.
 
-        Returns how many finished trials MLflow does not have.
+        Returns the number of finished trials missing in MLflow.
         """
         with self._changed:
             self._complete = complete
             self._closing.set()
             self._changed.notify()
-        begun = time.monotonic()
+        started = time.monotonic()
         while self._thread is not None and self._thread.is_alive():
-            if time.monotonic() - max(begun, self._advanced) > patience:
+            if time.monotonic() - max(started, self._advanced) > patience:
                 self._abandoned = True
                 break
             self._thread.join(0.05)
@@ -127,7 +127,7 @@ class Projection(Listener):
                     self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def _project(self) -> None:
-        """From opening the server to ending the study's run. After an error it begins anew: it looks, and goes on."""
+        """From opening the server to ending the study's run. Called again after an error, it resumes."""
         read = self._study.records()
         with self._changed:
             known = {record.name: record for record in _finished(read) if record.name not in self._tracked}
@@ -145,14 +145,14 @@ class Projection(Listener):
         if self._abandoned:
             return
         if self._stumbled:
-            runs.open()  # a run whose making seemed to fail may have come after all
+            runs.open()  # a run whose creation seemed to fail may exist after all
         runs.end(self._complete)
 
     def _succeeded(self, runs: StudyRuns) -> None:
         self._trouble, self._pause, self._advanced = runs.note, FIRST_PAUSE, time.monotonic()
 
     def _next(self) -> TrialRecord | None:
-        """The next to be written, once there is one; None when the study has ended."""
+        """The next trial to write, once there is one; None when the study has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._closing.is_set())
             return None if self._abandoned else next(iter(self._pending.values()), None)

@@ -1,7 +1,7 @@
-"""What MLflow holds of a study, read and nothing else: looking makes no experiment, no database and no table.
+"""Read a study's runs from MLflow, read-only: creates no experiment, database or table.
 
-All of it comes from MLflow's own client. That tells the points of one metric of one run at a time: they are what takes
-long, and a server is asked for several at once.
+MLflow's client returns the points of one metric of one run per request, which dominates the time: a server gets several
+requests at once.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 PREFIX, FINAL = "calstudy.", "final/"
 TESTED = ("test/", "shift/")
 CONNECTIONS = 8  # to a server at once
-TRIES = 3  # of a question that fails: it changes nothing
+TRIES = 3  # of a failing request, which is safe: it only reads
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Points:
-    """The points of one metric of one run: how many, and at how many different steps."""
+    """The points of one metric of one run: their number, and the number of distinct steps."""
 
     count: int
     steps: int
@@ -44,7 +44,7 @@ class Points:
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run of a study; `trial` is empty for the study's own."""
+    """A run of a study; `trial` is empty for the study's own run."""
 
     run_id: str
     status: str
@@ -59,33 +59,33 @@ class TrackedRun:
 
     @property
     def ended(self) -> bool:
-        """Whether it is whole: the status is written last."""
+        """Whether it is complete: the status is written last."""
         return self.status in STATUS.values()
 
 
 def read_runs(uri: str, name: str, study_id: str) -> list[TrackedRun]:
-    """The runs of the study that are not deleted. Raises TrackingError where they cannot be read."""
+    """The study's runs, without deleted ones. Raises TrackingError if they cannot be read."""
     with environment():
         try:
             return _read(open_existing(uri), name, study_id)
         except TrackingError:
             raise
-        except Exception as error:  # whatever a server, a driver or a network has to say
+        except Exception as error:  # anything a server, a driver or a network raises
             raise TrackingError(what_happened(error, uri)) from None
 
 
 def reach(uri: str) -> None:
-    """Have a server or a database answer; raises whatever keeps it from that. A database is left as it is."""
+    """Check that a server or database responds, read-only; raises its error if not."""
     if not uri.startswith("http"):
         tables(uri)
         return
     with environment():
-        # As the projection asks: a server's health page answers those whom its API refuses.
+        # The API, as in the projection: a server's health page responds even to clients the API refuses.
         open_client(uri).search_experiments(max_results=1)
 
 
 def _read(client: MlflowClient, name: str, study_id: str) -> list[TrackedRun]:
-    """The runs come first: what a driver adds in the meantime is then unknown as a whole."""
+    """Runs first: what a driver adds in the meantime is then missing as a whole."""
     experiment = _asked(lambda: client.get_experiment_by_name(name))
     if experiment is None or experiment.lifecycle_stage == "deleted":
         return []
@@ -114,10 +114,10 @@ def _points(client: MlflowClient, run_id: str, key: str) -> Points:
 
 
 def _asked(question: Callable[[], T]) -> T:
-    """The answer, asked for again where one is lost on the way."""
+    """The response, retried if lost."""
     for _ in range(TRIES - 1):
         try:
             return question()
-        except Exception:  # the last one is told
+        except Exception:  # only the last attempt raises
             continue
     return question()

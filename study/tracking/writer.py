@@ -1,12 +1,12 @@
-"""The runs of one study on one MLflow, written: each found by its tags, whole and once.
+"""Write one study's runs to MLflow, each found by its tags, complete and only once.
 
-One experiment for a study; in it a parent run STUDY, and below it one run METHOD/0007 for each finished trial. A run
-is known by its tags, never by memory: `calstudy.id` says which study it is of, `calstudy.trial` which trial.
+One experiment per study, with a parent run STUDY and a child run METHOD/0007 per finished trial. Runs are identified by
+tags, never from memory: `calstudy.id` is the study, `calstudy.trial` the trial.
 
-Of a trial: its configuration and what was searched as params by dotted path; per epoch `train_loss`, `accuracy`, ...
-at the time they were measured; and `final/ece`, ... the metrics of the ledger, which are those of its result. Both
-would be one series under one name, and wrong where `result` is not the last epoch. Of a confirmed trial also `test/ece`
-and `shift/NAME/ece`, ... as soon as the ledger has them.
+A trial's run has its configuration and searched values as params by dotted path; `train_loss`, `accuracy`, ... per
+epoch, at the time they were measured; and `final/ece`, ... the ledger's metrics of its result. (Under one name the two
+would be one series, wrong if `result` is not the last epoch.) A confirmed trial also has `test/ece`, `shift/NAME/ece`,
+... once the ledger has them.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ if TYPE_CHECKING:
     from study.store.study import Study
     from study.store.test_openings import Tested
 
-# What all trials share and no later run of the study may change: the parent's params (MLflow refuses a changed one).
+# Settings shared by all trials that later runs of the study cannot change: the parent's params (immutable in MLflow).
 SHARED = ("data", "model", "optimizer", "batch_size", "epochs", "seed", "result", "sampler")
 
 
 class StudyRuns:
-    """The runs of one study on one MLflow. What MLflow raises goes through: then nothing is known but the tags."""
+    """The runs of one study on one MLflow. MLflow's errors propagate; afterwards only the tags can be trusted."""
 
     def __init__(self, study: Study, uri: str) -> None:
         self._study, self._uri = study, uri
-        self._found: dict[str, Run] = {}  # what there was, by trial
+        self._found: dict[str, Run] = {}  # existing runs, by trial
         self._done: set[str] = set()
         self._tested: dict[str, dict[int, Tested]] = {}  # by label and number
         self._configs: dict[str, dict[str, str]] = {}
         self._status = ""  # of the study's run
         self._ended = 0  # the latest end of a trial, in ms
         self.removed = 0
-        self.note: str | None = None  # what could not be done and does not matter to the trials
+        self.note: str | None = None  # a failure that does not affect the trials
 
     def open(self) -> None:
-        """Find the study's runs, creating its experiment and parent; of two runs for one thing the younger goes."""
+        """Find the study's runs, creating its experiment and parent; the younger of duplicate runs is deleted."""
         self._client = open_client(self._uri)
         self._experiment = self._find_experiment()
         runs: dict[str, list[Run]] = {}
@@ -70,20 +70,20 @@ class StudyRuns:
                 self._client.set_tag(run.info.run_id, "mlflow.parentRunId", parent)
 
     def resume(self) -> None:
-        """The study's run goes on: a driver works."""
+        """Set the study's run to RUNNING: a driver is at work."""
         if self._status != "RUNNING":
             self._client.update_run(self._parent.info.run_id, "RUNNING")
             self._status = "RUNNING"
 
     def end(self, complete: bool) -> None:
-        """The study's run ends: FINISHED where every planned trial is, KILLED where the next driver will go on."""
+        """End the study's run: FINISHED if every planned trial is, KILLED if a later driver will resume it."""
         status = "FINISHED" if complete else "KILLED"
         if self._status != status:
             self._client.set_terminated(self._parent.info.run_id, status, self._ended or None)
             self._status = status
 
     def write(self, record: TrialRecord) -> bool:
-        """Have the trial there, whole and once; whether anything was lacking."""
+        """Write the trial's run unless it is complete; returns whether anything was missing."""
         self._ended = max(self._ended, _milliseconds(record.ended))
         if record.name in self._done:
             return False
@@ -93,25 +93,25 @@ class StudyRuns:
             return self._add_tested(run, record)
         params, history = self._params(record), _history(self._study.files(record) / "history.json")
         if run is not None and not (_is_of(run, tags) and run.data.params.items() <= params.items()):
-            self._delete(run)  # it tells of something else, and MLflow lets no param be changed
+            self._delete(run)  # it describes another outcome, and MLflow's params are immutable
             run = None
         if run is None:
-            # The ledger has the moment it was asked; until a place was free it only waited.
-            begun = history[0]["time"] - history[0].get("seconds", 0.0) if history else record.started
-            run = self._create(record.name, tags, _milliseconds(begun))
+            # The ledger's time is when the trial was queued: it may have waited for a free slot.
+            started = history[0]["time"] - history[0].get("seconds", 0.0) if history else record.started
+            run = self._create(record.name, tags, _milliseconds(started))
         self._log(run, params, _points(record, history) + self._tested_points(record))
-        # The last thing: a run that has ended is whole.
+        # Last: a run that has ended is complete.
         self._client.set_terminated(run.info.run_id, STATUS[record.state], _milliseconds(record.ended))
         return True
 
     def _add_tested(self, run: Run, record: TrialRecord) -> bool:
-        """What was measured on test since the run was written; whether that was anything."""
+        """Add test metrics measured since the run was written; returns whether there were any."""
         lacking = [point for point in self._tested_points(record) if point.key not in run.data.metrics]
         self._log(run, {}, lacking)
         return bool(lacking)
 
     def _tested_points(self, record: TrialRecord) -> list[Metric]:
-        """test/ece, shift/NAME/ece: at the moment they were measured, so that logged again they are the same points."""
+        """test/ece, shift/NAME/ece, at the time they were measured: logged again, they are the same points."""
         from mlflow.entities import Metric
 
         tested = self._tested.get(record.label, {}).get(record.number)
@@ -124,13 +124,13 @@ class StudyRuns:
     # ---- experiment and parent -------------------------------------------------------------------------------------
 
     def _find_experiment(self) -> str:
-        """The id of the study's experiment, made or brought back where it has to be."""
+        """The id of the study's experiment, created or restored if necessary."""
         name = self._study.spec.name
         found = self._client.get_experiment_by_name(name)
         if found is None:
-            artifacts = self._study.directory.parent / "artifacts" / name  # where no server says so
+            artifacts = self._study.directory.parent / "artifacts" / name  # without a server to decide
             location = None if self._uri.startswith("http") else str(artifacts)
-            # Without a kind, MLflow's page asks for it.
+            # Without a kind, MLflow's page prompts for it.
             tags = {"mlflow.experimentKind": "custom_model_development", NOTE: description(self._study)}
             return self._client.create_experiment(name, location, tags)
         if found.lifecycle_stage == "deleted":
@@ -138,7 +138,7 @@ class StudyRuns:
         return str(found.experiment_id)
 
     def _keep_one(self, runs: list[Run]) -> Run:
-        """The finished one, else the oldest; the others are deleted."""
+        """The finished run, else the oldest; deletes the others."""
         kept, *twins = sorted(runs, key=lambda run: (not _has_ended(run), run.info.start_time, run.info.run_id))
         for twin in twins:
             self._delete(twin)
@@ -152,11 +152,11 @@ class StudyRuns:
         return self._client.create_run(self._experiment, started, dict(tags), name)
 
     def _create_parent(self) -> Run:
-        begun = datetime.fromisoformat(self._study.recorded["created"]).timestamp()
-        return self._create(self._study.spec.name, self._study_tags(), _milliseconds(begun))
+        created = datetime.fromisoformat(self._study.recorded["created"]).timestamp()
+        return self._create(self._study.spec.name, self._study_tags(), _milliseconds(created))
 
     def _describe_parent(self) -> None:
-        """The study as it is now. A later run may have other trials and methods: tags and study.yaml follow it."""
+        """Update tags and study.yaml: a later run of the study may have other trials and methods."""
         spec, recorded, run = self._study.spec, self._study.recorded, self._parent
         plain = spec.to_mapping()
         objectives = ", ".join(f"{objective.metric} {objective.direction}" for objective in spec.objectives)
@@ -170,7 +170,7 @@ class StudyRuns:
             **({"calstudy.confirms": spec.confirms} if spec.confirms is not None else {}),
             "mlflow.source.name": "calstudy",
             **_commit_tag(recorded["versions"]),
-            **({} if NOTE in run.data.tags else {NOTE: description(self._study)}),  # what a person wrote there stays
+            **({} if NOTE in run.data.tags else {NOTE: description(self._study)}),  # keep a user's edits
         }
         self._log(run, lacking, [], tags)
         self._status = run.info.status
@@ -179,8 +179,8 @@ class StudyRuns:
                 file = Path(folder) / "study.yaml"
                 file.write_text(strict_yaml.dump(without_credentials({**plain, "recorded": recorded})))
                 self._client.log_artifact(run.info.run_id, str(file))
-        except Exception as error:  # a server may keep its artifacts where this machine cannot write
-            self.note = f"{what_happened(error, self._uri)} (study.yaml is not among its artifacts)"
+        except Exception as error:  # a server may store artifacts where this machine cannot write
+            self.note = f"{what_happened(error, self._uri)} (study.yaml was not uploaded)"
 
     # ---- one trial -------------------------------------------------------------------------------------------------
 
@@ -226,12 +226,12 @@ class StudyRuns:
 
 
 def _commit_tag(versions: Mapping[str, str]) -> dict[str, str]:
-    """The commit a trial was trained from, as MLflow's UI knows it."""
+    """The git commit, as MLflow's UI shows it."""
     return {"mlflow.source.git.commit": versions["git_commit"]} if "git_commit" in versions else {}
 
 
 def _is_of(run: Run, tags: Mapping[str, str]) -> bool:
-    """Whether the run tells of the same outcome."""
+    """Whether the run describes the same outcome."""
     return all(run.data.tags.get(key) == tags[key] for key in ("calstudy.state", "calstudy.attempt"))
 
 
@@ -240,7 +240,7 @@ def _has_ended(run: Run) -> bool:
 
 
 def _history(file: Path) -> list[dict[str, Any]]:
-    """The rows of a trial's epochs; none where it left none."""
+    """The rows of a trial's history; empty if it left none."""
     try:
         rows: list[dict[str, Any]] = json.loads(file.read_text())
     except (OSError, ValueError):
@@ -249,8 +249,7 @@ def _history(file: Path) -> list[dict[str, Any]]:
 
 
 def _points(record: TrialRecord, history: list[dict[str, Any]]) -> list[Metric]:
-    """Metrics in the order of their steps. Their times are the ledger's and the history's, never now: logged again
-    they are the same points."""
+    """Metrics in order of their steps, at the recorded times: logged again, they are the same points."""
     from mlflow.entities import Metric
 
     points = [
@@ -268,7 +267,7 @@ def _points(record: TrialRecord, history: list[dict[str, Any]]) -> list[Metric]:
 
 
 def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """{dotted path: text}; a named part stands under its own path: `method`, `method.gamma`."""
+    """{dotted path: text}; the name of a part is at its own path: `method`, `method.gamma`."""
     flat: dict[str, str] = {}
     for key, value in plain.items():
         path = prefix if key == "name" and prefix else f"{prefix}.{key}" if prefix else key
@@ -280,7 +279,7 @@ def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """A value as a study writes it."""
+    """A value as written in a study."""
     return str(without_credentials(value)) if isinstance(value, str) else json.dumps(value)
 
 

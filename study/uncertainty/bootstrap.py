@@ -1,8 +1,7 @@
-"""How sure a study's numbers are: one paired bootstrap of the stored predictions for all trials and metrics.
+"""Uncertainty of a study's metrics: one paired bootstrap of the stored predictions for all trials and metrics.
 
-The samples of a resample are drawn once, and every trial and metric is measured on the same ones: what is hard in a
-resample is hard for all, and differences between trials are surer than the trials are. What an interval says and what
-not: docs/uncertainty.md.
+Each resample is drawn once and shared by all trials and metrics: hard samples are hard for all, so differences between
+trials are less uncertain than the trials themselves. What the intervals mean: docs/uncertainty.md.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Analysis:
-    """What `resamples` resamples of the validation split say of its trials, by their names."""
+    """The bootstrap of the validation split, by trial name."""
 
     resamples: int
-    intervals: dict[str, dict[str, Interval]]  # 95%, by metric; a metric that is not resampled is absent
-    shares: dict[str, float]  # of the resamples in which the trial is on the front; none where an objective is absent
+    intervals: dict[str, dict[str, Interval]]  # 95%, by metric; metrics that are not resampled are absent
+    shares: dict[str, float]  # fraction of resamples with the trial on the front; empty if an objective is absent
 
 
 class Difference(NamedTuple):
-    """Of one trial less another, on the same samples, with its interval."""
+    """The metrics of two trials on the same samples, and their difference (one - other) with its interval."""
 
     one: float
     other: float
@@ -55,7 +54,7 @@ class Difference(NamedTuple):
 
 
 def resampled_names() -> list[str]:
-    """The metrics that have intervals."""
+    """The metrics with intervals."""
     return [*RESAMPLED, *(AFTER_TEMPERATURE + name for name in RESAMPLED)]
 
 
@@ -69,8 +68,8 @@ def analyse(
 ) -> Analysis:
     """Intervals of the complete trials among `records`, and their shares on the front of the study's objectives.
 
-    wanted: metrics (all that are resampled); off_front: those of trials that are not on the front (`wanted`). Raises
-    FieldError where stored predictions are missing or altered.
+    wanted: metrics (default: all resampled); off_front: metrics for trials not on the front (default: `wanted`).
+    Raises FieldError if stored predictions are missing or altered.
     """
     wanted = set(resampled_names() if wanted is None else wanted)
     rest = wanted if off_front is None else set(off_front)
@@ -97,7 +96,7 @@ def analyse(
 
 
 def analyse_front(study: Study, records: Mapping[str, Sequence[TrialRecord]], resamples: int) -> Analysis:
-    """The shares of all complete trials, with the intervals of their objectives; every metric of those on the front."""
+    """Shares and objective intervals of all complete trials; intervals of every metric for those on the front."""
     trials = [record for found in records.values() for record in found]
     return analyse(study, trials, resamples, off_front=[objective.metric for objective in study.objectives])
 
@@ -109,7 +108,7 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, Difference]:
-    """Each metric of `one` less that of `other`, 95%, by the same resamples. Raises FieldError as `analyse`."""
+    """Each metric of `one` minus that of `other`, with 95% intervals on shared resamples. Raises as `analyse`."""
     names = resampled_names()
 
     def measure(
@@ -133,7 +132,7 @@ def compare(
 def differences_from(
     study: Study, best: TrialRecord, records: Sequence[TrialRecord], metric: str, resamples: int = RESAMPLES
 ) -> dict[str, tuple[float, float]]:
-    """95% intervals of the metric of each trial less that of `best`, by the same resamples, as `compare` has them."""
+    """95% intervals of each trial's metric minus that of `best`, computed as in `compare`."""
     name = plain_name(metric)
 
     def measure(record: TrialRecord, predictions: Predictions, draws: Draws) -> tuple[float, Floats, float]:
@@ -155,7 +154,7 @@ def differences_from(
 
 
 def measured(predictions: Predictions, draws: Draws, wanted: Collection[str]) -> dict[str, Resampled]:
-    """The predictions as they are under "", and after temperature scaling under "ts_", as far as wanted."""
+    """The wanted metrics of the predictions as they are (key "") and after temperature scaling (key "ts_")."""
     parts = {}
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
     for prefix in ("", AFTER_TEMPERATURE):
@@ -187,7 +186,7 @@ def _values(parts: dict[str, Resampled], names: Collection[str]) -> dict[str, Fl
 
 
 def _plain(names: Collection[str], prefix: str) -> set[str]:
-    """Those of the names that are of predictions as they are, or after temperature scaling; without the prefix."""
+    """The names before, or after, temperature scaling, without the prefix."""
     return {plain_name(name) for name in names if name.startswith(AFTER_TEMPERATURE) == bool(prefix)}
 
 
@@ -199,9 +198,9 @@ def _of_each(
     measure_one: Callable[[TrialRecord, Predictions, Draws], Result],
     keep: Collection[str] = (),
 ) -> list[Result]:
-    """`measure_one` of each trial, with its predictions, all of the same samples, and what is drawn for all of them.
+    """`measure_one` for each trial, with its predictions on the shared samples and draws.
 
-    keep: the trials whose predictions the study holds for whoever asks again.
+    keep: trials whose predictions stay cached in the study.
     """
     if not records:
         return []
@@ -213,7 +212,7 @@ def _of_each(
     def measure(record: TrialRecord) -> Result:
         predictions = stored_predictions(study, record, record.name in keep)
         if not np.array_equal(predictions.labels.numpy(), labels):
-            problem = f"its validation labels are not those of {records[0].name}; they cannot be compared."
+            problem = f"its validation labels differ from those of {records[0].name}; they cannot be compared."
             raise FieldError(record.name, problem)
         return measure_one(record, predictions, draws)
 
@@ -224,9 +223,9 @@ def _of_each(
 
 
 def front_shares(values: dict[str, dict[str, Floats]], objectives: Sequence[Objective]) -> dict[str, float]:
-    """In which share of the resamples each trial is on the front. values: by trial and metric, [B].
+    """The fraction of resamples with each trial on the front. values: by trial and metric, [B].
 
-    Not the probability that it truly is: a resample holds the luck of this validation split, and more of its own.
+    Not the probability that it truly is: a resample carries the luck of this validation split plus its own.
     """
     if not all(objective.metric in of_trial for of_trial in values.values() for objective in objectives):
         return {}
@@ -238,11 +237,11 @@ def front_shares(values: dict[str, dict[str, Floats]], objectives: Sequence[Obje
 
 
 def _on_front_of_two(costs: Floats) -> np.ndarray:
-    """Who is on the front, [B, trials], of one objective or two. costs: [trials, objectives, B], smaller is better."""
+    """The trials on the front, [B, trials], for one or two objectives. costs: [trials, objectives, B], to minimize."""
     first, second = costs[:, 0].T, costs[:, -1].T
     order = np.lexsort((second, first), axis=-1)
     first, second = (np.take_along_axis(each, order, 1) for each in (first, second))
-    # In this order one is beaten by an earlier one that is as good in the second objective, unless the two are equal.
+    # In this order an earlier trial as good in the second objective dominates a later one, unless the two are equal.
     best = np.minimum.accumulate(second, axis=1)
     kept = np.full_like(second, True, dtype=bool)
     kept[:, 1:] = second[:, 1:] < best[:, :-1]
@@ -255,7 +254,7 @@ def _on_front_of_two(costs: Floats) -> np.ndarray:
 
 
 def _on_front(costs: Floats) -> np.ndarray:
-    """The same of any number of objectives, each resample by all pairs."""
+    """The same for any number of objectives, comparing all pairs in each resample."""
     found = np.empty((costs.shape[2], len(costs)), bool)
     for resample, points in enumerate(np.moveaxis(costs, 2, 0)):
         no_worse = (points[:, None] <= points).all(axis=2)

@@ -1,7 +1,7 @@
-"""Labels as a calibrated model would have them: what of a calibration error noise alone would give.
+"""Calibration errors of a perfectly calibrated model: the part that noise alone produces.
 
-Consistency resampling (Broecker & Smith 2007, Increasing the Reliability of Reliability Diagrams): the predictions
-stay, each label is drawn anew from its own predicted probabilities.
+Consistency resampling (Broecker & Smith 2007, Increasing the Reliability of Reliability Diagrams): the predictions are
+kept, each label is redrawn from its predicted probabilities.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import numpy as np
 
 from study.uncertainty.resampling import BINS, Floats, Indices, Sums, Table, product
 
-# Samples times draws that are worked on at once.
+# Samples times draws processed at once.
 CHUNK = 2**22
 
 
 def calibrated_sums(table: Table, uniforms: Floats) -> Sums:
-    """The binned sums of B draws; the scores are left at 0. uniforms: [N, B] float32, in [0, 1)."""
+    """The binned sums of B draws; scores are 0. uniforms: [N, B] float32, in [0, 1)."""
     n, draws = uniforms.shape
     classes = table.probs.shape[1]
     order = np.argsort(-table.probs, axis=1, kind="stable")
@@ -45,10 +45,10 @@ def calibrated_sums(table: Table, uniforms: Floats) -> Sums:
 
 
 def _add_misses(total: Floats, uniforms: Floats, below: Floats, ranked: Indices) -> None:
-    """Count each label that is not the likeliest class in its cell; total: [cells, B].
+    """Count in its cell each label that is not the most likely class; total: [cells, B].
 
-    below, ranked: [N, K], the cumulated probabilities and the cells of a sample's classes, the likeliest first. Where
-    that is not drawn the second most often is: the classes are gone through, with the few samples that are left.
+    below, ranked: [N, K], cumulative probabilities and cells of a sample's classes, most likely first. Classes are
+    visited in that order, each with the few samples still unassigned.
     """
     n, draws = uniforms.shape
     last = below.shape[1] - 1

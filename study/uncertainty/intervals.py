@@ -1,4 +1,4 @@
-"""From resampled values to intervals. What they cover in simulation: docs/uncertainty.md."""
+"""From resampled values to intervals. Their coverage in simulations: docs/uncertainty.md."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from study.uncertainty.resampling import CALIBRATION, RESAMPLED, Floats, Sums
 from trainables.metrics import describe
 
 LEVEL = 0.95
-SIGNIFICANCE = 0.05  # of the test whether a model is calibrated
-ROUNDING = 1e-6  # sums of the same terms in another order, in float32
+SIGNIFICANCE = 0.05  # of the test for perfect calibration
+ROUNDING = 1e-6  # summation order in float32
 FRACTIONS = [name for name in RESAMPLED if describe(name).kind == "fraction"]
-# With fewer wrong answers than this no resample shows what one more would cost.
+# With fewer wrong predictions than this, resamples do not show what one more would cost.
 FEWEST_WRONG = 5
-# Standard errors by which gaps are moved to find the worlds that fit a measured error, and halvings of that range.
+# Standard errors by which gaps are moved to find the true errors that fit a measured one, and bisections of that range.
 REACH, HALVINGS = 6.0, 10
 
 
 class Interval(NamedTuple):
-    """A metric of a trial with its interval; the estimate of a calibration error, biased upward, may lie above it."""
+    """A metric with its interval; a calibration error's estimate, biased upward, may lie above it."""
 
     estimate: float
     low: float
@@ -35,25 +35,25 @@ class Interval(NamedTuple):
 class Resampled:
     """One set of predictions: its sums, those of its B resamples, and those of B draws of calibrated labels."""
 
-    sample: Sums  # of one column, in float64
+    sample: Sums  # one column, float64
     resamples: Sums
     calibrated: Sums
 
     @property
     def wrong(self) -> int:
-        """Answers that are wrong."""
+        """Number of wrong predictions."""
         return round(self.sample.samples - float(self.sample.scores[0, 0]))
 
     def estimates(self, wanted: Collection[str] = RESAMPLED) -> dict[str, float]:
-        """Each metric that is wanted as trainables.metrics has it."""
+        """The wanted metrics, as defined in trainables.metrics."""
         return {name: float(value[0]) for name, value in self.sample.metrics(wanted).items()}
 
 
 def intervals(found: Resampled, level: float = LEVEL, wanted: Collection[str] = RESAMPLED) -> dict[str, Interval]:
-    """The interval of each metric that is wanted and defined for the sample and for all its resamples.
+    """The interval of each wanted metric that is defined for the sample and all its resamples.
 
-    Where fewer than FEWEST_WRONG answers are wrong fractions have one, and sums of gaps one that is wide enough for the
-    wrong answers that may be missing; what a single one can move without bound has none.
+    With fewer than FEWEST_WRONG wrong predictions, fractions still have an interval, sums of gaps one widened for
+    wrong predictions that may be missing, and metrics that one wrong prediction can move without bound have none.
     """
     values, calibrated = found.resamples.metrics(wanted), found.calibrated.calibration(wanted)
     intervals = {}
@@ -74,10 +74,10 @@ def intervals(found: Resampled, level: float = LEVEL, wanted: Collection[str] = 
 
 
 def unseen(found: Resampled, name: str, level: float = LEVEL) -> float:
-    """How much larger a metric may truly be by wrong answers that no resample holds; 0 where FEWEST_WRONG are there.
+    """How much larger a metric may truly be through wrong predictions missing from the sample; 0 from FEWEST_WRONG on.
 
-    A wrong answer takes its share of the samples from the hits of one bin, or from one class to another; what it costs
-    in NLL, say, has no bound.
+    A wrong prediction moves 1/N from the hits of one bin, or from one class to another; its cost in NLL, for example,
+    is unbounded.
     """
     if found.wrong >= FEWEST_WRONG or name in FRACTIONS:
         return 0.0
@@ -87,7 +87,7 @@ def unseen(found: Resampled, name: str, level: float = LEVEL) -> float:
 
 
 def wilson(share: float, samples: int, level: float = LEVEL) -> tuple[float, float]:
-    """Of a share of right answers; honest where all are right, of which every resample would be too. Wilson 1927."""
+    """Interval of a fraction of correct predictions; valid even if all, and so all resamples, are. Wilson 1927."""
     z = NormalDist().inv_cdf((1 + level) / 2)
     centre = share + z**2 / (2 * samples)
     reach = z * (share * (1 - share) / samples + (z / (2 * samples)) ** 2) ** 0.5
@@ -96,21 +96,21 @@ def wilson(share: float, samples: int, level: float = LEVEL) -> tuple[float, flo
 
 
 def percentile(values: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """The quantiles of the resampled values, for a mean."""
+    """Quantiles of the resampled values, for a mean."""
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
 def basic(estimate: float, values: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """2 x estimate - quantile: a resample is as much too high over the estimate as that is over the truth."""
+    """2 x estimate - quantile: resamples exceed the estimate by as much as the estimate exceeds the truth."""
     low, high = percentile(values, level)
     return 2 * estimate - high, 2 * estimate - low
 
 
 def of_difference(name: str, estimate: float, values: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """Of one trial's metric less another's: percentiles, and for a calibration error the basic interval too.
+    """Interval of the difference of two trials' metrics: percentiles; for calibration errors, the basic one as well.
 
-    Two errors lose some of their bias in their difference, not all of it: either interval alone covers too little.
+    The difference of two errors cancels part of their bias, not all: either interval alone covers too little.
     """
     low, high = percentile(values, level)
     if name not in CALIBRATION:
@@ -120,7 +120,7 @@ def of_difference(name: str, estimate: float, values: Floats, level: float = LEV
 
 
 def _of_calibration_error(name: str, found: Resampled, values: Floats, level: float) -> tuple[float, float]:
-    """The basic interval, widened to all errors that fit what was measured; within [0, 1]."""
+    """The basic interval, widened to all true errors that fit the measured one; within [0, 1]."""
     sample = found.sample
     gaps = sample.gaps(name)
     noise = found.resamples.gaps(name) - gaps.astype(values.dtype)
@@ -145,11 +145,10 @@ def _fitting(
     estimate: float,
     level: float,
 ) -> tuple[float, float]:
-    """The least and the largest true error under which an error as measured is no surprise: a test turned round.
+    """The smallest and largest true error consistent with the measured one: an inverted test.
 
-    The worlds tried have every gap x of its standard errors farther from 0 than was measured, or nearer to it, but
-    never across. In each of them the measured error is that of its gaps and the resamples' noise.
-    gaps: [bins, 1]; noise: [bins, B].
+    Hypotheses move every gap by x standard errors away from 0, or towards it but never across. Under each, the
+    measured error is that of its gaps plus the resamples' noise. gaps: [bins, 1]; noise: [bins, B].
     """
     spread = noise.std(axis=1, keepdims=True)
     signs = np.where(gaps < 0, -1, 1).astype(gaps.dtype)
@@ -159,7 +158,7 @@ def _fitting(
         return moved
 
     def first(holds: Callable[[Floats], bool]) -> float:
-        """The true error of the nearest world where it holds; it does in all that are farther from 0."""
+        """The true error of the smallest shift where it holds; it holds for all larger ones."""
         low, high = -REACH, REACH
         for _ in range(HALVINGS):
             middle = (low + high) / 2

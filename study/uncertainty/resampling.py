@@ -1,11 +1,10 @@
-"""The metrics of many resamples of one set of predictions at once, and of many sets of labels that would be calibrated.
+"""Metrics of many resamples of one set of predictions at once, and of many sets of calibrated labels.
 
-All of them are functions of sums over samples: of the score of each sample, or, for the calibration errors, of its
-residual in the bin it lies in. A sample goes into few of these sums, so one sparse product with the counts of all
-resamples gives every sum of every resample. Bins of equal mass keep the edges they have on the whole sample.
+All are functions of sums over samples: of each sample's score, or, for calibration errors, of its residual in its bin.
+A sample enters few of these sums, so one sparse product with the counts of all resamples gives every sum of every
+resample. Equal-mass bins keep the edges of the whole sample.
 
-Metrics that are no such function (smooth ECE, whose bandwidth is a fixed point of each resample; the kernel errors; the
-sweeps) are not resampled.
+Other metrics (smooth ECE, whose bandwidth is a fixed point of each resample; kernel errors; sweeps) are not resampled.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ CALIBRATION = tuple(name for name in RESAMPLED if describe(name).kind == "calibr
 
 
 class Draws(NamedTuple):
-    """The chance of a bootstrap, drawn once for all trials and metrics; both [N, B] float32 (8 N B bytes in all)."""
+    """A bootstrap's random numbers, drawn once for all trials and metrics; both [N, B] float32 (8 N B bytes in all)."""
 
-    counts: Floats  # how often each resample holds each sample
-    uniforms: Floats  # in [0, 1): which label a calibrated model's sample would have
+    counts: Floats  # how often each resample contains each sample
+    uniforms: Floats  # in [0, 1): determine the sample's label under a calibrated model
 
     @classmethod
     def of(cls, samples: int, resamples: int, seed: int) -> Draws:
@@ -47,24 +46,24 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums over the samples of B resamples; by bin they are [bins, B]."""
+    """Sums over the samples of B resamples; binned ones are [bins, B]."""
 
     samples: int
     classes: int
     scores: Floats  # [4, B]: hit, label among the top five, NLL, Brier
-    width_counts: Floats  # of bins of equal width: samples, and hits less confidence
+    width_counts: Floats  # equal-width bins: samples, and hits minus confidence
     width_gaps: Floats
-    mass_counts: Floats  # of bins of equal mass: besides, hits
+    mass_counts: Floats  # equal-mass bins: the same, and hits
     mass_gaps: Floats
     mass_hits: Floats
-    class_gaps: Floats  # [classes * bins, B], or of no rows where classwise ECE is not wanted
+    class_gaps: Floats  # [classes * bins, B]; no rows unless classwise ECE is wanted
 
     def arrays(self) -> dict[str, Floats]:
         """The sums by name."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("samples", "classes")}
 
     def metrics(self, wanted: Collection[str] = RESAMPLED) -> dict[str, Floats]:
-        """Each metric that is wanted and defined here, [B]."""
+        """The wanted metrics that are defined here, [B] each."""
         accuracy, top5, nll, brier = self.scores / self.samples
         found = {"accuracy": accuracy, "error": 1 - accuracy, "nll": nll, "brier": brier}
         if self.classes > 5:
@@ -72,21 +71,21 @@ class Sums:
         return {name: values for name, values in found.items() if name in wanted} | self.calibration(wanted)
 
     def calibration(self, wanted: Collection[str] = CALIBRATION) -> dict[str, Floats]:
-        """Each calibration error that is wanted and defined here, [B]."""
+        """The wanted calibration errors that are defined here, [B] each."""
         names = [name for name in CALIBRATION if name in wanted and len(self.gaps(name))]
         found = {name: self.calibration_error(name, self.gaps(name)) for name in names}
         return {name: values for name, values in found.items() if not np.isnan(values).any()}
 
     def gaps(self, metric: str) -> Floats:
-        """Hits less confidence in each bin of a calibration error, [bins, B]."""
+        """Hits minus confidence in each bin of a calibration error, [bins, B]."""
         if metric == "classwise_ece":
             return self.class_gaps
         return self.width_gaps if metric in ("ece", "mce") else self.mass_gaps
 
     def calibration_error(self, metric: str, gaps: Floats, debias: bool = True) -> Floats:
-        """The error that gaps [bins, B] would give on these samples. Definitions: trainables.metrics.
+        """The error that gaps [bins, B] give on these samples. Definitions: trainables.metrics.
 
-        debias: whether debiased_l2 is of gaps as measured, of whose squares some is noise, or of true ones.
+        debias: for debiased_l2, whether the gaps are measured (their squares include noise) or true.
         """
         if metric == "mce":
             return np.max(np.abs(gaps) / np.maximum(self.width_counts, 1), axis=0)
@@ -110,19 +109,19 @@ class Sums:
 
 @dataclass(frozen=True)
 class Table:
-    """What each sample adds to which sums. N samples, K classes, of logits as they are to be measured."""
+    """What each sample contributes to which sums. N samples, K classes, of the logits to measure."""
 
     probs: Floats  # [N, K]
     scores: Floats  # [N, 4]
     hits: Floats  # [N]
-    width: Indices  # [N]: its bin of equal width
-    mass: Indices  # [N]: its bin of equal mass
+    width: Indices  # [N]: its equal-width bin
+    mass: Indices  # [N]: its equal-mass bin
     labels: Indices  # [N]
-    cells: Indices | None  # [N, K]: bin k of class c is k + BINS * c; None where classwise ECE is not wanted
+    cells: Indices | None  # [N, K]: bin k of class c is k + BINS * c; None unless classwise ECE is wanted
 
     @classmethod
     def of(cls, logits: Floats, labels: Indices, classwise: bool = True, starts: Floats | None = None) -> Table:
-        """starts: the confidences at which bins of equal mass start; without, those of these samples."""
+        """starts: confidences at which the equal-mass bins start; default: those of these samples."""
         top, own = logits.max(axis=1, keepdims=True), np.take_along_axis(logits, labels[:, None], 1)
         odds = np.exp(logits - top)
         total = odds.sum(axis=1, keepdims=True)
@@ -144,7 +143,7 @@ class Table:
         return found
 
     def sums(self, counts: Floats) -> Sums:
-        """Over samples that count so often, [N, B]; in the precision of the counts."""
+        """Sums with each sample counted as given by counts [N, B]; in the precision of the counts."""
         residual = self.hits - self.confidence
         one = np.ones_like(residual)
         width, mass = 4 + self.width, 4 + 2 * BINS + self.mass
@@ -161,7 +160,7 @@ class Table:
 
 
 def product(rows: Indices, values: Floats, counts: Floats, height: int) -> Floats:
-    """Sum over samples i and their entries j of values[i, j] * counts[i], into rows[i, j] of [height, B].
+    """Sum over samples i and entries j of values[i, j] * counts[i], into rows[i, j] of [height, B].
 
     rows, values: [N, M]; counts: [N, B].
     """
@@ -172,9 +171,9 @@ def product(rows: Indices, values: Floats, counts: Floats, height: int) -> Float
 
 
 def mass_starts(confidence: Floats) -> Floats:
-    """The least confidence of each bin of equal mass but the first, [BINS - 1]; of an empty one, that of the next.
+    """The lowest confidence of each equal-mass bin after the first, [BINS - 1]; an empty bin takes that of the next.
 
-    The bins of trainables.metrics.binned: sizes of array_split, equal confidences follow their first.
+    The bins of trainables.metrics.binned: sizes of array_split, equal confidences go with the first of them.
     """
     ordered = np.append(np.sort(confidence), np.inf)
     n = len(confidence)
@@ -185,5 +184,5 @@ def mass_starts(confidence: Floats) -> Floats:
 
 
 def _width_index(values: Floats) -> Indices:
-    """The number of each value's bin of equal width, (lo, hi], from 0."""
+    """The index of each value's equal-width bin (lo, hi]."""
     return np.searchsorted(np.arange(1, BINS) / BINS, values, side="left")

@@ -1,8 +1,8 @@
-"""Cross-fitted temperatures of every resample, and the sums of its predictions after them.
+"""Cross-fitted temperatures of every resample, and the sums of the temperature-scaled predictions.
 
-The slope of each sample's NLL is computed once at a temperature; that of a resample is its weighted sum. All resamples
-look in the same places: in cells of log T by halves, then by one polynomial in each cell that holds a minimum. The fold
-of a sample goes by its place in the original sample, so that copies of one never stand on both sides of a fit.
+The slope of each sample's NLL is computed once per temperature; a resample's is their weighted sum. All resamples share
+the search: bisection over cells of log T, then one polynomial in each cell with a minimum. A sample's fold depends on
+its position in the original sample, so that copies of it are never on both sides of a fit.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from study.uncertainty.resampling import Floats, Indices, Sums, Table
 from trainables.post_hoc import FOLDS, HIGHEST, LOWEST, ahead_of_label, slope_and_curvature
 
 CELLS = 32  # of log T, .36 wide
-NODES = 10  # in a cell: log T comes out to 1e-10, where 999 of 1,000 classes are equal to 1e-7
+NODES = 10  # per cell: log T is exact to 1e-10, where 999 of 1,000 classes are equal to 1e-7
 STEPS = 5  # of Newton's method, from the middle of a cell
-# The predictions of a fold are computed anew for so many groups of resamples of nearly equal temperature.
+# A fold's predictions are computed once per group of resamples with nearly equal temperature.
 GROUPS = 32
 
 
 def temperatures(logits: Floats, labels: Indices, counts: Floats) -> Floats:
-    """log T of least NLL on all folds but one, for each fold and resample, [FOLDS, B]. counts: [N, B].
+    """log T that minimizes NLL on all folds but one, for each fold and resample, [FOLDS, B]. counts: [N, B].
 
-    Those of `post_hoc.fit_temperature` on the rows of the resample, and clamped as they are.
+    Equal to `post_hoc.fit_temperature` on the rows of the resample, with the same clamping.
     """
     ahead, weights = ahead_of_label(torch.from_numpy(logits), torch.from_numpy(labels)), torch.from_numpy(counts)
 
     def slopes(log_t: Floats, dtype: torch.dtype = weights.dtype) -> Tensor:
         """d NLL / d(1/T), summed over the samples outside each fold, [len(log_t), FOLDS, B]: falls with T."""
         each = torch.stack([slope_and_curvature(ahead, math.exp(at))[0] for at in log_t]).to(dtype)
-        # torch's products keep to one thread beside others (`in_threads`); NumPy's would get in each other's way.
+        # torch's products stay on one thread (`in_threads`); NumPy's would compete for cores.
         own = torch.stack([each[:, k::FOLDS] @ weights[k::FOLDS].to(dtype) for k in range(FOLDS)], dim=1)
         return own.sum(dim=1, keepdim=True) - own
 
@@ -59,9 +59,9 @@ def temperatures(logits: Floats, labels: Indices, counts: Floats) -> Floats:
 
 
 def _root(series: Floats) -> Floats:
-    """Where falling Chebyshev series [M, n] are 0 in [-1, 1], by Newton's method within a bracket."""
+    """Roots in [-1, 1] of decreasing Chebyshev series [M, n], by Newton's method within a bracket."""
     derivative = chebyshev.chebder(series)
-    low, high = np.full((2, series.shape[1]), [[-1.0], [1.0]]) * 1.01  # which cell was found in float32
+    low, high = np.full((2, series.shape[1]), [[-1.0], [1.0]]) * 1.01  # the cell was found in float32
     x = np.zeros_like(low)
     for _ in range(STEPS):
         value = chebyshev.chebval(x, series, tensor=False)
@@ -73,7 +73,7 @@ def _root(series: Floats) -> Floats:
 
 
 def sums_after(logits: Floats, labels: Indices, counts: Floats, starts: Floats, classwise: bool) -> Sums:
-    """The sums of each resample after the temperatures fitted inside it. starts: of bins of equal mass, as in Table."""
+    """The sums of each resample after temperature scaling fitted inside it. starts: of equal-mass bins, as in Table."""
     fitted = temperatures(logits, labels, counts)
     total: dict[str, Floats] = {}
     for fold, own in enumerate(fitted):

@@ -154,19 +154,19 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     def said(**options: object) -> str:
         return str(error_of(ImageFolder(**{"path": str(tmp_path), **options})))
 
-    assert "nowhere is not there" in said(path=str(tmp_path / "nowhere"))
-    assert "0.png is no folder" in said(path=str(tmp_path / "train" / "ant" / "0.png"))
-    assert "ant holds no folders" in said(path=str(tmp_path / "train" / "ant"))
+    assert "nowhere does not exist" in said(path=str(tmp_path / "nowhere"))
+    assert "0.png is not a folder" in said(path=str(tmp_path / "train" / "ant" / "0.png"))
+    assert "ant has no subfolders" in said(path=str(tmp_path / "train" / "ant"))
     assert "has no split 'trian'. Did you mean 'train'?" in said(splits={"train": "trian"})
     (tmp_path / "test" / "bat").mkdir()
-    assert "test has the class 'bat', which train lacks. Did you mean 'cat'?" in said()
+    assert "test has the class 'bat', which train does not have. Did you mean 'cat'?" in said()
     (tmp_path / "train" / "bat").mkdir()
     assert "class 'bat' has no train image" in said()
     (tmp_path / "empty").mkdir()
-    assert "empty holds no folders, one for each class" in said(splits={"train": "empty"})
+    assert "empty has no class folders; add one per class" in said(splits={"train": "empty"})
     folder(tmp_path, alone={"ant": [1]})
-    assert "there is the one class 'ant'" in said(splits={"train": "alone"})
-    with pytest.raises(FieldError, match=r"must say which split is train"):
+    assert "has only the class 'ant'" in said(splits={"train": "alone"})
+    with pytest.raises(FieldError, match=r"must name the train split"):
         ImageFolder(path=str(tmp_path), splits={"test": "test"})
 
 
@@ -216,7 +216,7 @@ def test_tiny_imagenet_that_cannot_be_used(tmp_path: Path) -> None:
     annotations = tmp_path / "set" / "val" / "val_annotations.txt"
     rows = annotations.read_text()
     annotations.write_text(rows + "val_9.JPEG\tn01\t0\t0\t0\t0\n")
-    assert "val_annotations.txt, line 5: there is no" in said() and "val_9.JPEG" in said()
+    assert "val_annotations.txt, line 5: /" in said() and "val_9.JPEG" in said()
     annotations.write_text(rows.replace("val_1.JPEG\tn01", "val_1.JPEG\tn03"))
     assert "val_annotations.txt, line 2: wnids.txt has no class 'n03'." in said()
     annotations.unlink()
@@ -248,17 +248,17 @@ def test_cub_splits_as_its_list_does(tmp_path: Path) -> None:
     assert np.allclose(first(data.train), [80, 120, 200], atol=2)
     assert np.allclose(first(data.test), [40, 160], atol=2)
     assert Cub200(path="/nowhere").size == 224
-    assert "there is no folder /nowhere; name the one" in str(error_of(Cub200(path="/nowhere")))
+    assert "there is no folder /nowhere; give the folder" in str(error_of(Cub200(path="/nowhere")))
 
 
 @pytest.mark.parametrize(
     ("name", "old", "new", "said"),
     [
-        ("image_class_labels.txt", "3 2\n", "", "image_class_labels.txt says nothing of image 3"),
-        ("image_class_labels.txt", "3 2\n", "3 7\n", "image_class_labels.txt says '7' of image 3"),
-        ("train_test_split.txt", "4 0\n", "4 2\n", "train_test_split.txt says '2' of image 4"),
+        ("image_class_labels.txt", "3 2\n", "", "image_class_labels.txt has no entry for image 3"),
+        ("image_class_labels.txt", "3 2\n", "3 7\n", "image_class_labels.txt has an invalid entry '7' for image 3"),
+        ("train_test_split.txt", "4 0\n", "4 2\n", "train_test_split.txt has an invalid entry '2' for image 4"),
         ("train_test_split.txt", "2 1\n", "2 0\n", "class 'Black_footed_Albatross' has no train image"),
-        ("images.txt", "b_3.jpg", "b_9.jpg", "image 5 of images.txt, "),
+        ("images.txt", "b_3.jpg", "b_9.jpg", "image 5 in images.txt, "),
     ],
 )
 def test_cub_with_lists_that_disagree(tmp_path: Path, name: str, old: str, new: str, said: str) -> None:

@@ -244,13 +244,13 @@ def test_damaged_parquet_file(tmp_path):
         ({"image": "imag"}, "image", "has no column 'imag'. Did you mean 'image'?"),
         ({"label": "lable"}, "label", "has no column 'lable'. Did you mean 'label'?"),
         ({"split_column": "splt"}, "split_column", "has no column 'splt'. Did you mean 'split'?"),
-        ({"image": "split"}, "image", "holds string, not encoded images"),
-        ({"label": "split"}, "label", "holds string, not whole numbers. Columns of whole numbers: label"),
+        ({"image": "split"}, "image", "has type string, not encoded images"),
+        ({"label": "split"}, "label", "has type string, not integers. Integer columns: label"),
         ({"splits": {"train": "trian"}}, "splits", "has no split 'trian'. Did you mean 'train'?"),
         ({"splits": {"train": "train", "tset": "test"}}, "splits", "there is no split 'tset'. Did you mean 'test'?"),
-        ({"splits": {"test": "test"}}, "splits", "must say which split is train"),
-        ({"splits": {"train": "train", "test": "train"}}, "splits", "takes one split of the file twice"),
-        ({"splits": {"train": "train", "test": 1}}, "splits", "'test' must be a split's name"),
+        ({"splits": {"test": "test"}}, "splits", "must name the train split"),
+        ({"splits": {"train": "train", "test": "train"}}, "splits", "uses one split of the source twice"),
+        ({"splits": {"train": "train", "test": 1}}, "splits", "'test' must be the name of a split"),
         ({"splits": "train"}, "splits", "must be a mapping"),
         ({"limit": 1}, "limit", "1 is too few for 2 classes"),
         ({"limit": 0}, "limit", "must be >= 1, got 0"),
@@ -268,23 +268,23 @@ def test_bad_option(tmp_path, options, path, said):
     [
         ({"image": [*rgb(*range(13)), b"no image", *rgb(1, 2)]}, "image", "row 13: the image cannot be decoded"),
         ({"image": [*rgb(*range(13)), png(3)[:45], *rgb(1, 2)]}, "image", "row 13: the image cannot be decoded"),
-        ({"image": [*rgb(*range(13)), None, *rgb(1, 2)]}, "image", "row 13: there is no image"),
+        ({"image": [*rgb(*range(13)), None, *rgb(1, 2)]}, "image", "row 13: the image is missing"),
         (
             {"image": [*rgb(*range(15)), png(1, mode="I;16")]},
             "image",
-            "row 15: the image cannot be decoded (it has more",
+            "row 15: the image cannot be decoded (more",
         ),
         ({"image": [*rgb(*range(15)), png(1, (5, 3))]}, "image", "row 15: the image is 5x3 pixels"),
-        ({"label": [0.0] * 8 + [1.0] * 8}, "label", "holds double, not whole numbers"),
+        ({"label": [0.0] * 8 + [1.0] * 8}, "label", "has type double, not integers"),
         ({"label": [0, 1] * 7 + [0, -1]}, "label", "row 15: the label is -1"),
-        ({"label": [0, 1] * 7 + [0, None]}, "label", "row 15: there is no label"),
+        ({"label": [0, 1] * 7 + [0, None]}, "label", "row 15: the label is missing"),
         ({"label": [0, 2] * 8}, "label", "no train sample has label 1, but the highest is 2"),
         ({"label": [1, 2] * 8}, "label", "no train sample has label 0, but the highest is 2"),
         ({"label": [0, 10**12] * 8}, "label", "no train sample has label 1, but the highest is 1000000000000"),
         ({"label": [0, 1] * 7 + [0, 2]}, "label", "row 15: the label is 2 in test, but train has 0 to 1"),
-        ({"label": [0] * 16}, "label", "two classes are the least"),
-        ({"split": ["train"] * 15 + [None]}, "split_column", "row 15: there is no split"),
-        ({"split": ["a"] * 12 + ["b"] * 4}, "splits", "is called train, there is a, b."),
+        ({"label": [0] * 16}, "label", "at least two classes are needed"),
+        ({"split": ["train"] * 15 + [None]}, "split_column", "row 15: the split is missing"),
+        ({"split": ["a"] * 12 + ["b"] * 4}, "splits", "is called train. Its splits: a, b."),
         ({"split": ["train"] * 12 + ["val", "dev"] * 2}, "splits", "dev and val in"),
     ],
 )
@@ -299,7 +299,7 @@ def test_images_of_two_sizes_far_from_each_other(tmp_path):
     images = rgb(1) * 512 + [png((1, 1, 1), (4, 4))] * 88
     path = write(tmp_path / "set.parquet", image=images, label=[0, 1] * 300)
     error = error_of(path=str(path))
-    assert "row 512: the image is 4x4 pixels, that of" in error.problem
+    assert "row 512: the image is 4x4 pixels, the one in" in error.problem
     assert "row 0 is 4x3" in error.problem
 
 
@@ -328,7 +328,7 @@ def test_empty_train_split_beside_a_full_test(tmp_path):
 def test_too_few_samples_of_a_class_to_split(tmp_path):
     labels, names = [0] * 14 + [1] * 2, ["cat"] * 14 + ["dog"] * 2
     path = good(tmp_path / "set.parquet", label=labels, split=None, **{"class": names})
-    with pytest.raises(FieldError, match="class 'dog' has too few samples to split: train has 2, and train, test, val"):
+    with pytest.raises(FieldError, match="class 'dog' has too few samples to split: train has 2, but train, test, val"):
         prepare(Parquet(path=str(path)), 0, tmp_path / "cache")
 
 

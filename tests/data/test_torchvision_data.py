@@ -77,7 +77,7 @@ def test_without_internet_one_line_says_which_files_to_give(
     said = error.value.problem
     assert error.value.path == "path" and "\n" not in said
     assert said.startswith(f"cannot be downloaded ({internet.as_uri()}/") and "No such file" in said
-    assert "Give `path`, a folder on every node that holds" in said
+    assert "Set `path` to a folder, on every node, with" in said
     assert all(file.path in said for file in find(name)().files())
 
 
@@ -93,7 +93,7 @@ def test_missing_and_damaged_files_are_named(
     with pytest.raises(FieldError, match=re.escape(f"{file.path} is not the published file")):
         dataset.read()
     (tmp_path / "set" / file.path).unlink()
-    with pytest.raises(FieldError, match=re.escape(f"lacks {file.path}. Put them there, or leave `path` out")):
+    with pytest.raises(FieldError, match=re.escape(f"does not contain {file.path}. Add them, or remove `path`")):
         dataset.read()
 
 
@@ -111,7 +111,7 @@ def test_an_archive_that_is_another_is_not_unpacked(
 ) -> None:
     WRITERS["cifar10"](tmp_path / "set", internet, monkeypatch)
     (internet / "cifar-10-python.tar.gz").write_bytes(b"a page that asks for a login")
-    with pytest.raises(FieldError, match="gives another file, md5"):
+    with pytest.raises(FieldError, match="is a different file, md5"):
         find("cifar10")().read()
 
 

@@ -42,5 +42,5 @@ def test_all_that_was_tried_is_said_on_one_line(tmp_path: Path) -> None:
         download(urls, tmp_path / "target", "md5", md5(b"the file"))
     said = str(error.value)
     assert "\n" not in said and all(url in said for url in urls)
-    assert f"gives another file, md5 {md5(b'another file')}, not {md5(b'the file')}" in said
+    assert f"is a different file, md5 {md5(b'another file')}, not {md5(b'the file')}" in said
     assert not (tmp_path / "target").exists()

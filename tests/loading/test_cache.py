@@ -118,7 +118,7 @@ def test_a_class_of_three_has_one_sample_in_each_split(tmp_path):
 
 
 def test_a_class_too_small_to_split_is_refused(tmp_path):
-    with pytest.raises(FieldError, match="class 'b' has too few samples to split: train has 2, and train, test, val"):
+    with pytest.raises(FieldError, match="class 'b' has too few samples to split: train has 2, but train, test, val"):
         prepare(Counted(counts=(5, 2, 5)), 0, tmp_path)
     given = {"test": raw_split((1, 1, 1))}
     assert prepare(Counted(counts=(5, 2, 5), given=given), 1, tmp_path).sizes["train"] > 0

@@ -61,7 +61,7 @@ def test_other_classes_are_out_of_distribution(pack: Path) -> None:
     assert against(pack, where={"group": "mild"}, classes=("0", "1")).ood  # a label the study has not
     assert against(pack, where={"group": "mild"}, ood=True).ood  # said so
     with pytest.raises(
-        FieldError, match=r"ood: the samples are said to be of the study's classes: they have no labels"
+        FieldError, match=r"ood: is false, but the samples are not of the study's classes: they have no labels"
     ):
         against(pack, where={"group": "strange"}, ood=False)
 
@@ -104,9 +104,9 @@ def test_it_is_decoded_once(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        ({}, "4 of 10 samples have no label (-1); pick rows by `where`, or say ood: true"),
+        ({}, "4 of 10 samples have no label (-1); select rows with `where`, or set ood: true"),
         ({"where": {"grup": "mild"}}, "has no column 'grup'. Did you mean 'group'?"),
-        ({"where": {"group": "none"}}, 'has {"group": "none"}'),
+        ({"where": {"group": "none"}}, 'matches {"group": "none"}'),
         ({"path": "/nowhere/x.parquet"}, "path: there is no /nowhere/x.parquet"),
         ({"shape": (3, 32, 32)}, "its images are 1 x 8 x 8, the study's 3 x 32 x 32 (channels, height, width)"),
         ({"name": "digits", "path": None}, "Digits has no 'path'"),
@@ -122,5 +122,5 @@ def test_what_does_not_fit_is_said(pack: Path, own: dict[str, Any], said: str) -
 
 
 def test_a_folder_has_no_columns() -> None:
-    with pytest.raises(FieldError, match="where: Digits has no columns to pick rows by"):
+    with pytest.raises(FieldError, match="where: Digits has no columns to select rows by"):
         shift_of(ShiftSet.read({"name": "digits", "where": {"group": "x"}}), NUMBERS, (1, 8, 8))

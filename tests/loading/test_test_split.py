@@ -60,7 +60,7 @@ def test_a_trial_that_asks_for_test_fails_with_that_reason(tmp_path: Path) -> No
     finally:
         use_extensions(None)
     assert outcome["state"] == "failed"
-    assert "no split 'test' can be loaded: a trial sees train and validation, test is sealed" in outcome["reason"]
+    assert "split 'test' cannot be loaded: trials use train and validation, test is sealed" in outcome["reason"]
 
 
 def test_it_opens_for_an_opening_that_stands_in_the_ledger(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_it_opens_for_an_opening_that_stands_in_the_ledger(tmp_path: Path) -> No
     prepared = prepare(Digits(), 0, tmp_path)
     ledger = Ledger([4])
     for number in (0, 1, 5):
-        with pytest.raises(ValueError, match=f"sealed: no opening {number} stands in the ledger"):
+        with pytest.raises(ValueError, match=f"sealed: the ledger has no opening {number}"):
             open_test(prepared, number, ledger)
     split = open_test(prepared, 4, ledger)
     parts = [load_split(prepared, "train"), load_split(prepared, "validation"), split]

@@ -112,5 +112,5 @@ def test_method_passes_its_gamma_on() -> None:
 
 def test_soft_targets_are_refused() -> None:
     logits, labels = random_case((40, 10, 5.0))
-    with pytest.raises(TypeError, match="Focal takes labels"):
+    with pytest.raises(TypeError, match="Focal needs labels"):
         Focal(gamma=1.7).loss(logits, F.one_hot(labels, 10).double(), 0.5)

@@ -154,7 +154,7 @@ def test_the_sum_looks_as_many_times_further_ahead() -> None:
 def test_a_head_that_is_not_linear_is_refused() -> None:
     network = Network(nn.Flatten(), nn.Softplus())
     task = Task(3, torch.arange(5), torch.device("cpu"), torch.Generator(), network, "")
-    with pytest.raises(FieldError, match="its head must be linear"):
+    with pytest.raises(FieldError, match="the head must be linear"):
         GammaNet().start(task)
 
 

@@ -85,7 +85,7 @@ def test_for_cross_entropy_it_is_the_loss_of_the_mixed_label() -> None:
     assert_close(step.loss, F.cross_entropy(logits, soft))
 
 
-@pytest.mark.parametrize(("base", "problem"), [(GammaNet(), "GammaNet takes"), (Mixup(), "inside already")])
+@pytest.mark.parametrize(("base", "problem"), [(GammaNet(), "GammaNet overrides"), (Mixup(), "already contains")])
 def test_bases_that_cannot_be_mixed(base: Method, problem: str) -> None:
     with pytest.raises(FieldError, match=problem):
         Mixup(base=base)

@@ -154,7 +154,7 @@ def test_recorded_entropies_fill_their_gaps_and_know_their_data(tmp_path: Path) 
     TrainEntropy(torch.tensor([[1.0, nan, 3.0], [nan, 2.0, 4.0]]), "abc").save(tmp_path / "file.npz")
     loaded = TrainEntropy.load(tmp_path / "file.npz")
     assert loaded.of("abc", torch.tensor([2, 1, 0])).tolist() == [[3.0, torch.inf, 1.0], [4.0, 2.0, 1.0]]
-    with pytest.raises(FieldError, match="take a trial of the same data and seed"):
+    with pytest.raises(FieldError, match="use a trial with the same data and seed"):
         loaded.of("another", torch.arange(3))
     with pytest.raises(FieldError, match="no such file"):
         TrainEntropy.load(tmp_path / "none.npz")
@@ -169,11 +169,11 @@ def test_it_stands_around_any_method(base: Method) -> None:
 @pytest.mark.parametrize(
     ("build", "problem"),
     [
-        (lambda: SamplePrioritization(base=SamplePrioritization()), "chooses its samples itself"),
-        (lambda: Sece(base=SamplePrioritization()), "Put SamplePrioritization around Sece instead"),
-        (lambda: Mixup(base=SamplePrioritization()), "Put SamplePrioritization around Mixup instead"),
-        (lambda: Sece(base=GammaNet()), "takes training steps of its own"),
-        (lambda: SamplePrioritization(target="x", criterion="margin"), "recorded entropies are no 'margin'"),
+        (lambda: SamplePrioritization(base=SamplePrioritization()), "selects its own samples"),
+        (lambda: Sece(base=SamplePrioritization()), "Wrap Sece in SamplePrioritization instead"),
+        (lambda: Mixup(base=SamplePrioritization()), "Wrap Mixup in SamplePrioritization instead"),
+        (lambda: Sece(base=GammaNet()), "overrides the training step"),
+        (lambda: SamplePrioritization(target="x", criterion="margin"), "records entropies, not 'margin'"),
     ],
 )
 def test_combinations_that_make_no_sense_are_refused(build: Any, problem: str) -> None:

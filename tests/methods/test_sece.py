@@ -153,5 +153,5 @@ def test_method_stands_on_cross_entropy_unless_told() -> None:
 
 def test_soft_targets_are_refused() -> None:
     logits, labels = random_case((40, 10, 5.0))
-    with pytest.raises(TypeError, match="Sece takes labels"):
+    with pytest.raises(TypeError, match="Sece needs labels"):
         Sece().loss(logits, F.one_hot(labels, 10).double(), 0.0)

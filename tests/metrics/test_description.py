@@ -146,11 +146,11 @@ def test_a_file_adds_its_metrics(folder: Path, capsys: CaptureFixture[str], anno
         ('{"toy": {"lable": "toy"}}', "metrics/toy.py: toy.lable: Metric has no 'lable'. Did you mean 'label'?"),
         ('{"toy": {"better": "less"}}', "metrics/toy.py: toy.better: there is no 'less'. Valid values: lower, higher."),
         ('{"toy": {"stored": "yes"}}', "metrics/toy.py: toy.stored: must be true or false, got 'yes'."),
-        ('{"toy": {"largest": None}}', "toy.reference: is needed where nothing bounds the values"),
+        ('{"toy": {"largest": None}}', "toy.reference: is required for unbounded values"),
         ('{"toy": {"largest": None, "reference": "K"}}', "toy.reference: must be a number or 'log K', got 'K'."),
         ('{"toy": {"better": "higher", "heading": "Toy"}}', "toy.heading: the papers' table marks the smallest"),
-        ('{"toy": {"largest": math.inf}}', "metrics/toy.py: METRICS (line 1) must hold plain values alone"),
-        ('{"ece": {}}', "metrics/toy.py: 'ece' is in binned.py already; rename one."),
+        ('{"toy": {"largest": math.inf}}', "metrics/toy.py: METRICS (line 1) must contain only plain values"),
+        ('{"ece": {}}', "metrics/toy.py: 'ece' is already in binned.py; rename one."),
     ],
 )
 def test_what_a_file_may_not_say(folder: Path, row: str, said: str) -> None:

@@ -41,7 +41,7 @@ def test_every_metric_is_shown(capsys: CaptureFixture[str], files: dict[str, Pat
     assert found["metrics"]["debiased_l2"] == approx(golden["L2 debiased top-label equal-mass15 (Kumar)"], abs=1e-6)
     assert found["metrics"]["skce"] == approx(0.004425186677, abs=1e-6)
     assert list(found["conventions"]) == list(CONVENTIONS)
-    assert found["conventions"]["torrvision_adaptive"]["loses"] == "the least sure sample"
+    assert found["conventions"]["torrvision_adaptive"]["loses"] == "the least confident sample"
     assert found["conventions"]["torrvision_adaptive"]["value"] == approx(golden["AdaECE15 torrvision"], abs=1e-6)
     _, shown, _ = run(capsys, files["B"])
     names = [*metrics.described(), *CONVENTIONS]

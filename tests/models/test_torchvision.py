@@ -87,18 +87,18 @@ def test_without_internet_one_line_says_which_file_belongs_where(
     with pytest.raises(FieldError) as error:
         Torchvision(weights="default").build((3, 64, 64), 7)
     assert error.value.path == "weights" and "\n" not in error.value.problem
-    assert f"put it at {hub / 'resnet18-f37072fd.pth'}" in error.value.problem
+    assert f"copy it to {hub / 'resnet18-f37072fd.pth'}" in error.value.problem
     assert "No such file" in error.value.problem
 
 
 def test_a_file_that_is_another_is_not_read(tmp_path: Path, hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = published(tmp_path, {}).rename(tmp_path / "resnet18-f37072fd.pth")
     publish(monkeypatch, other.as_uri())
-    with pytest.raises(FieldError, match=r"another file, sha256 [0-9a-f]{8}, not f37072fd"):
+    with pytest.raises(FieldError, match=r"different file, sha256 [0-9a-f]{8}, not f37072fd"):
         Torchvision(weights="default").build((3, 64, 64), 7)
     assert not (hub / "resnet18-f37072fd.pth").exists()
 
 
 def test_images_it_does_not_take() -> None:
-    with pytest.raises(FieldError, match=r"network: alexnet does not take images of 3x8x8: .*another network"):
+    with pytest.raises(FieldError, match=r"network: alexnet does not support images of 3x8x8: .*another network"):
         Torchvision(network="alexnet").build((3, 8, 8), 7)

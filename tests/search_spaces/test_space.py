@@ -45,7 +45,7 @@ def test_entry(text, entry):
     ("text", "found", "mend"),
     [
         ("{low: 5, high: 1}", "low 5 is above high 1", "swap"),
-        ("{low: 3, high: 3}", "low and high are both 3", "write the plain value 3 to pin"),
+        ("{low: 3, high: 3}", "low and high are both 3", "write the plain value 3 to fix"),
         ("{low: 0, high: 1, log: true}", "got 0", "raise low or remove `log`"),
         ("{low: -1, high: 1, log: true}", "got -1", "raise low"),
         ("{low: a, high: 1}", "got 'a'", "`low` must be a finite number"),
@@ -55,12 +55,12 @@ def test_entry(text, entry):
         ("{low: 0}", "`high` is missing", "{low: ..., high: ...}"),
         ("{high: 1}", "`low` is missing", "{low: ..., high: ...}"),
         ("{}", "`low` is missing", "{low: ..., high: ...}"),
-        ("{low: 0, hihg: 1}", "no 'hihg'", "'high'"),
+        ("{low: 0, hihg: 1}", "no key 'hihg'", "'high'"),
         ("{low: 0, high: 1, log: 1}", "got 1", "true or false"),
-        ("{low: 0.5, high: 4, int: true}", "got 0.5", "whole number"),
+        ("{low: 0.5, high: 4, int: true}", "got 0.5", "an integer"),
         ("{low: 1, high: 2, log: true, step: 0.5}", "`log` and `step`", "remove one"),
         ("{low: 0, high: 1, step: 0}", "got 0", "> 0"),
-        ("{low: 0, high: 1, step: 0.3}", "steps of 0.3", "0.9"),
+        ("{low: 0, high: 1, step: 0.3}", "step 0.3", "0.9"),
         ("{low: 0, high: 1, step: 1e-300}", "1e-300", "remove it"),
         ("{choices: []}", "empty", "two values"),
         ("{choices: [1, 2, 1]}", "1 twice", "keep one"),
@@ -69,7 +69,7 @@ def test_entry(text, entry):
         ("{choices: sgd}", "got 'sgd'", "list"),
         ("{choices: [[1], [2]]}", "got [1]", "finite number, text"),
         ("{choices: [1, 2], low: 0}", "`low`", "remove"),
-        ("[0.1, 0.2]", "a list is no range", "{choices: [0.1, 0.2]}"),
+        ("[0.1, 0.2]", "a list is not a range", "{choices: [0.1, 0.2]}"),
         (".nan", "got nan", "finite"),
     ],
 )
@@ -124,7 +124,7 @@ def test_a_folder_of_the_user(tmp_path):
     (tmp_path / "mine.yaml").write_text("source: us\nspace: {method.a: {low: 0, high: 1}}\ndefaults: [{method.a: 1}]\n")
     assert find_space("mine", [tmp_path]).defaults == [{"method.a": 1}]
     (tmp_path / "focal.yaml").write_text("source: us\n")
-    with pytest.raises(SpaceError, match="there is one already"):
+    with pytest.raises(SpaceError, match="the method already has one"):
         find_space("focal", [tmp_path])
 
 
@@ -132,7 +132,7 @@ def test_a_folder_of_the_user(tmp_path):
     ("text", "path", "said"),
     [
         ("source: us\nspce: {}\n", "spce", "Did you mean 'space'?"),
-        ("space: {}\n", "source", "who tried"),
+        ("space: {}\n", "source", "name the source"),
         ("source: us\nspace: [1]\n", "space", "mapping"),
         ("source: us\nspace: {method.a: {low: 2, high: 1}}\n", "space.method.a", "swap"),
         (
@@ -147,7 +147,7 @@ def test_a_folder_of_the_user(tmp_path):
         ),
         ("source: us\ndefaults: {}\n", "defaults", "list"),
         ("- 1\n", "", "mapping"),
-        ("a: 1\na: 2\n", "a", "written twice"),
+        ("a: 1\na: 2\n", "a", "defined twice"),
     ],
 )
 def test_refused_file(tmp_path, text, path, said):

@@ -1,4 +1,4 @@
-"""The data sets: one file each, its stem is the name. `find("...")` gives the class, `names()` the list."""
+"""The data sets: one file each, named by its stem. `find("...")` returns the class, `names()` the list."""
 
 from trainables.plugins import Folder
 

@@ -1,4 +1,4 @@
-"""CIFAR-10: 60,000 colour images of 32x32, ten classes. Krizhevsky 2009."""
+"""CIFAR-10: 60,000 colour images, 32x32, ten classes. Krizhevsky 2009."""
 
 from dataclasses import dataclass
 

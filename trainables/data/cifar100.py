@@ -1,4 +1,4 @@
-"""CIFAR-100: 60,000 colour images of 32x32, a hundred classes. Krizhevsky 2009."""
+"""CIFAR-100: 60,000 colour images, 32x32, 100 classes. Krizhevsky 2009."""
 
 from dataclasses import dataclass
 
@@ -9,6 +9,6 @@ from trainables.data.shared.torchvision import CifarData
 
 @dataclass(frozen=True, kw_only=True)
 class Cifar100(CifarData):
-    """[50000 + 10000, 3, 32, 32]; the fine labels."""
+    """[50000 + 10000, 3, 32, 32]; fine labels."""
 
     theirs = datasets.CIFAR100

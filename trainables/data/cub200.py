@@ -1,4 +1,4 @@
-"""CUB-200-2011: 11,788 photographs of birds, 200 species, of many sizes. Wah et al. 2011."""
+"""CUB-200-2011: 11,788 photographs of birds of 200 species, various sizes. Wah et al. 2011."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +13,13 @@ from trainables.fields import FieldError, number
 class Cub200(ImageFiles):
     """`path` is the folder with images.txt and the other lists. Train and test as in train_test_split.txt."""
 
-    size: int | None = number(224, low=1, doc="pixels of a side: resized, the middle cut out")
+    size: int | None = number(224, low=1, doc="side in pixels: resize, then center crop")
 
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
         species, images = self._list("classes.txt"), self._images()
         numbers = {key: label for label, key in enumerate(sorted(species, key=int))}
-        labels = self._said("image_class_labels.txt", images, numbers)
-        in_train = self._said("train_test_split.txt", images, {"0": 0, "1": 1})
+        labels = self._values("image_class_labels.txt", images, numbers)
+        in_train = self._values("train_test_split.txt", images, {"0": 0, "1": 1})
         lists = {}
         for split, wanted in (("train", 1), ("test", 0)):
             keys = [key for key in images if in_train[key] == wanted]
@@ -30,7 +30,7 @@ class Cub200(ImageFiles):
         return classes, lists
 
     def _list(self, name: str) -> dict[str, str]:
-        """What a list says of each image, or class, by its number: `1 001.Black_footed_Albatross`."""
+        """The entries of a list file by number, e.g. `1 001.Black_footed_Albatross`."""
         rows = required(self.path, name).read_text().splitlines()
         return {key: value for key, _, value in (row.strip().partition(" ") for row in rows if row.strip())}
 
@@ -39,14 +39,14 @@ class Cub200(ImageFiles):
         images = {key: folder / name for key, name in self._list("images.txt").items()}
         for key, file in images.items():
             if not file.is_file():
-                raise FieldError("path", f"image {key} of images.txt, {file}, is missing. Unpack the archive again.")
+                raise FieldError("path", f"image {key} in images.txt, {file}, is missing. Unpack the archive again.")
         return images
 
-    def _said(self, name: str, images: dict[str, Path], meanings: dict[str, int]) -> dict[str, int]:
-        """{image: meaning of what the list says of it}."""
-        said = self._list(name)
+    def _values(self, name: str, images: dict[str, Path], meanings: dict[str, int]) -> dict[str, int]:
+        """{image: the meaning of its entry in the list file}."""
+        listed = self._list(name)
         for key in images:
-            if said.get(key) not in meanings:
-                found = f"{said[key]!r}" if key in said else "nothing"
-                raise FieldError("path", f"{self.path}: {name} says {found} of image {key}. Unpack the archive again.")
-        return {key: meanings[said[key]] for key in images}
+            if listed.get(key) not in meanings:
+                found = f"an invalid entry {listed[key]!r}" if key in listed else "no entry"
+                raise FieldError("path", f"{self.path}: {name} has {found} for image {key}. Unpack the archive again.")
+        return {key: meanings[listed[key]] for key in images}

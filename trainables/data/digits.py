@@ -1,4 +1,4 @@
-"""Handwritten digits, 8x8, grey: Alpaydin & Kaynak 1998, the 1,797 images that scikit-learn brings along."""
+"""Handwritten digits, 8x8, grayscale: the 1,797 images included in scikit-learn. Alpaydin & Kaynak 1998."""
 
 import hashlib
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from trainables.dataset import Dataset, RawData, RawSplit
 
 
 def _source() -> Path:
-    """scikit-learn's file, found without importing scikit-learn, which takes seconds."""
+    """scikit-learn's file, located without importing scikit-learn, which takes seconds."""
     package = find_spec("sklearn")
     assert package is not None and package.origin is not None, "scikit-learn is a dependency"
     return Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
@@ -19,13 +19,13 @@ def _source() -> Path:
 
 @dataclass(frozen=True)
 class Digits(Dataset):
-    """[1797, 1, 8, 8], pixels 0 to 16, ten classes. The source has no test split: it is carved by seed."""
+    """[1797, 1, 8, 8], pixels 0 to 16, ten classes. The source has no test split; one is carved by seed."""
 
     def source_digest(self) -> str:
         return hashlib.sha256(_source().read_bytes()).hexdigest()
 
     def read(self) -> RawData:
-        # A row is 64 pixels and the label.
+        # A row: 64 pixels and the label.
         rows = np.loadtxt(_source(), delimiter=",", dtype=np.uint8)
         images, labels = rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].astype(np.int64)
         return RawData(tuple("0123456789"), RawSplit(images, labels))

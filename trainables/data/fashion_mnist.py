@@ -1,4 +1,4 @@
-"""Fashion-MNIST: 70,000 pieces of clothing, 28x28, grey, ten classes. Xiao et al. 2017."""
+"""Fashion-MNIST: 70,000 grayscale images of clothing, 28x28, ten classes. Xiao et al. 2017."""
 
 from dataclasses import dataclass
 

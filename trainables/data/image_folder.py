@@ -1,4 +1,4 @@
-"""Images in folders: one for each split, in it one for each class, as torchvision's ImageFolder reads them."""
+"""Images in folders: one per split, with one per class inside, as for torchvision's ImageFolder."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +13,14 @@ from trainables.fields import FieldError, nearest, text
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder(ImageFiles):
-    """PATH/train/CLASS/*.png and so on; classes in the order of their names. Class folders right under PATH are no
-    split: `splits: {train: .}` makes them train, and test is carved by seed.
+    """PATH/train/CLASS/*.png and so on; classes are sorted by name. If the class folders are directly in PATH,
+    `splits: {train: .}` makes them train, and test is carved by seed.
 
-    Without `splits`, train, validation (valid, val, dev) and test are known by name, and with only train and
-    validation the latter is sealed as test. With `splits`, it is as written, and other folders are left out.
+    Without `splits`, folders named train, validation (valid, val, dev) and test are used; with only train and
+    validation, the latter becomes the sealed test split. With `splits`, other folders are ignored.
     """
 
-    splits: dict[str, str] | None = text(None, doc="our split: its folder, as {train: train, test: val}")
+    splits: dict[str, str] | None = text(None, doc="folder of each split, e.g. {train: train, test: val}")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -34,8 +34,8 @@ class ImageFolder(ImageFiles):
         for ours, theirs in names.items():
             for name in self._classes(theirs):
                 if name not in numbers:
-                    problem = f"{ours} has the class '{name}', which train lacks.{nearest(name, classes)}"
-                    raise FieldError("path", f"{self.path}: {problem} Rename it, or leave it out.")
+                    problem = f"{ours} has the class '{name}', which train does not have.{nearest(name, classes)}"
+                    raise FieldError("path", f"{self.path}: {problem} Rename or remove it.")
             found = make_dataset(str(Path(self.path) / theirs), numbers, IMG_EXTENSIONS, allow_empty=True)
             lists[ours] = ImageList(
                 [Path(file) for file, _ in found], np.array([label for _, label in found], np.int64)
@@ -44,18 +44,18 @@ class ImageFolder(ImageFiles):
         return tuple(classes), lists
 
     def _folders(self) -> list[str]:
-        """What may be a split: the folders in PATH, and PATH itself where it is asked for."""
+        """Candidates for splits: the folders in PATH, and PATH itself if `splits` names it."""
         if not Path(self.path).is_dir():
-            found = "is no folder" if Path(self.path).exists() else "is not there"
-            raise FieldError("path", f"{self.path} {found}; name the one that holds a folder for each split.")
+            found = "is not a folder" if Path(self.path).exists() else "does not exist"
+            raise FieldError("path", f"{self.path} {found}; give the folder that contains one folder per split.")
         folders = sorted(entry.name for entry in Path(self.path).iterdir() if entry.is_dir())
         if not folders:
-            raise FieldError("path", f"{self.path} holds no folders; name the one that holds a folder for each split.")
+            raise FieldError("path", f"{self.path} has no subfolders; give the folder that contains one per split.")
         return [*folders, *(["."] if self.splits and "." in self.splits.values() else [])]
 
     def _classes(self, split: str) -> list[str]:
         try:
             names: list[str] = find_classes(Path(self.path) / split)[0]
         except FileNotFoundError:
-            raise FieldError("path", f"{Path(self.path) / split} holds no folders, one for each class.") from None
+            raise FieldError("path", f"{Path(self.path) / split} has no class folders; add one per class.") from None
         return names

@@ -1,4 +1,4 @@
-"""MNIST: 70,000 handwritten digits, 28x28, grey. LeCun et al. 1998."""
+"""MNIST: 70,000 handwritten digits, 28x28, grayscale. LeCun et al. 1998."""
 
 from dataclasses import dataclass
 

@@ -1,6 +1,6 @@
-"""Images in parquet files, laid out as data hubs do: one row a sample, an encoded image and its label.
+"""Images in parquet files with the usual layout of data hubs: one row per sample, an encoded image and its label.
 
-A file with a column of split names, or a folder with a file for each split (`train.parquet`) or shards of it
+A file with a column of split names, or a folder with one file per split (`train.parquet`) or its shards
 (`train-00000-of-00002.parquet`).
 """
 
@@ -30,39 +30,39 @@ SLICE = 256  # images a thread decodes at a time
 
 
 class _Table(NamedTuple):
-    """All rows of all files, numbered through."""
+    """All rows of all files, numbered consecutively."""
 
     files: list[Path]
     starts: np.ndarray  # [files] number of the first row of each file
     labels: np.ndarray  # [rows] int64
     splits: np.ndarray  # [rows] the split's name in the source
     split_names: list[str]
-    class_names: list[str] | None  # where the files tell them
+    class_names: list[str] | None  # if the files have them
 
     def place(self, row: int) -> str:
-        """`train.parquet, row 17`, for messages; a file's rows count from 0."""
+        """`train.parquet, row 17`, for messages; rows count from 0 in each file."""
         file = int(np.searchsorted(self.starts, row, side="right")) - 1
         return f"{self.files[file]}, row {row - self.starts[file]}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parquet(Dataset):
-    """Grey images stay one channel; where any has colour, all become RGB.
+    """Grayscale images keep one channel; if any image has colour, all become RGB.
 
-    Without `splits`, train, validation (valid, val, dev) and test are known by name, and with only train and
-    validation the latter is sealed as test. With `splits`, it is as written, and other splits are left out.
+    Without `splits`, splits named train, validation (valid, val, dev) and test are used; with only train and
+    validation, the latter becomes the sealed test split. With `splits`, other splits are ignored.
     """
 
     path: str = text(doc="a parquet file, or a folder of them")
-    image: str = text("image", doc="column of encoded images, or of structs that hold them under `bytes`")
+    image: str = text("image", doc="column of encoded images, or of structs with them in `bytes`")
     label: str = text("label", doc="column of class numbers")
-    split_column: str = text(SPLIT_COLUMN, doc="column of split names, used in files that have it")
-    splits: dict[str, str] | None = text(None, doc="our split: its name in the file, as {train: train, test: val}")
-    limit: int | None = number(None, low=1, doc="at most so many rows of each split, stratified by label")
+    split_column: str = text(SPLIT_COLUMN, doc="column of split names, if the file has one")
+    splits: dict[str, str] | None = text(None, doc="name of each split in the file, e.g. {train: train, test: val}")
+    limit: int | None = number(None, low=1, doc="maximum rows per split, stratified by label")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # Absolute: a worker's working directory is another.
+        # Absolute: workers have another working directory.
         object.__setattr__(self, "path", os.path.abspath(os.path.expanduser(self.path)))
         check_splits(self.splits)
 
@@ -70,7 +70,7 @@ class Parquet(Dataset):
         options = [self.image, self.label, self.split_column, self.splits, self.limit]
         digest = hashlib.sha256(json.dumps(options, sort_keys=True).encode())
         for file in self._files():
-            # In a folder the name tells the split; a file alone may be called anything.
+            # In a folder the file name gives the split; a single file may have any name.
             name = "" if Path(self.path).is_file() else file.name
             with open(file, "rb") as source:
                 digest.update(f"{name} {hashlib.file_digest(source, 'sha256').hexdigest()}\n".encode())
@@ -91,19 +91,19 @@ class Parquet(Dataset):
         return RawData(tuple(classes), **splits)
 
     def samples(self, where: dict[str, Any] | None = None) -> Samples:
-        """Rows with the values in `where`, of the test split where the file has one; labels may be any."""
+        """Rows with the values in `where`, of the test split if there is one; labels are not checked."""
         table = self._table()
         known = [theirs for theirs in table.split_names if theirs.lower() in KNOWN_NAMES["test"]]
         test = (self.splits or {}).get("test") or (known[0] if known else None)
         kept = self._where(table, where or {}) & ((table.splits == test) if test else True)
         rows = np.flatnonzero(kept)
         if not len(rows):
-            raise FieldError("where", f"no row of {self.path} has {json.dumps(where or {})}.")
+            raise FieldError("where", f"no row of {self.path} matches {json.dumps(where or {})}.")
         names = dict(enumerate(table.class_names or []))
         return Samples(self._images(table, {"all": rows})["all"], table.labels[rows], names)
 
     def _where(self, table: _Table, where: dict[str, Any]) -> np.ndarray:
-        """[rows] bool: which have these values."""
+        """[rows] bool: which rows have these values."""
         kept = np.ones(len(table.labels), dtype=bool)
         for start, file in zip(table.starts, table.files, strict=True) if where else ():
             with _opened(file) as source:
@@ -127,7 +127,7 @@ class Parquet(Dataset):
         files = sorted(path.glob("*.parquet"))
         if not files:
             near = sorted({str(file.parent) for file in path.glob("*/*.parquet")})
-            hint = nearest(str(path), near) if near else " Name a parquet file, or a folder that holds some."
+            hint = nearest(str(path), near) if near else " Give a parquet file, or a folder with parquet files."
             raise FieldError("path", f"no .parquet file in {path}.{hint}")
         return files
 
@@ -146,7 +146,7 @@ class Parquet(Dataset):
                 names.append(name)
             starts.append(starts[-1] + columns.num_rows)
         if starts[-1] == 0:
-            raise FieldError("path", f"{self.path} holds no rows: its train split is empty.")
+            raise FieldError("path", f"{self.path} has no rows: its train split is empty.")
         return _Table(
             files=files,
             starts=np.array(starts[:-1]),
@@ -157,7 +157,7 @@ class Parquet(Dataset):
         )
 
     def _read(self, file: Path) -> Any:
-        """The columns of labels and (where there is one) splits, once the file is found fit."""
+        """The label column and, if there is one, the split column, after checking the schema."""
         with _opened(file) as source:
             schema = source.schema_arrow
             self._check_schema(file, schema)
@@ -166,65 +166,67 @@ class Parquet(Dataset):
     def _check_schema(self, file: Path, schema: Any) -> None:
         for option in ("image", "label", "split_column"):
             column = getattr(self, option)
-            # Without a column of splits the file's name tells, unless one was asked for.
+            # Without a split column the file name gives the split, unless the user named a column.
             if column not in schema.names and (option, column) != ("split_column", SPLIT_COLUMN):
                 raise FieldError(option, f"{file} has no column '{column}'.{nearest(column, schema.names)}")
         kind = schema.field(self.image).type
         if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
             kind = kind.field("bytes").type
         if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-            raise FieldError("image", f"{file}: column '{self.image}' holds {kind}, not encoded images (as PNG).")
+            raise FieldError("image", f"{file}: column '{self.image}' has type {kind}, not encoded images (e.g. PNG).")
         kind = schema.field(self.label).type
         if not pa.types.is_integer(kind):
             others = [field.name for field in schema if pa.types.is_integer(field.type)]
-            hint = f" Columns of whole numbers: {', '.join(others)}." if others else " Number the classes from 0."
-            raise FieldError("label", f"{file}: column '{self.label}' holds {kind}, not whole numbers.{hint}")
+            hint = f" Integer columns: {', '.join(others)}." if others else " Number the classes from 0."
+            raise FieldError("label", f"{file}: column '{self.label}' has type {kind}, not integers.{hint}")
 
     def _labels(self, file: Path, columns: Any) -> np.ndarray:
         column = columns[self.label].combine_chunks()
         if column.null_count:
-            raise FieldError("label", f"{file}, row {_first_null(column)}: there is no label. Remove the row.")
+            raise FieldError("label", f"{file}, row {_first_null(column)}: the label is missing. Remove the row.")
         labels: np.ndarray = column.to_numpy(zero_copy_only=False).astype(np.int64)
         return labels
 
     def _splits(self, file: Path, columns: Any) -> np.ndarray:
         column = columns[self.split_column].combine_chunks()
         if column.null_count:
-            raise FieldError("split_column", f"{file}, row {_first_null(column)}: there is no split. Name one.")
+            raise FieldError("split_column", f"{file}, row {_first_null(column)}: the split is missing. Add one.")
         return np.array(column.to_pylist(), dtype=str)
 
     def _check_labels(self, table: _Table, rows: dict[str, np.ndarray]) -> int:
-        """K, of labels that are 0 to K - 1, each in train, and nothing else anywhere. Raises FieldError."""
+        """K, if the labels are 0 to K - 1 in every split and train has them all. Raises FieldError otherwise."""
         for name, taken in rows.items():
             if not len(taken):
                 raise FieldError("path", f"the {name} split of {self.path} is empty.")
             negative = taken[table.labels[taken] < 0]
             if len(negative):
                 label = table.labels[negative[0]]
-                mend = "Labels count from 0; leave rows or splits (`splits`) without a label out."
-                raise FieldError("label", f"{table.place(negative[0])}: the label is {label}. {mend}")
+                fix = "Labels start at 0; remove rows without a label, or exclude their split with `splits`."
+                raise FieldError("label", f"{table.place(negative[0])}: the label is {label}. {fix}")
         present = np.unique(table.labels[rows["train"]])
         num_classes = int(present[-1]) + 1
         if len(present) < num_classes:
             gap = int(np.flatnonzero(present != np.arange(len(present)))[0])
             problem = f"no train sample has label {gap}, but the highest is {num_classes - 1}."
-            raise FieldError("label", f"{problem} Number the classes from 0, without a gap.")
+            raise FieldError("label", f"{problem} Number the classes from 0 without gaps.")
         if num_classes == 1:
-            raise FieldError("label", f"all train samples of {self.path} have label 0: two classes are the least.")
+            raise FieldError(
+                "label", f"all train samples of {self.path} have label 0; at least two classes are needed."
+            )
         for name, taken in rows.items():
             beyond = taken[table.labels[taken] >= num_classes]
             if len(beyond):
                 label = table.labels[beyond[0]]
                 problem = f"the label is {label} in {name}, but train has 0 to {num_classes - 1}."
-                raise FieldError("label", f"{table.place(beyond[0])}: {problem} Leave out classes that train lacks.")
+                raise FieldError("label", f"{table.place(beyond[0])}: {problem} Remove classes that are not in train.")
         return num_classes
 
     def _images(self, table: _Table, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """For each split uint8 [N, C, H, W], in the order of its rows. Raises FieldError."""
+        """For each split uint8 [N, C, H, W], in row order. Raises FieldError."""
         wanted = np.concatenate(list(rows.values()))
         order = np.argsort(wanted)
         chunks: list[tuple[int, np.ndarray]] = []
-        # A small image costs more in Python than in its decoder: threads would only wait for one another.
+        # A small image takes longer in Python than in the decoder: threads would only wait for each other.
         small = sum(file.stat().st_size for file in table.files) < SMALL_BYTES * len(table.labels)
         with ThreadPoolExecutor(1 if small else None) as pool:
             for start, chunk in pool.map(lambda part: self._decoded(table, *part), self._parts(table, wanted[order])):
@@ -235,13 +237,13 @@ class Parquet(Dataset):
         images = np.empty((len(wanted), channels, *chunks[0][1].shape[1:3]), dtype=np.uint8)
         while chunks:
             start, chunk = chunks.pop()
-            # Grey broadcasts to three channels where others have colour.
+            # Grayscale broadcasts to three channels if others have colour.
             images[order[start : start + len(chunk)]] = chunk.transpose(0, 3, 1, 2)
         ends = np.cumsum([len(taken) for taken in rows.values()])
         return dict(zip(rows, np.split(images, ends[:-1]), strict=True))
 
     def _parts(self, table: _Table, wanted: np.ndarray) -> Iterator[tuple[int, np.ndarray, Any]]:
-        """(place of the first in `wanted`, their rows, their encoded images), a slice at a time."""
+        """(index of the first in `wanted`, rows, encoded images), one slice at a time."""
         for file, first in zip(table.files, table.starts, strict=True):
             with _opened(file) as source:
                 for batch in source.iter_batches(SLICE, columns=[self.image]):
@@ -252,16 +254,16 @@ class Parquet(Dataset):
                     first += len(batch)
 
     def _decoded(self, table: _Table, start: int, rows: np.ndarray, column: Any) -> tuple[int, np.ndarray]:
-        """start, and the images [n, H, W, C] uint8, C is 3 if any has colour, else 1."""
+        """start, and the images [n, H, W, C] uint8; C is 3 if any has colour, else 1."""
         encoded = pc.struct_field(column, "bytes") if pa.types.is_struct(column.type) else column
         images = []
         for row, value in zip(rows, encoded.to_pylist(), strict=True):
             try:
                 images.append(decode(value))
-            # Decoders raise what they like on bad bytes.
+            # Decoders raise anything on bad bytes.
             except Exception as error:
-                problem = "there is no image" if value is None else f"the image cannot be decoded ({error})"
-                raise FieldError("image", f"{table.place(row)}: {problem}. Mend or remove the row.") from None
+                problem = "the image is missing" if value is None else f"the image cannot be decoded ({error})"
+                raise FieldError("image", f"{table.place(row)}: {problem}. Fix or remove the row.") from None
             if images[-1].shape[:2] != images[0].shape[:2]:
                 self._refuse_sizes(table, row, images[-1], rows[0], images[0])
         channels = max(image.shape[2] for image in images)
@@ -271,12 +273,12 @@ class Parquet(Dataset):
     def _refuse_sizes(self, table: _Table, row: int, image: np.ndarray, other_row: int, other: np.ndarray) -> None:
         raise FieldError(
             "image",
-            f"{table.place(row)}: the image is {image.shape[1]}x{image.shape[0]} pixels, that of "
-            f"{table.place(other_row)} is {other.shape[1]}x{other.shape[0]}. Resize all to one size.",
+            f"{table.place(row)}: the image is {image.shape[1]}x{image.shape[0]} pixels, the one in "
+            f"{table.place(other_row)} is {other.shape[1]}x{other.shape[0]}. Resize all images to one size.",
         )
 
     def _metadata_names(self, file: Path) -> list[str] | None:
-        """Class names from the schema metadata that Hugging Face's `datasets` writes."""
+        """Class names from the schema metadata written by Hugging Face's `datasets`."""
         try:
             features = json.loads(pq.read_schema(file).metadata[b"huggingface"])["info"]["features"]
             names = features[self.label]["names"]
@@ -285,7 +287,7 @@ class Parquet(Dataset):
         return [str(name) for name in names] if isinstance(names, list) else None
 
     def _column_names(self, files: list[Path]) -> list[str] | None:
-        """Class names from a text column `class`, where each label has one and no two share it."""
+        """Class names from a text column `class`, if each label has exactly one and no two share it."""
         names: dict[int, set[str]] = {}
         for file in files:
             with _opened(file) as source:
@@ -303,7 +305,7 @@ class Parquet(Dataset):
 
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
-    """The parquet file; what pyarrow raises on a bad one becomes a FieldError."""
+    """The parquet file; pyarrow's errors become a FieldError."""
     try:
         with pq.ParquetFile(file) as source:
             yield source
@@ -313,7 +315,7 @@ def _opened(file: Path) -> Iterator[Any]:
 
 
 def _split_of(file: Path) -> str:
-    """The split a file's name tells: `train-00000-of-00002.parquet` is train."""
+    """The split in a file's name: `train-00000-of-00002.parquet` is train."""
     return re.sub(r"-\d+-of-\d+$", "", file.stem)
 
 

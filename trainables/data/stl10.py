@@ -1,4 +1,4 @@
-"""STL-10: 13,000 labelled colour images of 96x96, ten classes. Coates et al. 2011."""
+"""STL-10: 13,000 labelled colour images, 96x96, ten classes. Coates et al. 2011."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,19 +9,19 @@ from torchvision import datasets
 from trainables.data.shared.torchvision import Published, TorchvisionData
 from trainables.dataset import RawData, RawSplit
 
-# As its class_names.txt has them, which has no published md5.
+# As in its class_names.txt, which has no published md5.
 CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
 
 
 class _Labelled(datasets.STL10):
-    """torchvision asks for the 100,000 unlabelled images too, whichever split is read."""
+    """Without the 100,000 unlabelled images, which torchvision requires for every split."""
 
     train_list = datasets.STL10.train_list[:2]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stl10(TorchvisionData):
-    """[5000 + 8000, 3, 96, 96], the labelled part."""
+    """[5000 + 8000, 3, 96, 96], the labelled images."""
 
     theirs = _Labelled
 

@@ -1,4 +1,4 @@
-"""SVHN: digits of house numbers, 32x32, colour, ten classes. Netzer et al. 2011."""
+"""SVHN: house-number digits, 32x32, colour, ten classes. Netzer et al. 2011."""
 
 from dataclasses import dataclass
 from typing import Any

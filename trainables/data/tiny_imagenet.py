@@ -13,8 +13,8 @@ ANNOTATIONS = "val/val_annotations.txt"
 
 @dataclass(frozen=True, kw_only=True)
 class TinyImagenet(ImageFiles):
-    """`path` is the unpacked archive, with wnids.txt, train and val. Its test images have no labels: as in the papers
-    its validation images are the test split, sealed, and validation is carved from train.
+    """`path` is the unpacked archive, with wnids.txt, train and val. Its test images have no labels: as in the papers,
+    its validation images are the sealed test split, and validation is carved from train.
     """
 
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
@@ -43,13 +43,13 @@ class TinyImagenet(ImageFiles):
                 problem = f"wnids.txt has no class '{wnid}'.{nearest(wnid, list(labels)[:1000])}"
                 raise FieldError("path", f"{annotations}, line {line}: {problem}")
             if not file.is_file():
-                raise FieldError("path", f"{annotations}, line {line}: there is no {file}. Unpack the archive again.")
+                raise FieldError("path", f"{annotations}, line {line}: {file} is missing. Unpack the archive again.")
             files.append(file)
             numbers.append(labels[wnid])
         return ImageList(files, np.array(numbers, dtype=np.int64))
 
     def _class_names(self, wnids: list[str]) -> tuple[str, ...]:
-        """As words.txt has them: `goldfish, Carassius auratus`; without it their numbers in WordNet."""
+        """Names from words.txt: `goldfish, Carassius auratus`; without it, WordNet ids."""
         words = Path(self.path) / "words.txt"
         rows = words.read_text().splitlines() if words.is_file() else []
         named = {wnid: name for wnid, _, name in (row.partition("\t") for row in rows)}

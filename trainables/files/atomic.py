@@ -1,4 +1,4 @@
-"""Files written whole or not at all; a full disk is waited for, because somebody often makes room."""
+"""Atomic file writes; on a full disk they wait, because space is often freed."""
 
 import errno
 import hashlib
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-PATIENCE = 600.0  # seconds; then the error goes through
+PATIENCE = 600.0  # seconds; then the error is raised
 PAUSE = 2.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def retry_until_space(write: Callable[[], T]) -> T:
-    """The result of `write`, tried again while it fails for want of space. It must be one that can be tried again."""
+    """The result of `write`, retried while the disk is full. `write` must be safe to retry."""
     deadline, reported = time.monotonic() + PATIENCE, False
     while True:
         try:
@@ -27,15 +27,15 @@ def retry_until_space(write: Callable[[], T]) -> T:
                 raise
             if not reported:
                 where = f" at {error.filename}" if error.filename else ""
-                print(f"no space left{where}: waiting up to {PATIENCE / 60:.0f} minutes for some.", file=sys.stderr)
+                print(f"no space left{where}: waiting up to {PATIENCE / 60:.0f} minutes.", file=sys.stderr)
                 reported = True
         time.sleep(PAUSE)
 
 
 def write_whole(path: Path, data: bytes | memoryview, durable: bool = False) -> str:
-    """Write a file beside its place and move it there; returns its sha256.
+    """Write a file atomically (temporary file, then rename); returns its sha256.
 
-    `durable`: it is on the disk before it is moved, whatever the machine does next.
+    `durable`: fsync before the rename.
     """
 
     def write() -> None:
@@ -52,7 +52,7 @@ def write_whole(path: Path, data: bytes | memoryview, durable: bool = False) -> 
 
 
 def append(path: Path, data: bytes, durable: bool = False) -> None:
-    """Add to a file that nobody else writes now: all of it, or nothing."""
+    """Append atomically to a file without concurrent writers."""
 
     def write() -> None:
         with path.open("ab", buffering=0) as file:

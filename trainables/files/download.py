@@ -1,4 +1,4 @@
-"""A published file brought to this machine once, whole and verified, or the reasons why not in one line."""
+"""Download a published file once and verify it, or give the reasons for the failure in one line."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from filelock import FileLock
 
 from trainables.files.digest import file_digest
 
-# Without one, a network that swallows packets is waited for without end.
+# Timeout: otherwise a network that drops packets blocks forever.
 SILENCE_SECONDS = 30.0
 
 
@@ -21,13 +21,13 @@ def default_cache() -> Path:
 
 
 class DownloadError(Exception):
-    """What was tried, and what came of each."""
+    """Each URL tried and its error."""
 
 
 def download(urls: Sequence[str], target: Path, algorithm: str, digest: str) -> None:
-    """Have `target` be the file whose digest begins so, from the first of the URLs that gives it.
+    """Download to `target` the file whose digest starts with `digest`, from the first URL that provides it.
 
-    Processes that ask at once wait for the one that downloads. Raises DownloadError.
+    Concurrent processes wait for the one that downloads. Raises DownloadError.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_name(f"{target.name}.lock")):
@@ -38,7 +38,7 @@ def download(urls: Sequence[str], target: Path, algorithm: str, digest: str) -> 
             try:
                 _take(url, target, algorithm, digest)
                 return
-            except (OSError, HTTPException, ValueError) as error:  # no network, a broken answer, another file
+            except (OSError, HTTPException, ValueError) as error:  # no network, a broken response, another file
                 failures.append(f"{url}: {' '.join(str(error).split()) or type(error).__name__}")
         raise DownloadError("; ".join(failures))
 
@@ -46,13 +46,13 @@ def download(urls: Sequence[str], target: Path, algorithm: str, digest: str) -> 
 def _take(url: str, target: Path, algorithm: str, digest: str) -> None:
     partial = target.with_name(f"{target.name}.partial")
     try:
-        # Some servers turn away Python's own name.
+        # Some servers reject Python's default user agent.
         request = urllib.request.Request(url, headers={"User-Agent": "calstudy"})
         with urllib.request.urlopen(request, timeout=SILENCE_SECONDS) as answer, partial.open("wb") as file:
             shutil.copyfileobj(answer, file, 2**20)
         found = file_digest(partial, algorithm)
         if not found.startswith(digest):
-            raise ValueError(f"gives another file, {algorithm} {found[: len(digest)]}, not {digest}")
+            raise ValueError(f"is a different file, {algorithm} {found[: len(digest)]}, not {digest}")
         partial.rename(target)
     finally:
         partial.unlink(missing_ok=True)

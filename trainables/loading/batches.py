@@ -1,4 +1,4 @@
-"""One split on a device: batches by index, augmented there, normalised."""
+"""One split on a device: batches by index, augmented and normalised there."""
 
 import copy
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from trainables.loading.cache import Split
 from trainables.method import Batch
 
-# Up to here a split that is never augmented is kept as float32, and a batch is one index_select.
+# Up to this size, splits without augmentation are kept as float32, and a batch is one index_select.
 NORMALISED_BYTES = 512 * 2**20
 
 
@@ -27,19 +27,19 @@ class DeviceSplit:
     ) -> None:
         self.device = torch.device(device)
         self.labels = split.labels.to(self.device)
-        self._part: Tensor | None = None  # of a subset, where each sample stands in the split
+        self._part: Tensor | None = None  # for a subset, the samples' indices in the split
         self._augment = augment
         self._mean, self._std = (
             torch.tensor(values, dtype=torch.float32, device=self.device)[:, None, None] for values in (mean, std)
         )
-        # On the CPU this is the mapped file itself, not a copy.
+        # On the CPU this is the memory-mapped file, not a copy.
         self._images = split.images.to(self.device)
         self._is_normalised = augment == "none" and 4 * split.images.numel() <= NORMALISED_BYTES
         if self._is_normalised:
             self._images = self._normalise(self._images)
 
     def subset(self, rows: Tensor, augment: str) -> "DeviceSplit":
-        """Some of its samples, by index [M]; the images are shared, not copied."""
+        """A subset by index [M]; images are shared, not copied."""
         part = copy.copy(self)
         part._part = self.rows[rows.to(self.device)]
         part.labels, part._augment = self.labels[rows.to(self.device)], augment
@@ -47,14 +47,14 @@ class DeviceSplit:
 
     @property
     def rows(self) -> Tensor:
-        """[N]: where each sample stands in the split."""
+        """[N]: the samples' indices in the split."""
         return torch.arange(len(self.labels), device=self.device) if self._part is None else self._part
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """Samples at indices [B] (on any device), augmented if the split is, with their labels."""
+        """Samples at indices [B] (on any device) with their labels, augmented if the split is."""
         indices = indices.to(self.device)
         images = self._images.index_select(0, indices if self._part is None else self._part[indices])
         if not self._is_normalised:
@@ -62,7 +62,7 @@ class DeviceSplit:
         return Batch(images, self.labels.index_select(0, indices), indices)
 
     def images(self, start: int, stop: int) -> Tensor:
-        """Samples start to stop, in order, never augmented: [stop - start, C, H, W] float32, normalised."""
+        """Samples start to stop, in order, without augmentation: [stop - start, C, H, W] float32, normalised."""
         images = self._images[start:stop] if self._part is None else self._images[self._part[start:stop]]
         return images if self._is_normalised else self._normalise(images)
 
@@ -71,10 +71,10 @@ class DeviceSplit:
 
 
 def augment_images(images: Tensor, kind: str, generator: torch.Generator) -> Tensor:
-    """Each image of [N, C, H, W] moved or mirrored on its own. kind: none, flip, crop, crop_flip.
+    """Images [N, C, H, W], each cropped or flipped independently. kind: none, flip, crop, crop_flip.
 
-    Crop: as torchvision's RandomCrop(H, padding) with zero padding of an eighth of the height, 4 at 32.
-    Flip: left to right, one in two.
+    Crop: torchvision's RandomCrop(H, padding) with zero padding of an eighth of the height, 4 at 32.
+    Flip: horizontal, with probability 1/2.
     """
     n, height = len(images), images.shape[2]
     if "crop" in kind:
@@ -89,7 +89,7 @@ def augment_images(images: Tensor, kind: str, generator: torch.Generator) -> Ten
 
 
 def crop_images(images: Tensor, top: Tensor, left: Tensor, padding: int) -> Tensor:
-    """Windows of the images' own size out of the zero-padded images, image i's from (top[i], left[i]).
+    """Crops of the original size from the zero-padded images, image i's at (top[i], left[i]).
 
     images: [N, C, H, W]. top, left: [N] int64 in [0, 2 * padding].
     """

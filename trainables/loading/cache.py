@@ -1,10 +1,10 @@
-"""A data set decoded once per machine: split, shuffled, written to a cache that every process maps.
+"""Decode a data set once per machine: split, shuffle, write to a cache that every process memory-maps.
 
 CACHE/DIGEST/{train,validation,test}.npy      uint8 [N, C, H, W]
 CACHE/DIGEST/{...}_labels.npy                 int64 [N]
 CACHE/DIGEST/meta.json                        shape, classes, statistics of train, sizes and sha256 of the files
 
-The test split is written here and opened nowhere: `load_split` knows train and validation.
+The test split is written but never loaded here: `load_split` only loads train and validation.
 """
 
 import hashlib
@@ -27,13 +27,13 @@ from trainables.files.download import default_cache
 from trainables.plugins import name_of
 from trainables.seeding import stream
 
-FORMAT = 1  # of the files and of the split: a change of either needs a new number
-TEST_SHARE = 0.2  # sealed by seed, where the source has no test split
+FORMAT = 1  # of the files and the split; increment on any change
+TEST_SHARE = 0.2  # fraction sealed by seed if the source has no test split
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """An entry of the cache. mean, std: per channel, of the train split, in raw pixel units (0 to 255)."""
+    """A cache entry. mean, std: per channel, of the train split, in raw pixel units (0 to 255)."""
 
     directory: Path
     digest: str
@@ -49,28 +49,28 @@ class Prepared:
 
 
 class Split(NamedTuple):
-    """images: uint8 [N, C, H, W]. labels: int64 [N]. Both mapped from the cache: pages shared by all processes."""
+    """images: uint8 [N, C, H, W]. labels: int64 [N]. Both memory-mapped from the cache and shared by all processes."""
 
     images: Tensor
     labels: Tensor
 
 
 def data_digest(dataset: Dataset, seed: int) -> str:
-    """What the cached arrays depend on, as a sha256: source, options, seed, format. Nothing is decoded.
+    """sha256 of everything the cached arrays depend on: source, options, seed, format. Nothing is decoded.
 
-    `augment` is left out: it changes batches, not the arrays.
+    `augment` is not included: it changes batches, not the arrays.
     """
     parts = [FORMAT, name_of(type(dataset)), dataset.source_digest(), dataset.validation, seed]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def prepare(dataset: Dataset, seed: int, cache: Path | None = None, digest: str | None = None) -> Prepared:
-    """The prepared data set, decoded first where the cache lacks it or holds it damaged.
+    """The prepared data set, decoded first if it is missing or damaged in the cache.
 
-    Processes that ask at once wait for the one that decodes. Raises FieldError where the source cannot be used, or
-    is not the one with the `digest`; with that in the cache, the source is not read at all.
+    Concurrent processes wait for the one that decodes. Raises FieldError if the source cannot be used or does not have
+    the given `digest`; if that is in the cache, the source is not read at all.
     """
-    # Absolute: a worker's working directory is another.
+    # Absolute: workers have another working directory.
     cache = (cache or default_cache()).expanduser().absolute()
     if digest is not None:
         try:
@@ -79,7 +79,7 @@ def prepare(dataset: Dataset, seed: int, cache: Path | None = None, digest: str 
             pass
     found = data_digest(dataset, seed)
     if digest not in (None, found):
-        raise FieldError("data", f"its digest is {found[:12]}, the study was begun with {digest[:12]}. Put it back.")
+        raise FieldError("data", f"its digest is {found[:12]}, but the study started with {digest[:12]}. Restore it.")
     digest, directory = found, cache / found
     try:
         return open_prepared(directory)
@@ -94,14 +94,14 @@ def prepare(dataset: Dataset, seed: int, cache: Path | None = None, digest: str 
 
 
 def open_prepared(directory: Path) -> Prepared:
-    """The prepared data set in a directory. Raises ValueError where it is missing or its files are not whole."""
+    """The prepared data set in a directory. Raises ValueError if it is missing or incomplete."""
     try:
         meta = json.loads((directory / "meta.json").read_text())
         short = [name for name, size in meta["bytes"].items() if (directory / name).stat().st_size != size]
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{directory}: no prepared data set here ({error}); prepare it again.") from None
     if short:
-        raise ValueError(f"{directory}: {', '.join(short)} is not whole; prepare it again.")
+        raise ValueError(f"{directory}: {', '.join(short)} is incomplete; prepare it again.")
     channels, height, width = meta["input_shape"]
     return Prepared(
         directory=directory,
@@ -115,11 +115,11 @@ def open_prepared(directory: Path) -> Prepared:
 
 
 def load_split(prepared: Prepared, name: str) -> Split:
-    """The train or the validation split, mapped, not read. Raises ValueError for any other name: test is sealed."""
+    """The memory-mapped train or validation split. Raises ValueError for any other name: test is sealed."""
     if name not in ("train", "validation"):
-        raise ValueError(f"no split '{name}' can be loaded: a trial sees train and validation, test is sealed.")
+        raise ValueError(f"split '{name}' cannot be loaded: trials use train and validation, test is sealed.")
     images, labels = (
-        # Copy on write: torch wants writable memory, the file stays as it is.
+        # Copy on write: torch needs writable memory, the file must not change.
         torch.from_numpy(np.load(prepared.directory / file, mmap_mode="c", allow_pickle=False))
         for file in (f"{name}.npy", f"{name}_labels.npy")
     )
@@ -127,10 +127,10 @@ def load_split(prepared: Prepared, name: str) -> Split:
 
 
 def split_rows(raw: RawData, validation: float, seed: int) -> dict[str, tuple[RawSplit, np.ndarray]]:
-    """For train, validation, test: where its samples come from, and which rows of it, shuffled.
+    """For train, validation, test: the source split and its rows, shuffled.
 
-    A split the source lacks is carved from train, stratified: of each class its share, rounded, and at least one.
-    Test is carved first, so `validation` does not move it.
+    A split missing in the source is carved from train, stratified: the rounded fraction of each class, at least one.
+    Test is carved first, so that `validation` does not change it.
     """
     carved = [name for name, split in (("test", raw.test), ("validation", raw.validation)) if split is None]
     _check_counts(raw, carved)
@@ -140,7 +140,7 @@ def split_rows(raw: RawData, validation: float, seed: int) -> dict[str, tuple[Ra
         labels = raw.train.labels[rest]
         share = TEST_SHARE if name == "test" else validation
         counts = np.bincount(labels)
-        # At least one of a class each way: enough are there, _check_counts has seen to it.
+        # At least one per class and split; _check_counts guarantees that there are enough.
         spare = counts - (len(carved) - len(rows))
         quota = np.clip(np.rint(share * counts).astype(np.int64), 1, np.maximum(spare, 1))
         taken = ranks_in_class(labels, stream(seed, "split", name)) < quota[labels]
@@ -159,8 +159,8 @@ def _check_counts(raw: RawData, carved: list[str]) -> None:
     if counts[rarest] < needed:
         raise FieldError(
             "",
-            f"class '{raw.classes[rarest]}' has too few samples to split: train has {counts[rarest]}, and "
-            f"{', '.join(['train', *carved])} need one each. Add samples, or leave the class out.",
+            f"class '{raw.classes[rarest]}' has too few samples to split: train has {counts[rarest]}, but "
+            f"{', '.join(['train', *carved])} need one each. Add samples, or remove the class.",
         )
 
 
@@ -171,11 +171,11 @@ def _shuffled(rows: np.ndarray, seed: int, name: str) -> np.ndarray:
 
 
 def _build(dataset: Dataset, seed: int, directory: Path) -> None:
-    """Write the set beside its place and move it there whole. The caller holds the lock."""
+    """Write the set atomically (temporary folder, then rename). The caller holds the lock."""
     raw = dataset.read()
     rows = split_rows(raw, dataset.validation, seed)
     partial = directory.with_name(f"{directory.name}.partial")
-    # Left by a process that was killed: the lock says that none is at work on it.
+    # Left by a killed process: under the lock nobody else writes it.
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir()
@@ -206,7 +206,7 @@ def _write_arrays(directory: Path, rows: dict[str, tuple[RawSplit, np.ndarray]])
 
 
 def _statistics(images: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
-    """Mean and standard deviation per channel over all pixels of the rows, exact: from counts of the 256 values."""
+    """Exact mean and standard deviation per channel over all pixels of the rows, from counts of the 256 values."""
     counts = np.zeros((images.shape[1], 256), dtype=np.int64)
     for start in range(0, len(rows), 4096):
         chunk = images[rows[start : start + 4096]]
@@ -215,5 +215,5 @@ def _statistics(images: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
     values, shares = np.arange(256.0), counts / counts.sum(axis=1, keepdims=True)
     mean = shares @ values
     std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
-    # A constant channel carries nothing; dividing by 1 keeps it finite.
+    # A constant channel has std 0; dividing by 1 keeps it finite.
     return {"mean": mean.tolist(), "std": np.where(std > 0, std, 1.0).tolist()}

@@ -1,6 +1,6 @@
-"""Other data that a study's models are asked about: the same classes under shift, or classes they never saw.
+"""Other data to evaluate a study's models on: the same classes under shift, or unseen classes.
 
-Decoded once per machine, into the cache: CACHE/shift-DIGEST/{images,labels}.npy. No sample of it is ever trained on.
+Decoded once per machine, into the cache: CACHE/shift-DIGEST/{images,labels}.npy. Never used for training.
 """
 
 from __future__ import annotations
@@ -24,50 +24,49 @@ from trainables.fields import FieldError, Settings, nearest, text
 from trainables.files.download import default_cache
 from trainables.plugins import name_of
 
-FORMAT = 1  # of the files: a change needs a new number
+FORMAT = 1  # of the files; increment on any change
 
 
 @dataclass(frozen=True)
 class ShiftSet(Settings):
-    """A set under `shift:`: any data set by its name and options, and which of its samples."""
+    """A set under `shift:`: any data set by name and options, and a selection of its samples."""
 
     data: Dataset = field()
-    where: dict[str, Any] | None = text(None, doc="of a parquet file, only rows with these values in these columns")
-    ood: bool | None = text(None, doc="whether its classes are others; null: known by their names or numbers")
+    where: dict[str, Any] | None = text(None, doc="for parquet: use only rows with these column values")
+    ood: bool | None = text(None, doc="whether it is out of distribution; null: decided by class names or numbers")
 
     @classmethod
     def read(cls, plain: Any) -> ShiftSet:
         """From plain values, as `to_mapping` gives them. Raises FieldError."""
         plain = {"name": plain} if isinstance(plain, str) else plain
         if not isinstance(plain, Mapping):
-            raise FieldError("", f"must be a data set by its name and options, got {plain!r}.")
+            raise FieldError("", f"must be a data set's name, or a mapping with `name`, got {plain!r}.")
         own = {key: plain[key] for key in ("where", "ood") if key in plain}
         return cls(build(Dataset, {key: value for key, value in plain.items() if key not in own}), **own)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain values."""
         own = {key: value for key, value in (("where", self.where), ("ood", self.ood)) if value is not None}
         return {**to_plain(self.data), **own}
 
     def digest(self) -> str:
-        """sha256 of its source and of the options that say what is read from it."""
+        """sha256 of the source and of the options that select from it."""
         parts = [FORMAT, name_of(type(self.data)), self.data.source_digest(), self.where]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class Shift(NamedTuple):
-    """A set as a study's models are asked about it. images: uint8 [N, C, H, W], C as they take it."""
+    """A set prepared for a study's models. images: uint8 [N, C, H, W], with the study's C."""
 
     images: Tensor
-    labels: Tensor  # int64 [N], the study's numbers; out of distribution, whatever the source says
+    labels: Tensor  # int64 [N], with the study's numbering; the source's if out of distribution
     ood: bool
 
 
 def shift_of(shift_set: ShiftSet, classes: tuple[str, ...], input_shape: tuple[int, int, int]) -> Shift:
-    """The set against a study with these classes and images [C, H, W]. Raises FieldError where it does not fit."""
+    """The set for a study with these classes and images [C, H, W]. Raises FieldError if it does not fit."""
     samples = _samples(shift_set)
     found, wanted = samples.images.shape[1:], input_shape
-    if found != wanted and not (found[0] == 1 and found[1:] == wanted[1:]):  # grey broadcasts
+    if found != wanted and not (found[0] == 1 and found[1:] == wanted[1:]):  # grayscale broadcasts
         sizes = [" x ".join(map(str, shape)) for shape in (found, wanted)]
         raise FieldError("", f"its images are {sizes[0]}, the study's {sizes[1]} (channels, height, width).")
     labels = None if shift_set.ood else _labels(samples, classes, shift_set.ood)
@@ -76,14 +75,13 @@ def shift_of(shift_set: ShiftSet, classes: tuple[str, ...], input_shape: tuple[i
 
 
 def _labels(samples: Samples, classes: tuple[str, ...], ood: bool | None) -> np.ndarray | None:
-    """[N] int64 labels as the study numbers its classes; None where the classes are others.
-
-    By name where both tell names, else by number.
+    """[N] int64 labels in the study's numbering, matched by name if both have names, else by number; None if the
+    classes are others.
     """
     absent = int((samples.labels < 0).sum())
     if 0 < absent < len(samples.labels):
         problem = (
-            f"{absent} of {len(samples.labels)} samples have no label (-1); pick rows by `where`, or say ood: true."
+            f"{absent} of {len(samples.labels)} samples have no label (-1); select rows with `where`, or set ood: true."
         )
         raise FieldError("", problem)
     present = [int(label) for label in np.unique(samples.labels)]
@@ -104,12 +102,12 @@ def _labels(samples: Samples, classes: tuple[str, ...], ood: bool | None) -> np.
     else:
         other = f"their labels go up to {present[-1]}, the study's to {len(classes) - 1}"
     if ood is False:
-        raise FieldError("ood", f"the samples are said to be of the study's classes: {other}.")
+        raise FieldError("ood", f"is false, but the samples are not of the study's classes: {other}.")
     return None
 
 
 def _are_named(classes: tuple[str, ...]) -> bool:
-    """Whether the classes have names; numbers in their order are what a source without names gives."""
+    """Whether the classes have names; a source without names numbers them in order."""
     return classes != tuple(str(number) for number in range(len(classes)))
 
 
@@ -117,12 +115,12 @@ def _are_named(classes: tuple[str, ...]) -> bool:
 
 
 def _samples(shift_set: ShiftSet) -> Samples:
-    """The samples, mapped from the cache, decoded first where it lacks them."""
+    """The samples, memory-mapped from the cache; decoded first if missing."""
     cache = default_cache().expanduser().absolute()
     directory = cache / f"shift-{shift_set.digest()}"
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / f"{directory.name}.lock"):
-        if not (directory / "names.json").is_file():  # written last, before all is moved there
+        if not (directory / "names.json").is_file():  # written last, before the rename
             _write(shift_set.data.samples(shift_set.where), directory)
     images, labels = (
         np.load(directory / f"{name}.npy", mmap_mode="c", allow_pickle=False) for name in ("images", "labels")
@@ -133,7 +131,7 @@ def _samples(shift_set: ShiftSet) -> Samples:
 
 def _write(samples: Samples, directory: Path) -> None:
     partial = directory.with_name(f"{directory.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed: the lock says that none is at work on it
+    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process: under the lock nobody else writes it
     shutil.rmtree(directory, ignore_errors=True)
     partial.mkdir()
     np.save(partial / "images.npy", samples.images, allow_pickle=False)

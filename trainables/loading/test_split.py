@@ -1,8 +1,8 @@
 """The sealed test split, and the one function that opens it.
 
-Whoever asks brings the number of an opening that the ledger has already: who opened what is known before anything is
-read. Only `study/confirmation/confirm.py` imports this (a test reads the imports); what a user's own code reads behind
-our back we cannot stop.
+The caller passes the number of an opening already recorded in the ledger: who opened what is known before anything is
+read. Only `study/confirmation/confirm.py` imports this (a test checks the imports); we cannot stop a user's own code
+from reading the file.
 """
 
 from typing import Protocol
@@ -14,16 +14,16 @@ from trainables.loading.cache import Prepared, Split
 
 
 class Openings(Protocol):
-    """The ledger, as far as it is asked here."""
+    """The part of the ledger used here."""
 
     def has(self, number: int) -> bool:
-        """Whether the opening of that number is written there, read anew."""
+        """Whether the ledger, freshly read, has the opening of that number."""
 
 
 def open_test(prepared: Prepared, opening: int, ledger: Openings) -> Split:
-    """The test split, mapped, not read. Raises ValueError unless the opening stands in the ledger."""
+    """The memory-mapped test split. Raises ValueError unless the ledger has the opening."""
     if not ledger.has(opening):
-        raise ValueError(f"the test split is sealed: no opening {opening} stands in the ledger.")
+        raise ValueError(f"the test split is sealed: the ledger has no opening {opening}.")
     images, labels = (
         torch.from_numpy(np.load(prepared.directory / file, mmap_mode="c", allow_pickle=False))
         for file in ("test.npy", "test_labels.npy")

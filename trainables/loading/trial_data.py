@@ -1,4 +1,4 @@
-"""What a trial is handed: train, meta and validation on its device. No test split."""
+"""A trial's data: train, meta and validation on its device. No test split."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainables.seeding import stream
 
 
 class TrialData:
-    """The splits of one prepared data set, shared by the trials of a process."""
+    """The splits of one prepared data set, shared by all trials in a process."""
 
     def __init__(self, prepared: Prepared, device: torch.device, augment: str) -> None:
         self.prepared = prepared
@@ -27,7 +27,7 @@ class TrialData:
         self._with_meta: dict[tuple[float, int], tuple[DeviceSplit, DeviceSplit]] = {}
 
     def with_meta(self, share: float, seed: int) -> tuple[DeviceSplit, DeviceSplit]:
-        """train without its meta split, and that: of each class its share, by seed, never augmented."""
+        """(train without the meta split, the meta split): stratified, by seed; meta is never augmented."""
         if (share, seed) not in self._with_meta:
             self._with_meta = {(share, seed): self._carve(share, seed)}
         return self._with_meta[share, seed]
@@ -48,8 +48,8 @@ def _trial_data(dataset: str, seed: int, device: torch.device, digest: str | Non
 
 
 def trial_data(config: TrialConfig, device: torch.device, digest: str | None = None) -> TrialData:
-    """The data of a trial, prepared once per node and held once per process.
+    """The data of a trial, prepared once per node and kept once per process.
 
-    Raises FieldError where the source is not the one with the `digest`, if that is given.
+    Raises FieldError if a `digest` is given and the source has another.
     """
     return _trial_data(json.dumps(to_plain(config.data), sort_keys=True), config.seed, device, digest)

@@ -11,7 +11,7 @@ from trainables.method import Method
 def brier_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean over the batch of sum_k (p_k - t_k)^2, in [0, 2].
 
-    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. Some packages (pycalib) divide by K as well.
+    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. Some packages (pycalib) also divide by K.
     """
     soft = F.one_hot(targets, logits.shape[-1]) if targets.ndim == 1 else targets
     return (logits.softmax(dim=-1) - soft).square().sum(dim=-1).mean()
@@ -19,7 +19,7 @@ def brier_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Brier(Method):
-    """No hyperparameter of its own. The gradient vanishes where the softmax is saturated, also where it is wrong."""
+    """No hyperparameters. The gradient vanishes for a saturated softmax, even a wrong one."""
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         return brier_loss(logits, targets)

@@ -13,17 +13,17 @@ from trainables.methods.shared.entropy import entropy
 def confidence_penalty_loss(logits: Tensor, targets: Tensor, weight: float | Tensor) -> Tensor:
     """Cross-entropy - weight * mean entropy of the predictions, in nats.
 
-    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. weight >= 0. The entropy is the paper's, summed
-    over classes; the code of MbLS takes the mean over classes too, so that its weight is K times ours.
+    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. weight >= 0. The entropy is summed over classes as
+    in the paper; MbLS's code also averages over classes, so its weight is K times ours.
     """
     return F.cross_entropy(logits, targets) - weight * entropy(logits).mean()
 
 
 @dataclass(frozen=True)
 class ConfidencePenalty(Method):
-    """The less certain the better: it acts on every sample, right or wrong."""
+    """Penalizes confidence on every sample, correct or wrong."""
 
-    weight: float = number(0.1, low=0, doc="of the mean entropy, in nats")
+    weight: float = number(0.1, low=0, doc="weight of the mean entropy, in nats")
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         return confidence_penalty_loss(logits, targets, self.weight)

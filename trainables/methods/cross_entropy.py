@@ -18,7 +18,7 @@ def cross_entropy_loss(logits: Tensor, targets: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class CrossEntropy(Method):
-    """No hyperparameter of its own."""
+    """No hyperparameters."""
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         return cross_entropy_loss(logits, targets)

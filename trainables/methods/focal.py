@@ -13,9 +13,9 @@ from trainables.method import Method, require_labels
 def focal_loss(logits: Tensor, labels: Tensor, gamma: float | Tensor) -> Tensor:
     """Mean over the batch of -(1 - p_y)^gamma * log p_y, in nats.
 
-    logits: [N, K] float. labels: [N] int64. gamma >= 0 (or [N], one a sample); 0 gives cross-entropy.
-    Exact and finite to second order also where p_y rounds to 1: both logarithms come from the lead of the true
-    logit over the other classes (the naive form has NaN gradients there for 0 < gamma < 1, NaN second ones below 2).
+    logits: [N, K] float. labels: [N] int64. gamma >= 0 (or [N], one per sample); 0 gives cross-entropy.
+    Exact and finite to second order even where p_y rounds to 1: both logarithms are computed from the true logit's
+    lead over the other classes (the naive form has NaN gradients there for 0 < gamma < 1, NaN second ones below 2).
     """
     true_class = labels[:, None]
     others = logits.scatter(-1, true_class, -torch.inf).logsumexp(dim=-1)
@@ -25,7 +25,7 @@ def focal_loss(logits: Tensor, labels: Tensor, gamma: float | Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Focal(Method):
-    """The gradient passes through the modulating factor too, as in both papers' code (which sum; we take the mean)."""
+    """The gradient includes the modulating factor, as in both papers' code (theirs sum, ours takes the mean)."""
 
     gamma: float = number(3.0, low=0, doc="focusing parameter")
 

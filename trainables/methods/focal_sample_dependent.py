@@ -1,4 +1,4 @@
-"""Focal loss with a gamma for each sample, by its probability of the true class (FLSD). Mukhoti et al. 2020."""
+"""Focal loss with gamma set per sample by the true class's probability (FLSD). Mukhoti et al. 2020."""
 
 import functools
 from dataclasses import dataclass
@@ -12,16 +12,16 @@ from trainables.methods.focal import focal_loss
 
 # gamma below each bound of p_y, and from the last bound on; a bound belongs to the band above it.
 BANDS = {"flsd_53": ((0.2,), (5.0, 3.0)), "flsd_532": ((0.2, 0.5), (5.0, 3.0, 2.0))}
-# Points of the table from which `lambert_w` is read while training, over p_y in [0, 1/2]: exact to 1e-5.
+# Points of the table used for `lambert_w` in training, over p_y in [0, 1/2]: exact to 1e-5.
 POINTS = 20_000
 
 
 def gamma_of_p0(p0: Tensor, highest: float) -> Tensor:
     """The gamma > 0 at which focal loss has the gradient of cross-entropy at p_y = p0, at most `highest`; float64.
 
-    Below p0 focal loss then pushes harder than cross-entropy, above it less. Proposition 1 of the paper gives it by
+    Below p0 focal loss then has a larger gradient than cross-entropy, above it a smaller one. Proposition 1 gives it by
     Lambert's W_-1; it is the positive root of (gamma - 1) log(1 - p0) + log(1 - p0 - gamma p0 log p0), which is concave
-    in gamma: Newton's steps come down to it from above. 0 from p0 = 1/2 on, where there is no such root.
+    in gamma: Newton's method converges from above. 0 from p0 = 1/2 on, where no such root exists.
     """
     p0 = p0.double().clamp(min=torch.finfo(torch.float64).tiny, max=0.5)
     log_rest, slope = torch.log1p(-p0), -p0 * p0.log()
@@ -30,8 +30,8 @@ def gamma_of_p0(p0: Tensor, highest: float) -> Tensor:
         return (gamma - 1) * log_rest + torch.log1p(gamma * slope - p0)
 
     gamma = torch.full_like(p0, highest)
-    beyond = excess(gamma) >= 0  # the root lies higher still
-    for _ in range(60):  # six do, but for p0 next to 1/2, where the root runs into the one at 0
+    beyond = excess(gamma) >= 0  # the root is above `highest`
+    for _ in range(60):  # six suffice except for p0 near 1/2, where the root approaches the one at 0
         gamma = gamma - excess(gamma) / (log_rest + slope / (1 - p0 + gamma * slope))
     return torch.where(beyond, highest, torch.where(p0 < 0.5, gamma, 0.0).clamp(min=0.0))
 
@@ -42,7 +42,7 @@ def _table(highest: float, device: torch.device) -> Tensor:
 
 
 def sample_gamma(logits: Tensor, labels: Tensor, schedule: str, highest: float = 5.0) -> Tensor:
-    """[N] gammas, constants of the gradient. logits: [N, K]; labels: [N] int64; `highest` is of `lambert_w` alone."""
+    """[N] gammas, constant in the gradient. logits: [N, K]; labels: [N] int64; `highest`: only for `lambert_w`."""
     p_y = logits.detach().softmax(dim=-1).gather(-1, labels[:, None]).squeeze(-1)
     if schedule == "lambert_w":
         place = p_y.double().clamp(max=0.5) * (2 * POINTS)
@@ -55,10 +55,10 @@ def sample_gamma(logits: Tensor, labels: Tensor, schedule: str, highest: float =
 
 @dataclass(frozen=True)
 class FocalSampleDependent(Method):
-    """`flsd_53`: 5 where p_y < 0.2, else 3. `flsd_532`: 2 from 0.5 on. `lambert_w`: the rule both are rounded from."""
+    """`flsd_53`: 5 if p_y < 0.2, else 3. `flsd_532`: also 2 from 0.5 on. `lambert_w`: the rule both approximate."""
 
     schedule: str = choice("flsd_53", "flsd_532", "lambert_w", doc="gamma by the probability of the true class")
-    gamma_max: float = number(5.0, above=0, doc="of lambert_w, whose gamma grows without end as p_y falls")
+    gamma_max: float = number(5.0, above=0, doc="maximum gamma of lambert_w, unbounded as p_y falls")
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         labels = require_labels(self, targets)

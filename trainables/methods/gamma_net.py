@@ -1,4 +1,4 @@
-"""gamma-net: a small network learns focal loss's gamma of each sample, by meta-gradients. Wang & Golebiowski 2024."""
+"""gamma-net: a small network learns focal loss's gamma per sample by meta-gradients. Wang & Golebiowski 2024."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ QUANTILES = {"gamma_q05": 0.05, "gamma_q50": 0.5, "gamma_q95": 0.95}
 
 
 def learned_gamma(features: Tensor, bases: Tensor, weights: Tensor, tau: float | Tensor) -> Tensor:
-    """[N] gammas |x' W| / tau, x' = softmax(x A) A^T: the features drawn to k learned bases. Section 4.1.
+    """[N] gammas |x' W| / tau, x' = softmax(x A) A^T: the features as mixtures of k learned bases. Section 4.1.
 
     features x: [N, D]. bases A: [D, k]. weights W: [D, 1]. tau > 0. |.| has no gradient at 0.
     """
@@ -25,21 +25,21 @@ def learned_gamma(features: Tensor, bases: Tensor, weights: Tensor, tau: float |
 
 @dataclass(frozen=True)
 class GammaNet(LookaheadMethod):
-    """FL_gamma-SECE, and with `outer: dece` FL_gamma-DECE.
+    """FL_gamma-SECE; with `outer: dece`, FL_gamma-DECE.
 
-    The paper gives neither k, tau, the initial values nor Adam's rate. Ours: A and W as `nn.Linear` draws its weights;
-    with it and tau 0.01 gamma is of order 1 at the start.
+    The paper does not give k, tau, the initial values or Adam's learning rate. Ours: A and W are initialized like
+    `nn.Linear` weights; with tau 0.01, gamma then starts at order 1.
     """
 
-    k: int = number(10, low=1, doc="learned bases of the feature space")
+    k: int = number(10, low=1, doc="number of learned bases of the feature space")
     tau: float = number(0.01, above=0, doc="temperature: gamma is |x' W| / tau")
-    gamma_max: float = number(20.0, above=0, doc="what gamma is cut off at")
-    detach_features: bool = text(True, doc="gamma-net's gradient does not train the network below it")
+    gamma_max: float = number(20.0, above=0, doc="maximum of gamma")
+    detach_features: bool = text(True, doc="stop gamma-net's gradient at the features")
 
     def initial(self, task: Task) -> Parameters:
         width = next((layer.in_features for layer in task.network.head.modules() if isinstance(layer, nn.Linear)), None)
         if width is None:
-            raise FieldError("model", "GammaNet reads the features before the last layer; its head must be linear.")
+            raise FieldError("model", "GammaNet needs the features before the last layer: the head must be linear.")
         bound = width**-0.5
         shapes = {"A": (width, self.k), "W": (width, 1)}
         drawn = {name: torch.rand(shape, generator=task.generator) for name, shape in shapes.items()}
@@ -61,6 +61,6 @@ class GammaNet(LookaheadMethod):
         return {**state, "gamma": state["gamma"].index_copy(0, batch.indices, self.gamma(features, state["phi"]))}
 
     def measured(self, state: Any) -> dict[str, float]:
-        """Quantiles over the train samples of the gamma each last had."""
+        """Quantiles over the train samples of their latest gammas."""
         shares = torch.tensor(list(QUANTILES.values()), device=state["gamma"].device)
         return dict(zip(QUANTILES, state["gamma"].nanquantile(shares).tolist(), strict=True))

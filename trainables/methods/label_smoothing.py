@@ -14,7 +14,7 @@ def label_smoothing_loss(logits: Tensor, targets: Tensor, epsilon: float | Tenso
 
     logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. 0 <= epsilon < 1; 0 gives cross-entropy.
     The convention of PyTorch and MbLS, over all K classes. MDCA spreads epsilon over the K - 1 wrong ones:
-    its epsilon times K / (K - 1) is ours.
+    its epsilon times K / (K - 1) equals ours.
     """
     uniform = -F.log_softmax(logits, dim=-1).mean()
     return (1 - epsilon) * F.cross_entropy(logits, targets) + epsilon * uniform
@@ -24,7 +24,7 @@ def label_smoothing_loss(logits: Tensor, targets: Tensor, epsilon: float | Tenso
 class LabelSmoothing(Method):
     """Validation NLL is always measured on hard labels."""
 
-    epsilon: float = number(0.05, low=0, below=1, doc="share of the target spread over all classes")
+    epsilon: float = number(0.05, low=0, below=1, doc="target probability spread over all classes")
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         return label_smoothing_loss(logits, targets, self.epsilon)

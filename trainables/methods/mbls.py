@@ -13,9 +13,9 @@ def mbls_loss(logits: Tensor, targets: Tensor, margin: float | Tensor, weight: f
     """Cross-entropy + weight * mean over samples *and* classes of max(0, max_j z_j - z_k - margin).
 
     logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. margin >= 0, in logit units. weight >= 0.
-    The paper's Eq. 4 sums over classes; its code takes the mean, so that weight here is K times the paper's lambda
-    and the published margin 10, weight 0.1 mean the same. Tied largest logits share the gradient (`amax`), where
-    the released code gives it all to one of them.
+    The paper's Eq. 4 sums over classes; its code takes the mean, so weight here is K times the paper's lambda, and the
+    published margin 10, weight 0.1 have the same meaning. Tied largest logits share the gradient (`amax`); the released
+    code gives it all to one of them.
     """
     distance = logits.amax(dim=-1, keepdim=True) - logits
     return F.cross_entropy(logits, targets) + weight * F.relu(distance - margin).mean()
@@ -23,10 +23,10 @@ def mbls_loss(logits: Tensor, targets: Tensor, margin: float | Tensor, weight: f
 
 @dataclass(frozen=True)
 class Mbls(Method):
-    """margin 0 penalises every distance to the largest logit: the paper's own ablation."""
+    """margin 0 penalises every distance to the largest logit, as in the paper's ablation."""
 
-    margin: float = number(10.0, low=0, doc="logit distance that goes unpunished")
-    weight: float = number(0.1, low=0, doc="of the penalty's mean over samples and classes")
+    margin: float = number(10.0, low=0, doc="logit distance without penalty")
+    weight: float = number(0.1, low=0, doc="weight of the penalty, a mean over samples and classes")
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         return mbls_loss(logits, targets, self.margin, self.weight)

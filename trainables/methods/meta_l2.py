@@ -1,6 +1,6 @@
 """Learnable L2 on the last layer, by meta-gradients of a calibration error. Bohdal et al. 2023, Section 3.3.
 
-The second reading of CE-DECE and CE-SECE in Wang & Golebiowski 2024, which define neither; the first is cross_entropy
+The second reading of CE-DECE and CE-SECE in Wang & Golebiowski 2024, who define neither; the first is cross_entropy
 with the error as an auxiliary term (`dece`, `sece`).
 """
 
@@ -18,7 +18,7 @@ from trainables.methods.shared.lookahead import Forward, LookaheadMethod, Parame
 class MetaL2(LookaheadMethod):
     """(sum over the N samples of cross-entropy + sum_j phi_j theta_j^2) / N, theta the last layer's weights and biases.
 
-    The released code takes the sum, without the division; each phi_j starts at 0 and may take any sign.
+    The released code does not divide by N; each phi_j starts at 0 and may have either sign.
     """
 
     def initial(self, task: Task) -> Parameters:

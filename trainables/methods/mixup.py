@@ -12,7 +12,7 @@ from trainables.methods.cross_entropy import CrossEntropy
 
 
 def mixed_batch(batch: Batch, share: float, partner: Tensor) -> Batch:
-    """`share` of each image and the rest of its partner's. partner: [N] int64, places in the batch."""
+    """Each image times `share` plus its partner's times 1 - share. partner: [N] int64, indices in the batch."""
     assert isinstance(batch.targets, Tensor)
     images = torch.lerp(batch.images[partner], batch.images, share)
     return batch._replace(images=images, targets=Mixed(batch.targets, batch.targets[partner], share))
@@ -20,26 +20,26 @@ def mixed_batch(batch: Batch, share: float, partner: Tensor) -> Batch:
 
 @dataclass(frozen=True)
 class Mixup(Wrapper):
-    """share * L(z, y) + (1 - share) * L(z, y of the partner), L the loss of `base`; the share is drawn for each batch.
+    """share * L(z, y) + (1 - share) * L(z, y of the partner), L the loss of `base`, one share per batch.
 
-    For cross-entropy this is the loss of the mixed label, for focal it is not: the paper's code, and we, take the sum
-    of two losses. The usual failure is too little confidence: temperatures below 1.
+    For cross-entropy this equals the loss of the mixed label, for focal loss it does not: like the paper's code, we add
+    two losses. The usual failure is under-confidence: temperatures below 1.
     """
 
-    alpha: float = number(0.2, low=0, doc="of the Beta distribution of shares; 0 mixes nothing")
-    base: Method = field(default_factory=CrossEntropy, metadata={"doc": "the loss of the mixtures"})
+    alpha: float = number(0.2, low=0, doc="parameter of the Beta distribution of mixing weights; 0: no mixing")
+    base: Method = field(default_factory=CrossEntropy, metadata={"doc": "the loss of the mixed samples"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._refuse_base("step", "takes training steps of its own; its batches cannot be mixed")
+        self._refuse_base("step", "overrides the training step; its batches cannot be mixed")
         if any(isinstance(inner, Mixup) for inner in self._bases()):
-            raise FieldError("base", "there is a Mixup inside already; remove one.")
+            raise FieldError("base", "already contains a Mixup; remove one.")
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
         batch = self.base.prepare(batch, generator)
         if self.alpha == 0:
             return batch
         partner = torch.randperm(len(batch.indices), generator=generator)
-        seed = int(torch.randint(2**62, (), generator=generator))  # torch draws Beta from its global generator alone
+        seed = int(torch.randint(2**62, (), generator=generator))  # torch draws Beta only from its global generator
         share = float(np.random.default_rng(seed).beta(self.alpha, self.alpha))
         return mixed_batch(batch, share, partner.to(batch.images.device))

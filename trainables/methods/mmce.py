@@ -11,12 +11,12 @@ from trainables.methods.cross_entropy import CrossEntropy
 
 
 def weighted_mmce(logits: Tensor, labels: Tensor, kernel_width: float | Tensor, normalization: str = "paper") -> Tensor:
-    """MMCE_w squared: the kernel's mean over pairs of right samples, of wrong ones, less twice that of mixed pairs.
+    """MMCE_w squared: weighted kernel means over pairs of correct samples and of wrong ones, minus twice mixed pairs.
 
-    With r = 1 - c of the m right samples and c of the n wrong ones, c the confidence and k = exp(-|c - c'| / width):
+    With r = 1 - c for the m correct samples, c for the n wrong ones, c the confidence and k = exp(-|c - c'| / width):
     mean_rr r r' k + mean_ww c c' k - 2 mean_rw r c' k (Eq. 7). logits: [N, K] float. labels: [N] int64. Hits are
-    constants. 0 where all are right or all wrong. normalization: `paper`, or `released_code`, which divides each
-    mean once more by its number of pairs (8 to 40 times smaller on 64 to 200 samples; so do those who took it over).
+    constants. 0 if all are correct or all wrong. normalization: `paper`, or `released_code`, which divides each mean
+    once more by its number of pairs (8 to 40 times smaller on 64 to 200 samples; code derived from it does so too).
     """
     confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
     right = (predicted == labels).to(logits.dtype)
@@ -34,19 +34,19 @@ def weighted_mmce(logits: Tensor, labels: Tensor, kernel_width: float | Tensor, 
 
 
 def mmce_penalty(logits: Tensor, labels: Tensor, kernel_width: float | Tensor, normalization: str = "paper") -> Tensor:
-    """sqrt(MMCE_w^2 + 1e-10), as the released code takes the root; 0, not 1e-5, where all are right or all wrong."""
-    squared = weighted_mmce(logits, labels, kernel_width, normalization).clamp(min=0)  # less than 0 by rounding alone
+    """sqrt(MMCE_w^2 + 1e-10), as in the released code; 0, not 1e-5, if all are correct or all wrong."""
+    squared = weighted_mmce(logits, labels, kernel_width, normalization).clamp(min=0)  # negative only by rounding
     return torch.where(squared > 0, (squared + 1e-10).sqrt(), torch.zeros_like(squared))
 
 
 @dataclass(frozen=True)
 class Mmce(AuxiliaryMethod):
-    """base loss + weight * MMCE_w of the batch. Late in training batches are all right, and the penalty is 0."""
+    """base loss + weight * MMCE_w of the batch. Late in training whole batches are correct and the penalty is 0."""
 
-    weight: float = number(2.0, low=0, doc="of the MMCE term")
-    kernel_width: float = number(0.4, above=0, doc="of the Laplacian kernel on confidences")
+    weight: float = number(2.0, low=0, doc="weight of the MMCE term")
+    kernel_width: float = number(0.4, above=0, doc="width of the Laplacian kernel on confidences")
     normalization: str = choice("paper", "released_code", doc="whether means over pairs are divided once or twice")
-    base: Method = field(default_factory=CrossEntropy, metadata={"doc": "the loss it is added to"})
+    base: Method = field(default_factory=CrossEntropy, metadata={"doc": "the loss the term is added to"})
 
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
         return mmce_penalty(logits, labels, self.kernel_width, self.normalization)

@@ -1,4 +1,4 @@
-"""Training each epoch on the samples the model is least sure of. Tata et al. 2022, Section 3."""
+"""Train each epoch on the samples with the most uncertain predictions. Tata et al. 2022, Section 3."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +14,8 @@ from trainables.outputs.train_entropy import TrainEntropy
 
 
 def priorities(logits: Tensor, criterion: str) -> Tensor:
-    """[N] scores of logits [N, K], the higher the sooner: `entropy` in nats; `least_confidence`, 1 - the largest
-    probability; `margin`, the second largest less the largest."""
+    """[N] scores of logits [N, K], highest first: `entropy` in nats; `least_confidence`, 1 - the largest probability;
+    `margin`, the second largest probability minus the largest."""
     if criterion == "entropy":
         return entropy(logits)
     top = logits.softmax(dim=-1).topk(2, dim=-1).values
@@ -23,32 +23,36 @@ def priorities(logits: Tensor, criterion: str) -> Tensor:
 
 
 def highest(scores: Tensor, count: int) -> Tensor:
-    """Indices [count] of the highest scores [N]; of equals the lower index comes first."""
+    """Indices [count] of the highest scores [N]; among ties the lower index comes first."""
     return scores.argsort(descending=True, stable=True)[:count]
 
 
 @dataclass(frozen=True)
 class SamplePrioritization(Wrapper):
-    """After the warm-up an epoch takes `fraction` of the train samples, and so many fewer updates.
+    """After the warm-up, an epoch uses only `fraction` of the train samples, with proportionally fewer updates.
 
-    `scores: train_passes` is the released code's: a sample's score is that of the last time it was trained on
-    (augmented, mid-epoch, and by mixup mixed with another), stale for as long as it is not chosen; one never trained on
-    comes first. `fresh_pass` scores all of train before each epoch. `target` takes the scores that another trial's
-    training recorded, at the same share of training; `random` asks for none.
+    `scores: train_passes`, as in the released code: a sample's score is from the last time it was trained on
+    (augmented, mid-epoch, possibly mixed by mixup), stale until selected again; samples never trained on come first.
+    `fresh_pass` scores all of train before each epoch. `target` uses the scores recorded by another trial at the same
+    fraction of training; `random` needs none.
     """
 
-    fraction: float = number(0.3, above=0, high=1, doc="of the train samples, each epoch after the warm-up")
-    warmup: float = number(0.05, low=0, high=1, doc="share of training in which all samples are taken")
-    criterion: str = choice("entropy", "least_confidence", "margin", "random", doc="what makes a sample come first")
-    scores: str = choice("train_passes", "fresh_pass", doc="where the model's scores come from")
+    fraction: float = number(0.3, above=0, high=1, doc="fraction of the train samples per epoch after the warm-up")
+    warmup: float = number(0.05, low=0, high=1, doc="fraction of training with all samples")
+    criterion: str = choice(
+        "entropy", "least_confidence", "margin", "random", doc="score by which samples are selected"
+    )
+    scores: str = choice("train_passes", "fresh_pass", doc="when scores are computed")
     target: str | None = text(None, doc="a trial with `record: train_entropy`: STUDY/LABEL/NUMBER, or its file")
-    base: Method = field(default_factory=CrossEntropy, metadata={"doc": "the method that trains on them"})
+    base: Method = field(
+        default_factory=CrossEntropy, metadata={"doc": "the method that trains on the selected samples"}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._refuse_base("order", "chooses its samples itself")
+        self._refuse_base("order", "selects its own samples")
         if self.target is not None and self.criterion != "entropy":
-            raise FieldError("target", f"recorded entropies are no '{self.criterion}'; remove one of the two.")
+            raise FieldError("target", f"records entropies, not '{self.criterion}'; remove one of the two.")
 
     def start(self, task: Task) -> State:
         state = {"base": self.base.start(task)}

@@ -1,13 +1,12 @@
-"""Metrics of a classifier and of its confidence. Pure functions of logits [N, K] and labels [N]; float64 inside.
+"""Metrics of a classifier and its confidence. Pure functions of logits [N, K] and labels [N]; float64 inside.
 
-Fractions in [0, 1], NLL in nats; where and how bins are drawn is said in binned.py, and recorded with every tracked
-number as `CONVENTION`. A value that is not defined (accuracy above 99% where nothing is that sure, a debiased error of
-one sample) is NaN as a function's result and absent from `evaluate`, as top-5 is for five classes or fewer.
+Fractions in [0, 1], NLL in nats; binning is defined in binned.py and recorded with every tracked value as `CONVENTION`.
+An undefined value (accuracy above 99% confidence if there is none, a debiased error of one sample) is NaN as a
+function's result and absent from `evaluate`, as is top-5 accuracy for five classes or fewer.
 
-The folder is the list: each file opens with what its metrics say of themselves (`trainables.metric.Metric`).
-Every trial stores the metrics that say `stored`. The others are computed where they are named: by the trials of a study
-that has one as an objective, and by `calstudy evaluate`, which shows them all. Predictions are kept, so that any of
-them can be had later.
+Each file starts with the descriptions of its metrics (`trainables.metric.Metric`). Every trial stores the metrics
+marked `stored`. The others are computed on request: by the trials of a study that has one as an objective, and by
+`calstudy evaluate`, which shows them all. Predictions are stored, so any metric can be computed later.
 """
 
 from __future__ import annotations
@@ -27,29 +26,28 @@ from trainables.plugins import stems
 if TYPE_CHECKING:
     from torch import Tensor
 
-CONVENTION = "equal-width bins (lo, hi], first holds 0, float64 edges; adaptive: array_split, ties follow their first"
+CONVENTION = "equal-width bins (lo, hi], first includes 0, float64 edges; adaptive: array_split, ties share a bin"
 AFTER_TEMPERATURE = "ts_"
-# The four that tell most, where all would be too many: rows of a history, cards, other data.
+# The most informative four, where all are too many: history rows, model cards, other data.
 ESSENTIAL = ("accuracy", "nll", "brier", "ece")
 
 
 @cache
 def described() -> dict[str, Metric]:
-    """What each metric says of itself, by its name without `ts_`: the stored ones, then the others, by their place."""
+    """The metrics' descriptions by name without `ts_`: the stored ones, then the others, by position."""
     found: dict[str, Metric] = {}
     for metric in (metric for folder in __path__ for name in stems(Path(folder)) for metric in _read(folder, name)):
         if metric.name in found:
-            problem = f"'{metric.name}' is in {found[metric.name].family}.py already; rename one."
+            problem = f"'{metric.name}' is already in {found[metric.name].family}.py; rename one."
             raise FieldError(f"metrics/{metric.family}.py", problem)
         found[metric.name] = metric
     return dict(sorted(found.items(), key=lambda item: (not item[1].stored, item[1].place)))
 
 
 def _read(folder: str, family: str) -> Iterator[Metric]:
-    """The metrics of a file; none where it has no METRICS.
+    """The metrics of a file; none if it has no METRICS.
 
-    Read as data, nothing is imported: who reads a study needs what metrics say, not what they do, and torch takes
-    seconds. So a file of metrics is ordinary code, and no import in it need be put off.
+    Parsed, not imported: readers of a study need only descriptions, and importing torch takes seconds.
     """
     file = Path(folder, f"{family}.py")
     for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body:
@@ -62,7 +60,7 @@ def _plain(family: str, value: ast.expr) -> dict[str, dict[str, Any]]:
     try:
         return dict(ast.literal_eval(value))
     except ValueError:
-        problem = f"METRICS (line {value.lineno}) must hold plain values alone: no names, no calls."
+        problem = f"METRICS (line {value.lineno}) must contain only plain values: no names, no calls."
         raise FieldError(f"metrics/{family}.py", problem) from None
 
 
@@ -76,18 +74,18 @@ def _metric(family: str, name: str, row: dict[str, Any]) -> Metric:
 
 
 def names() -> list[str]:
-    """All metrics; with `ts_` in front the same after temperature scaling."""
+    """All metrics; with the prefix `ts_` the same after temperature scaling."""
     return [*described(), *(AFTER_TEMPERATURE + name for name in described())]
 
 
 def check(name: str) -> None:
-    """Raise FieldError with the nearest names where there is no such metric."""
+    """Raise FieldError with the nearest names if there is no such metric."""
     if name not in names():
         raise FieldError("", f"there is no metric '{name}'.{nearest(name, names())}")
 
 
 def describe(name: str) -> Metric:
-    """What the metric of that name says of itself (a `ts_` metric is the same one, of calibrated logits)."""
+    """The description of a metric (a `ts_` metric is the same one, of calibrated logits)."""
     check(name)
     return described()[name.removeprefix(AFTER_TEMPERATURE)]
 
@@ -100,19 +98,19 @@ def find(name: str) -> Callable[..., Tensor]:
 
 
 def available(num_classes: int) -> Iterator[str]:
-    """The metrics that say something for that many classes: no top-5 for five or fewer."""
+    """The metrics defined for that many classes: no top-5 accuracy for five or fewer."""
     return (name for name, metric in described().items() if num_classes >= metric.fewest_classes)
 
 
 def stored() -> list[str]:
-    """The metrics of every trial."""
+    """The metrics that every trial stores."""
     return [name for name, metric in described().items() if metric.stored]
 
 
 def evaluate(logits: Tensor, labels: Tensor, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
-    """The stored metrics, and those of the others named in `also`, that are defined for these predictions.
+    """The stored metrics and those in `also`, as far as they are defined for these predictions.
 
-    logits: [N, K]; labels: [N] int64; bins: of those metrics that have bins.
+    logits: [N, K]; labels: [N] int64; bins: for metrics that have bins.
     """
     logits = logits.double()
     wanted = [name for name in available(logits.shape[1]) if describe(name).stored or name in also]

@@ -1,9 +1,9 @@
 """Calibration errors of the top label over bins of its confidence.
 
-Bins of equal width are right-closed, (lo, hi], with the float64 edges k / bins, as in Guo et al. 2017; the first also
-holds 0, so a confidence of exactly 1.0 belongs to the last bin and nothing is dropped. Bins of equal mass have the
-sizes of `numpy.array_split` of the sorted confidences; equal confidences follow the first of them into its bin, so that
-the order of the rows does not matter; a bin left empty is dropped.
+Equal-width bins are right-closed, (lo, hi], with float64 edges k / bins, as in Guo et al. 2017; the first also includes
+0, so a confidence of exactly 1.0 is in the last bin and nothing is dropped. Equal-mass bins have the sizes of
+`numpy.array_split` of the sorted confidences; equal confidences share the bin of the first of them, so that the row
+order does not matter; an empty bin is dropped.
 """
 
 from typing import NamedTuple
@@ -29,7 +29,7 @@ METRICS = {
 
 
 class ReliabilityBins(NamedTuple):
-    """What a reliability diagram draws: per bin that holds a sample, how many, mean confidence and accuracy."""
+    """The data of a reliability diagram: count, mean confidence and accuracy of each non-empty bin."""
 
     counts: Tensor
     confidence: Tensor
@@ -42,22 +42,22 @@ class ReliabilityBins(NamedTuple):
 
     @property
     def share(self) -> Tensor:
-        """The share of the samples in each bin."""
+        """The fraction of the samples in each bin."""
         return self.counts / self.counts.sum()
 
     @classmethod
     def of(cls, confidence: Tensor, hits: Tensor, bins: int) -> "ReliabilityBins":
-        """Bins of equal width."""
+        """Equal-width bins."""
         return cls.collect(confidence, hits, equal_width_index(confidence, bins))
 
     @classmethod
     def of_equal_mass(cls, confidence: Tensor, hits: Tensor, bins: int) -> "ReliabilityBins":
-        """Bins of (nearly) equal count, ties kept together."""
+        """Bins of (nearly) equal counts, ties kept together."""
         return cls.collect(confidence, hits, equal_mass_index(confidence, bins))
 
     @classmethod
     def collect(cls, confidence: Tensor, hits: Tensor, index: Tensor) -> "ReliabilityBins":
-        """Bins by the number (>= 0) of each sample's. confidence, hits: [N] float64; index: [N] int64."""
+        """Bins from each sample's bin index (>= 0). confidence, hits: [N] float64; index: [N] int64."""
         sums = torch.zeros(3, int(index.max()) + 1, dtype=torch.float64, device=confidence.device)
         sums.index_add_(1, index, torch.stack([torch.ones_like(confidence), confidence, hits]))
         count, confidence_sum, hit_sum = sums[:, sums[0] > 0]
@@ -65,13 +65,13 @@ class ReliabilityBins(NamedTuple):
 
 
 def equal_width_index(values: Tensor, bins: int) -> Tensor:
-    """The number of each value's bin of equal width, from 0."""
+    """The index of each value's equal-width bin."""
     edges = torch.arange(1, bins, dtype=torch.float64, device=values.device) / bins
     return torch.bucketize(values, edges)
 
 
 def equal_mass_index(values: Tensor, bins: int) -> Tensor:
-    """The number of each value's bin of equal mass, from 0; each column of [N, ...] has bins of its own."""
+    """The index of each value's equal-mass bin; each column of [N, ...] has its own bins."""
     ordered, order = values.sort(dim=0)
     first = first_of_equals(ordered)
     n = len(values)
@@ -80,7 +80,7 @@ def equal_mass_index(values: Tensor, bins: int) -> Tensor:
 
 
 def first_of_equals(ordered: Tensor) -> Tensor:
-    """For each element of columns [N, ...] sorted downward: the position of the first that equals it."""
+    """For each element of columns [N, ...] sorted along N: the position of the first element equal to it."""
     position = torch.arange(len(ordered), device=ordered.device)
     position = position.reshape(-1, *[1] * (ordered.dim() - 1)).expand(ordered.shape)
     starts = torch.zeros_like(position)
@@ -89,15 +89,15 @@ def first_of_equals(ordered: Tensor) -> Tensor:
 
 
 def expected_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Sum over equal-width bins of share * |accuracy - confidence|. Guo et al. 2017, Eq. 3."""
+    """Sum over equal-width bins of n_b / N * |accuracy - confidence|. Guo et al. 2017, Eq. 3."""
     found = ReliabilityBins.of(*top_label(logits, labels), bins)
     return found.share.dot(found.gap)
 
 
 def maximum_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15, min_count: int = 1) -> Tensor:
-    """Largest |accuracy - confidence| over the bins that hold a sample. Guo et al. 2017, Eq. 5; noisy by nature.
+    """Largest |accuracy - confidence| over the non-empty bins. Guo et al. 2017, Eq. 5; inherently noisy.
 
-    Bins of fewer than `min_count` samples are passed over; NaN where none is left.
+    Bins with fewer than `min_count` samples are skipped; NaN if none is left.
     """
     found = ReliabilityBins.of(*top_label(logits, labels), bins)
     gaps = found.gap[found.counts >= min_count]
@@ -105,51 +105,51 @@ def maximum_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15, mi
 
 
 def maximum_calibration_error_of_ten(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """MCE over the bins that hold at least ten samples; NaN where none does."""
+    """MCE over the bins with at least ten samples; NaN if there is none."""
     return maximum_calibration_error(logits, labels, bins, min_count=10)
 
 
 def average_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Mean of |accuracy - confidence| over the equal-width bins that hold a sample, all of one weight.
+    """Mean of |accuracy - confidence| over the non-empty equal-width bins, equally weighted.
 
-    `ACE` of netcal, `average_calibration_error` of Mukhoti et al. 2020's code. Others call AdaECE so: see adaptive_ece.
+    netcal's `ACE`, `average_calibration_error` in Mukhoti et al. 2020's code. Others use the name for adaptive_ece.
     """
     return ReliabilityBins.of(*top_label(logits, labels), bins).gap.mean()
 
 
 def root_mean_square_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Root of the sum over equal-width bins of share * (accuracy - confidence)^2. The plug-in L2 error."""
+    """Root of the sum over equal-width bins of n_b / N * (accuracy - confidence)^2. The plug-in L2 error."""
     found = ReliabilityBins.of(*top_label(logits, labels), bins)
     return found.share.dot(found.gap.square()).sqrt()
 
 
 def adaptive_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """ECE over bins of equal mass (AdaECE). Mukhoti et al. 2020, Section 3.
+    """ECE over equal-mass bins (AdaECE). Mukhoti et al. 2020, Section 3.
 
-    (Their code interpolates edges and loses the least confident sample: see conventions.py.)
+    (Their code interpolates edges and drops the least confident sample: see conventions.py.)
     """
     found = ReliabilityBins.of_equal_mass(*top_label(logits, labels), bins)
     return found.share.dot(found.gap)
 
 
 def l2_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Root of the sum over equal-mass bins of share * (accuracy - confidence)^2; biased upward. Kumar et al. 2019."""
+    """Root of the sum over equal-mass bins of n_b / N * (accuracy - confidence)^2; biased upward. Kumar et al. 2019."""
     found = ReliabilityBins.of_equal_mass(*top_label(logits, labels), bins)
     return found.share.dot(found.gap.square()).sqrt()
 
 
 def debiased_l2_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """L2 error over equal-mass bins less its bias, 0 where that is negative. Kumar et al. 2019.
+    """L2 error over equal-mass bins minus its bias, at least 0. Kumar et al. 2019.
 
-    Bins of one sample have no variance to subtract and are left out; NaN where no bin has two.
+    Bins with one sample have no variance to subtract and are left out; NaN if no bin has two.
     """
     found = ReliabilityBins.of_equal_mass(*top_label(logits, labels), bins)
     return debiased_square(found).clamp(min=0).sqrt()
 
 
 def debiased_square(found: ReliabilityBins) -> Tensor:
-    """sum_b share_b [(confidence_b - accuracy_b)^2 - accuracy_b (1 - accuracy_b) / (n_b - 1)] of the bins of two or
-    more; NaN without any. An unbiased estimate of the squared L2 error of the binned model: it may be negative.
+    """sum_b n_b / N [(confidence_b - accuracy_b)^2 - accuracy_b (1 - accuracy_b) / (n_b - 1)] over bins with n_b > 1, N
+    their total; NaN without any. An unbiased estimate of the squared L2 error of the binned model; may be negative.
     """
     counts, confidence, accuracy = (each[found.counts > 1] for each in found)
     if not len(counts):

@@ -1,4 +1,4 @@
-"""Calibration of every class, not of the top one alone: p_k against [y = k], over bins as in binned.py."""
+"""Calibration of every class, not only the top one: p_k against [y = k], over bins as in binned.py."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -17,13 +17,13 @@ METRICS = {
     "debiased_l2_marginal": {"place": 21, "function": "debiased_l2_marginal_error"},
 }  # fmt: skip
 
-# Classes binned at once: bounds the memory for many of them.
+# Classes binned at once: bounds the memory for many classes.
 BLOCK = 64
 THRESHOLD = 0.01
 
 
 class _Block(NamedTuple):
-    """Some classes of a set of predictions, and in which cell (bin k of class c is k + bins * c) each p lies."""
+    """Some classes of a set of predictions, and the cell (bin k of class c is k + bins * c) of each p."""
 
     probs: Tensor  # [N, C]
     hits: Tensor  # [N, C] float64
@@ -47,10 +47,10 @@ def _blocks(logits: Tensor, labels: Tensor, bins: int, index: Callable[[Tensor, 
 
 
 def classwise_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15, threshold: float = 0.0) -> Tensor:
-    """Mean over classes k of the ECE of p_k against [y = k]. Kull et al. 2019; shrinks with K by construction.
+    """Mean over classes k of the ECE of p_k against [y = k]. Kull et al. 2019; decreases with K by construction.
 
-    With a threshold, a class is measured on the samples to which it gives more than that, and left out where there are
-    none; NaN where no class has any.
+    With a threshold, a class is measured on the samples with p_k above it, and left out if there are none; NaN if no
+    class has any.
     """
     errors = []
     for block in _blocks(logits, labels, bins, equal_width_index):
@@ -62,14 +62,14 @@ def classwise_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15, 
 
 
 def thresholded_classwise_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Classwise ECE over the probabilities above 1%. After Nixon et al. 2019, whose bins (TACE) are of equal mass."""
+    """Classwise ECE over the probabilities above 1%. After Nixon et al. 2019, whose TACE has equal-mass bins."""
     return classwise_calibration_error(logits, labels, bins, THRESHOLD)
 
 
 def debiased_l2_marginal_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     """Root of the mean over classes of the debiased squared L2 error of p_k. Kumar et al. 2019.
 
-    Bins of equal mass for each class; a class below 0 counts as 0. NaN where no bin has two samples.
+    Equal-mass bins for each class; a negative value of a class counts as 0. NaN if no bin has two samples.
     """
     squares = []
     for block in _blocks(logits, labels, bins, equal_mass_index):
@@ -84,8 +84,8 @@ def debiased_l2_marginal_error(logits: Tensor, labels: Tensor, bins: int = 15) -
 def brier_calibration(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     """Part of the Brier score that recalibrating each class would remove. DeGroot & Fienberg 1983.
 
-    On binned p_k: the sum over classes and equal-width bins of share * (mean p_k - frequency of k)^2. What is left,
-    brier_refinement, is the variance of p_k - [y = k] within the bins; the two add up to the Brier score exactly.
+    On binned p_k: sum over classes and equal-width bins of n_b / N * (mean p_k - frequency of k)^2. The rest,
+    brier_refinement, is the variance of p_k - [y = k] within the bins; the two add up exactly to the Brier score.
     """
     total = torch.zeros((), dtype=torch.float64, device=logits.device)
     for block in _blocks(logits, labels, bins, equal_width_index):
@@ -95,7 +95,7 @@ def brier_calibration(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
 
 
 def brier_refinement(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Part of the Brier score that recalibrating each class would leave: brier less brier_calibration."""
+    """Part of the Brier score that recalibrating each class would leave: brier minus brier_calibration."""
     total = torch.zeros((), dtype=torch.float64, device=logits.device)
     for block in _blocks(logits, labels, bins, equal_width_index):
         residual = block.probs - block.hits

@@ -1,5 +1,5 @@
-"""ECE, AdaECE and classwise ECE as public implementations compute them, where they differ from ours: to compare with
-published numbers, never to search by. Each is a rule that gives a confidence the number of its bin, or none.
+"""ECE, AdaECE and classwise ECE as computed by public implementations that differ from ours: for comparison with
+published numbers, not as objectives. Each is a rule that maps a confidence to a bin index, or to none.
 """
 
 from collections.abc import Callable
@@ -8,33 +8,33 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-# What a rule gives a confidence that is in none of its bins.
+# Bin index of a confidence in none of the bins.
 DROPPED = -1
 
 
 class Convention(NamedTuple):
-    """A public rule. `used_by` are released codes; `loses` says what is in no bin, empty where nothing is lost.
+    """A public rule. `used_by`: released codes; `loses`: what is in no bin, empty if nothing is.
 
-    Where the share of a bin is taken of the samples that have one, the lost ones are missing from the whole as well.
+    If bin weights are relative to the samples in a bin, the lost ones are missing from the total as well.
     """
 
-    measures: str  # which of our metrics it stands beside
+    measures: str  # the corresponding metric of ours
     used_by: str
     rule: str
     loses: str
     value: Callable[[Tensor, Tensor, int], Tensor]  # of logits, labels, bins
 
 
-# ---- bins of equal width -------------------------------------------------------------------------------------------
+# ---- equal-width bins ----------------------------------------------------------------------------------------------
 
 
 def _float32_edges(bins: int, like: Tensor) -> Tensor:
-    """linspace in float32, which is not k / bins: what code without a dtype compares float64 confidences with."""
+    """linspace in float32, which is not k / bins: the edges in code that does not set a dtype."""
     return torch.linspace(0, 1, bins + 1, device=like.device).double()
 
 
 def _left_closed(values: Tensor, edges: Tensor) -> Tensor:
-    """[lo, hi), and 1.0 in a bin of its own."""
+    """[lo, hi), and 1.0 in its own bin."""
     return torch.bucketize(values, edges, right=True) - 1
 
 
@@ -63,11 +63,11 @@ def _left_closed_without_one(confidence: Tensor, bins: int) -> Tensor:
     return torch.where(confidence < 1, _left_closed_float32(confidence, bins), DROPPED)
 
 
-# ---- bins of equal mass --------------------------------------------------------------------------------------------
+# ---- equal-mass bins -----------------------------------------------------------------------------------------------
 
 
 def _interpolated_edges(confidence: Tensor, bins: int) -> Tensor:
-    """Edges at the ranks 0, N / bins, 2 N / bins, ..., between two samples in proportion; (lo, hi]."""
+    """Edges at the ranks 0, N / bins, 2 N / bins, ..., interpolated between samples; (lo, hi]."""
     ordered, n = confidence.sort().values, len(confidence)
     rank = torch.linspace(0, n, bins + 1, dtype=torch.float64, device=confidence.device).clamp(max=n - 1)
     below = rank.long()
@@ -77,7 +77,7 @@ def _interpolated_edges(confidence: Tensor, bins: int) -> Tensor:
 
 
 def _split_by_position(confidence: Tensor, bins: int) -> Tensor:
-    """array_split of the sorted confidences, ties wherever the sort has put them."""
+    """array_split of the sorted confidences, ties as the sort leaves them."""
     n = len(confidence)
     ends = torch.tensor([k * (n // bins) + min(k, n % bins) for k in range(1, bins)], device=confidence.device)
     rank = torch.arange(n, device=confidence.device)
@@ -86,7 +86,7 @@ def _split_by_position(confidence: Tensor, bins: int) -> Tensor:
 
 
 def _edges_at_samples(confidence: Tensor, bins: int) -> Tensor:
-    """The sample that a bin starts with is its lower edge; [lo, hi), the last edge 1."""
+    """A bin's lower edge is its first sample; [lo, hi), the last edge 1."""
     n = len(confidence)
     start = torch.linspace(0, n, bins + 1, dtype=torch.float64, device=confidence.device)[1:-1].round().long()
     edges = confidence.sort().values[start.clamp(max=n - 1)]
@@ -94,7 +94,7 @@ def _edges_at_samples(confidence: Tensor, bins: int) -> Tensor:
 
 
 def _quantile_edges(confidence: Tensor, bins: int) -> Tensor:
-    """Quantiles of the confidences, from 0 to 1; [lo, hi), the last closed. Nothing has a bin where two edges tie."""
+    """Quantiles of the confidences, from 0 to 1; [lo, hi), the last closed. No sample has a bin if two edges tie."""
     ordered, n = confidence.sort().values, len(confidence)
     rank = torch.linspace(0, n - 1, bins + 1, dtype=torch.float64, device=confidence.device)
     below = rank.long().clamp(max=n - 1)
@@ -109,16 +109,16 @@ def _quantile_edges(confidence: Tensor, bins: int) -> Tensor:
 
 
 def _error(values: Tensor, hits: Tensor, index: Tensor) -> Tensor:
-    """Sum over the bins of |sum of hit - value|, [bins]: what has no bin counts in none."""
+    """Sum over the bins of |sum of hit - value|, without samples that have no bin."""
     kept = index > DROPPED
     gap = torch.zeros(int(index.max()) + 1 if len(index) else 0, dtype=torch.float64, device=values.device)
     return gap.index_add_(0, index[kept], (hits - values)[kept]).abs().sum()
 
 
 def top_label(logits: Tensor, labels: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Confidence, by a softmax of that precision, and hit of each sample: [N] float64.
+    """Confidence, by a softmax in that precision, and hit of each sample: [N] float64.
 
-    In float32 a confidence is exactly 1.0 from 17 nats ahead on, and that is where some rules part.
+    In float32 a confidence is exactly 1.0 from a lead of 17 nats on, where some rules differ.
     """
     return logits.to(dtype).softmax(dim=-1).amax(dim=-1).double(), (logits.argmax(dim=-1) == labels).double()
 
@@ -126,7 +126,7 @@ def top_label(logits: Tensor, labels: Tensor, dtype: torch.dtype) -> tuple[Tenso
 def _top_label(
     rule: Callable[[Tensor, int], Tensor], dtype: torch.dtype = torch.float64, of_kept: bool = False
 ) -> Callable[[Tensor, Tensor, int], Tensor]:
-    """The error of the top label, over all samples or, of_kept, over those that have a bin."""
+    """The top-label error, over all samples or, with of_kept, over those that have a bin."""
 
     def value(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
         confidence, hits = top_label(logits, labels, dtype)
@@ -146,7 +146,7 @@ def _seen_classes(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
 
 
 def _thresholded_adaptive(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
-    """TACE: for each class, what is above 1% in bins of equal mass; a class with nothing there counts as 0."""
+    """TACE: for each class, probabilities above 1% in equal-mass bins; a class without any counts as 0."""
     errors = []
     for k, column in enumerate(logits.double().softmax(dim=-1).T):
         kept = column[column > 0.01]
@@ -166,35 +166,35 @@ CONVENTIONS = {
         "ece", "netcal", "[lo, hi), the last closed", "",
         _top_label(_left_closed_last_too)),
     "torchmetrics": Convention(
-        "ece", "torchmetrics, torch-uncertainty, probmetrics", "[lo, hi) in float32, 1.0 apart", "",
+        "ece", "torchmetrics, torch-uncertainty, probmetrics", "[lo, hi) in float32, 1.0 separate", "",
         _top_label(_left_closed_float32, torch.float32)),
     "google": Convention(
-        "ece", "uncertainty-metrics, robustness_metrics, relplot", "[lo, hi), 1.0 apart", "",
+        "ece", "uncertainty-metrics, robustness_metrics, relplot", "[lo, hi), 1.0 separate", "",
         _top_label(_left_closed_float64)),
     "sample_prioritization": Convention(
         "ece", "Calib-Sample-Prioritization", "[lo, hi) in float32", "confidences of 1.0",
         _top_label(_left_closed_without_one, torch.float32, of_kept=True)),
     "torrvision_adaptive": Convention(
-        "adaptive_ece", "torrvision, MbLS", "(lo, hi], edges between samples", "the least sure sample",
+        "adaptive_ece", "torrvision, MbLS", "(lo, hi], edges between samples", "the least confident sample",
         _top_label(_interpolated_edges)),
     "torch_uncertainty_adaptive": Convention(
-        "adaptive_ece", "torch-uncertainty", "array_split, ties as the rows come", "",
+        "adaptive_ece", "torch-uncertainty", "array_split, ties in row order", "",
         _top_label(_split_by_position)),
     "google_adaptive": Convention(
         "adaptive_ece", "uncertainty-metrics, robustness_metrics", "[lo, hi), edges at samples", "",
         _top_label(_edges_at_samples)),
     "netcal_adaptive": Convention(
-        "adaptive_ece", "netcal (no answer where edges tie)", "[lo, hi) between quantiles", "",
+        "adaptive_ece", "netcal (undefined if edges tie)", "[lo, hi) between quantiles", "",
         _top_label(_quantile_edges, of_kept=True)),
     "torrvision_classwise": Convention(
         "classwise_ece", "torrvision, MbLS", "classes up to the largest label", "later classes, p = 0",
         _seen_classes),
     "google_tace": Convention(
-        "thresholded_classwise_ece", "uncertainty-metrics, robustness_metrics", "p > 1%, bins of equal mass", "",
+        "thresholded_classwise_ece", "uncertainty-metrics, robustness_metrics", "p > 1%, equal-mass bins", "",
         _thresholded_adaptive),
 }  # fmt: skip
 
 
 def evaluate(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, float]:
-    """The value by every convention. logits: [N, K]; labels: [N] int64."""
+    """The value under every convention. logits: [N, K]; labels: [N] int64."""
     return {name: float(convention.value(logits, labels, bins)) for name, convention in CONVENTIONS.items()}

@@ -1,9 +1,9 @@
-"""Kernel calibration errors: no bins; estimates of a squared distance that is 0 for a calibrated model alone.
+"""Kernel calibration errors: no bins; estimates of a squared distance that is 0 only for a calibrated model.
 
 Widmann et al. 2019, Calibration tests in multi-class classification: with h_ij = k(p_i, p_j) r_i . r_j and
 r = [y = .] - p, the biased estimate is the mean of h over all pairs, the unbiased one that over pairs of different
-samples, the linear one that over the pairs (0, 1), (2, 3), ... The last two may be negative. Where p is the confidence
-and r = hit - confidence, the biased one is the square of MMCE. Kumar et al. 2018.
+samples, the linear one that over the pairs (0, 1), (2, 3), ... The last two may be negative. With p the confidence and
+r = hit - confidence, the biased one is the square of MMCE. Kumar et al. 2018.
 """
 
 import torch
@@ -22,9 +22,9 @@ METRICS = {
     "skce_linear": {"place": 30, "function": "kernel_calibration_error_linear", "largest": 2},
 }
 
-# Scale of the kernel exp(-distance / scale): on whole predictions, and on confidences as MMCE has it.
+# Scale of the kernel exp(-distance / scale): on whole predictions, and on confidences as in MMCE.
 SCALE, TOP_LABEL_SCALE = 0.5, 0.4
-# Pairs are taken in blocks of this many samples squared.
+# Pairs are processed in blocks of this many samples squared.
 BLOCK = 512
 
 
@@ -86,12 +86,12 @@ def _top_label(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pair_sum(probs: Tensor, residual: Tensor) -> Tensor:
-    """The sum of h over all pairs, each with itself too; a block of pairs at a time, mirrored ones once."""
+    """The sum of h over all pairs including i = j, block by block, symmetric blocks once."""
     total = torch.zeros((), dtype=torch.float64, device=probs.device)
     blocks = [slice(start, start + BLOCK) for start in range(0, len(probs), BLOCK)]
     for k, one in enumerate(blocks):
         for other in blocks[k:]:
-            distance = torch.cdist(probs[one], probs[other])  # good to 1e-8 where two are equal
+            distance = torch.cdist(probs[one], probs[other])  # accurate to 1e-8 for equal rows
             if other is one:
                 distance.fill_diagonal_(0)
             weight = distance.div_(-SCALE).exp_()

@@ -1,6 +1,6 @@
-"""How well a score tells samples of another distribution from the model's own: AUROC, and FPR at 95% recall.
+"""How well uncertainty separates out-of-distribution samples: AUROC, and FPR at 95% recall.
 
-What is to be found, the positive, is out of distribution; a score is larger the stranger a sample looks.
+Out-of-distribution samples are the positives; they should have the larger scores.
 """
 
 import torch
@@ -15,7 +15,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def one_minus_confidence(logits: Tensor) -> Tensor:
-    """1 - max_k p_k of each row, [N]. Hendrycks & Gimpel 2017. Kept exact where it is far below float64's step at 1."""
+    """1 - max_k p_k of each row, [N]. Hendrycks & Gimpel 2017. Exact even far below float64's resolution at 1."""
     top = logits.argmax(dim=-1, keepdim=True)
     return logits.double().softmax(dim=-1).scatter(-1, top, 0.0).sum(dim=-1)
 
@@ -24,9 +24,9 @@ SCORES = {"entropy": entropy, "confidence": one_minus_confidence}
 
 
 def auroc(inside: Tensor, outside: Tensor) -> Tensor:
-    """The chance that a sample from outside scores above one from inside, ties counting half.
+    """The probability that an out-of-distribution sample scores above an in-distribution one, ties counting half.
 
-    inside: [N] scores of the model's own distribution; outside: [M].
+    inside: [N] in-distribution scores; outside: [M].
     """
     ordered = inside.double().sort().values
     outside = outside.double()
@@ -35,10 +35,10 @@ def auroc(inside: Tensor, outside: Tensor) -> Tensor:
 
 
 def fpr_at_95(inside: Tensor, outside: Tensor) -> Tensor:
-    """Share of the model's own samples called strange, at the highest threshold that finds 95% of the strange ones.
+    """False positive rate: in-distribution samples flagged at the highest threshold that detects 95% of the others.
 
-    inside: [N], outside: [M] scores; a score at the threshold is called strange. (Where papers take the model's own
-    samples as positive, that is another number: swap the sets and the scores' sign.)
+    inside: [N], outside: [M] scores; a score at the threshold is flagged. (Papers with in-distribution samples as the
+    positives report another number: swap the sets and the sign of the scores.)
     """
     outside = outside.double()
     needed = -(-95 * len(outside) // 100)  # rounded up, in whole numbers
@@ -50,12 +50,12 @@ def evaluate(inside: Tensor, outside: Tensor) -> dict[str, float]:
     """auroc and fpr95 of every score: {"auroc_entropy": ...}. inside: logits [N, K]; outside: logits [M, K]."""
     found: dict[str, float] = {}
     for name, score in SCORES.items():
-        own, strange = score(inside), score(outside)
-        found |= {f"auroc_{name}": float(auroc(own, strange)), f"fpr95_{name}": float(fpr_at_95(own, strange))}
+        own, others = score(inside), score(outside)
+        found |= {f"auroc_{name}": float(auroc(own, others)), f"fpr95_{name}": float(fpr_at_95(own, others))}
     return found
 
 
 def evaluate_at(inside: Tensor, outside: Tensor, temperature: float) -> dict[str, float]:
-    """`evaluate`, and with `ts_` in front the same with both sets at the temperature."""
+    """`evaluate`, and with the prefix `ts_` the same with both sets at the temperature."""
     after = evaluate(inside.double() / temperature, outside.double() / temperature)
     return evaluate(inside, outside) | {AFTER_TEMPERATURE + name: value for name, value in after.items()}

@@ -1,4 +1,4 @@
-"""Scores of single predictions: right or wrong, proper scores, and how sure the model is."""
+"""Scores of single predictions: accuracy, proper scores, confidence."""
 
 import torch
 import torch.nn.functional as F
@@ -21,12 +21,12 @@ SURE = 0.99
 
 
 def top_label(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """What top-label calibration is about, both [N] float64: the largest probability, and 1 where it is the label's."""
+    """Confidence (the largest probability) and hit (1 if it is the label's, else 0), both [N] float64."""
     return logits.double().softmax(dim=-1).amax(dim=-1), (logits.argmax(dim=-1) == labels).double()
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Share of samples whose largest logit is the label's (the first of equals)."""
+    """Fraction of samples whose largest logit is the label's (the first of ties)."""
     return (logits.argmax(dim=-1) == labels).double().mean()
 
 
@@ -36,7 +36,7 @@ def error(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def top_k_accuracy(logits: Tensor, labels: Tensor, k: int) -> Tensor:
-    """Share of samples whose label is among the k largest logits; among equals the lower class comes first."""
+    """Fraction of samples whose label is among the k largest logits; among ties the lower class comes first."""
     own = logits.gather(-1, labels[:, None])
     earlier = torch.arange(logits.shape[1], device=logits.device) < labels[:, None]
     ahead = ((logits > own) | ((logits == own) & earlier)).sum(dim=-1)
@@ -44,12 +44,12 @@ def top_k_accuracy(logits: Tensor, labels: Tensor, k: int) -> Tensor:
 
 
 def top5_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Share of samples whose label is among the five largest logits; among equals the lower class comes first."""
+    """Fraction of samples whose label is among the five largest logits; among ties the lower class comes first."""
     return top_k_accuracy(logits, labels, 5)
 
 
 def negative_log_likelihood(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean of -log p_y, in nats. A proper score: read it next to any calibration error."""
+    """Mean of -log p_y, in nats. A proper score: report it with any calibration error."""
     return F.cross_entropy(logits.double(), labels)
 
 
@@ -60,12 +60,12 @@ def brier_score(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def share_above_99(logits: Tensor, labels: Tensor) -> Tensor:
-    """Share of samples whose confidence is above 99%. Neither good nor bad by itself. Mukhoti et al. 2020."""
+    """Fraction of samples with confidence above 99%; no direction is better. Mukhoti et al. 2020."""
     confidence, _ = top_label(logits, labels)
     return (confidence > SURE).double().mean()
 
 
 def accuracy_above_99(logits: Tensor, labels: Tensor) -> Tensor:
-    """Accuracy of the samples whose confidence is above 99%; NaN where there are none. Mukhoti et al. 2020."""
+    """Accuracy of the samples with confidence above 99%; NaN if there are none. Mukhoti et al. 2020."""
     confidence, hits = top_label(logits, labels)
     return hits[confidence > SURE].mean()

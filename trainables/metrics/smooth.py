@@ -1,9 +1,9 @@
 """Smooth ECE: no bins, a Gaussian reflected at 0 and 1. Blasiok & Nakkiran 2024, Smooth ECE: Principled Reliability
 Diagrams via Kernel Smoothing.
 
-The residuals hit - confidence, spread by the reflected Gaussian of width sigma, are a cosine series: mode k is damped
-by exp(-(pi k sigma)^2 / 2). So the smoothed residual and its integral are exact at every point; nothing is put into
-cells, and mass at exactly 0 or 1 counts as it should.
+The residuals hit - confidence, smoothed by the reflected Gaussian of width sigma, are a cosine series: mode k is damped
+by exp(-(pi k sigma)^2 / 2). So the smoothed residual and its integral are exact at every point, without discretisation,
+and mass at exactly 0 or 1 is handled correctly.
 """
 
 import math
@@ -15,25 +15,25 @@ from trainables.metrics.scores import top_label
 
 METRICS = {"smooth_ece": {"place": 19, "function": "smooth_calibration_error", "label": "smooth ECE"}}
 
-# Modes, root by root squared, until the bandwidth is resolved; sigma is then at least 0.01, 0.0007, 0.00004.
+# Square roots of the numbers of modes, tried until the bandwidth is resolved: sigma >= 0.01, 0.0007, 0.00004.
 ROOTS = (16, 64, 256)
-# A mode k with pi k sigma above this is damped to nothing in float64.
+# A mode k with pi k sigma above this vanishes in float64.
 CUTOFF = 8.4
 # Samples transformed at once: bounds the memory to CHUNK * 2 * root complex numbers.
 CHUNK = 8192
 
 
 def smooth_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
-    """Smooth ECE at the bandwidth that equals it (smECE), exact where mass sits at 1. Blasiok & Nakkiran 2024.
+    """Smooth ECE at the bandwidth equal to its value (smECE), exact for mass at 1. Blasiok & Nakkiran 2024.
 
-    A fixed point below 0.00004 is not resolved: the value at that bandwidth, which is less still.
+    A fixed point below 0.00004 is not resolved: the result is then the value at that bandwidth, which is even smaller.
     """
-    from scipy.optimize import brentq  # half a second, which those who only read a study save
+    from scipy.optimize import brentq  # takes half a second to import; readers of a study do not need it
 
     confidence, hits = top_label(logits, labels)
     residual = hits - confidence
     least = residual.mean().abs()
-    if bool((residual >= 0).all() | (residual <= 0).all()):  # nothing cancels at any bandwidth
+    if bool((residual >= 0).all() | (residual <= 0).all()):  # no cancellation at any bandwidth
         return least
     for root in ROOTS:
         modes = _modes(confidence, residual, root)
@@ -54,7 +54,7 @@ def smooth_calibration_error_at(logits: Tensor, labels: Tensor, sigma: float) ->
 def _modes(confidence: Tensor, residual: Tensor, root: int) -> Tensor:
     """The cosine series of the residuals' mean, [root^2]: mean r, then 2 mean(r cos(pi k c)).
 
-    cos(pi (a root + b) c) for all a and b from 2 root exponentials a sample and one matrix product.
+    cos(pi (a root + b) c) for all a and b from 2 root exponentials per sample and one matrix product.
     """
     step = torch.arange(root, dtype=torch.float64, device=confidence.device)[:, None] * math.pi
     total = torch.zeros(root, root, dtype=torch.complex128, device=confidence.device)
@@ -74,11 +74,11 @@ def _error_at(modes: Tensor, sigma: float) -> Tensor:
     damped = modes * torch.exp(-(k * sigma).square() / 2)
     cells = 8 * len(modes)  # at least 21 for each sigma
     smoothed = torch.fft.rfft(damped, n=2 * cells).real
-    # Its integral from 0: the mean grows evenly, the others are sines.
+    # Its integral from 0: the mean is linear, the others are sines.
     rest = torch.cat([damped.new_zeros(1), damped[1:] / k[1:]])
     even = torch.linspace(0, 1, cells + 1, dtype=torch.float64, device=modes.device) * damped[0]
     integral = even - torch.fft.rfft(rest, n=2 * cells).imag
     left, right = smoothed[:-1], smoothed[1:]
-    # Where the sign turns inside a cell, two triangles.
+    # A sign change within a cell gives two triangles.
     turned = (left.square() + right.square()) / (2 * cells * (left.abs() + right.abs()).clamp(min=1e-300))
     return torch.where(left * right < 0, turned, integral.diff().abs()).sum()

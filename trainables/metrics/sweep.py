@@ -1,4 +1,4 @@
-"""ECE with as many bins as the data bear. Roelofs et al. 2022, Mitigating Bias in Calibration Error Estimation."""
+"""ECE with as many bins as the data support. Roelofs et al. 2022, Mitigating Bias in Calibration Error Estimation."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ def equal_mass_sweep(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
     """The error and its number of bins; equal confidences stay together (the released code splits them)."""
     confidence, hits = _ordered(logits, labels)
     n = len(confidence)
-    # A bin that would start amid equals starts after them: they follow their first.
+    # A bin that would start within ties starts after them: ties share the bin of the first.
     positions = torch.arange(n + 1, device=confidence.device)
     first = first_of_equals(confidence)
     start_of = torch.full((n + 1,), n, device=confidence.device)
@@ -62,7 +62,7 @@ def _ordered(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _sweep(confidence: Tensor, hits: Tensor, bounds: Callable[[int], Tensor]) -> tuple[Tensor, int]:
-    """Raise the number of bins until their accuracies fall somewhere; take the number before."""
+    """Increase the number of bins until accuracy falls between two; use the number before."""
     n = len(confidence)
     zero = confidence.new_zeros(1)
     hit_sums, gap_sums = (torch.cat([zero, each.cumsum(0)]) for each in (hits, hits - confidence))
@@ -75,7 +75,7 @@ def _sweep(confidence: Tensor, hits: Tensor, bounds: Callable[[int], Tensor]) ->
         accuracy = hit_sums[cuts].diff()[counts > 0] / counts[counts > 0]
         return bool((accuracy.diff() >= 0).all())
 
-    # Confidence by confidence: where accuracy rises over those bins, it does so over any.
+    # One bin per distinct confidence: if accuracy rises over those, it rises over any bins.
     position = torch.arange(n + 1, device=confidence.device)
     starts = position[:-1][first_of_equals(confidence) == position[:-1]]
     if rises(torch.cat([starts, position[-1:]])):

@@ -1,4 +1,4 @@
-"""A small convolutional network for images of 8x8 to 64x64."""
+"""Small convolutional network for images from 8x8 to 64x64."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +11,7 @@ from trainables.model import Model, Network
 
 @dataclass(frozen=True)
 class Cnn(Model):
-    """Three 3x3 convolutions of width, 2 width and 4 width channels, each halving the image, then the average."""
+    """Three 3x3 convolutions with width, 2 width and 4 width channels, each halving the image, then average pooling."""
 
     width: int = number(32, low=1, doc="channels of the first convolution")
 
@@ -19,7 +19,7 @@ class Cnn(Model):
         sizes = (input_shape[0], self.width, 2 * self.width, 4 * self.width)
         features: list[nn.Module] = []
         for before, after in pairwise(sizes):
-            # Batch norm's shift is the bias.
+            # Batch norm provides the bias.
             features += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
             features += [nn.MaxPool2d(2, ceil_mode=True)]
         features += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]

@@ -1,4 +1,4 @@
-"""DenseNet-121 for small images, growth rate 32. Huang et al. 2017; the stem is the one usual for 32x32."""
+"""DenseNet-121 for small images, growth rate 32, with the usual stem for 32x32. Huang et al. 2017."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from trainables.model import Model, Network
 
 @dataclass(frozen=True)
 class Densenet121(Model):
-    """torchvision's, its stem one 3x3 stride-1 convolution: the first dense block brings its own normalisation."""
+    """torchvision's, with one 3x3 stride-1 convolution as the stem: the first dense block normalises its input."""
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
         network = densenet121(weights=None, num_classes=num_classes)
         layers = OrderedDict(network.features.named_children())
         layers["conv0"] = nn.Conv2d(input_shape[0], layers["conv0"].out_channels, 3, padding=1, bias=False)
-        # As torchvision draws all convolutions of a DenseNet.
+        # As in torchvision's DenseNet.
         nn.init.kaiming_normal_(layers["conv0"].weight)
         for name in ("norm0", "relu0", "pool0"):
             del layers[name]

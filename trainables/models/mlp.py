@@ -1,4 +1,4 @@
-"""Multilayer perceptron: the smallest network, for the smallest studies."""
+"""Multilayer perceptron, for the smallest studies."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -11,7 +11,7 @@ from trainables.model import Model, Network
 
 @dataclass(frozen=True)
 class Mlp(Model):
-    width: int = number(128, low=1, doc="units of a hidden layer")
+    width: int = number(128, low=1, doc="units per hidden layer")
     depth: int = number(1, low=0, doc="hidden layers; 0 is logistic regression")
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:

@@ -9,6 +9,6 @@ from trainables.models.shared.resnet import SmallImageResnet
 
 @dataclass(frozen=True)
 class Resnet18(SmallImageResnet):
-    """torchvision's, with another stem."""
+    """torchvision's, with the small-image stem."""
 
     block, layers = BasicBlock, (2, 2, 2, 2)

@@ -1,4 +1,4 @@
-"""torchvision's own networks for larger images, with its ImageNet weights for fine-tuning."""
+"""torchvision's networks for larger images, with its ImageNet weights for fine-tuning."""
 
 import re
 from dataclasses import dataclass
@@ -13,26 +13,28 @@ from trainables.fields import FieldError, choice, nearest, text
 from trainables.files.download import DownloadError, download
 from trainables.model import Model, Network
 
-# No linear layer at the end, or several outputs while training.
+# No final linear layer, or several outputs in training.
 NOT_TAKEN = ("squeezenet", "googlenet", "inception")
 
 
 def networks() -> list[str]:
-    """Torchvision's names of its classification networks that end in a linear layer."""
+    """torchvision's classification networks with a final linear layer."""
     return [name for name in models.list_models(module=models) if not name.startswith(NOT_TAKEN)]
 
 
 @dataclass(frozen=True)
 class Torchvision(Model):
-    """The whole network is trained; its last linear layer is a new one, and grey images enter as three equal channels.
+    """Trains the whole network with a new last linear layer; grayscale images are repeated to three channels.
 
-    Images are normalised by their own data's mean and standard deviation, not by ImageNet's: what enters has mean 0
-    and deviation 1 per channel, as it had when the weights were made. The shift and scale that is left, small for
-    photographs, is for fine-tuning to take up.
+    Images are normalised by the data set's mean and standard deviation, not ImageNet's: inputs have mean 0 and standard
+    deviation 1 per channel, as in pretraining. The remaining shift and scale, small for photographs, is left to
+    fine-tuning.
     """
 
-    network: str = text("resnet18", doc="torchvision's name for it, as resnet50, convnext_tiny, vit_b_16")
-    weights: str = choice("none", "default", doc="none: drawn by seed; default: its best of ImageNet, downloaded once")
+    network: str = text("resnet18", doc="torchvision's name, e.g. resnet50, convnext_tiny, vit_b_16")
+    weights: str = choice(
+        "none", "default", doc="none: random by seed; default: best ImageNet weights, downloaded once"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,7 +42,7 @@ class Torchvision(Model):
             raise FieldError("network", f"there is no '{self.network}'.{nearest(self.network, networks())}")
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
-        """Raises FieldError: images of a shape it does not take, weights that cannot be had."""
+        """Raises FieldError: unsupported image shape, or weights that cannot be downloaded."""
         network = models.get_model(self.network, weights=None)
         if self.weights == "default":
             network.load_state_dict(self._published_weights())
@@ -54,23 +56,23 @@ class Torchvision(Model):
         try:
             with torch.no_grad():
                 features.eval()(torch.zeros(1, *input_shape))
-        except Exception as error:  # each network says in its own way which images it takes
+        except Exception as error:  # each network reports unsupported shapes in its own way
             shape, reason = "x".join(str(side) for side in input_shape), str(error).partition("\n")[0].rstrip(".!")
-            problem = f"{self.network} does not take images of {shape}: {reason}. Take another network, or size."
+            problem = f"{self.network} does not support images of {shape}: {reason}. Use another network, or size."
             raise FieldError("network", problem) from None
         features.train()
 
     def _published_weights(self) -> dict[str, Tensor]:
-        """Read as data, no code in it. The file's name ends in the beginning of its sha256."""
+        """Loaded as data, without code. The file's name ends with the start of its sha256."""
         url = models.get_model_weights(self.network).DEFAULT.url
         file = Path(torch.hub.get_dir()) / "checkpoints" / Path(urlsplit(url).path).name
         try:
             download([url], file, "sha256", file.stem.rpartition("-")[2])
         except DownloadError as error:
-            mend = f"Download it where there is internet and put it at {file}, on every node."
-            raise FieldError("weights", f"those of {self.network} cannot be downloaded ({error}). {mend}") from None
+            fix = f"Download the file elsewhere and copy it to {file} on every node."
+            raise FieldError("weights", f"those of {self.network} cannot be downloaded ({error}). {fix}") from None
         state = torch.load(file, weights_only=True, map_location="cpu")
-        # The published DenseNets still have the names of an older torchvision.
+        # The published DenseNets still use the names of an older torchvision.
         return {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", key): state[key] for key in state}
 
 

@@ -1,4 +1,4 @@
-"""Wide-ResNet-26-10 for small images. Zagoruyko & Komodakis 2016, in the form of Mukhoti et al. 2020."""
+"""Wide-ResNet-26-10 for small images. Zagoruyko & Komodakis 2016, as in Mukhoti et al. 2020."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,9 @@ from trainables.models.shared.resnet import three_stage_resnet
 
 @dataclass(frozen=True)
 class WideResnet2610(Model):
-    """Three stages of four basic blocks, 160, 320 and 640 wide; 26 counts the convolutions but not the shortcuts'.
+    """Three stages of four basic blocks, 160, 320 and 640 wide; 26 counts the convolutions outside the shortcuts.
 
-    The authors' own WRN-28-10 has the same widths and as many blocks, but normalises before each convolution.
+    The authors' WRN-28-10 has the same widths and number of blocks, but normalises before each convolution.
     """
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:

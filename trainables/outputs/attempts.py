@@ -1,4 +1,4 @@
-"""Where the attempts at a trial lie. No Ray, no torch: what reads a study needs this too."""
+"""Directories of a trial's attempts. No Ray or torch: readers of a study use this too."""
 
 import re
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def attempt_directory(trial_directory: Path, attempt: int) -> Path:
-    """Where one attempt at a trial writes; only the one the ledger names is the trial's."""
+    """The directory of one attempt; the ledger says which attempt's files are the trial's."""
     return trial_directory / f"attempt-{attempt}"
 
 
@@ -20,11 +20,11 @@ _REACHED = re.compile(r"^(?:epoch=|resumed from \S+ after epoch )(\d+)", re.MULT
 
 
 def epochs_reached(attempts: Iterable[Path]) -> int:
-    """How far the newest of these attempts, given newest first, has come by now: the epoch its log ends with."""
+    """The last epoch in the newest attempt's log that has one. attempts: newest first."""
     for attempt in attempts:
         try:
             found = _REACHED.findall((attempt / "log").read_text(errors="replace"))
-        except FileNotFoundError:  # it never came to train
+        except FileNotFoundError:  # it never started training
             continue
         if found:
             return int(found[-1])
@@ -32,7 +32,7 @@ def epochs_reached(attempts: Iterable[Path]) -> int:
 
 
 def clear_checkpoints(trial_directory: Path) -> None:
-    """Remove what only a running trial needs, from all its attempts."""
+    """Remove the checkpoints of all attempts."""
     for attempt in attempts_in(trial_directory):
         for left in attempt.glob("last.pt*"):
             left.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a trial leaves behind: normalisation, network and temperature in one module, probabilities out."""
+"""A trial's trained model: normalisation, network and temperature in one module that returns probabilities."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from trainables.files.atomic import write_whole
 from trainables.model import Network
 
-# Images of one forward pass of a prediction: enough to fill a GPU, small enough for any.
+# Images per forward pass in prediction: enough to fill a GPU, small enough for any.
 PREDICTION_BATCH = 1024
 
 
 class Classifier(nn.Module):
-    """Images in raw pixel units to probabilities. Always in evaluation mode, float32, on the CPU."""
+    """Maps images in raw pixel units to probabilities. Always in evaluation mode, float32, on the CPU."""
 
     mean: Tensor
     std: Tensor
@@ -44,17 +44,17 @@ class Classifier(nn.Module):
         return (self.logits(images) / self.temperature).softmax(dim=-1)
 
     def save(self, path: Path) -> str:
-        """Write the weights to `path`, whole or not at all; returns the file's sha256."""
+        """Write the weights to `path` atomically; returns the file's sha256."""
         file = io.BytesIO()
         torch.save(self.state_dict(), file)
         return write_whole(path, file.getbuffer())
 
     def load(self, path: Path) -> Classifier:
-        """Take the weights `save` wrote."""
+        """Load the weights that `save` wrote."""
         self.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
         return self
 
 
 def batches(images: Tensor) -> Iterator[Tensor]:
-    """The images [N, C, H, W] in parts small enough to be predicted at once."""
+    """The images [N, C, H, W] in batches for prediction."""
     return (images[start : start + PREDICTION_BATCH] for start in range(0, len(images), PREDICTION_BATCH))

@@ -1,4 +1,4 @@
-"""Predictions: the waist of the hourglass. Models and devices before it, pure functions on small arrays after it."""
+"""Predictions: the interface between models and devices before it, and pure functions on small arrays after it."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ class Predictions:
     labels: Tensor
 
     def evaluate(self, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
-        """What every trial stores, and with `ts_` in front the same after cross-fitted temperature scaling.
+        """The metrics every trial stores, and with the prefix `ts_` the same after cross-fitted temperature scaling.
 
-        also: metrics computed on request, by name (`skce`, `ts_skce`); of `metrics.names()`, what is stored anyway is
-        no matter.
+        also: further metrics to compute, by name (`skce`, `ts_skce`); any of `metrics.names()`.
         """
         return self._evaluate(post_hoc.cross_fitted(self.logits, self.labels), bins, also)
 
     def evaluate_at(self, temperature: float, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
-        """The same metrics where the temperature was fitted on other samples."""
+        """The same metrics at a temperature fitted on other samples."""
         return self._evaluate(self.logits.double() / temperature, bins, also)
 
     def _evaluate(self, calibrated: Tensor, bins: int, also: Collection[str]) -> dict[str, float]:
@@ -46,38 +45,38 @@ class Predictions:
         }
 
     def save(self, path: Path) -> str:
-        """Write `path` (npz) whole or not at all; returns its sha256."""
+        """Write `path` (npz) atomically; returns its sha256."""
         file = io.BytesIO()
         np.savez(file, logits=self.logits.cpu().numpy(), labels=self.labels.cpu().numpy())
         return write_whole(path, file.getbuffer())
 
     @classmethod
     def load(cls, path: Path) -> Predictions:
-        """Read what `save` wrote, or any npz with `logits` or `probs`, and `labels`.
+        """Read what `save` wrote, or any npz with `logits` or `probs`, and `labels`. Raises FieldError.
 
-        Probabilities become logits by their logarithm (a probability of 0 is -inf; where it is the label's, the
-        NLL is infinite, and said so). Raises FieldError with the file, what was found and the mend.
+        Probabilities become logits by their logarithm (a probability of 0 is -inf; if it is the label's, the NLL is
+        infinite).
         """
         arrays = read_arrays(path, "an npz with `logits` or `probs`, and `labels`")
         if "labels" not in arrays:
-            raise FieldError(str(path), f"holds no array 'labels'.{nearest('labels', sorted(arrays))}")
+            raise FieldError(str(path), f"has no array 'labels'.{nearest('labels', sorted(arrays))}")
         logits = _logits(path, arrays)
         return cls(logits, _labels(path, arrays["labels"], *logits.shape))
 
 
 def load_logits(path: Path) -> Tensor:
-    """The logits [N, K] of an npz with `logits` or `probs`; labels, which may be of other classes, are not read."""
+    """The logits [N, K] of an npz with `logits` or `probs`; ignores labels, which may be of other classes."""
     return _logits(path, read_arrays(path, "an npz with `logits` or `probs`"))
 
 
 def read_arrays(path: Path, wanted: str) -> dict[str, np.ndarray]:
-    """The arrays of an npz. Raises FieldError with what is `wanted` where there is no such file."""
+    """The arrays of an npz. Raises FieldError; if the file does not exist, with what is `wanted`."""
     if not path.is_file():
         raise FieldError(str(path), f"no such file; give {wanted}.")
     try:
         with np.load(path, allow_pickle=False) as archive:
             if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise FieldError(str(path), "holds one bare array; save `logits` and `labels` with numpy.savez.")
+                raise FieldError(str(path), "is a single array; save `logits` and `labels` with numpy.savez.")
             return {name: archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise FieldError(str(path), f"cannot be read as npz ({str(error).splitlines()[0]}).") from None
@@ -85,7 +84,7 @@ def read_arrays(path: Path, wanted: str) -> dict[str, np.ndarray]:
 
 def _logits(path: Path, arrays: dict[str, np.ndarray]) -> Tensor:
     if "logits" not in arrays and "probs" not in arrays:
-        raise FieldError(str(path), f"holds neither 'logits' nor 'probs'.{nearest('logits', sorted(arrays))}")
+        raise FieldError(str(path), f"has neither 'logits' nor 'probs'.{nearest('logits', sorted(arrays))}")
     name = "logits" if "logits" in arrays else "probs"
     scores = _checked(path, name, arrays[name])
     with np.errstate(divide="ignore"):
@@ -97,7 +96,7 @@ def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) 
     where = str(path)
     if labels.shape != (num_samples,) or not np.issubdtype(labels.dtype, np.integer):
         found = f"{labels.dtype} {list(labels.shape)}"
-        raise FieldError(where, f"'labels' must be whole numbers [{num_samples}], got {found}.")
+        raise FieldError(where, f"'labels' must be integers [{num_samples}], got {found}.")
     if labels.min() < 0 or labels.max() >= num_classes:
         raise FieldError(where, f"'labels' must lie in 0..{num_classes - 1}, got {labels.min()}..{labels.max()}.")
     return torch.from_numpy(labels.astype(np.int64))
@@ -112,10 +111,10 @@ def _checked(path: Path, name: str, scores: np.ndarray) -> np.ndarray:
     if scores.dtype == np.float16:
         scores = scores.astype(np.float32)
     if not np.isfinite(scores).all():
-        raise FieldError(where, f"'{name}' holds NaN or infinite values in {(~np.isfinite(scores)).any(1).sum()} rows.")
+        raise FieldError(where, f"'{name}' has NaN or infinite values in {(~np.isfinite(scores)).any(1).sum()} rows.")
     if name == "probs":
         off = np.abs(scores.sum(axis=1, dtype=np.float64) - 1)
         if scores.min() < 0 or off.max() > 1e-3:
-            found = f"row {off.argmax()} does not. If they are logits, name them so."
+            found = f"row {off.argmax()} does not. If the values are logits, name the array 'logits'."
             raise FieldError(where, f"'probs' must be >= 0 and sum to 1 in each row; {found}")
     return scores

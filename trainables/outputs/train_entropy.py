@@ -1,4 +1,4 @@
-"""What a training records of every train sample, for other trials: `record: train_entropy`."""
+"""Per-sample values recorded in training, for use by other trials: `record: train_entropy`."""
 
 from __future__ import annotations
 
@@ -20,38 +20,38 @@ FILE = "train_entropy.npz"
 
 @dataclass(frozen=True)
 class TrainEntropy:
-    """entropy: [epochs, N] float32, nats, of the training passes; N the prepared train split, NaN where not trained on.
+    """entropy: [epochs, N] float32, nats, of the training passes; N: the prepared train split; NaN if not trained on.
 
-    data_digest: of the prepared data, whose rows are counted.
+    data_digest: of the prepared data that the rows refer to.
     """
 
     entropy: Tensor
     data_digest: str
 
     def save(self, path: Path) -> str:
-        """Write `path` (npz) whole or not at all; returns its sha256."""
+        """Write `path` (npz) atomically; returns its sha256."""
         file = io.BytesIO()
         np.savez(file, entropy=self.entropy.cpu().numpy(), data_digest=np.array(self.data_digest))
         return write_whole(path, file.getbuffer())
 
     @classmethod
     def load(cls, path: Path) -> TrainEntropy:
-        """Read what `save` wrote. Raises FieldError with the file, what was found and the mend."""
-        arrays = read_arrays(path, "a trial's file of `record: train_entropy`")
+        """Read what `save` wrote. Raises FieldError."""
+        arrays = read_arrays(path, "the file of a trial with `record: train_entropy`")
         if set(arrays) != {"entropy", "data_digest"} or arrays["entropy"].ndim != 2:
-            raise FieldError(str(path), "holds no recorded entropies; give a trial of `record: train_entropy`.")
+            raise FieldError(str(path), "has no recorded entropies; give a trial with `record: train_entropy`.")
         return cls(torch.from_numpy(arrays["entropy"]), str(arrays["data_digest"]))
 
     def check(self, data_digest: str) -> None:
-        """Raise FieldError where it was recorded on other data, or on another seed's split."""
+        """Raise FieldError if it was recorded on other data, or on another seed's split."""
         if data_digest != self.data_digest:
-            found = f"was recorded on data {self.data_digest[:12]}, these are {data_digest[:12]}"
-            raise FieldError("target", f"{found}: take a trial of the same data and seed.")
+            found = f"was recorded on data {self.data_digest[:12]}, but this is {data_digest[:12]}"
+            raise FieldError("target", f"{found}: use a trial with the same data and seed.")
 
     def of(self, data_digest: str, rows: Tensor) -> Tensor:
-        """[epochs, len(rows)] of those rows of train. A gap takes the value before it; before the first it is inf.
+        """[epochs, len(rows)] for these rows of train. Gaps get the previous value, or inf before the first.
 
-        Raises FieldError as `check` does.
+        Raises FieldError as in `check`.
         """
         self.check(data_digest)
         filled = self.entropy[:, rows].clone()

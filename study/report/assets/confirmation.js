@@ -1,22 +1,23 @@
-// What winners are worth: as searched on validation, retrained with fresh seeds on validation, and those seeds on test.
+// Selected trials: validation value in the search, then fresh seeds on validation and on test.
 
 function confirmationSection(study, view) {
   const found = study.confirmation;
   if (!found) {
-    return [h("p", {}, "The winners have not been confirmed: how much better they look than they are is not known. ",
+    return [h("p", {}, "The best trials have not been confirmed, so how far their validation values are inflated is unknown. ",
       h("code", {}, `calstudy confirm ${study.name} --pareto --seeds 5`),
       " retrains them and each method's published settings with fresh seeds, and opens the sealed test split once for each.")];
   }
   const wanted = study.objectives.map((name) => view.measures.find((each) => each.name === name)).filter(Boolean);
   return [
-    h("p", {}, `From ${found.name}: each row was trained again with fresh seeds. The step from “searched” to “fresh seeds” is the luck of ` +
-      "the seed that was chosen, on the same validation split; that of the split goes with the step to “test”. ",
-    found.opened ? "“Test” is of the same seeds on the sealed split, opened for this alone; nothing was chosen by it. " :
-      "The test split has not been opened yet. ", "Mean ± one standard deviation over the seeds."),
+    h("p", {}, `From ${found.name}: each row was retrained with fresh seeds. The change from “searched” to “fresh seeds” shows how lucky ` +
+      "the selected seed was on the same validation split; the change to “test” adds the luck of the split. “Test − searched” " +
+      "is the shrinkage: the gap between the test score and the value seen in the search. ",
+    found.opened ? "“Test” scores the same seeds on the sealed test split, opened only for this and never used to select anything. " :
+      "The test split has not been opened yet. ", "Values are mean ± one standard deviation over seeds."),
     h("div", { class: "dumbbells" }, wanted.map((measure) => dumbbells(found.rows, measure))),
-    scrolled("confirmation", confirmationTable(found.rows, wanted)),
-    ...(found.shifts.length ? [h("p", {}, "Under shift the temperature is still that of the validation split. To every calibration " +
-      "error noise adds, the more the fewer the samples: sets of different sizes do not compare.")] : []),
+    scrolled("Confirmation", confirmationTable(found.rows, wanted)),
+    ...(found.shifts.length ? [h("p", {}, "Under shift, the temperature is the one fitted on the validation split. Noise inflates " +
+      "every calibration error, more so with fewer samples: do not compare sets of different sizes.")] : []),
     ...found.shifts.flatMap((shift) => shiftTable(found.rows, shift, found.shift_samples[shift])),
   ];
 }
@@ -24,10 +25,10 @@ function confirmationSection(study, view) {
 function confirmationTable(rows, wanted) {
   const columns = ["searched", "fresh seeds", "test", "test − searched"];
   return h("table", { class: "confirmed" },
-    h("caption", { class: "hidden" }, "Validation as searched, validation and test of fresh seeds"),
+    h("caption", { class: "hidden" }, "Validation value in the search; validation and test values of fresh seeds"),
     h("thead", {},
       h("tr", {}, h("td", { colspan: "3" }), wanted.map((each) => h("th", { scope: "colgroup", colspan: columns.length }, each.label))),
-      h("tr", {}, ["retrained", "as", "seeds", ...wanted.flatMap(() => columns)].map((name) => h("th", { scope: "col" }, name)))),
+      h("tr", {}, ["retrained", "role", "seeds", ...wanted.flatMap(() => columns)].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, rows.map((each) => row(each.label, [
       each.candidate ? `${each.role} ${each.candidate}` : each.role, countText(each.seeds),
       ...wanted.flatMap(({ place }) => {
@@ -39,7 +40,7 @@ function confirmationTable(rows, wanted) {
     ]))));
 }
 
-// For one measure a line a row: hollow as searched, grey the fresh seeds, filled the test.
+// One measure, one line per row: hollow = searched, grey = fresh seeds, filled = test.
 function dumbbells(rows, measure) {
   const of = (each) => [each.searched[measure.place], each.validation[measure.place], each.test[measure.place]];
   const ends = rows.flatMap((each) => {
@@ -55,7 +56,7 @@ function dumbbells(rows, measure) {
   const marks = ticks(low - margin, high + margin, 5);
   const shown = tickText(marks);
   return h("figure", {}, s("svg", { viewBox: `0 0 ${width} ${bottom + 24}`, role: "img", "aria-label":
-    `${measure.label} of each row as searched, of fresh seeds, and on test; the numbers are in the table` },
+    `${measure.label} of each row: searched, fresh seeds, and test; the table has the numbers` },
   s("text", { class: "axis", x: left, y: 14 }, `${measure.label} (${betterText(measure)})`),
   s("g", { class: "grid" }, marks.map((tick) => s("line", { x1: toX(tick), x2: toX(tick), y1: top - 8, y2: bottom - 4 }))),
   s("g", { class: "ticks" }, marks.map((tick) => s("text", { x: toX(tick), y: bottom + 14, "text-anchor": "middle" }, shown(tick)))),
@@ -70,7 +71,7 @@ function dumbbells(rows, measure) {
       s("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, each.label.length > 24 ? `${each.label.slice(0, 23)}…` : each.label),
       bar(validation, "fresh", -4) ?? [], bar(test, "test", 4) ?? [],
       searched === null ? [] : s("circle", { class: "searched", cx: toX(searched), cy: y, r: 4.5 }));
-  })), h("figcaption", {}, "Ring: as searched. Grey: fresh seeds on validation. Blue: the same seeds on test."));
+  })), h("figcaption", {}, "Ring: value in the search. Grey: fresh seeds on validation. Blue: the same seeds on test."));
 }
 
 function shiftTable(rows, shift, samples) {
@@ -78,7 +79,7 @@ function shiftTable(rows, shift, samples) {
   const names = [...new Set(measured.flatMap((each) => Object.keys(each.shifts[shift])))];
   return [
     h("h4", {}, `Under shift: ${shift}${samples ? `, ${countText(samples)} samples` : ""}`),
-    scrolled(`shift ${shift}`, h("table", { class: "few" }, head(["retrained", ...names]),
+    scrolled(`Shift ${shift}`, h("table", { class: "few" }, head(["retrained", ...names]),
       h("tbody", {}, measured.map((each) => row(each.label, names.map((name) => spreadText(each.shifts[shift][name] ?? null))))))),
   ];
 }

@@ -1,4 +1,4 @@
-// Elements, numbers and scales. Every text comes in as a text node: nothing a study holds is ever read as HTML.
+// Elements, numbers and scales. All text is inserted as text nodes: study content is never parsed as HTML.
 
 function filled(node, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
@@ -30,7 +30,7 @@ const plural = (count, noun) => `${countText(count)} ${noun}${count === 1 ? "" :
 const paramsText = (params) =>
   Object.entries(params).map(([path, value]) => `${path.replace(/^method\./, "")} ${settingText(value)}`).join(", ");
 
-// ---- what can be read of a trial: its metrics in their order, then what it cost
+// ---- a trial's measures: its metrics in order, then its cost
 
 function measures(study) {
   const metrics = study.metrics.map((metric, place) => ({
@@ -39,10 +39,10 @@ function measures(study) {
   const cost = (name, label, text) => ({
     name, label, text, better: "lower", place: null, of: (trial) => trial[name], interval: () => undefined,
   });
-  return [...metrics, cost("samples", "samples shown in training", countText), cost("seconds", "seconds of training", secondsText)];
+  return [...metrics, cost("samples", "training samples seen", countText), cost("seconds", "training seconds", secondsText)];
 }
 
-const betterText = (measure) => (measure.better ? `${measure.better} is better` : "neither good nor bad");
+const betterText = (measure) => (measure.better ? `${measure.better} is better` : "no better direction");
 const axisText = (measure) =>
   `${measure.label}${measure.place === null ? "" : ", validation"} (${betterText(measure)})`;
 
@@ -52,7 +52,7 @@ function valueText(measure, trial) {
   return interval ? `${value} [${measure.text(interval[0])}, ${measure.text(interval[1])}]` : value;
 }
 
-// The same with the interval in small, which never breaks inside.
+// The same, with the interval in small type and never broken across lines.
 function valueNodes(measure, trial) {
   const interval = measure.interval(trial);
   const value = measure.text(measure.of(trial));
@@ -79,7 +79,7 @@ function tickText(values) {
 
 const scale = (low, high, from, to) => (value) => from + ((value - low) / (high - low)) * (to - from);
 
-// matplotlib's markers, of about equal area; r is half their width in pixels.
+// matplotlib's markers, about equal in area; r is half their width in pixels.
 const MARKS = {
   o: (r) => `M${-r},0a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0Z`,
   s: (r) => polygon(r * 0.9, [[-1, -1], [1, -1], [1, 1], [-1, 1]]),
@@ -96,7 +96,7 @@ function polygon(r, corners) {
   return `M${corners.map(([x, y]) => `${(x * r).toFixed(2)},${(y * r).toFixed(2)}`).join("L")}Z`;
 }
 
-// The look of a method: its place among the study's methods, as the figures of the same study have it.
+// A method's colour and marker follow its position in the study, as in the figures.
 const colourOf = (page, method) => page.colours[method % page.colours.length];
 const markOf = (page, method, r) => MARKS[page.markers[method % page.markers.length]](r);
 const glyph = (page, method) =>

@@ -1,8 +1,8 @@
-// The front: every trial by two measures, the line of those that none beats on both, and the trial one points at.
+// The Pareto front: every trial by two measures, the line through the non-dominated ones, and the trial pointed at.
 
-const REACH = 6; // from its best value an axis reaches so many times what half of the front, or a quarter of all, takes
+const REACH = 6; // an axis extends this multiple of the range covered by half the front or a quarter of all trials
 
-// Those none of the others beats on both axes, the best along x first; none where an axis has no better side.
+// The trials not dominated on the two axes, best x first; empty if an axis has no better direction.
 function frontOf(trials, x, y) {
   if (!x.better || !y.better) return [];
   const cost = (measure, trial) => (measure.better === "higher" ? -measure.of(trial) : measure.of(trial));
@@ -18,9 +18,9 @@ function frontOf(trials, x, y) {
   });
 }
 
-// How far an axis goes: trials so much worse than most of the front that they would squash it lie outside, unless all
-// are asked for. (One of chance accuracy is often perfectly calibrated, and so on the front.) `ends`: of each of the
-// front, its value and the ends of its interval, which are shown with it.
+// The range of an axis. Unless `all` is set it leaves out trials so much worse than most of the front that they would
+// squash it. (A trial at chance accuracy is often perfectly calibrated, and so on the front.) `ends`: for each trial on
+// the front, its value and the ends of its interval.
 function extent(values, ofFront, better, all, ends) {
   let [low, high] = [Math.min(...values), Math.max(...values)];
   if (!all && better && ofFront.length) {
@@ -68,7 +68,7 @@ function frontFigure(page, study, view) {
     if (!point) return;
     tip.replaceChildren(...tipOf(study, view, point.trial));
     tip.hidden = false;
-    const scaled = plot.clientWidth / drawn.width; // in print and while a window is resized the drawing is scaled
+    const scaled = plot.clientWidth / drawn.width; // in print and during a resize the drawing is scaled
     const left = Math.min(Math.max(0, point.x * scaled + 14), plot.clientWidth - tip.offsetWidth);
     const below = point.y * scaled + 16;
     const above = point.y * scaled - 14 - tip.offsetHeight;
@@ -133,7 +133,7 @@ function frontFigure(page, study, view) {
   return h("figure", { class: "front" }, axisControls(study, view), plot, methodKey(page, study, view), caption);
 }
 
-// One point of the plot is in the order of the Tab key; the arrow keys move which.
+// One point at a time is in the tab order; the arrow keys move it.
 function focusPoint(drawn, name) {
   const point = drawn.points.get(name);
   if (!point) return;
@@ -149,7 +149,7 @@ function drawFront(page, study, view, width) {
   const known = study.trials.filter((trial) => view.shows(trial) && [x, y].every((each) => Number.isFinite(each.of(trial))));
   const front = frontOf(known, x, y);
   const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label":
-    `${plural(known.length, "trial")} by ${x.label} and ${y.label}; arrow keys move, Enter shows the reliability diagram` });
+    `${plural(known.length, "trial")} by ${x.label} and ${y.label}; move with the arrow keys, Enter shows the reliability diagram` });
   const drawn = { svg, width, height, box, front, outside: 0, lacking: study.trials.filter(view.shows).length - known.length,
     points: new Map(), byX: [], byY: [], cursor: s("g"), ring: s("g") };
   if (!known.length) {
@@ -183,7 +183,7 @@ function drawFront(page, study, view, width) {
   }
 
   const onFront = new Set(front);
-  const ordered = [...inside].sort((a, b) => onFront.has(a) - onFront.has(b)); // the front is drawn last, on top
+  const ordered = [...inside].sort((a, b) => onFront.has(a) - onFront.has(b)); // front last, on top
   for (const trial of ordered) {
     const [left, top] = [drawn.toX(x.of(trial)), drawn.toY(y.of(trial))];
     const best = onFront.has(trial);
@@ -218,7 +218,7 @@ function axes(drawn, view, xTicks, yTicks) {
   ];
 }
 
-// Two neighbours meet in the corner that is as bad as either: what lies behind the line is beaten.
+// Neighbours meet in the corner that is as bad as either: points behind the line are dominated.
 function frontLine(drawn, front, view) {
   const places = front.map((trial) => [drawn.toX(view.x.of(trial)), drawn.toY(view.y.of(trial))]);
   const path = places.map(([x, y], k) => (k ? `H${x.toFixed(1)}V${y.toFixed(1)}` : `M${x.toFixed(1)},${y.toFixed(1)}`)).join("");
@@ -234,7 +234,7 @@ function whiskers(drawn, view, trial, name) {
   ].filter(Boolean);
 }
 
-// One std over fresh seeds to either side, in the corner where trials are worst.
+// One standard deviation over fresh seeds to either side, drawn in the worst corner.
 function noiseCross(study, view, drawn) {
   const row = noiseRow(study);
   const spread = (measure) => (row && measure.place !== null ? row.spread[measure.place]?.[1] : null);
@@ -250,7 +250,7 @@ function noiseCross(study, view, drawn) {
     s("line", { x1: x, x2: x, y1: y - half[1], y2: y + half[1] }));
 }
 
-// The method repeated most often stands for the noise of the seeds.
+// Seed noise is taken from the method with the most repeated trials.
 const noiseRow = (study) => study.noise.reduce((most, row) => (!most || row.trials > most.trials ? row : most), null);
 
 function tipOf(study, view, trial) {
@@ -259,38 +259,41 @@ function tipOf(study, view, trial) {
     h("strong", {}, trial.name), method.name === method.label ? "" : ` ${method.name}`,
     h("dl", {},
       [view.x, view.y].flatMap((measure) => [h("dt", {}, measure.label), h("dd", {}, valueText(measure, trial))]),
-      trial.share === undefined ? [] : [h("dt", {}, "on the front in"), h("dd", {}, `${shareText(trial.share)} of resamples`)],
+      trial.share === undefined ? [] : [h("dt", {}, "on the Pareto front in"), h("dd", {}, `${shareText(trial.share)} of resamples`)],
       Object.entries(trial.params).flatMap(([path, value]) => [h("dt", {}, path), h("dd", {}, settingText(value))])),
-    trial.front ? h("em", {}, "a member of the study's front") : "",
+    trial.front ? h("em", {}, "on the study's Pareto front") : "",
   ];
 }
 
 function frontCaption(study, view, drawn) {
-  const said = [
-    h("b", {}, "Every complete trial by its validation values. "),
-    drawn.front.length === 1 ? "One trial no other of those shown beats on both axes. " :
-      `The line joins the ${plural(drawn.front.length, "trial")} that no other of those shown beats on both axes. `,
+  const sentences = [
+    h("b", {}, "All complete trials, measured on the validation split. "),
+    drawn.front.length === 1 ? "One of the trials shown is not dominated on these two axes. " :
+      `The line joins the ${plural(drawn.front.length, "trial")} shown that no other trial dominates on these two axes. `,
   ];
+  if (study.objectives.length > 1) {
+    sentences.push("Knee: the best compromise on the study's Pareto front, farthest from the line between its extremes. ");
+  }
   const searched = new Set(study.objectives);
   if (searched.size > 2 || ![view.x.name, view.y.name].every((name) => searched.has(name))) {
-    said.push(`The study searched for ${study.objectives.join(", ")}; its front of these is marked in the table. `);
+    sentences.push(`The study optimized ${study.objectives.join(", ")}; the table marks the Pareto front of these objectives. `);
   }
   if (study.resamples) {
-    said.push(`Whiskers: 95% intervals of a paired bootstrap, ${countText(study.resamples)} resamples of the same ` +
-      `${countText(study.samples)} samples; of every trial when it is pointed at, of metrics that are no objective only of ` +
-      "those on the study's front. ");
+    sentences.push(`Whiskers: 95% intervals from a paired bootstrap (${countText(study.resamples)} resamples of the same ` +
+      `${countText(study.samples)} validation samples). Point at any trial to see its intervals; metrics that are not ` +
+      "objectives have intervals only for trials on the study's Pareto front. ");
   } else {
-    said.push("Values are without intervals: ", h("code", {}, `calstudy report ${study.name} --bootstrap 1000`), " adds them. ");
+    sentences.push("No intervals: add them with ", h("code", {}, `calstudy report ${study.name} --bootstrap 1000`), ". ");
   }
   const row = noiseRow(study);
-  if (drawn.noise) said.push(`Grey cross: one standard deviation over ${row.trials} fresh seeds of ${row.label}. `);
+  if (drawn.noise) sentences.push(`Grey cross: one standard deviation over ${row.trials} fresh seeds of ${row.label}. `);
   const joined = drawn.front.filter((trial) => !drawn.points.has(trial.name)).length;
   if (drawn.outside) {
-    said.push(`${plural(drawn.outside, "trial")} ${drawn.outside === 1 ? "lies" : "lie"} outside the axes` +
+    sentences.push(`${plural(drawn.outside, "trial")} ${drawn.outside === 1 ? "lies" : "lie"} outside the axes` +
       `${joined ? `, ${countText(joined)} of them on the line` : ""}. `);
   }
-  if (drawn.lacking) said.push(`${plural(drawn.lacking, "trial")} without such a value. `);
-  return said;
+  if (drawn.lacking) sentences.push(`${plural(drawn.lacking, "trial")} without these values ${drawn.lacking === 1 ? "is" : "are"} not shown. `);
+  return sentences;
 }
 
 // ---- controls
@@ -313,11 +316,11 @@ function axisControls(study, view) {
     view.all = event.target.checked;
     view.tell("drawn");
   } });
-  return h("div", { class: "controls" }, select("y", "Vertical"), select("x", "Horizontal"),
-    h("label", { class: "check" }, all, h("span", {}, "stretch to all trials")));
+  return h("div", { class: "controls" }, select("y", "Vertical axis"), select("x", "Horizontal axis"),
+    h("label", { class: "check" }, all, h("span", {}, "include outliers")));
 }
 
-// The key of the marks, and which methods are shown.
+// Legend, and selection of the methods shown.
 function methodKey(page, study, view) {
   const boxes = study.methods.map((method, place) => h("input", { type: "checkbox", checked: true, name: method.label,
     change: (event) => {

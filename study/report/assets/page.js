@@ -1,8 +1,8 @@
-// The page: a section for each study, from the data it holds.
+// The page: one section per study, from the embedded data.
 
 const page = JSON.parse(document.getElementById("data").textContent);
 
-// What is shown of a study: axes, hidden methods, the selected trial; those who draw it listen.
+// View state of a study: axes, hidden methods, the selected trial. The figures and tables listen for changes.
 function viewOf(study, id) {
   const listeners = { drawn: [], selected: [] };
   const all = measures(study);
@@ -32,23 +32,23 @@ function section(study, place) {
   const view = viewOf(study, id);
   view.shows = view.shows.bind(view);
   const parts = [
-    ["front", "The front", study.trials.length
+    ["front", study.objectives.length > 1 ? "Pareto front" : "Best trial", study.trials.length
       ? [h("div", { class: "wide" }, frontFigure(page, study, view), reliabilityPanel(page, study, view))]
-      : [h("p", {}, "No trial is complete yet, so there is nothing to draw: ", h("code", {}, `calstudy run ${study.name}`), " goes on.")]],
-    ["trials", "The trials", study.trials.length ? [trialTable(page, study, view)] : null],
-    ["budgets", "What each method was given", [h("p", {}, study.budget.join(" ")), methodTable(page, study)]],
-    ["failures", "What did not complete", [failureTable(study)]],
-    ["noise", "The noise floor", study.trials.length ? noiseSection(page, study, view) : null],
-    ["confirmation", "From validation to test", study.trials.length ? confirmationSection(study, view) : null],
-    ["reproduce", "How to do it again", reproduceSection(study)],
+      : [h("p", {}, "No trial is complete yet. To continue the study, run ", h("code", {}, `calstudy run ${study.name}`), ".")]],
+    ["trials", "Trials", study.trials.length ? [trialTable(page, study, view)] : null],
+    ["budgets", "Budget per method", [h("p", {}, study.budget.join(" ")), methodTable(page, study)]],
+    ["failures", "Incomplete trials", [failureTable(study)]],
+    ["noise", "Noise floor", study.trials.length ? noiseSection(page, study, view) : null],
+    ["confirmation", "Test results", study.trials.length ? confirmationSection(study, view) : null],
+    ["reproduce", "Reproduce this study", reproduceSection(study)],
   ].filter(([, , content]) => content);
   const made = h("article", { id, "aria-labelledby": `${id}-name` },
     h(page.studies.length > 1 ? "h2" : "h1", { id: `${id}-name` }, study.name),
     h("p", { class: "abstract" }, study.abstract.join(" ")),
     study.notes.map((note) => h("p", { class: "note" }, note)),
-    h("details", { class: "facts", open: true }, h("summary", {}, "What was studied"),
+    h("details", { class: "facts", open: true }, h("summary", {}, "Study setup"),
       h("dl", {}, study.facts.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)]))),
-    h("nav", { class: "parts", "aria-label": `parts of ${study.name}` },
+    h("nav", { class: "parts", "aria-label": `Sections of ${study.name}` },
       parts.map(([part, title]) => h("a", { href: `#${id}-${part}` }, title))),
     parts.map(([part, title, content]) =>
       h("section", { id: `${id}-${part}`, "aria-label": title }, h("h3", {}, title), content)));
@@ -60,17 +60,17 @@ function reproduceSection(study) {
   const wide = Math.max(...how.commands.map(([command]) => command.length));
   return [
     h("pre", { class: "commands" }, h("code", {}, how.commands.map(([command, why]) => `${command.padEnd(wide)}  # ${why}\n`))),
-    h("p", {}, "Data digest ", h("code", { class: "digest" }, how.data_digest), ". Begun ",
+    h("p", {}, "Data digest ", h("code", { class: "digest" }, how.data_digest), ". Created ",
       h("time", { datetime: study.created }, study.created.slice(0, 10)), " with ",
       Object.entries(how.versions).map(([name, found]) => `${name} ${found}`).join(", "), "."),
     Object.entries(how.trained_with).map(([what, count]) =>
-      h("p", { class: "note" }, `${plural(count, "trial")} ${count === 1 ? "was" : "were"} trained with another version: ${what}.`)),
-    h("details", { class: "printed" }, h("summary", {}, "study.yaml, whole"), h("pre", {}, h("code", {}, how.spec))),
+      h("p", { class: "note" }, `${plural(count, "trial")} ${count === 1 ? "was" : "were"} trained with different versions: ${what}.`)),
+    h("details", { class: "printed" }, h("summary", {}, "Full study.yaml"), h("pre", {}, h("code", {}, how.spec))),
   ];
 }
 
 function index() {
-  return h("nav", { class: "index", "aria-label": "studies" }, h("ol", {}, page.studies.map((study, place) =>
+  return h("nav", { class: "index", "aria-label": "Studies" }, h("ol", {}, page.studies.map((study, place) =>
     h("li", {}, h("a", { href: `#study-${place + 1}` }, study.name), ` ${study.abstract[0]}`))));
 }
 
@@ -82,14 +82,14 @@ function show() {
     ...page.notes.map((note) => h("p", { class: "note" }, note)));
   document.getElementById("main").replaceChildren(...sections.map(({ made }) => made));
   document.getElementById("foot").append(
-    h("p", {}, `Made by calstudy ${page.version} on ${page.made}. This file asks nobody for anything: keep it, print it, send it.`));
+    h("p", {}, `Written by calstudy ${page.version} on ${page.made}. This file is self-contained and works offline.`));
   for (const { view } of sections) {
     view.tell("drawn");
     view.tell("selected");
   }
 }
 
-// On paper what is folded is opened.
+// Expand collapsed sections for printing.
 let folded = [];
 addEventListener("beforeprint", () => {
   folded = [...document.querySelectorAll("details.printed:not([open])")];

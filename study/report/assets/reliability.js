@@ -1,4 +1,4 @@
-// The reliability diagram of one trial, before and after temperature scaling, and its numbers.
+// One trial's reliability diagrams, before and after temperature scaling, and its metrics.
 
 function reliabilityPanel(page, study, view) {
   const panel = h("section", { class: "panel", "aria-live": "polite", tabindex: "-1" });
@@ -18,16 +18,16 @@ function panelOf(page, study, view, trial) {
     trial.raw
       ? h("div", { class: "pair" },
         diagram(page, trial, "raw", "as trained"),
-        diagram(page, trial, "scaled", `after temperature ${trial.temperature.toFixed(2)}`))
-      : h("p", { class: "note" }, "No diagram: its predictions are not there; see the notes."),
+        diagram(page, trial, "scaled", `with temperature ${trial.temperature.toFixed(2)}`))
+      : h("p", { class: "note" }, "No diagram: this trial's predictions cannot be read; see the note at the top."),
     trial.raw
       ? h("p", { class: "small" },
-        `Marks: accuracy of each of ${page.bins} bins (lo, hi] of confidence over its mean confidence, diamonds outside the ` +
-        `band. ${page.band} Below: the share of samples, the largest in numbers.`)
+        `Markers: accuracy against mean confidence in each of ${page.bins} confidence bins (lo, hi]; diamonds lie outside the ` +
+        `band. ${page.band} Bars below: fraction of samples per bin, labelled with the largest.`)
       : null,
     numbersOf(view, trial),
     settingsOf(trial),
-    trial.raw ? h("details", {}, h("summary", {}, "The bins as a table"), binsTable(page, trial)) : null,
+    trial.raw ? h("details", {}, h("summary", {}, "Bins as a table"), binsTable(page, trial)) : null,
   ];
 }
 
@@ -40,7 +40,7 @@ function diagram(page, trial, which, title) {
   const base = top + size + 10;
   const most = Math.max(...bins.map(([, count]) => count)) / total;
   const svg = s("svg", { viewBox: `0 0 ${left + size + 12} ${base + foot + 34}`, role: "img", class: "reliability", "aria-label":
-    `Reliability diagram of ${trial.name}, ${title}: ECE ${metricText(ece)}, ${bins.length} of ${page.bins} bins hold samples` });
+    `Reliability diagram of ${trial.name}, ${title}: ECE ${metricText(ece)}, ${bins.length} of ${page.bins} bins contain samples` });
   svg.append(
     s("text", { class: "title", x: left, y: 14 }, title),
     s("text", { class: "title value", x: left, y: 30 }, `ECE ${metricText(ece)}`),
@@ -76,7 +76,7 @@ function numbersOf(view, trial) {
   const wanted = plain.filter((each) => !["error", "top5_accuracy", "debiased_l2", "smooth_ece"].includes(each.name));
   return h("table", { class: "numbers" },
     h("caption", { class: "hidden" }, `Validation metrics of ${trial.name}`),
-    h("thead", {}, h("tr", {}, ["validation", "as trained", "after temperature"].map((name) => h("th", { scope: "col" }, name)))),
+    h("thead", {}, h("tr", {}, ["validation", "as trained", "temperature-scaled"].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, wanted.map((measure) => h("tr", {},
       h("th", { scope: "row" }, measure.label),
       h("td", {}, valueNodes(measure, trial)),
@@ -86,8 +86,8 @@ function numbersOf(view, trial) {
 function settingsOf(trial) {
   const rows = [
     ...Object.entries(trial.params).map(([path, value]) => [path, String(value)]),
-    ["trained", `to epoch ${trial.epoch ?? NONE}; ${countText(trial.samples)} samples, ${secondsText(trial.seconds)} seconds`],
-    ...(trial.share === undefined ? [] : [["on the front in", `${shareText(trial.share)} of resamples`]]),
+    ["training", `epoch ${trial.epoch ?? NONE}; ${countText(trial.samples)} samples seen, ${secondsText(trial.seconds)} seconds`],
+    ...(trial.share === undefined ? [] : [["on the Pareto front in", `${shareText(trial.share)} of resamples`]]),
     ["files", `trials/${trial.name}`],
   ];
   return h("dl", { class: "settings" }, rows.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)]));
@@ -98,11 +98,11 @@ function binsTable(page, trial) {
   const [raw, scaled] = [byBin(trial.raw), byBin(trial.scaled)];
   const cells = (row) => (row ? [countText(row[1]), row[2].toFixed(3), (row[3] / row[1]).toFixed(3)] : ["0", NONE, NONE]);
   const numbers = ["samples", "confidence", "accuracy"];
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "bins" }, h("table", { class: "numbers" },
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Bins" }, h("table", { class: "numbers" },
     h("thead", {},
       h("tr", {}, h("td"), h("th", { scope: "colgroup", colspan: "3" }, "as trained"),
-        h("th", { scope: "colgroup", colspan: "3" }, "after temperature")),
-      h("tr", {}, h("th", { scope: "col" }, "confidence in"), [...numbers, ...numbers].map((name) => h("th", { scope: "col" }, name)))),
+        h("th", { scope: "colgroup", colspan: "3" }, "temperature-scaled")),
+      h("tr", {}, h("th", { scope: "col" }, "bin"), [...numbers, ...numbers].map((name) => h("th", { scope: "col" }, name)))),
     h("tbody", {}, Array.from({ length: page.bins }, (_, bin) => bin).filter((bin) => raw.has(bin) || scaled.has(bin)).map((bin) =>
       h("tr", {}, h("th", { scope: "row" }, `(${(bin / page.bins).toFixed(3)}, ${((bin + 1) / page.bins).toFixed(3)}]`),
         [...cells(raw.get(bin)), ...cells(scaled.get(bin))].map((cell) => h("td", {}, cell)))))));

@@ -1,9 +1,9 @@
-// Tables: the trials, what each method was given, what did not complete, the noise of the seeds.
+// Tables: trials, budget per method, incomplete trials, seed noise.
 
 const FIRST_ROWS = 20;
 const CORE = ["accuracy", "nll", "brier", "ece", "ts_nll", "ts_ece"];
 
-// The objectives first, then what every reader of calibration asks for.
+// The objectives first, then the core calibration metrics.
 const coreMeasures = (study, view) =>
   [...new Set([...study.objectives, ...CORE])].map((name) => view.measures.find((each) => each.name === name)).filter(Boolean);
 
@@ -19,13 +19,13 @@ const row = (name, cells) => h("tr", {}, h("th", { scope: "row" }, name), cells.
 function trialTable(page, study, view) {
   const columns = [
     { title: "trial", of: (t) => t.method * 1e6 + t.number, cell: (t) => trialButton(page, view, t), row: true },
-    { title: "front", of: (t) => (t.front ? 0 : 1), cell: (t) => (t.front ? h("span", { title: "on the front of the study" }, "●") : "") },
+    { title: "front", of: (t) => (t.front ? 0 : 1), cell: (t) => (t.front ? h("span", { title: "on the study's Pareto front" }, "●") : "") },
     ...(study.resamples ? [{ title: "share", of: (t) => t.share, cell: (t) => shareText(t.share), down: true }] : []),
     ...coreMeasures(study, view).map((measure) => ({
       title: measure.label, of: measure.of, down: measure.better === "higher",
       cell: (t) => (study.objectives.includes(measure.name) ? valueNodes(measure, t) : measure.text(measure.of(t))),
     })),
-    { title: "samples", of: (t) => t.samples, cell: (t) => countText(t.samples) },
+    { title: "samples seen", of: (t) => t.samples, cell: (t) => countText(t.samples) },
     { title: "seconds", of: (t) => t.seconds, cell: (t) => secondsText(t.seconds) },
     ...(study.trials.some((trial) => Object.keys(trial.params).length)
       ? [{ title: "settings", words: true, cell: (t) => h("span", { class: "params" }, paramsText(t.params)) }] : []),
@@ -34,7 +34,7 @@ function trialTable(page, study, view) {
   let sorted = { column: columns.find((each) => each.of === objective?.of) ?? columns[0], down: objective?.better === "higher" };
   let every = false;
   const body = h("tbody");
-  const said = h("p", { class: "small", role: "status" });
+  const status = h("p", { class: "small", role: "status" });
   const more = h("button", { type: "button", class: "more", click: () => {
     every = !every;
     draw();
@@ -62,9 +62,10 @@ function trialTable(page, study, view) {
       columns.map((each) =>
         h(each.row ? "th" : "td", { scope: each.row && "row", class: each.words && "words" }, each.cell(trial))))));
     mark();
-    said.textContent = kept.length < shown.length
-      ? `${countText(kept.length)} of ${plural(shown.length, "trial")}, by ${column.title}.`
-      : `${plural(shown.length, "trial")}, by ${column.title}.`;
+    status.textContent = (kept.length < shown.length
+      ? `${countText(kept.length)} of ${plural(shown.length, "trial")}, sorted by ${column.title}.`
+      : `${plural(shown.length, "trial")}, sorted by ${column.title}.`) +
+      (study.resamples ? " Share: fraction of bootstrap resamples in which the trial is on the Pareto front." : "");
     more.hidden = shown.length <= FIRST_ROWS;
     more.textContent = every ? "Show fewer" : `Show all ${countText(shown.length)}`;
   }
@@ -76,9 +77,9 @@ function trialTable(page, study, view) {
   view.on("drawn", draw);
   view.on("selected", mark);
   const table = h("table", { class: "trials" },
-    h("caption", { class: "hidden" }, `Complete trials of ${study.name}; a heading sorts, a trial shows its reliability diagram`),
+    h("caption", { class: "hidden" }, `Complete trials of ${study.name}; select a heading to sort, a trial to see its reliability diagram`),
     h("thead", {}, h("tr", {}, heads)), body);
-  return h("div", {}, scrolled("trials", table), h("div", { class: "under" }, said, more));
+  return h("div", {}, scrolled("Trials", table), h("div", { class: "under" }, status, more));
 }
 
 function trialButton(page, view, trial) {
@@ -93,24 +94,24 @@ function trialButton(page, view, trial) {
 function methodTable(page, study) {
   const states = ["complete", "pruned", "failed", "running"].filter(
     (state) => state === "complete" || study.methods.some((method) => method.states[state]));
-  return scrolled("budgets", h("table", { class: "budgets" },
-    h("caption", { class: "hidden" }, "What each method was given"),
-    head(["method", "searched", "planned", ...states, "samples", "seconds", "on"]),
+  return scrolled("Budget per method", h("table", { class: "budgets" },
+    h("caption", { class: "hidden" }, "Budget per method"),
+    head(["method", "searched", "planned", ...states, "samples seen", "seconds", "device"]),
     h("tbody", {}, study.methods.map((method, place) => row(
       [glyph(page, place), method.label, method.name === method.label ? "" : h("small", {}, ` ${method.name}`)],
       [
         Object.keys(method.searched).length
           ? h("span", { class: "params" }, Object.entries(method.searched).map(([path, range]) => `${path}: ${range}`).join("; "))
-          : h("em", {}, "nothing: repeated with fresh seeds"),
+          : h("em", {}, "none: repeated with fresh seeds"),
         countText(method.planned), ...states.map((state) => countText(method.states[state])),
         countText(method.samples), secondsText(method.seconds), method.devices.join(", ") || NONE,
       ])))));
 }
 
 function failureTable(study) {
-  if (!study.unfinished.length) return h("p", {}, "Every trial that was begun is complete.");
-  return scrolled("trials that did not complete", h("table", { class: "failures" },
-    h("caption", { class: "hidden" }, "Trials that did not complete"),
+  if (!study.unfinished.length) return h("p", {}, "Every trial that started is complete.");
+  return scrolled("Incomplete trials", h("table", { class: "failures" },
+    h("caption", { class: "hidden" }, "Incomplete trials"),
     head(["trial", "state", "reason", "settings", "attempts"]),
     h("tbody", {}, study.unfinished.map((each) =>
       row(each.trial, [each.state, each.reason, paramsText(each.params), countText(each.attempts)])))));
@@ -118,18 +119,18 @@ function failureTable(study) {
 
 function noiseSection(page, study, view) {
   if (!study.noise.length) {
-    return [h("p", {}, "It was not measured. A method with nothing to search is repeated with fresh seeds, and how much its " +
-      "values vary is what a difference must exceed to be more than the seed; here every method has something to search, " +
-      "or fewer than two complete trials. List ", h("code", {}, "cross_entropy"), " without a range that fits it. ",
-      study.confirmation ? "How far the seeds of one confirmed setting lie apart is told under From validation to test." : "")];
+    return [h("p", {}, "Not measured. A method without searched hyperparameters is repeated with fresh seeds; a difference " +
+      "smaller than its spread can be due to the seed alone. In this study every method searches hyperparameters or has fewer " +
+      "than two complete trials. To measure the noise floor, list ", h("code", {}, "cross_entropy"), " without a range that applies to it. ",
+      study.confirmation ? "The Test results section shows the spread over seeds of each confirmed setting." : "")];
   }
   const wanted = coreMeasures(study, view);
   const most = noiseRow(study).trials;
   return [
-    h("p", {}, "Methods with nothing to search were repeated with fresh seeds: mean ± one standard deviation, all on the same " +
-      `${countText(study.samples)} validation samples, whose own chance is not in it. A standard deviation of ` +
-      `${plural(most, "value")} is itself known to about ${Math.round(100 / Math.sqrt(2 * (most - 1)))}% only.`),
-    scrolled("noise floor", h("table", {},
+    h("p", {}, "Methods without searched hyperparameters were repeated with fresh seeds: mean ± one standard deviation, all on " +
+      `the same ${countText(study.samples)} validation samples (variation between samples is not included). A standard deviation ` +
+      `estimated from ${plural(most, "value")} is itself known only to about ${Math.round(100 / Math.sqrt(2 * (most - 1)))}%.`),
+    scrolled("Noise floor", h("table", {},
       h("caption", { class: "hidden" }, "Spread over fresh seeds"),
       head(["method", "trials", ...wanted.map((measure) => measure.label)]),
       h("tbody", {}, study.noise.map((each) => row(

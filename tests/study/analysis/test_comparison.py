@@ -94,7 +94,7 @@ def test_a_search_gives_its_best_by_the_objectives_and_its_repeats(tmp_path):
     assert (row.role, row.chosen_from, row.values("ece")) == ("best", 3, [0.02])
     assert (block.split, block.samples, block.notes) == ("validation", 287, ("no complete trial: mbls",))
     text = caption(combine([block]), MARKDOWN)
-    assert "digits: validation split, 287 samples, 10 classes, 1 seed, the best trial by accuracy" in text
+    assert "digits: validation split, 287 samples, 10 classes, 1 seed, best trial by accuracy" in text
     assert "looks better than it is" in text and "nothing is marked as tied" in text
 
     repeated = made_study(tmp_path, "noise", {"cross_entropy": told(seed(0.05), seed(0.03), seed(0.04))})
@@ -109,8 +109,8 @@ def test_what_is_not_opened_is_named_and_nothing_opened_refused(tmp_path):
     waiting = TableRow("mbls_0001", "candidate", ())
     block = block_of_tests(study, [TableRow("focal_0007", "candidate", (seed(0.1),)), waiting], "fitted on validation")
     assert [row.label for row in block.rows] == ["focal_0007"]
-    assert "not opened on the test split yet: mbls_0001" in caption(combine([block]), MARKDOWN)
-    with pytest.raises(FieldError, match="nothing confirmed on the test split yet"):
+    assert "not yet measured on the test split: mbls_0001" in caption(combine([block]), MARKDOWN)
+    with pytest.raises(FieldError, match="nothing is confirmed on the test split yet"):
         block_of_tests(study, [waiting], "fitted on validation")
 
 
@@ -125,7 +125,7 @@ def test_several_studies_are_blocks_with_notes_of_what_differs(tmp_path, confirm
     table = combine([*confirmed.blocks, block])
     text = caption(table, MARKDOWN)
     assert "digits: test split, 360 samples" in text and "hundred: validation split, 287 samples" in text
-    assert "Test and validation figures stand side by side" in text and "differ in their number of classes" in text
+    assert "This table mixes test and validation values" in text and "different numbers of classes" in text
     assert [cell.best for cell in table.blocks[1].cells("error")] == [True]  # of its own block
     with pytest.raises(FieldError, match="hundred is given twice"):
         combine([block, block])
@@ -162,7 +162,7 @@ def test_markdown_and_its_caption(confirmed):
     )
     flat = " ".join(text.split())
     assert "digits: test split, 360 samples, 10 classes, 3 seeds; temperature fitted on validation." in flat
-    assert "in %, NLL in nats" in flat and "no correction for many" in flat
+    assert "in %, NLL in nats" in flat and "no correction for multiple comparisons" in flat
 
 
 def test_csv_reads_back_unrounded_in_fractions(confirmed):
@@ -190,8 +190,8 @@ def test_report_writes_a_file_and_leaves_out_what_is_empty(tmp_path, capsys):
     output = tmp_path / "new" / "table.md"
     words = ("report", "digits", "failed", "--storage", tmp_path, "--format", "md", "--output", output)
     assert calstudy(capsys, *words)[0] == 0
-    assert "Left out: failed: no complete trial to tabulate" in " ".join(output.read_text().split())
+    assert "Left out: failed: no trial is complete yet" in " ".join(output.read_text().split())
     code, out, err = calstudy(capsys, "report", "failed", "--storage", tmp_path, "--format", "csv")
-    assert (code, out, err.count("\n")) == (2, "", 1) and "failed: no complete trial to tabulate" in err
+    assert (code, out, err.count("\n")) == (2, "", 1) and "failed: no trial is complete yet" in err
     code, out, err = calstudy(capsys, "report", "digits", "--storage", tmp_path, "--format", "csv")
     assert code == 0 and out.startswith("study,split,samples") and "validation split" in err

@@ -427,7 +427,7 @@ LOGS: dict[str, tuple[list[str | None], float, int | None, Epochs, list[int], in
         0,
     ),
     "a damaged checkpoint": (
-        [log(range(1, 9)), log(range(1, 11), 1, "attempt-1/last.pt: not a whole checkpoint of this trial\n")],
+        [log(range(1, 9)), log(range(1, 11), 1, "attempt-1/last.pt: not an intact checkpoint of this trial\n")],
         3.0,
         10,
         Epochs(10, 18, 0, 3, damaged=8),

@@ -370,8 +370,8 @@ def test_the_card_of_a_seed_taken_by_name_tells_of_test_as_soon_as_it_is_opened(
     assert "models:/n/2" in here(*words) and "already registered: models:/n/2" in here(*words)
     client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}")
     before, after = (client.get_model_version("n", version).description for version in ("1", "2"))
-    assert "2 fresh seeds of `focal/0001`" in before and "not opened" in before
-    assert "2 fresh seeds of `focal/0001`" in after and "not opened" not in after
+    assert "2 fresh seeds of `focal/0001`" in before and "not measured" in before
+    assert "2 fresh seeds of `focal/0001`" in after and "not measured" not in after
 
 
 def test_on_the_front_of_test_is_who_has_every_objective_there() -> None:

@@ -83,7 +83,7 @@ def test_not_worse_than_the_best_over_seeds(monkeypatch: pytest.MonkeyPatch) -> 
     assert same > 0.05 > other
     assert chosen(monkeypatch, "min ece where accuracy~best", rows()) == "mbls_0007/0002"
     one_seed = {label: values[:1] for label, values in SEEDS.items()}
-    with pytest.raises(FieldError, match="accuracy~best needs two seeds of each"):
+    with pytest.raises(FieldError, match="accuracy~best needs two seeds per"):
         chosen(monkeypatch, "min ece where accuracy~best", rows(one_seed))
 
 
@@ -94,7 +94,7 @@ def test_where_every_seed_failed_it_is_chosen_from_the_search(monkeypatch: pytes
 
 def test_of_a_confirmation_that_is_not_finished_nothing_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which of its rows are there is up to when it was stopped."""
-    said = r"^pick: small-confirm is not finished; `calstudy confirm small` goes on with it. \(--trial takes one"
+    said = r"^pick: small-confirm is not finished; resume it with `calstudy confirm small`. \(--trial can export"
     with pytest.raises(FieldError, match=said):
         chosen(monkeypatch, "knee", rows(), lacking=1)
     with pytest.raises(FieldError, match=said):
@@ -103,7 +103,7 @@ def test_of_a_confirmation_that_is_not_finished_nothing_is_chosen(monkeypatch: p
 
 def test_of_a_confirmation_itself_nothing_is_picked() -> None:
     study: Any = SimpleNamespace(spec=SimpleNamespace(name="small-confirm", confirms="small"))
-    with pytest.raises(FieldError, match=r"^pick: small-confirm confirms 'small': pick from that"):
+    with pytest.raises(FieldError, match=r"^pick: small-confirm confirms 'small'; use --pick on 'small'"):
         choose(study, "knee")
 
 

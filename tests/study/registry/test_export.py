@@ -243,7 +243,7 @@ def test_refuses_predictions_the_model_does_not_give(trained: Trained, tmp_path:
     moved = logits.copy()
     moved[0, 0] += 1.0
     expected = np.abs(softmax(moved) - softmax(logits)).max()
-    with pytest.raises(ExportError, match=rf"^focal/0003: .* by {expected:.2g} in probability .* at most 1e-05"):
+    with pytest.raises(ExportError, match=rf"^focal/0003: .* by {expected:.2g} in probability .*limit .*: 1e-05"):
         export(study, record, "refused", None, trained.uri)
     assert trained.client.search_model_versions("name='refused'") == []
 
@@ -256,7 +256,7 @@ def test_a_gpu_explains_more_but_not_all(trained: Trained, tmp_path: Path, by: f
         found = export(study, record, "from_gpu", None, trained.uri)
         assert 1e-5 < found.largest_difference < 2e-2
     else:
-        with pytest.raises(ExportError, match=r"at most 0\.02"):
+        with pytest.raises(ExportError, match=r"limit .*: 0\.02"):
             export(study, record, "from_gpu", None, trained.uri)
 
 
@@ -286,7 +286,7 @@ def test_refuses_a_file_that_is_not_the_one_written(trained: Trained, tmp_path: 
 
 def test_refuses_other_data(trained: Trained) -> None:
     study = replace(trained.study, recorded={**trained.study.recorded, "data_digest": "0" * 64})
-    with pytest.raises(ExportError, match="the data is not what the trial was trained on"):
+    with pytest.raises(ExportError, match="the data has changed since the trial was trained"):
         export(study, trained.record, "refused", None, trained.uri)
 
 
@@ -392,8 +392,8 @@ def altered_record(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("alter", "failing"),
     [
-        (altered_probs, {"probabilities", "stored probabilities with another digest"}),
-        (altered_record, {"tags that differ from its record (metrics)", "ece"}),
+        (altered_probs, {"probabilities", "stored probabilities with a different digest"}),
+        (altered_record, {"tags that differ from the record (metrics)", "ece"}),
     ],
 )
 def test_verify_finds_what_was_altered(
@@ -441,7 +441,7 @@ def test_verify_refuses_code(trained: Trained, here: Callable[[str], object]) ->
     exported = trained.export("with_code")
     file = trained.artifacts(exported) / "MLmodel"
     file.write_text(file.read_text().replace("loader_module: mlflow.pytorch", "loader_module: json"))
-    with pytest.raises(NotVerified, match=r"code of its own .*json"):
+    with pytest.raises(NotVerified, match=r"run its own code .*json"):
         here(exported.uri)
 
 
@@ -452,7 +452,7 @@ def test_verify_needs_the_data_and_a_record(
         here("models:/m-1234")
     with monkeypatch.context() as patch:
         patch.setattr("study.registry.verify.data_digest", lambda dataset, seed: "f" * 64)
-        with pytest.raises(NotVerified, match="the data is not what"):
+        with pytest.raises(NotVerified, match="the data has changed"):
             here(exported.uri)
     plain = trained.export("plain")
     shutil.rmtree(trained.artifacts(plain) / "calstudy")

@@ -68,7 +68,7 @@ def calstudy(capsys, *words):
 def test_all_are_drawn_at_column_width_in_every_format(storage, tmp_path, capsys):
     code, out, _ = calstudy(capsys, "figures", "digits", "--storage", storage)
     assert code == 0 and "not drawn" not in out
-    assert "not in MLflow" in out.splitlines()[-1]  # which has never heard of the study
+    assert "not uploaded to MLflow" in out.splitlines()[-1]  # which has never heard of the study
     stems = {path.stem.split("-")[0] for path in (storage / "digits" / "figures").iterdir()}
     assert stems == set(FIGURES)
     for path in (storage / "digits" / "figures").iterdir():
@@ -86,7 +86,7 @@ def test_no_history_no_gamma_nothing_searched_are_each_a_line(tmp_path, capsys):
     assert {path.stem.split("-")[0] for path in written} == {"front", "reliability", "hypervolume", "learning"}
     assert [reason.split(":")[0] for reason in reasons] == ["hyperparameters", "gamma", "entropy"]
     code, _, err = calstudy(capsys, "figures", "plain", "--storage", tmp_path, "--only", "entropy")
-    assert (code, err) == (2, "figures: entropy: plain: nothing recorded it; set `diagnostics: true` in a study.\n")
+    assert (code, err) == (2, "figures: entropy: plain: it was not recorded; set `diagnostics: true` in the study.\n")
 
 
 @pytest.mark.slow
@@ -146,7 +146,7 @@ def test_of_more_methods_than_colours_those_on_the_front_have_them(tmp_path):
     ("importances", "said"),
     [
         ({"method.gamma": (0.75, math.nan), "optimizer.lr": (0.25, math.nan)}, "PED-ANOVA"),
-        (None, "n too small (3 trials, 16 are the least)"),
+        (None, "too few trials (3; at least 16 are needed)"),
     ],
 )
 def test_importances_stand_over_their_panels_or_are_said_to_be_none(importances, said):
@@ -156,7 +156,7 @@ def test_importances_stand_over_their_panels_or_are_said_to_be_none(importances,
     measured = [{"accuracy": 0.9 + k / 100, "ece": 0.1 - k / 100} for k in range(3)]
     records = [TrialRecord("focal", k, "complete", {}, metrics) for k, metrics in enumerate(measured)]
     figure = figures.draw_searched(found, records, records[2:], OBJECTIVES, ("#0072B2", "o"), "digits: focal")
-    titles = ["importance 0.75", "importance 0.25", "never varies", "never varies"] if importances else [""] * 4
+    titles = ["importance 0.75", "importance 0.25", "constant", "constant"] if importances else [""] * 4
     assert [axes.get_title(loc="right") for axes in figure.axes] == titles
     assert said in " ".join(figure.get_supxlabel().split())
     assert [axes.get_xscale() for axes in figure.axes[:2]] == ["linear", "log"]

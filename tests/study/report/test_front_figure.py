@@ -65,9 +65,12 @@ def test_names_of_axes_legend_title_and_caption():
     (axes,) = figure.axes
     assert axes.get_xlabel() == "accuracy, validation (higher is better)"
     assert axes.get_ylabel() == "ECE, validation (lower is better)"
-    assert legend_names(figure) == ["focal", "mbls", "front (3)", "knee: mbls/0007"]
+    assert legend_names(figure) == ["focal", "mbls", "Pareto front (3)", "knee: mbls/0007"]
     assert figure.legends[0].get_title().get_text() == "digits"
-    assert caption(figure) == "1,437 validation samples; 4 complete trials; values without intervals."
+    assert caption(figure) == (
+        "1,437 validation samples; 4 complete trials; no intervals.\n"
+        "Knee: best compromise, farthest from the line between the front's extremes."
+    )
     assert axes.get_xscale() == axes.get_yscale() == "linear"
 
 
@@ -145,7 +148,7 @@ def test_one_of_the_front_that_guesses_does_not_squash_the_rest():
     """Right by chance and perfectly calibrated, as constant confidences are."""
     guessing = trial("focal", 100, 0.1, 0.0)
     figure = draw_front([*study(), guessing], BOTH, "t")
-    assert caption(figure).endswith("1 trial lies outside the axes, 1 of them on the front.")
+    assert caption(figure).endswith("1 trial lies outside the axes, 1 of them on the Pareto front.")
     assert figure.axes[0].get_xlim()[0] > 0.5
 
 
@@ -180,8 +183,8 @@ def test_one_objective_is_a_strip_for_each_method():
 def test_three_objectives_draw_two_and_say_so():
     hidden_strength = trial("focal", 3, 0.92, 0.09, nll=0.1)  # beaten in the two that are drawn
     figure = draw_front([*HAND[:3], hidden_strength], (*BOTH, NLL), "t")
-    assert legend_names(figure)[-2] == "front (4)"
-    assert "Front of all 3 objectives; ts_nll not drawn." in caption(figure)
+    assert legend_names(figure)[-2] == "Pareto front (4)"
+    assert "Pareto front of all 3 objectives; ts_nll not drawn." in caption(figure)
     assert lines(figure, "None") == []
 
 
@@ -195,7 +198,7 @@ def test_one_trial_and_equal_trials_can_be_drawn():
 @pytest.mark.parametrize(
     ("records", "problem"),
     [
-        ([], "figure: no complete trial to draw: there is none at all."),
+        ([], "figure: no complete trial to draw: the study has no trials."),
         (
             [trial("focal", 0, 0, 0, state="running"), trial("focal", 1, 0, 0, state="failed")],
             "figure: no complete trial to draw: 1 failed, 1 running.",
@@ -225,5 +228,5 @@ def test_a_png_is_as_wide_as_a_column(tmp_path):
 
 
 def test_an_unknown_suffix_is_refused(tmp_path):
-    with pytest.raises(FieldError, match=r"figure: 'front.bmp' should end in one of .png, .pdf, .svg\."):
+    with pytest.raises(FieldError, match=r"figure: 'front.bmp' must end in one of .png, .pdf, .svg\."):
         front_figure(HAND, BOTH, "t", tmp_path / "front.bmp")

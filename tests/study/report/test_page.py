@@ -197,7 +197,7 @@ def test_the_axes_can_be_chosen(page: Page) -> None:
     objectives = (Objective("nll", "minimize"), Objective("ece", "minimize"))
     assert set(page.names(".point.best")) == {record.name for record in pareto.front(page.records, objectives)}
     page.choose("y", "seconds")
-    assert "seconds of training (lower is better)" in page.one(".plot").text
+    assert "training seconds (lower is better)" in page.one(".plot").text
 
 
 def test_methods_can_be_left_out(page: Page) -> None:
@@ -249,8 +249,8 @@ def test_the_table_sorts_and_selects_by_keyboard(page: Page) -> None:
 
 def test_the_other_sections_say_what_there_is(page: Page) -> None:
     failures = page.one("#study-1-failures").text
-    assert HOSTILE in failures and "not finished when this page was made" in failures
-    assert "known to about 50% only" in page.one("#study-1-noise p").text  # 1 / sqrt(2 (3 - 1))
+    assert HOSTILE in failures and "still running when the page was written" in failures
+    assert "known only to about 50%" in page.one("#study-1-noise p").text  # 1 / sqrt(2 (3 - 1))
     shrinkage = page.one("#study-1-confirmation").text
     assert "+0.0100" in shrinkage and "\N{MINUS SIGN}0.0300" in shrinkage and "noisy" in shrinkage
     assert "calstudy confirm small --trial focal/0001 --seeds 3" in page.one("#study-1-reproduce").text
@@ -303,7 +303,7 @@ def test_two_studies_one_of_them_empty(page: Page, file: Path) -> None:
     page.open(file.with_name("two.html"))
     assert [each.text for each in page.all(".index a")] == ["small", "nothing"]
     assert "No trial is complete yet" in page.one("#study-2-front").text
-    assert "calstudy report small --bootstrap 1000 adds them" in page.one("#study-1 figcaption").text
+    assert "add them with calstudy report small --bootstrap 1000" in page.one("#study-1 figcaption").text
     assert "have not been confirmed" in page.one("#study-1-confirmation").text
 
 
@@ -313,4 +313,4 @@ def test_no_error_no_request_and_nothing_of_a_study_was_run(page: Page) -> None:
     messages = [json.loads(entry["message"])["message"] for entry in page.driver.get_log("performance")]
     asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
     assert asked and all(url.startswith("file://") and url.endswith(".html") for url in asked)
-    assert page.driver.title == "small: what the study tells" and page.all("img") == []
+    assert page.driver.title == "small: study report" and page.all("img") == []

@@ -98,10 +98,10 @@ def test_predictions_that_are_gone_or_altered_are_noted(tmp_path):
     found, notes = diagrams(study, [gone, altered, cut, sound])
     assert list(found) == [sound.name]
     assert notes == [
-        "No reliability diagram of focal/0000: predictions.npz is missing. Restore it from a backup.",
-        "No reliability diagram of focal/0001: predictions.npz has changed (its digest differs from the ledger)."
+        "No reliability diagram for focal/0000: predictions.npz is missing. Restore it from a backup.",
+        "No reliability diagram for focal/0001: predictions.npz has changed (its digest differs from the ledger)."
         " Restore it from a backup.",
-        "No reliability diagram of focal/0002: predictions.npz cannot be read as npz (File is not a zip file).",
+        "No reliability diagram for focal/0002: predictions.npz cannot be read as npz (File is not a zip file).",
     ]
 
 
@@ -174,13 +174,13 @@ def test_budgets_are_counted_and_said_to_be_equal_or_not(made):
     assert (focal["samples"], focal["seconds"]) == (46_040, 21.0)
     assert focal["searched"] == {"method.gamma": "0 to 5"}
     assert found["budget"][0].startswith(
-        "Each method was given 3 trials, but not all are complete: 0 of mbls, 3 of cross_entropy."
+        "Each method has 3 planned trials, but not all are complete: 0 of mbls, 3 of cross_entropy."
     )
-    assert "focal" not in found["budget"][1] and "cross_entropy took 69,060, mbls 0." in found["budget"][1]
+    assert "focal" not in found["budget"][1] and "cross_entropy used 69,060, mbls 0." in found["budget"][1]
     equal = gather(study, {variant.label: records["cross_entropy"] for variant in study.spec.variants})
     assert equal["budget"][:2] == [
-        "Each method was given 3 trials, and of each 3 are complete: the numbers of trials are equal.",
-        "The samples shown in training are equal, within 1%.",
+        "Each method has 3 planned trials, 3 of them complete: the numbers of trials are equal.",
+        "The training samples seen are equal within 1%.",
     ]
 
 
@@ -189,7 +189,7 @@ def test_what_did_not_complete_stands_with_its_reason(made):
     found = gather(study, records)["unfinished"]
     assert [(row["trial"], row["state"]) for row in found] == [("focal/0002", "failed"), ("mbls/0000", "running")]
     assert found[0]["reason"] == records["focal"][2].reason and found[0]["attempts"] == 2
-    assert found[1]["reason"] == "not finished when this page was made"
+    assert found[1]["reason"] == "still running when the page was written"
 
 
 def test_the_noise_floor_is_the_spread_of_what_has_nothing_to_search(made):
@@ -255,7 +255,7 @@ def test_one_trial(tmp_path):
     study = make_study(tmp_path)
     found = gather(study, {"cross_entropy": [complete(study, "cross_entropy", 0)]})
     assert found["knee"] == "cross_entropy/0000" and found["noise"] == []
-    assert found["abstract"][2].startswith("1 trial of 1 method is on the front")
+    assert found["abstract"][2].startswith("1 trial of 1 method is on the Pareto front")
 
 
 def test_of_one_objective_there_is_a_best_and_no_front(tmp_path):
@@ -263,7 +263,7 @@ def test_of_one_objective_there_is_a_best_and_no_front(tmp_path):
     trials = [complete(study, "focal", number) for number in range(2)]
     best = min(trials, key=lambda record: record.metrics["nll"])
     found = gather(study, {"focal": trials})["abstract"]
-    assert found[2] == f"The best is {best.name} (NLL in nats {best.metrics['nll']:.4f})."
+    assert found[2] == f"The best trial is {best.name} (NLL in nats {best.metrics['nll']:.4f})."
 
 
 def test_studies_that_do_not_compare_are_said_so(tmp_path):
@@ -273,10 +273,8 @@ def test_studies_that_do_not_compare_are_said_so(tmp_path):
     other = make_study(tmp_path, "three", objectives=[{"metric": "nll", "direction": "minimize"}])
     other.recorded["classes"] = other.recorded["classes"][:4]
     assert gather_page([same, gather(other, nothing)], "today")["notes"] == [
-        "These studies have different objectives (one: accuracy, ece; three: nll): read each by itself, their"
-        " values do not compare.",
-        "These studies have different numbers of classes (one: 10; three: 4): read each by itself, their values do not"
-        " compare.",
+        "These studies have different objectives (one: accuracy, ece; three: nll): do not compare values across them.",
+        "These studies have different numbers of classes (one: 10; three: 4): do not compare values across them.",
     ]
 
 
@@ -317,7 +315,7 @@ def test_the_command_writes_one_file_and_a_server_away_is_one_line(made, monkeyp
     file = study.directory / "report.html"
     assert capsys.readouterr().out.splitlines() == [
         f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB",
-        "not in MLflow: MLflow at sqlite:////nowhere/mlflow.db: there is no such database.",
+        "not uploaded to MLflow: MLflow at sqlite:////nowhere/mlflow.db: there is no such database.",
     ]
     assert file.read_text().startswith("<!doctype html>")
 

@@ -10,7 +10,7 @@ def test_explain_shows_every_key_and_every_searched_path():
     assert rows["epochs"][1:3] == ("20", "20")
     assert rows["name"][1:3] == ("small", "required")
     assert rows["data.augment"][1:3] == ("none", "none")
-    assert rows["optimizer.lr"][1:] == ("0.1", "0.1", "learning rate, the largest of its schedule")
+    assert rows["optimizer.lr"][1:] == ("0.1", "0.1", "learning rate, the schedule's maximum")
     assert rows["objectives"].value == "maximize accuracy, minimize ece"
     gamma = rows["methods.focal: method.gamma"]
     assert gamma[1:3] == ("{low: 0.0, high: 5.0}", "3.0")

@@ -70,7 +70,7 @@ def test_a_method_without_a_file_starts_from_its_own_settings(extended):
 @pytest.mark.parametrize(
     ("files", "path", "said"),
     [
-        ({"methods/focal.py": MINE}, "extensions", "methods/focal.py: 'focal' is one of our own; rename it."),
+        ({"methods/focal.py": MINE}, "extensions", "methods/focal.py: 'focal' is a built-in name; rename it."),
         ({"methods/mine.py": "x ="}, "extensions", "methods/mine.py: cannot be imported: SyntaxError"),
         ({"methods/mine.py": "import no_such_thing"}, "extensions", "ModuleNotFoundError"),
         ({"methods/mine.py": "x = 1"}, "extensions", "methods/mine.py: it must define the class Mine."),

@@ -446,19 +446,19 @@ def test_required(key):
         (b"# nothing yet\n", "study.yaml: is empty;"),
         (b"- name: x\n", "study.yaml: must be a mapping of keys, got list;"),
         (b"focal", "study.yaml: must be a mapping of keys, got str;"),
-        (b"\xff\xfe\x00\x01", "study.yaml: is not text in UTF-8."),
-        (b"\x00\x01\x02", "study.yaml: is not YAML: it holds characters that are not printable."),
+        (b"\xff\xfe\x00\x01", "study.yaml: is not UTF-8 text."),
+        (b"\x00\x01\x02", "study.yaml: is not YAML: it contains non-printable characters."),
         (b"name: [", "study.yaml: is not YAML: "),
         (b"name: x\n  data: y\n", "(line 2, column 7)"),
-        (b"trials: 3\nname: x\ntrials: 4\n", "study.yaml: trials: is written twice (lines 1 and 3); keep one."),
-        (b"optimizer:\n  lr: 1\n  lr: 2\n", "study.yaml: optimizer.lr: is written twice (lines 2 and 3); keep one."),
+        (b"trials: 3\nname: x\ntrials: 4\n", "study.yaml: trials: is defined twice (lines 1 and 3); keep one."),
+        (b"optimizer:\n  lr: 1\n  lr: 2\n", "study.yaml: optimizer.lr: is defined twice (lines 2 and 3); keep one."),
         (b"1: 2\n", "study.yaml: the key in line 1 must be text"),
         (b"name: x\n---\nname: y\n", "study.yaml: is not YAML: "),
         (b"name: !!python/object/apply:os.getcwd []\n", "study.yaml: is not YAML: could not determine a constructor"),
         (b"[" * 500, "study.yaml: is nested too deeply."),
         (
             b"trials: 99999999999999999999\n",
-            "study.yaml: cannot be read: it holds a whole number of more than 63 bits.",
+            "study.yaml: cannot be read: it contains an integer of more than 63 bits.",
         ),
     ],
 )
@@ -473,7 +473,7 @@ def test_not_a_study(tmp_path, content, said):
 def test_no_file(tmp_path):
     with pytest.raises(SpecError, match=r"^study.yaml: no file at .*study\.yaml\.$"):
         read_spec(tmp_path / "study.yaml")
-    with pytest.raises(SpecError, match="is a folder; name the file in it"):
+    with pytest.raises(SpecError, match="is a folder; give the file"):
         read_spec(tmp_path)
 
 

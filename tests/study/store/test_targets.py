@@ -88,4 +88,4 @@ def test_other_data_are_refused_before_anything_starts(storage: Path, tmp_path: 
         Targets(storage).check(spec("recorded/cross_entropy/0"), "0123456789ab", "mine.yaml")
     written = write_spec(tmp_path / "mine.yaml", name="other", methods=guided("recorded/cross_entropy/0"), seed=3)
     done = here("run", written, "--storage", storage, check=2)
-    assert "take a trial of the same data and seed" in done and not (storage / "other").exists()
+    assert "use a trial with the same data and seed" in done and not (storage / "other").exists()

@@ -35,14 +35,14 @@ def test_it_is_an_artifact_of_the_studys_own_run_and_takes_the_place_of_the_last
     assert Path(client.download_artifacts(runs[1], "report.html")).read_text() == "second"
     study.directory.mkdir()
     said = try_to_log(study, [file.rename(tmp_path / "front.png")], "figures", uri)
-    assert said == f"in MLflow at {uri}, an artifact of the run small"
+    assert said == f"uploaded 1 artifact to the run small in MLflow at {uri}"
     assert [found.path for found in client.list_artifacts(runs[1], "figures")] == ["figures/front.png"]
 
 
 def test_without_a_run_of_the_study_nothing_is_made(uri: str, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text("x")
-    with pytest.raises(TrackingError, match="it has no run of this study; `calstudy sync` makes it"):
+    with pytest.raises(TrackingError, match="no run of this study; create it with `calstudy sync`"):
         log_artifacts(make_study(tmp_path, "other"), uri, [file])
     assert MlflowClient(uri, uri).get_experiment_by_name("other") is None
     with pytest.raises(TrackingError, match="there is no such database"):

@@ -236,7 +236,7 @@ def test_missing_altered_and_strange_predictions_are_one_line(study, tmp_path):
     with pytest.raises(FieldError, match=r"^focal/0001: .*digest differs"):
         analyse(made, records, 100)
     records[1] = replace(records[1], digests={"predictions.npz": digest})
-    with pytest.raises(FieldError, match=r"^focal/0001: its validation labels are not those of focal/0000"):
+    with pytest.raises(FieldError, match=r"^focal/0001: its validation labels differ from those of focal/0000"):
         analyse(made, records, 100)
     path.unlink()
     with pytest.raises(FieldError, match=r"^focal/0001: .*predictions\.npz is missing"):

@@ -1,4 +1,4 @@
-"""Encoded images to arrays; and what the data sets share whose samples are image files in folders."""
+"""Decode images; shared base of data sets whose samples are image files in folders."""
 
 import hashlib
 import io
@@ -25,14 +25,13 @@ T = TypeVar("T")
 
 
 def decode(encoded: bytes, size: int | None = None) -> np.ndarray:
-    """[H, W, 1] of a grey image, [H, W, 3] of any other, uint8. Transparency is dropped.
+    """[H, W, 1] for a grayscale image, [H, W, 3] for any other, uint8. Transparency is dropped.
 
-    size: the shorter side is resized to it and the middle cut out, [size, size, C]; None: as it is.
-    Raises what its decoder raises on bad bytes.
+    size: resize the shorter side to it and center-crop to [size, size, C]; None: unchanged. Raises decoder errors.
     """
     image: Image.Image = Image.open(io.BytesIO(encoded))
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
-        raise ValueError(f"it has more than 8 bits, mode {image.mode}")
+        raise ValueError(f"more than 8 bits per channel, mode {image.mode}")
     image.load()
     mode = "L" if image.mode in ("1", "L", "LA", "La") else "RGB"
     image = image if image.mode == mode else image.convert(mode)
@@ -51,22 +50,22 @@ class ImageList(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFiles(Dataset, ABC):
-    """Image files in folders. Grey images stay one channel; where any has colour, all become RGB."""
+    """Image files in folders. Grayscale images keep one channel; if any image has colour, all become RGB."""
 
-    path: str = text(doc="the folder that holds them")
-    size: int | None = number(None, low=1, doc="pixels of a side: resized, the middle cut out; null: all have one size")
-    limit: int | None = number(None, low=1, doc="at most so many images of each split, stratified by label")
+    path: str = text(doc="folder with the images")
+    size: int | None = number(None, low=1, doc="side in pixels: resize, then center crop; null: all have the same size")
+    limit: int | None = number(None, low=1, doc="maximum images per split, stratified by label")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # Absolute: a worker's working directory is another.
+        # Absolute: workers have another working directory.
         object.__setattr__(self, "path", os.path.abspath(os.path.expanduser(self.path)))
 
     @abstractmethod
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
-        """The names of the classes, and the samples of train and of what else the source has. Opens no image.
+        """Class names, and the samples of train and of the source's other splits. Opens no image.
 
-        Raises FieldError where the folder is not laid out so, or a split lacks a class it needs.
+        Raises FieldError if the folder has another layout, or a split lacks a class it needs.
         """
 
     def source_digest(self) -> str:
@@ -94,23 +93,23 @@ class ImageFiles(Dataset, ABC):
 
 
 def check_lists(path: str, classes: Sequence[str], lists: dict[str, ImageList]) -> None:
-    """Raise FieldError unless there are two classes or more and train has an image of each."""
+    """Raise FieldError unless there are at least two classes and train has an image of each."""
     if len(classes) < 2:
-        found = f"the one class '{classes[0]}'" if classes else "no classes"
-        raise FieldError("path", f"there is {found} in the train split of {path}: two are the least.")
+        found = f"only the class '{classes[0]}'" if classes else "no classes"
+        raise FieldError("path", f"the train split of {path} has {found}; at least two are needed.")
     counts = np.bincount(lists["train"].labels, minlength=len(classes))
     if not counts.all():
         name = classes[int(counts.argmin())]
-        raise FieldError("path", f"class '{name}' has no train image in {path}. Add some, or leave the class out.")
+        raise FieldError("path", f"class '{name}' has no train image in {path}. Add some, or remove the class.")
     for name, listed in lists.items():
         if not listed.files:
-            raise FieldError("path", f"the {name} split of {path} holds no image.")
+            raise FieldError("path", f"the {name} split of {path} has no images.")
 
 
 def required(path: str, name: str) -> Path:
-    """The file or folder of that name under `path`. Raises FieldError, naming a folder below that has it."""
+    """The file or folder of that name under `path`. Raises FieldError, suggesting a subfolder that has it."""
     if not Path(path).is_dir():
-        raise FieldError("path", f"there is no folder {path}; name the one the archive was unpacked to.")
+        raise FieldError("path", f"there is no folder {path}; give the folder of the unpacked archive.")
     found = Path(path) / name
     if not found.exists():
         below = sorted(Path(path).glob(f"*/{name}"))
@@ -120,18 +119,18 @@ def required(path: str, name: str) -> Path:
 
 
 def read_images(files: Sequence[Path], size: int | None) -> np.ndarray:
-    """uint8 [N, C, H, W], in order. Raises FieldError: a file that is no image, or without `size` of another size."""
+    """uint8 [N, C, H, W], in order. Raises FieldError: a file is not an image or, without `size`, sizes differ."""
     decoded = _of_each(files, lambda file: _decoded(file, size))
     first, channels = decoded[0], max(image.shape[2] for image in decoded)
     images = np.empty((len(files), channels, *first.shape[:2]), dtype=np.uint8)
     while decoded:
-        # From the end, each let go as it is copied: memory holds them once.
+        # From the end, freeing each after the copy: memory holds them once.
         index, image = len(decoded) - 1, decoded.pop()
         if image.shape[:2] != images.shape[2:]:
             shapes = [f"{width}x{height}" for height, width in (image.shape[:2], images.shape[2:])]
             problem = f"{files[index]} is {shapes[0]} pixels, {files[0]} is {shapes[1]}"
-            raise FieldError("size", f"{problem}. Give the side all are resized to, as `size: {max(first.shape[:2])}`.")
-        # Grey broadcasts to three channels where others have colour.
+            raise FieldError("size", f"{problem}. Set the side to resize to, e.g. `size: {max(first.shape[:2])}`.")
+        # Grayscale broadcasts to three channels if others have colour.
         images[index] = image.transpose(2, 0, 1)
     return images
 
@@ -139,16 +138,16 @@ def read_images(files: Sequence[Path], size: int | None) -> np.ndarray:
 def _decoded(file: Path, size: int | None) -> np.ndarray:
     try:
         return decode(file.read_bytes(), size)
-    # Decoders raise what they like on bad bytes.
+    # Decoders raise anything on bad bytes.
     except Exception as error:
-        problem = f"{file}: the image cannot be decoded ({error}). Mend or remove it."
+        problem = f"{file}: the image cannot be decoded ({error}). Fix or remove it."
         raise FieldError("path", problem) from None
 
 
 def _of_each(files: Sequence[Path], function: Callable[[Path], T]) -> list[T]:
-    """What the function makes of each file, in order."""
+    """The function's result for each file, in order."""
     slices = [files[start : start + SLICE] for start in range(0, len(files), SLICE)]
-    # A small image costs more in Python than in its decoder: threads would only wait for one another.
+    # A small image takes longer in Python than in the decoder: threads would only wait for each other.
     small = sum(file.stat().st_size for file in slices[0]) < SMALL_BYTES * len(slices[0])
     with ThreadPoolExecutor(1 if small else None) as pool:
         parts = pool.map(lambda part: [function(file) for file in part], slices)

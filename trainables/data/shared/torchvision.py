@@ -1,7 +1,7 @@
-"""What the data sets of torchvision share: a file of its own for each in data/, published files, md5s, downloads.
+"""Shared base of torchvision's data sets: published files, md5s, downloads.
 
-Which files a set is made of, and the md5 of each, is published with torchvision: that is the set's identity, known
-where no file is. Whatever is read is checked against it first.
+torchvision publishes each set's files and their md5s: they identify the set without any file, and every file is checked
+against them before it is read.
 """
 
 import gzip
@@ -28,7 +28,7 @@ from trainables.plugins import name_of
 
 
 class Published(NamedTuple):
-    """A file as torchvision lays it out under its root, and where it is downloaded from."""
+    """A file's path under torchvision's root, and its download URLs."""
 
     path: str
     md5: str
@@ -41,26 +41,26 @@ class TorchvisionData(Dataset, ABC):
 
     theirs: ClassVar[Any]  # torchvision's class
 
-    path: str | None = text(None, doc="a folder that holds the files as torchvision lays them out; null: downloaded")
-    limit: int | None = number(None, low=1, doc="at most so many images of each split, stratified by label")
+    path: str | None = text(None, doc="folder with the files in torchvision's layout; null: download")
+    limit: int | None = number(None, low=1, doc="maximum images per split, stratified by label")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.path is not None:
-            # Absolute: a worker's working directory is another.
+            # Absolute: workers have another working directory.
             object.__setattr__(self, "path", os.path.abspath(os.path.expanduser(self.path)))
 
     @abstractmethod
     def files(self) -> list[Published]:
-        """The files that are read."""
+        """The files to read."""
 
     def archive(self) -> Published | None:
-        """The tar archive that holds the files, where they are not downloaded one by one."""
+        """The tar archive with the files, if they are not downloaded one by one."""
         return None
 
     @abstractmethod
     def load(self, root: str) -> RawData:
-        """Train and test out of the files under `root`, which are there and whole."""
+        """Train and test from the verified files under `root`."""
 
     def source_digest(self) -> str:
         published = [[file.path, file.md5] for file in self.files()]
@@ -80,20 +80,20 @@ class TorchvisionData(Dataset, ABC):
     def _check(self, root: Path) -> None:
         missing = [file.path for file in self.files() if not (root / file.path).is_file()]
         if missing:
-            problem = f"{root} lacks {', '.join(missing)}. Put them there, or leave `path` out to download them."
+            problem = f"{root} does not contain {', '.join(missing)}. Add them, or remove `path` to download them."
             raise FieldError("path", problem)
         for file in self.files():
             found = file_digest(root / file.path, "md5")
             if found != file.md5:
                 problem = f"{root / file.path} is not the published file (md5 {found}, not {file.md5})"
-                raise FieldError("path", f"{problem}. It may be cut short: put it there again.")
+                raise FieldError("path", f"{problem}. It may be truncated: copy it again.")
 
     def _is_whole(self, root: Path, file: Published) -> bool:
         return (root / file.path).is_file() and file_digest(root / file.path, "md5") == file.md5
 
     def _downloaded(self) -> Path:
-        """The folder of the cache that holds the files, downloaded first where they are not there or not whole."""
-        # Absolute, as the prepared arrays beside it.
+        """The cache folder with the files; missing or damaged ones are downloaded first."""
+        # Absolute, like the prepared arrays.
         root = default_cache().expanduser().absolute() / "downloads" / name_of(type(self))
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / "lock"):
@@ -102,8 +102,8 @@ class TorchvisionData(Dataset, ABC):
                     self._download(root)
                 except DownloadError as error:
                     wanted = ", ".join(file.path for file in self.files())
-                    mend = f"Give `path`, a folder on every node that holds {wanted}."
-                    raise FieldError("path", f"cannot be downloaded ({error}). {mend}") from None
+                    fix = f"Set `path` to a folder, on every node, with {wanted}."
+                    raise FieldError("path", f"cannot be downloaded ({error}). {fix}") from None
         return root
 
     def _download(self, root: Path) -> None:
@@ -114,7 +114,7 @@ class TorchvisionData(Dataset, ABC):
             self._unpack(root, root / archive.path)
 
     def _unpack(self, root: Path, archive: Path) -> None:
-        """Of the archive only what is read; STL-10's holds gigabytes beside it."""
+        """Unpack only the files to read; STL-10's archive has gigabytes of others."""
         wanted = [file.path for file in self.files()]
         with tarfile.open(archive) as tar:
             for member in tar:
@@ -129,7 +129,7 @@ class TorchvisionData(Dataset, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class CifarData(TorchvisionData, ABC):
-    """CIFAR-10 and CIFAR-100: torchvision reads their pickles, whose md5s have been checked before."""
+    """CIFAR-10 and CIFAR-100: torchvision reads their pickles, after their md5s are checked."""
 
     def files(self) -> list[Published]:
         listed = [*self.theirs.train_list, *self.theirs.test_list]
@@ -149,7 +149,7 @@ class CifarData(TorchvisionData, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class MnistData(TorchvisionData, ABC):
-    """MNIST and the sets laid out like it: grey, 28x28, 60,000 and 10,000 of them."""
+    """MNIST and sets with its layout: grayscale, 28x28, 60,000 and 10,000 images."""
 
     def files(self) -> list[Published]:
         folder = f"{self.theirs.__name__}/raw"
@@ -159,7 +159,7 @@ class MnistData(TorchvisionData, ABC):
         ]
 
     def load(self, root: str) -> RawData:
-        # torchvision reads what was unpacked, for which no md5 is published: unpacked here once more.
+        # torchvision reads unpacked files, which have no published md5: unpack them here again.
         with TemporaryDirectory() as unpacked:
             for file in self.files():
                 target = (Path(unpacked) / file.path).with_suffix("")

@@ -1,9 +1,9 @@
-"""Methods that learn parameters of their own loss: a look-ahead step, differentiated through. No Ray here.
+"""Methods that learn parameters of their own loss by differentiating through a look-ahead step. No Ray here.
 
 Bohdal et al. 2023, Algorithm 1, and Wang & Golebiowski 2024, Algorithm 1. phi are the learned parameters, theta the
-network's weights. Each batch: theta' = theta - eta grad_theta L(theta, phi) keeps its graph; the outer loss of theta'
-on a batch of the meta split is differentiated by phi; Adam moves phi; then the optimizer moves theta by a gradient of
-its own.
+network's weights. For each batch: theta' = theta - eta grad_theta L(theta, phi) keeps its graph; the outer loss of
+theta' on a meta batch is differentiated by phi; Adam updates phi; then the optimizer updates theta with a separate
+gradient.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Parameters = dict[str, Tensor]
 
 
 class Forward(NamedTuple):
-    """What a network made of a batch: features [N, D], and the logits [N, K] of its head."""
+    """A network's features [N, D] and logits [N, K] for a batch."""
 
     features: Tensor
     logits: Tensor
 
 
 def adam_step(phi: Parameters, gradients: Parameters, moments: State, lr: float) -> tuple[Parameters, State]:
-    """phi one step on, and the moments. Kingma & Ba 2015, Algorithm 1, with its published betas and epsilon."""
+    """phi after one step, and the moments. Kingma & Ba 2015, Algorithm 1, with its published betas and epsilon."""
     count = moments["count"] + 1
     moved, first, second = {}, {}, {}
     for name, gradient in gradients.items():
@@ -47,25 +47,25 @@ def adam_step(phi: Parameters, gradients: Parameters, moments: State, lr: float)
 
 @dataclass(frozen=True)
 class LookaheadMethod(Method, ABC):
-    """What such methods share. State: {phi: {name: tensor}, adam: its moments, and what the method itself keeps}.
+    """Base of these methods. State: {phi: {name: tensor}, adam: its moments, and what the method adds}.
 
-    By default nothing of the meta batch reaches the network but through phi: its gradient stays out of theta's
-    (`leak`), and batch norm is frozen on it (`meta_batch_norm`). The released base code (meta-calibration) does
-    otherwise on both, takes the sum over the batch in the look-ahead (`reduction`), and moves phi first: `leak: true,
-    meta_batch_norm: train, reduction: sum, moves_first: phi, outer: dece, outer_cross_entropy: 2` is that code but for
-    scale: the weights move by the mean loss, not the sum, and the leak beside it is twice the code's outer loss.
+    By default the meta batch affects the network only through phi: its gradient is kept out of theta's (`leak`), and
+    batch norm is frozen on it (`meta_batch_norm`). The released base code (meta-calibration) differs in both, sums over
+    the batch in the look-ahead (`reduction`), and updates phi first: `leak: true, meta_batch_norm: train, reduction:
+    sum, moves_first: phi, outer: dece, outer_cross_entropy: 2` is that code up to scale: the weights move by the mean
+    loss, not the sum, and the leaked loss added to it is twice the code's outer loss.
     """
 
-    outer: str = choice("sece", "dece", doc="the outer loss: which calibration error of the meta batch")
-    bandwidth: float = number(0.1, above=0, doc="of the outer SECE")
-    bins: int = number(15, low=1, doc="of the outer DECE")
+    outer: str = choice("sece", "dece", doc="outer loss: calibration error of the meta batch")
+    bandwidth: float = number(0.1, above=0, doc="bandwidth of the outer SECE")
+    bins: int = number(15, low=1, doc="bins of the outer DECE")
     outer_cross_entropy: float = number(0.0, low=0, doc="weight of cross-entropy in the outer loss")
-    meta_lr: float = number(1e-3, above=0, doc="learning rate of Adam on what is learned")
-    lookahead: str = choice("head", "all", doc="the weights that look ahead: the last layer's, or all")
-    moves_first: str = choice("theta", "phi", doc="phi: the weights then move by its new value")
-    reduction: str = choice("mean", "sum", doc="of the loss in the look-ahead, over the batch")
-    leak: bool = text(False, doc="let the meta batch's gradient into the weights, as the base code does")
-    meta_batch_norm: str = choice("frozen", "train", doc="batch norm on the meta batch")
+    meta_lr: float = number(1e-3, above=0, doc="Adam's learning rate for the learned parameters")
+    lookahead: str = choice("head", "all", doc="weights in the look-ahead step: the last layer's, or all")
+    moves_first: str = choice("theta", "phi", doc="phi: the weights are updated with the new phi")
+    reduction: str = choice("mean", "sum", doc="reduction over the batch of the look-ahead loss")
+    leak: bool = text(False, doc="add the meta batch's gradient to the weights', as in the base code")
+    meta_batch_norm: str = choice("frozen", "train", doc="batch norm mode on the meta batch")
 
     @property
     def needs_meta(self) -> bool:
@@ -73,7 +73,7 @@ class LookaheadMethod(Method, ABC):
 
     @cached_property
     def _outer(self) -> AuxiliaryMethod:
-        """The method of that name whose term is the outer loss, with the settings it shares with this one."""
+        """The method whose term is the outer loss, with the settings shared with this one."""
         cls = methods.find(self.outer)
         shared = {"bandwidth", "bins"} & {field.name for field in fields(cls)}
         outer: AuxiliaryMethod = cls(**{name: getattr(self, name) for name in shared})
@@ -88,7 +88,7 @@ class LookaheadMethod(Method, ABC):
         """L(theta, phi), a mean over samples."""
 
     def noted(self, state: State, batch: Batch, features: Tensor) -> State:
-        """The state with what the method wants to tell of this batch; called with the new phi in it."""
+        """The state with the method's record of this batch; called with the new phi in it."""
         return state
 
     def start(self, task: Task) -> State:
@@ -115,18 +115,18 @@ class LookaheadMethod(Method, ABC):
         return Step(loss.detach(), forward.logits.detach(), self.noted(state, batch, features.detach()))
 
     def _looked_ahead(self, network: Network, inner: Tensor, eta: float) -> Parameters:
-        """The weights after a plain step of gradient descent on the inner loss, as functions of phi."""
+        """The weights after a plain gradient descent step on the inner loss, as functions of phi."""
         weights = dict((network.head if self.lookahead == "head" else network).named_parameters())
         slopes = torch.autograd.grad(inner, list(weights.values()), create_graph=True)
         return {name: weight - eta * slope for (name, weight), slope in zip(weights.items(), slopes, strict=True)}
 
     def _outer_loss(self, learner: Trainer, weights: Parameters) -> Tensor:
-        """The calibration error of the meta batch under the weights that looked ahead."""
+        """The outer loss of the meta batch under the look-ahead weights."""
         network, meta = learner.network, learner.meta_batch()
         assert isinstance(meta.targets, Tensor)
         network.train(self.meta_batch_norm == "train")
         if self.lookahead == "head":
-            with torch.set_grad_enabled(self.leak):  # the features are no function of phi
+            with torch.set_grad_enabled(self.leak):  # the features do not depend on phi
                 features = network.features(meta.images)
             logits = functional_call(network.head, weights, (features,))
         else:

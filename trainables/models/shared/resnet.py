@@ -1,4 +1,4 @@
-"""What the residual networks for small images share: stems without a max-pool, stages of blocks, the average."""
+"""Shared parts of the residual networks for small images: stems without max-pool, stages of blocks, pooling."""
 
 from abc import ABC
 from collections import OrderedDict
@@ -16,12 +16,12 @@ from trainables.model import Model, Network
 
 @dataclass(frozen=True)
 class SmallImageResnet(Model, ABC):
-    """torchvision's four-stage ResNet with a 3x3 stride-1 stem and no max-pool, as is usual for 32x32."""
+    """torchvision's four-stage ResNet with a 3x3 stride-1 stem and no max-pool, as usual for 32x32."""
 
     block: ClassVar[type[nn.Module]]
-    layers: ClassVar[tuple[int, int, int, int]]  # blocks of each stage
+    layers: ClassVar[tuple[int, int, int, int]]  # blocks per stage
 
-    pool: int = number(1, low=1, doc="side of the last map as the head sees it: 1 is its average, 2 four averages")
+    pool: int = number(1, low=1, doc="side of the pooled feature map: 1 is one average, 2 is four averages")
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
         return four_stage_resnet(self.block, self.layers, input_shape, num_classes, self.pool)
@@ -30,7 +30,7 @@ class SmallImageResnet(Model, ABC):
 def four_stage_resnet(
     block: Any, layers: Sequence[int], input_shape: tuple[int, int, int], num_classes: int, pool: int = 1
 ) -> Network:
-    """torchvision's ResNet of these blocks and layers, with the stem for small images."""
+    """torchvision's ResNet with these blocks and layers and the small-image stem."""
     modules = OrderedDict(ResNet(block, list(layers), num_classes).named_children())
     modules["conv1"] = _convolution(input_shape[0], 64)
     del modules["maxpool"]
@@ -45,10 +45,10 @@ def four_stage_resnet(
 def three_stage_resnet(
     blocks: int, width: int, input_shape: tuple[int, int, int], num_classes: int, stem: int, projections: bool
 ) -> Network:
-    """Three stages of that many basic blocks, width, 2 width and 4 width wide, on maps of full, half, quarter size.
+    """Three stages of `blocks` basic blocks, width, 2 width and 4 width wide, on maps of full, half and quarter size.
 
-    He et al. 2016, Section 4.2. projections: where the width changes the shortcut is a 1x1 convolution (their option
-    B), else the image subsampled, with zeros for the new channels (option A, which they use).
+    He et al. 2016, Section 4.2. projections: where the width changes, the shortcut is a 1x1 convolution (their option
+    B), else subsampling with zeros for the new channels (option A, which they use).
     """
     modules: OrderedDict[str, nn.Module] = OrderedDict(
         conv1=_convolution(input_shape[0], stem), bn1=nn.BatchNorm2d(stem), relu=nn.ReLU(inplace=True)
@@ -97,5 +97,5 @@ def _convolution(before: int, after: int) -> nn.Conv2d:
 
 
 def _draw(convolution: nn.Conv2d) -> None:
-    """Draw its weights as torchvision draws those of all its residual networks."""
+    """Draw the weights as in torchvision's residual networks."""
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
