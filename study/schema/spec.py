@@ -161,7 +161,7 @@ def _shared_with_a_trial() -> list[str]:
 
 
 def key_of(spec: Field[Any]) -> str:
-    """The key of the file that a field stands for."""
+    """The key in the file for a field."""
     return "methods" if spec.name == "variants" else spec.name
 
 

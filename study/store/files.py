@@ -41,8 +41,8 @@ def checked_file(study: Study, record: TrialRecord, name: str, digests: Mapping[
     if problem is None:
         return path
     fix = f"{BACKUP[0].upper()}{BACKUP[1:]}."
-    if name == MODEL and study.plain.get("keep_models") == "front":
-        fix += " (`keep_models: front` keeps only the models on the front.)"
+    if name == MODEL and (study.plain.get("keep_models") == "front" or study.recorded.get("pruned")):
+        fix = "Only models on the front were kept; choose one of those."
     raise FieldError(record.name, f"{path} {problem}. {fix}")
 
 
