@@ -60,6 +60,10 @@ class Learner:
             self._recorded = torch.full((config.epochs, len(data.train)), torch.nan, device=device)
 
     @property
+    def epochs(self) -> int:
+        return self.config.epochs
+
+    @property
     def progress(self) -> float:
         """Fraction of training done, in [0, 1); schedules are functions of it."""
         return (self.epoch + self._update / self._updates_of_epoch) / self.config.epochs

@@ -65,6 +65,11 @@ class Trainer(Protocol):
     """The part of the learner that a method's hooks may use."""
 
     network: Network
+    epoch: int  # the number of epochs finished
+
+    @property
+    def epochs(self) -> int:
+        """Of the whole training."""
 
     @property
     def progress(self) -> float:

@@ -13,6 +13,7 @@ class FakeLearner:
     """`network` gives the logits [N, K] whatever it is shown, or is the one given; `update` notes the gradients."""
 
     progress = 0.5
+    epoch, epochs = 1, 2
     learning_rate = 0.5
 
     def __init__(self, logits: Tensor | None = None, network: Network | None = None, meta: Batch | None = None) -> None:

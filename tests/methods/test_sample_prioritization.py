@@ -1,7 +1,9 @@
 """Which samples an epoch takes, against slow definitions and the published order of input A."""
 
 import itertools
+import math
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +181,19 @@ def test_it_stands_around_any_method(base: Method) -> None:
 def test_combinations_that_make_no_sense_are_refused(build: Any, problem: str) -> None:
     with pytest.raises(FieldError, match=problem):
         build()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recorded_epochs", [1, 3, 200])
+def test_the_targets_scores_are_those_of_the_same_epoch(recorded_epochs: int) -> None:
+    """For every length 1-400: row e of e + 1 .. n; a share of training in floating point truncates 29 / 200 * 200."""
+    method, fake = SamplePrioritization(target="recorded.npz", warmup=0.0), FakeLearner(torch.zeros(1, 2))
+    for epochs in range(1, 401):
+        for length in {epochs, recorded_epochs}:
+            rows = torch.arange(length)[:, None]
+            fake.epochs = epochs
+            for fake.epoch in range(epochs):
+                fake.progress = fake.epoch / epochs
+                found = int(method._current_scores(fake, {"target": rows}))
+                assert found == math.floor(Fraction(fake.epoch * length, epochs))
+                assert length != epochs or found == fake.epoch

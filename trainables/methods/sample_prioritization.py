@@ -74,7 +74,7 @@ class SamplePrioritization(Wrapper):
     def _current_scores(self, learner: Trainer, state: State) -> Tensor:
         if self.target is not None:
             recorded: Tensor = state["target"]  # [epochs of the target, num_samples]
-            return recorded[int(learner.progress * len(recorded))]
+            return recorded[learner.epoch * len(recorded) // learner.epochs]
         if self.scores == "fresh_pass":
             return priorities(learner.train_logits(), self.criterion)
         kept: Tensor = state["scores"]
