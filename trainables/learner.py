@@ -70,12 +70,10 @@ class Learner:
 
     @property
     def finished(self) -> bool:
-        """Whether all epochs are done."""
         return self.epoch >= self.config.epochs
 
     @property
     def learning_rate(self) -> float:
-        """The current learning rate."""
         return self.config.optimizer.learning_rate(self.progress)
 
     @property

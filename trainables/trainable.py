@@ -62,7 +62,6 @@ class CalibrationTrainable(Trainable):
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> PlacementGroupFactory:
-        """The resources of this attempt."""
         resources = json.loads(config["assignment"])["resources"]
         return PlacementGroupFactory([{"CPU": resources["cpu"], "GPU": resources["gpu"]}])
 

@@ -16,7 +16,6 @@ Costs = tuple[float, ...]  # one coordinate per objective, smaller is better
 
 
 def complete(records: Iterable[TrialRecord]) -> list[TrialRecord]:
-    """The trials trained to the end."""
     return [record for record in records if record.state == "complete"]
 
 
@@ -102,7 +101,6 @@ def knee(front: Sequence[TrialRecord], objectives: Sequence[Objective]) -> Trial
 
 
 def measured_names(records: Sequence[TrialRecord]) -> list[str]:
-    """The metrics that any of the trials has."""
     return [name for name in metrics.names() if any(name in record.metrics for record in records)]
 
 

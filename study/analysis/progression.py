@@ -52,5 +52,4 @@ def by_epoch(history: History, name: str) -> tuple[Values, Values]:
 
 
 def recorded(history: History, name: str) -> bool:
-    """Whether any epoch recorded it."""
     return any(name in row for row in history)

@@ -98,7 +98,6 @@ class Rule:
 
     @property
     def metrics(self) -> list[str]:
-        """All metrics in the rule."""
         return [*self.weights, *(condition.metric for condition in self.conditions), *self.as_good]
 
 

@@ -71,7 +71,6 @@ def _is_finished(confirmation: Confirmation) -> bool:
 
 
 def _mean_of(row: Confirmed) -> TrialRecord:
-    """A row as one trial with its seeds' mean values."""
     values = {name: value.mean for name, value in moments([record.metrics for record in row.records]).items()}
     return TrialRecord(row.label, 0, "complete", dict(row.records[0].params), values)
 

@@ -195,7 +195,6 @@ def register(client: MlflowClient, run: Run, candidate: Candidate, name: str) ->
 
 
 def _upload(client: MlflowClient, run: Run, candidate: Candidate, directory: Path) -> LoggedModel:
-    """Log the model in `directory` as an output of the run."""
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
     from mlflow.models import Model
 

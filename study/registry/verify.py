@@ -119,7 +119,6 @@ def evaluate(probs: np.ndarray, labels: Tensor) -> dict[str, float | None]:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error."""
     return str(error).strip().partition("\n")[0][:500]
 
 

@@ -106,7 +106,6 @@ def _shared(study: Plain, what: str) -> Any:
 def _abstract(
     study: Study, trials: Sequence[TrialRecord], front: Sequence[TrialRecord], knee: TrialRecord | None
 ) -> list[str]:
-    """Summary sentences."""
     spec, sizes = study.spec, study.recorded["sizes"]
     sought = " and ".join(f"{displayed(o.metric)} ({describe(o.metric).better} is better)" for o in spec.objectives)
     states = Counter(record.state for record in trials)

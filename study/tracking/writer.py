@@ -231,7 +231,6 @@ def _commit_tag(versions: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_of(run: Run, tags: Mapping[str, str]) -> bool:
-    """Whether the run describes the same outcome."""
     return all(run.data.tags.get(key) == tags[key] for key in ("calstudy.state", "calstudy.attempt"))
 
 
@@ -279,7 +278,6 @@ def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    """A value as written in a study."""
     return str(without_credentials(value)) if isinstance(value, str) else json.dumps(value)
 
 

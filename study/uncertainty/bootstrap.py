@@ -54,7 +54,6 @@ class Difference(NamedTuple):
 
 
 def resampled_names() -> list[str]:
-    """The metrics with intervals."""
     return [*RESAMPLED, *(AFTER_TEMPERATURE + name for name in RESAMPLED)]
 
 

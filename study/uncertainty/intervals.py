@@ -41,7 +41,6 @@ class Resampled:
 
     @property
     def wrong(self) -> int:
-        """Number of wrong predictions."""
         return round(self.sample.samples - float(self.sample.scores[0, 0]))
 
     def estimates(self, wanted: Collection[str] = RESAMPLED) -> dict[str, float]:
@@ -96,7 +95,6 @@ def wilson(share: float, samples: int, level: float = LEVEL) -> tuple[float, flo
 
 
 def percentile(values: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """Quantiles of the resampled values, for a mean."""
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 

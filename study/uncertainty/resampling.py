@@ -59,7 +59,6 @@ class Sums:
     class_gaps: Floats  # [classes * bins, B]; no rows unless classwise ECE is wanted
 
     def arrays(self) -> dict[str, Floats]:
-        """The sums by name."""
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("samples", "classes")}
 
     def metrics(self, wanted: Collection[str] = RESAMPLED) -> dict[str, Floats]:

@@ -42,12 +42,10 @@ class ReliabilityBins(NamedTuple):
 
     @property
     def share(self) -> Tensor:
-        """The fraction of the samples in each bin."""
         return self.counts / self.counts.sum()
 
     @classmethod
     def of(cls, confidence: Tensor, hits: Tensor, bins: int) -> "ReliabilityBins":
-        """Equal-width bins."""
         return cls.collect(confidence, hits, equal_width_index(confidence, bins))
 
     @classmethod

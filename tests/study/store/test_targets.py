@@ -84,7 +84,7 @@ def test_targets_that_are_none(storage: Path, target: str, problem: str) -> None
 
 
 def test_other_data_are_refused_before_anything_starts(storage: Path, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"methods\.guided\.target: was recorded on data \w+, these are 0123"):
+    with pytest.raises(SpecError, match=r"methods\.guided\.target: was recorded on data \w+, but this is 0123"):
         Targets(storage).check(spec("recorded/cross_entropy/0"), "0123456789ab", "mine.yaml")
     written = write_spec(tmp_path / "mine.yaml", name="other", methods=guided("recorded/cross_entropy/0"), seed=3)
     done = here("run", written, "--storage", storage, check=2)
