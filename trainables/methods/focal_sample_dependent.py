@@ -58,7 +58,7 @@ class FocalSampleDependent(Method):
     """`flsd_53`: 5 if p_y < 0.2, else 3. `flsd_532`: also 2 from 0.5 on. `lambert_w`: the rule both approximate."""
 
     schedule: str = choice("flsd_53", "flsd_532", "lambert_w", doc="gamma by the probability of the true class")
-    gamma_max: float = number(5.0, above=0, doc="upper limit of lambert_w's gamma, which grows without bound as p_y falls")
+    gamma_max: float = number(5.0, above=0, doc="cap on lambert_w's gamma, which grows without bound as p_y falls")
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         labels = require_labels(self, targets)
