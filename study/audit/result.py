@@ -14,7 +14,7 @@ class Offender:
 
     name: str
     problem: str
-    mend: str
+    mend: str  # the fix; a JSON key
 
     def __str__(self) -> str:
         return f"{self.name}: {self.problem}: {self.mend}"
@@ -32,8 +32,8 @@ class Check:
     offenders: list[Offender] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # information, not problems
 
-    def add_offender(self, name: str, problem: str, mend: str, pending: bool = False) -> None:
-        (self.pending if pending else self.offenders).append(Offender(name, problem, mend))
+    def add_offender(self, name: str, problem: str, fix: str, pending: bool = False) -> None:
+        (self.pending if pending else self.offenders).append(Offender(name, problem, fix))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ SHARE = (
     "--bootstrap",
     type=click.IntRange(FEWEST_RESAMPLES, 10_000),
     metavar="N",
-    help="95% intervals, and the share of resamples with the trial on the front, from N (1000 is enough).",
+    help="Bootstrap resamples (1000 is enough) for 95% intervals and shares: how often a trial is on the front.",
 )
 @click.option("--compare", nargs=2, metavar="A B", help="Compare two trials: focal/0007 mbls/0003.")
 @storage_option
@@ -88,7 +88,7 @@ def pareto(
     size = opened.recorded["sizes"]["validation"]
     intervals = "values without intervals" if bootstrap is None else f"95% intervals from {bootstrap:,} resamples"
     console.print(
-        f"knee (best compromise): {chosen.name}; hypervolume {volume:.4f}; {size} validation samples, {intervals}",
+        f"knee: {chosen.name} (best compromise); hypervolume {volume:.4f}; {size} validation samples, {intervals}",
         soft_wrap=True,
     )
     if bootstrap is not None:

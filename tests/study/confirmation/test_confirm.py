@@ -523,7 +523,7 @@ def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path
         (("small", "--top", 0), "0 is not in the range x>=1"),
         (("small", "--seeds", 0), "0 is not in the range x>=1"),
         (("small", "--top", 1, "--pareto"), "use only one of --top, --pareto and --trial"),
-        (("small-confirm",), "small-confirm: is itself a confirmation, of 'small'. Confirm that one."),
+        (("small-confirm",), "small-confirm: is itself a confirmation of 'small'. Confirm that one."),
         (("smal",), "no study at"),
         (("none",), "none: no trial is complete yet, so there is nothing to confirm."),
     ],
@@ -558,7 +558,7 @@ def test_a_driver_at_work_and_other_data_are_refused(
     file = storage / "small" / "study.yaml"
     plain = strict_yaml.read(file)
     file.write_text(strict_yaml.dump({**plain, "recorded": {**plain["recorded"], "data_digest": "0" * 64}}))
-    assert "is not what 'small' was trained on" in refused(capsys, "confirm", "small", "--storage", storage)
+    assert "has changed since 'small' was trained" in refused(capsys, "confirm", "small", "--storage", storage)
 
 
 def test_run_refuses_a_confirmation_and_confirm_a_study_in_its_place(

@@ -205,7 +205,7 @@ def test_a_study_at_work_is_read_elsewhere_and_not_submitted_twice(cluster: Clus
     wait_until(lambda: submission.attempts == first, 300, "both trials train")
     assert counts(cluster.workers[0], submission.storage) == {"planned": 2, "running": 2}
     refused = on(cluster.head, *submission.words, check=False)
-    assert (refused.returncode, refused.stdout) == (2, "") and len(refused.stderr.splitlines()) == 1
+    assert (refused.returncode, refused.stdout) == (2, "") and len(refused.stderr.splitlines()) == 1, refused.stderr
     mend = f"Wait for it, or run: ray job stop {submission.job} --address {JOBS}"
     assert refused.stderr.startswith(f"small: job {submission.job} is already running this study. {mend}")
 
