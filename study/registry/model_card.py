@@ -158,8 +158,8 @@ def _confirmed_section(confirmed: dict[str, Any] | None) -> list[str]:
     return [
         f"## Confirmation: {len(seeds)} fresh seeds of {of}",
         f"This model is `{confirmed['registered']}`{median}. Mean and standard deviation over seeds. The test split"
-        f" ({confirmed['test_samples']} samples) was not used for any selection. The gap from the search's value to"
-        " test is the shrinkage.",
+        f" ({confirmed['test_samples']} samples) was not used for any selection. Shrinkage: how much"
+        " better the value in the search is than the test score.",
         "",
         "| | search, validation | fresh seeds, validation | fresh seeds, test |",
         "|---|---|---|---|",
