@@ -7,7 +7,7 @@ BIN := .venv/bin
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-study: .venv/installed  ## train the digits study, confirm its best, draw it, tell it on a page, register and verify one
+study: .venv/installed  ## train the digits study, confirm its best trials, draw figures, write the report, register and verify a model
 	$(BIN)/calstudy run study/specs/digits.yaml --storage studies
 	$(BIN)/calstudy pareto digits --storage studies --bootstrap 1000
 	$(BIN)/calstudy confirm digits --storage studies --top 3 --seeds 3
@@ -33,7 +33,7 @@ lint: .venv/installed-for-tests  ## ruff and mypy
 chaos: .venv/installed-for-tests  ## 150 faults at random moments; writes benchmarks/results/chaos.jsonl (an hour; root)
 	$(BIN)/python -m benchmarks.chaos
 
-compare: .venv/compare/installed  ## ours beside the public packages, on random and adversarial inputs; then their speed
+compare: .venv/compare/installed  ## compare with public packages on random and adversarial inputs, then in speed
 	.venv/compare/bin/python -W ignore -m benchmarks.compare
 	.venv/compare/bin/python -W ignore -m benchmarks.metrics
 

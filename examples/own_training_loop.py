@@ -1,4 +1,4 @@
-"""Use a loss function of ours in your own training loop."""
+"""Use one of calstudy's losses in your own training loop."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Use a method of ours with your own Ray Tune Tuner."""
+"""Use one of calstudy's methods with your own Ray Tune Tuner."""
 
 from ray import tune
 

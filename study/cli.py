@@ -19,7 +19,7 @@ GROUPS = {
     "Run a study": ("plan", "run", "status"),
     "Read results": ("pareto", "trials", "report", "figures", "evaluate", "list"),
     "Confirm and ship": ("confirm", "export", "verify"),
-    "Keep safe": ("audit", "sync"),
+    "Check and repair": ("audit", "sync"),
     "Cluster": ("doctor", "submit"),
     "Free disk": ("delete", "prune"),
 }

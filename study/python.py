@@ -19,37 +19,37 @@ if TYPE_CHECKING:
 class Study(store.Study):
     """A study on disk, with its trials as pandas DataFrames.
 
-    Everything read here is of the validation split; only `calstudy confirm` opens the test split.
+    Everything read here is from the validation split; only `calstudy confirm` opens the test split.
     """
 
     @classmethod
     def open(cls, study: str | Path, storage: str | Path | None = None) -> Study:
-        """The study of a directory, of a spec file that was run, or of that name under the storage.
+        """The study in a directory, of a spec that was run, or with that name under the storage.
 
-        storage: else $CALSTUDY_STORAGE, else ./studies. Raises SpecError where there is none.
+        storage: default: $CALSTUDY_STORAGE, else ./studies. Raises SpecError if there is none.
         """
         found = store.open_study(str(study), None if storage is None else str(storage))
         return cls(found.directory, found.plain, found.recorded)
 
     @classmethod
     def from_spec(cls, spec: str | Path, storage: str | Path | None = None) -> Study:
-        """The study of a spec file, whether it has been run or not. Raises SpecError for a mistake in it."""
+        """The study of a spec, whether it has been run or not. Raises SpecError if the spec is invalid."""
         from study.schema.spec import read_spec
 
         read = read_spec(Path(spec))
         root = store.storage_root(None if storage is None else str(storage), read.storage)
         if (root / read.name / "study.yaml").is_file():
             found = cls.open(root / read.name)
-            found.__dict__["spec"] = read  # `run` goes on with what the file says now
+            found.__dict__["spec"] = read  # `run` continues with what the file says now
             return found
         made = cls.of(root / read.name, read, {})
         return cls(made.directory, made.plain, made.recorded)
 
     def trials(self) -> pandas.DataFrame:
-        """One row a trial, in any state: trial, method, number, state, front; each searched value by its path; each
+        """One row per trial, in any state: trial, method, number, state, front; each searched value by its path; each
         metric of the result; epoch, samples, seconds, attempts, started, ended, device, reason.
 
-        Times are UTC. `seconds` and `samples` are of training. A value that a trial lacks is missing.
+        Times are UTC. `seconds` and `samples` count training only. A value that a trial lacks is missing.
         """
         import pandas
 
@@ -62,10 +62,10 @@ class Study(store.Study):
         return frame
 
     def epochs(self) -> pandas.DataFrame:
-        """One row an epoch of each finished trial: trial, method, number, epoch, time (UTC), seconds, samples,
+        """One row per epoch of each finished trial: trial, method, number, epoch, time (UTC), seconds, samples,
         train_loss, and the validation metrics of each epoch.
 
-        Raises FieldError where a history is missing or altered.
+        Raises FieldError if a history is missing or altered.
         """
         import pandas
 
@@ -89,16 +89,16 @@ class Study(store.Study):
         return frame if frame.empty else frame.set_index("trial", drop=False).loc[names].reset_index(drop=True)
 
     def predictions(self, trial: str) -> Predictions:
-        """Logits [N, K] and labels [N] of the validation split, by a complete trial: `focal/0007`.
+        """Logits [N, K] and labels [N] of the validation split, from a complete trial: `focal/0007`.
 
-        Raises FieldError for a name that does not exist, or where the file is missing or altered.
+        Raises FieldError if there is no such trial, or if the file is missing or altered.
         """
         return stored_predictions(self, trial_named(self.all_records(), trial, "trial"))
 
     def run(self, address: str | None = None) -> Study:
-        """Train what the study still lacks, as `calstudy run` does; returns it as it is then.
+        """Run the missing trials, as `calstudy run` does; returns the study as it then is.
 
-        address: a Ray cluster; else this machine alone.
+        address: a Ray cluster; default: this machine.
         """
         from rich.console import Console
 

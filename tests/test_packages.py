@@ -37,7 +37,7 @@ def test_a_script_is_shown_it(tmp_path: Path) -> None:
 
 
 def test_a_ray_worker_that_finds_it_ends_the_run() -> None:
-    with pytest.raises(ClusterError, match=r"another package in place of ours: no module trainables\.trainable there"):
+    with pytest.raises(ClusterError, match=r"instead of calstudy's: it has no module trainables\.trainable"):
         cause_of_death("ray.exceptions.RayTaskError: ModuleNotFoundError: No module named 'trainables.trainable'")
 
 

@@ -27,14 +27,14 @@ class TrialConfig(Settings):
     method: Method = field()
     optimizer: Optimizer = field(default_factory=Optimizer)
     batch_size: int = number(64, low=1, doc="samples per update")
-    epochs: int = number(20, low=1, doc="passes over the train split")
+    epochs: int = number(20, low=1, doc="passes over the training split")
     seed: int = number(0, low=0, doc="determines the splits and, with the trial number, every random stream")
     number: int = number(0, low=0, doc="trial number; trial k of every method uses stream(seed, k)")
     equal_train: bool = text(False, doc="train every method on the same samples: hold out the meta split for all")
     diagnostics: bool = text(
         False, doc="record NLL and entropy of correct and wrong predictions and the head's norm per epoch"
     )
-    record: str | None = choice(None, "train_entropy", doc="what to record for each train sample and epoch")
+    record: str | None = choice(None, "train_entropy", doc="what to record for each training sample and epoch")
     result: str = choice("last", "best_accuracy", "best_nll", doc="the epoch whose model is the trial's result")
     extensions: str | None = text(None, doc="folder with your own methods/, models/ and data/")
 

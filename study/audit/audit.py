@@ -73,7 +73,7 @@ def _copied(study: Study) -> str | None:
 
 def _identity(facts: Evidence) -> Check:
     """study.yaml belongs to this ledger, and the meaning of a trial never changed."""
-    check = Check("identity", "one study, one meaning", len(facts.labels))
+    check = Check("identity", "ledger and study.yaml describe one study", len(facts.labels))
     study, spec = facts.study, facts.study.spec
     try:
         meaning = completed_meaning(study.recorded["meaning"], spec.meaning())
@@ -150,7 +150,7 @@ def _running(facts: Evidence) -> Check:
     """No trial or MLflow run is RUNNING without a driver."""
     running = [record for record in facts.all if record.state == "running"]
     open_runs = [run for run in facts.runs if not run.ended]
-    check = Check("running", "running, only while the study runs", len(running) + len(open_runs))
+    check = Check("running", "nothing running unless the study runs", len(running) + len(open_runs))
     if facts.alive:
         return check
     for record in running:

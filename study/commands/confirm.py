@@ -1,4 +1,4 @@
-"""Retrain candidates from fresh seeds and measure them on the sealed test split."""
+"""Retrain candidates with fresh seeds and measure them on the sealed test split."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95
     "--top",
     type=click.IntRange(min=1),
     metavar="K",
-    help="The best K on validation: the Pareto front (knee first if it does not fit), then the next.",
+    help="The best K on validation: the Pareto front (knee first if it does not fit), then the next front.",
 )
 @click.option("--pareto", is_flag=True, help="The Pareto front; the default the first time.")
 @click.option("--trial", "trials", multiple=True, metavar="METHOD/NUMBER", help="One trial: focal/0007. Repeatable.")
@@ -44,7 +44,7 @@ def confirm(
     tracking: str | None,
     as_json: bool,
 ) -> None:
-    """Retrain candidates from fresh seeds, then open the test split.
+    """Retrain candidates with fresh seeds, then open the test split.
 
     Also retrains each method's published default and cross-entropy. The test split is opened once per model, and each
     opening is first recorded in the ledger. Results go to the study STUDY-confirm, next to STUDY. To resume after an
@@ -124,7 +124,7 @@ def _print(found: Confirmation) -> None:
     console.print(
         f"n: seeds. search: one trial, selected on {sizes['validation']} validation samples. validation and test"
         f" ({sizes['test']} samples): mean and standard deviation over fresh seeds. shrinkage: how much better the"
-        " trial looked when it was selected than it is on test. Nothing is selected on test.",
+        " trial scored when it was selected than it scores on test. Nothing is selected on test.",
         soft_wrap=True,
     )
     console.print(f"study: {found.study.directory}", soft_wrap=True)

@@ -32,7 +32,7 @@ def delete(study: str, tracking_too: bool, yes: bool, storage: str | None, track
         if tracking_too:
             console.print(f"          its runs in MLflow at {public_uri(each.tracking(tracking))}", soft_wrap=True)
     if not yes and not click.confirm("Delete?", default=False):
-        console.print("Nothing was deleted.")
+        console.print("nothing was deleted.")
         raise SystemExit(FAILED)
     for each in found:
         aside = set_aside(each)

@@ -31,7 +31,7 @@ def figures(
     """Draw every figure the study's files allow.
 
     Pareto front, reliability, hypervolume over trials and compute, searched values against objectives, gamma, learning
-    curves, and entropy of right and wrong predictions. All are on the validation split. Figures that cannot be drawn
+    curves, and entropy of correct and wrong predictions. All are on the validation split. Figures that cannot be drawn
     are listed with the reason. The figures are also uploaded to the study's MLflow run.
     """
     from study.report.figure_set import Gallery, draw

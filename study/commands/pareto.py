@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from study.uncertainty.bootstrap import Analysis
 
 SHARE = (
-    "share: in how many of the bootstrap resamples the trial is on the front; not the probability that it truly is."
+    "share: fraction of bootstrap resamples in which the trial is on the front; not the probability that it truly is."
     " Calibration error intervals start at 0 unless perfect calibration is rejected at 5%. See docs/uncertainty.md."
 )
 
@@ -47,8 +47,8 @@ def pareto(
 ) -> None:
     """List the trials on the Pareto front, with knee and hypervolume.
 
-    The front holds the trials that no other trial beats in every objective; the knee is its best compromise. All
-    values are on the validation split, which the search selects on: the best of many trials looks better than it is.
+    A trial is on the front if no other is at least as good in every objective and better in one; the knee is the best
+    compromise. Values are on validation, which the search selects on: the best of many trials looks better than it is.
     """
     from study.analysis.pareto import front, hypervolume, knee, write_front_csv
     from study.analysis.selection import parse_where, satisfies

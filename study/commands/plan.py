@@ -30,7 +30,7 @@ def plan(
         click.echo(json.dumps(json_schema(), indent=1))
         return
     if spec is None:
-        raise click.UsageError("give the study file, or --schema.")
+        raise click.UsageError("give SPEC, or --schema.")
     from study.engine.run import prepare_data
     from study.schema.explain import explain
     from study.schema.spec import read_spec

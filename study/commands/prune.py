@@ -9,7 +9,7 @@ from study.terminal.console import FAILED, console, human_bytes, storage_option,
 
 @click.command()
 @click.argument("study")
-@click.option("--keep", type=click.Choice(["front"]), required=True, help="Whose models stay: those on the front.")
+@click.option("--keep", type=click.Choice(["front"]), required=True, help="Keep the models of trials on the front.")
 @yes_option
 @storage_option
 def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
@@ -30,12 +30,12 @@ def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
     kept = front(records, opened.objectives)
     files = droppable(opened, records, kept)
     if not files:
-        console.print(f"Nothing to delete: no model outside the front ({len(kept)} trials).")
+        console.print("nothing to delete: no trial off the front has a model.")
         return
     size = human_bytes(sum(file.lstat().st_size for file in files))
     console.print(f"{size:>8}  {len(files)} models of trials that are not on the front; {len(kept)} stay")
     if not yes and not click.confirm("Delete?", default=False):
-        console.print("Nothing was deleted.")
+        console.print("nothing was deleted.")
         raise SystemExit(FAILED)
     drop(opened, files)
     console.print(f"deleted {len(files)} models, {size}")

@@ -145,7 +145,7 @@ def check_address(address: str) -> None:
             ask_head(address, 5)
     except ray.exceptions.AuthenticationError:
         raise ClusterError(
-            f"--address: the cluster at {address} rejects our token. Copy its ~/.ray/auth_token here"
+            f"--address: the cluster at {address} rejects this token. Copy its ~/.ray/auth_token here"
             " and set RAY_AUTH_MODE=token."
         ) from None
     except Exception as error:  # anything may listen there

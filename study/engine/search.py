@@ -229,7 +229,7 @@ def cause_of_death(message: str) -> tuple[str, str]:
     """The ledger's cause (process or node) and the reason, from the message of Ray's exception."""
     message = " ".join(message.split())
     if foreign := re.search(r"No module named '((?:study|trainables|search_spaces)[\w.]*)'", message):
-        problem = f"a Ray worker imports another package in place of ours: no module {foreign.group(1)} there"
+        problem = f"a Ray worker imports another package instead of calstudy's: it has no module {foreign.group(1)}"
         raise ClusterError(f"{problem}. Rename that folder or file, or take it off the worker's PYTHONPATH.")
     if "node has died" in message or "node has been drained" in message:
         return "node", "its node died"

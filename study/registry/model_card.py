@@ -33,13 +33,13 @@ def card(facts: dict[str, Any], name: str) -> str:
             f"Classifies images of {config['data']['name']} into {len(facts['classes'])} classes. Trial "
             f"`{facts['trial']}` of study `{facts['study']}` (id {facts['id']}, data {facts['data_digest'][:12]}).",
             "",
-            f"Input: float32 [N, {shape}], raw pixel values (not normalised). "
-            "Output: float32 [N, K] probabilities; each row sums to 1. The model normalises its input and applies its "
+            f"Input: float32 [N, {shape}], raw pixel values (not normalized). "
+            "Output: float32 [N, K] probabilities; each row sums to 1. The model normalizes its input and applies its "
             "temperature.",
             "",
             "## Training",
             f"{config['epochs']} epochs, weights of epoch {facts['epoch']}; batch size {config['batch_size']}; "
-            f"initialisation and sample order from seed {config['seed']} and trial number {config['number']}; "
+            f"initialization and sample order from seed {config['seed']} and trial number {config['number']}; "
             f"on {facts['device']}. {_whence(facts.get('confirmed'))}:",
             *(settings or ["- none"]),
             "",
@@ -158,8 +158,8 @@ def _confirmed_section(confirmed: dict[str, Any] | None) -> list[str]:
     return [
         f"## Confirmation: {len(seeds)} fresh seeds of {of}",
         f"This model is `{confirmed['registered']}`{median}. Mean and standard deviation over seeds. The test split"
-        f" ({confirmed['test_samples']} samples) was not used for any selection. The gap from the search's value to"
-        " test is the shrinkage.",
+        f" ({confirmed['test_samples']} samples) was not used for any selection. Shrinkage: how much"
+        " better the value in the search is than the test score.",
         "",
         "| | search, validation | fresh seeds, validation | fresh seeds, test |",
         "|---|---|---|---|",

@@ -274,7 +274,7 @@ def draw_gamma(histories: Mapping[str, History], styles: Mapping[str, Style], ti
         (Line2D([], [], color="0.3", linewidth=1.1), "median"),
         (Patch(color="0.3", alpha=0.25), "5% to 95%"),
     ]
-    note = wrapped([f"Latest gamma of each train sample; for each method, {chosen}."])
+    note = wrapped([f"Latest gamma of each training sample; for each method, {chosen}."])
     finish(figure, list(grid.flat)[: len(histories)], title, entries, note, PANEL * rows + 0.3)
     return figure
 

@@ -126,7 +126,7 @@ def _abstract(
         what = "Its knee, the best compromise," if len(front) > 1 else "It"
         sentences.append(
             f"{_count(len(front), 'trial')} of {_count(methods, 'method')} {'is' if len(front) == 1 else 'are'} on the"
-            " Pareto front: no other trial is better in one objective and as good in the rest."
+            " Pareto front: no other trial is at least as good in every objective and better in one."
             f" {what} is {knee.name} ({values})."
         )
     sentences.append(
@@ -223,7 +223,7 @@ def _budget(planned: int, records: Mapping[str, Sequence[TrialRecord]]) -> list[
         sentences[0] += f", {counts[lowest]:,} of them complete: the numbers of trials are equal."
     else:
         sentences[0] += (
-            f", but not all are complete: {counts[lowest]:,} of {lowest}, {counts[highest]:,} of {highest}."
+            f", but not all are complete: from {counts[lowest]:,} of {lowest} to {counts[highest]:,} of {highest}."
             " The best of more trials looks better."
         )
     for unit, cost in (("training samples seen", "samples"), ("training seconds", "seconds")):
@@ -234,7 +234,7 @@ def _budget(planned: int, records: Mapping[str, Sequence[TrialRecord]]) -> list[
         if totals[most] <= 1.01 * totals[least]:
             sentences.append(f"The {unit} are equal within 1%.")
         else:
-            times = f", {totals[most] / totals[least]:.3g} times as many" if totals[least] else ""
+            times = f" (a factor of {totals[most] / totals[least]:.3g})" if totals[least] else ""
             sentences.append(
                 f"The {unit} differ: {most} used {totals[most]:,.0f}, {least} {totals[least]:,.0f}{times}."
             )

@@ -23,7 +23,7 @@ PACKAGES: dict[Any, tuple[str, Any]] = {
     Dataset: ("dataset", data),
 }
 TYPES = {float: "number", int: "integer", str: "string", bool: "boolean", dict: "object", type(None): "null"}
-PIN: Schema = {"type": ["number", "string", "boolean", "null"], "description": "a plain value pins: it is not searched"}
+PIN: Schema = {"type": ["number", "string", "boolean", "null"], "description": "a plain value is fixed, not searched"}
 ENTRY: Schema = {
     "description": "a range, choices, or a plain value",
     "anyOf": [
@@ -35,7 +35,7 @@ ENTRY: Schema = {
             "properties": {
                 "low": {"type": "number"},
                 "high": {"type": "number"},
-                "log": {"type": "boolean", "description": "search the logarithm"},
+                "log": {"type": "boolean", "description": "search on a logarithmic scale"},
                 "step": {"type": "number", "exclusiveMinimum": 0},
                 "int": {"type": "boolean", "description": "whole numbers"},
             },
@@ -88,9 +88,9 @@ def _study_key(field: Field[Any]) -> Schema:
 def _variant() -> Schema:
     """An entry of `methods`: a name, or a mapping with what a label may have of its own."""
     own = {
-        "label": {"type": "string", "pattern": "^[a-z0-9_]+$", "description": "of this variant; default: the name"},
+        "label": {"type": "string", "pattern": "^[a-z0-9_]+$", "description": "default: the method's name"},
         "resources": _settings(Resources),
-        "values": {"type": "object", "additionalProperties": PIN, "description": "values fixed by their paths"},
+        "values": {"type": "object", "additionalProperties": PIN, "description": "values to fix, by path"},
     }
     names, *mappings = _named(Method)["anyOf"]
     return {"anyOf": [names, *({**of, "properties": {**own, **of["properties"]}} for of in mappings)]}

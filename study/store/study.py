@@ -210,7 +210,7 @@ def _read_study(directory: Path, reference: str) -> tuple[dict[str, Any], dict[s
 def _check_folder(directory: Path, name: str) -> None:
     if directory.name != name:
         raise SpecError(
-            str(directory), "", f"contains the study '{name}', so the folder must have that name. Rename it back."
+            str(directory), "", f"contains the study '{name}' and must have that name. Rename the folder back."
         )
 
 

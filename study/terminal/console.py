@@ -36,7 +36,7 @@ bootstrap_option = click.option(
     callback=_enough,
     help="Bootstrap resamples for the 95% intervals; 0: no intervals.",
 )
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+yes_option = click.option("--yes", is_flag=True, help="Delete without asking.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

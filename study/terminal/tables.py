@@ -151,7 +151,7 @@ def conventions_table(values: dict[str, float]) -> Table:
     """One row per public implementation of ECE; lossy ones say what they lose."""
     from trainables.metrics import conventions
 
-    made = table("as other libraries compute it", ">value", "bins", "loses")
+    made = table("ECE in other libraries", ">value", "bins", "loses")
     for column in made.columns[:2]:
         column.no_wrap = True
     for name, value in values.items():

@@ -161,7 +161,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "test" / "bat").mkdir()
     assert "test has the class 'bat', which train does not have. Did you mean 'cat'?" in said()
     (tmp_path / "train" / "bat").mkdir()
-    assert "class 'bat' has no train image" in said()
+    assert "class 'bat' has no training image" in said()
     (tmp_path / "empty").mkdir()
     assert "empty has no class folders; add one per class" in said(splits={"train": "empty"})
     folder(tmp_path, alone={"ant": [1]})
@@ -257,7 +257,7 @@ def test_cub_splits_as_its_list_does(tmp_path: Path) -> None:
         ("image_class_labels.txt", "3 2\n", "", "image_class_labels.txt has no entry for image 3"),
         ("image_class_labels.txt", "3 2\n", "3 7\n", "image_class_labels.txt has an invalid entry '7' for image 3"),
         ("train_test_split.txt", "4 0\n", "4 2\n", "train_test_split.txt has an invalid entry '2' for image 4"),
-        ("train_test_split.txt", "2 1\n", "2 0\n", "class 'Black_footed_Albatross' has no train image"),
+        ("train_test_split.txt", "2 1\n", "2 0\n", "class 'Black_footed_Albatross' has no training image"),
         ("images.txt", "b_3.jpg", "b_9.jpg", "image 5 in images.txt, "),
     ],
 )

@@ -207,11 +207,11 @@ class Parquet(Dataset):
         num_classes = int(present[-1]) + 1
         if len(present) < num_classes:
             gap = int(np.flatnonzero(present != np.arange(len(present)))[0])
-            problem = f"no train sample has label {gap}, but the highest is {num_classes - 1}."
+            problem = f"no training sample has label {gap}, but the highest is {num_classes - 1}."
             raise FieldError("label", f"{problem} Number the classes from 0 without gaps.")
         if num_classes == 1:
             raise FieldError(
-                "label", f"all train samples of {self.path} have label 0; at least two classes are needed."
+                "label", f"all training samples of {self.path} have label 0; at least two classes are needed."
             )
         for name, taken in rows.items():
             beyond = taken[table.labels[taken] >= num_classes]

@@ -37,7 +37,7 @@ class SamplePrioritization(Wrapper):
     fraction of training; `random` needs none.
     """
 
-    fraction: float = number(0.3, above=0, high=1, doc="fraction of the train samples per epoch after the warm-up")
+    fraction: float = number(0.3, above=0, high=1, doc="fraction of the training samples per epoch after the warm-up")
     warmup: float = number(0.05, low=0, high=1, doc="fraction of training with all samples")
     criterion: str = choice(
         "entropy", "least_confidence", "margin", "random", doc="score by which samples are selected"

@@ -1,4 +1,4 @@
-"""A data set of one's own: noisy horizontal and vertical stripes, 8x8, grey. An example."""
+"""A data set of your own: noisy horizontal and vertical stripes, 8x8, grayscale. An example."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from trainables.fields import number
 
 @dataclass(frozen=True)
 class Stripes(Dataset):
-    size: int = number(600, low=20, doc="images")
+    size: int = number(600, low=20, doc="number of images")
 
     def source_digest(self) -> str:
         return hashlib.sha256(Path(__file__).read_bytes() + str(self.size).encode()).hexdigest()

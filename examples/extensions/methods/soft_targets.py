@@ -1,4 +1,4 @@
-"""A method of one's own: cross-entropy against targets softened by a power. An example."""
+"""A method of your own: cross-entropy against targets softened by a power. An example."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""A network of one's own: features, then a linear head. An example."""
+"""A network of your own: features, then a linear head. An example."""
 
 import math
 from dataclasses import dataclass

@@ -9,9 +9,9 @@ function confirmationSection(study, view) {
   }
   const wanted = study.objectives.map((name) => view.measures.find((each) => each.name === name)).filter(Boolean);
   return [
-    h("p", {}, `From ${found.name}: each row was retrained with fresh seeds. The change from “searched” to “fresh seeds” shows how lucky ` +
-      "the selected seed was on the same validation split; the change to “test” adds the luck of the split. “Test − searched” " +
-      "is the shrinkage: the gap between the test score and the value seen in the search. ",
+    h("p", {}, `From ${found.name}: each row was retrained with fresh seeds. The change from “search” to “fresh seeds” shows how lucky ` +
+      "the selected seed was on the same validation split; the change to “test” adds the luck of the split. “Test − search” " +
+      "is the shrinkage, with its sign reversed where higher is better. ",
     found.opened ? "“Test” scores the same seeds on the sealed test split, opened only for this and never used to select anything. " :
       "The test split has not been opened yet. ", "Values are mean ± one standard deviation over seeds."),
     h("div", { class: "dumbbells" }, wanted.map((measure) => dumbbells(found.rows, measure))),
@@ -23,7 +23,7 @@ function confirmationSection(study, view) {
 }
 
 function confirmationTable(rows, wanted) {
-  const columns = ["searched", "fresh seeds", "test", "test − searched"];
+  const columns = ["search", "fresh seeds", "test", "test − search"];
   return h("table", { class: "confirmed" },
     h("caption", { class: "hidden" }, "Validation value in the search; validation and test values of fresh seeds"),
     h("thead", {},
@@ -56,7 +56,7 @@ function dumbbells(rows, measure) {
   const marks = ticks(low - margin, high + margin, 5);
   const shown = tickText(marks);
   return h("figure", {}, s("svg", { viewBox: `0 0 ${width} ${bottom + 24}`, role: "img", "aria-label":
-    `${measure.label} of each row: searched, fresh seeds, and test; the table has the numbers` },
+    `${measure.label} of each row: search, fresh seeds, and test; the table has the numbers` },
   s("text", { class: "axis", x: left, y: 14 }, `${measure.label} (${betterText(measure)})`),
   s("g", { class: "grid" }, marks.map((tick) => s("line", { x1: toX(tick), x2: toX(tick), y1: top - 8, y2: bottom - 4 }))),
   s("g", { class: "ticks" }, marks.map((tick) => s("text", { x: toX(tick), y: bottom + 14, "text-anchor": "middle" }, shown(tick)))),

@@ -230,8 +230,8 @@ def test_a_wrong_token_or_address_is_one_line_at_once(cluster: Cluster) -> None:
     spec = write_spec(cluster.shared / "refused.yaml")
     ray, jobs = f"{cluster.head.address}:6379", JOBS
     asked = (
-        ("run", ray, f"--address: the cluster at {ray} rejects our token. Copy"),
-        ("doctor", ray, f"--address: the cluster at {ray} rejects our token. Copy"),
+        ("run", ray, f"--address: the cluster at {ray} rejects this token. Copy"),
+        ("doctor", ray, f"--address: the cluster at {ray} rejects this token. Copy"),
         ("doctor", jobs, f"--address: the job server at {jobs} rejects this token. Set RAY_AUTH_MODE=token"),
         ("submit", jobs, f"--address: the job server at {jobs} rejects this token. Set RAY_AUTH_MODE=token"),
         ("run", "127.0.0.1:6399", "--address: no Ray head at 127.0.0.1:6399"),

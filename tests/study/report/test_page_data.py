@@ -174,7 +174,7 @@ def test_budgets_are_counted_and_said_to_be_equal_or_not(made):
     assert (focal["samples"], focal["seconds"]) == (46_040, 21.0)
     assert focal["searched"] == {"method.gamma": "0 to 5"}
     assert found["budget"][0].startswith(
-        "Each method has 3 planned trials, but not all are complete: 0 of mbls, 3 of cross_entropy."
+        "Each method has 3 planned trials, but not all are complete: from 0 of mbls to 3 of cross_entropy."
     )
     assert "focal" not in found["budget"][1] and "cross_entropy used 69,060, mbls 0." in found["budget"][1]
     equal = gather(study, {variant.label: records["cross_entropy"] for variant in study.spec.variants})

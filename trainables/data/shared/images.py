@@ -100,7 +100,7 @@ def check_lists(path: str, classes: Sequence[str], lists: dict[str, ImageList]) 
     counts = np.bincount(lists["train"].labels, minlength=len(classes))
     if not counts.all():
         name = classes[int(counts.argmin())]
-        raise FieldError("path", f"class '{name}' has no train image in {path}. Add some, or remove the class.")
+        raise FieldError("path", f"class '{name}' has no training image in {path}. Add some, or remove the class.")
     for name, listed in lists.items():
         if not listed.files:
             raise FieldError("path", f"the {name} split of {path} has no images.")
