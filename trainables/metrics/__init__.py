@@ -26,7 +26,8 @@ from trainables.plugins import stems
 if TYPE_CHECKING:
     from torch import Tensor
 
-CONVENTION = "equal-width bins (lo, hi], first includes 0, float64 edges; adaptive: array_split, ties share a bin"
+# Recorded with every run: the text stays as it is while the rule does.
+CONVENTION = "equal-width bins (lo, hi], first holds 0, float64 edges; adaptive: array_split, ties follow their first"
 AFTER_TEMPERATURE = "ts_"
 # The most informative four, where all are too many: history rows, model cards, other data.
 ESSENTIAL = ("accuracy", "nll", "brier", "ece")
