@@ -94,6 +94,11 @@ def _exit_code(command: Callable[[], Any]) -> int:
     except UserError as error:
         errors.print(str(error))
         return MISTAKE
+    except PermissionError as error:
+        errors.print(
+            f"calstudy: no permission for {error.filename}. Use another path (--storage), or change its permissions."
+        )
+        return MISTAKE
     except OSError as error:  # no permission, no space, a file where a folder should be
         errors.print(f"calstudy: {error}")
         return FAILED

@@ -9,7 +9,7 @@ from study.terminal.console import FAILED, console, human_bytes, storage_option,
 
 @click.command()
 @click.argument("study")
-@click.option("--keep", type=click.Choice(["front"]), required=True, help="Keep the models of trials on the front.")
+@click.option("--keep", type=click.Choice(["front"]), default="front", help="Keep the models of trials on the front.")
 @yes_option
 @storage_option
 def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -31,9 +32,13 @@ def trials(study: str, file: Path | None, storage: str | None, as_json: bool) ->
     if as_json:
         click.echo(json.dumps(rows))
     elif file is not None:
-        write_csv(rows, file)
+        write_csv([row | {name: _utc(row[name]) for name in ("started", "ended")} for row in rows], file)
         console.print(f"wrote {file}: {len(rows)} trials", soft_wrap=True)
     elif records:
         console.print(trials_table(records, opened.objectives))
     else:
         console.print("no trials yet.")
+
+
+def _utc(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

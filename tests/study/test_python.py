@@ -82,4 +82,5 @@ def test_trials_as_a_table(study: Study, tmp_path: Path) -> None:
     assert "focal/0001" in shown and "failed" in shown
     here("trials", "made", "--storage", tmp_path, "--csv", tmp_path / "all.csv")
     frame = pandas.read_csv(tmp_path / "all.csv")
+    assert pandas.to_datetime(frame.started)[0] == study.trials().started[0].floor("s")
     assert frame.trial.tolist() == study.trials().trial.tolist() and frame.ece.tolist()[:2] == [0.1, 0.05]
