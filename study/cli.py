@@ -96,10 +96,10 @@ def _exit_code(command: Callable[[], Any]) -> int:
         return MISTAKE
     except PermissionError as error:
         errors.print(
-            f"calstudy: no permission for {error.filename}. Use another path (--storage), or change its permissions."
+            f"calstudy: no permission for {error.filename}. Give another path (--storage), or change its mode."
         )
         return MISTAKE
-    except OSError as error:  # no permission, no space, a file where a folder should be
+    except OSError as error:  # no space, a file where a folder should be
         errors.print(f"calstudy: {error}")
         return FAILED
 

@@ -205,3 +205,14 @@ def test_an_objective_the_data_cannot_have(capsys: pytest.CaptureFixture[str], t
     (tmp_path / "three.yaml").write_text(yaml.safe_dump(plain))
     code, _, err = calstudy(capsys, "plan", tmp_path / "three.yaml")
     assert code == 2 and "objectives[0].metric" in err and "3 classes" in err
+
+
+def test_no_permission_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may write anywhere, so the error is raised by hand."""
+
+    def refused(*words: object) -> None:
+        raise PermissionError(13, "Permission denied", "/srv/studies")
+
+    monkeypatch.setattr("study.store.study.open_study", refused)
+    code, out, err = calstudy(capsys, "status", "mine")
+    assert (code, out) == (2, "") and err.startswith("calstudy: no permission for /srv/studies. Give another path")
