@@ -70,7 +70,7 @@ def test_a_copy_and_a_renamed_study_are_refused(tmp_path: Path) -> None:
 
     (tmp_path / "two" / "small").rename(tmp_path / "two" / "other")
     refused = here("status", "other", "--storage", tmp_path / "two", check=2)
-    assert "contains the study 'small'" in refused and "Rename it back" in refused
+    assert "contains the study 'small'" in refused and "Rename the folder back" in refused
 
     # Moved as a whole, it is the same study: it goes on.
     (tmp_path / "one").rename(tmp_path / "moved")

@@ -120,7 +120,7 @@ def test_pruning_keeps_the_models_of_the_front(storage: Path) -> None:
     (gone, *_) = sorted(before - after)
     said = here("export", "small", "--trial", gone, "--name", "m", "--storage", storage, check=2)
     assert "model.pt is missing. Only models on the front were kept" in said
-    assert "Nothing" in here("prune", "small", "--keep", "front", "--yes", "--storage", storage)
+    assert "nothing to delete" in here("prune", "small", "--keep", "front", "--yes", "--storage", storage)
     here("run", storage / "small.yaml", "--storage", storage) if (storage / "small.yaml").exists() else None
     assert audit(open_study("small", str(storage)), embedded_tracking(storage)).clean
 
