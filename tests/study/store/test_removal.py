@@ -121,7 +121,8 @@ def test_pruning_keeps_the_models_of_the_front(storage: Path) -> None:
     said = here("export", "small", "--trial", gone, "--name", "m", "--storage", storage, check=2)
     assert "model.pt is missing. Only models on the front were kept" in said
     assert "nothing to delete" in here("prune", "small", "--keep", "front", "--yes", "--storage", storage)
-    here("run", storage / "small.yaml", "--storage", storage) if (storage / "small.yaml").exists() else None
+    here("run", write_spec(storage / "small.yaml", methods=["focal"], trials=4), "--storage", storage)
+    assert len(study.all_records()) == 4 and open_study("small", str(storage)).recorded["pruned"]
     assert audit(open_study("small", str(storage)), embedded_tracking(storage)).clean
 
 
