@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trainables.fields import FieldError, Settings, choice, number
+from trainables.plugins import name_of
+
+Rows = dict[str, np.ndarray]  # row numbers of source files, by what identifies a file
 
 
 class RawSplit(NamedTuple):
@@ -24,6 +27,15 @@ class Samples(NamedTuple):
     images: np.ndarray  # uint8 [N, C, H, W]
     labels: np.ndarray  # int64 [N]; -1: none
     names: dict[int, str]  # of the labels, if the source has them
+
+
+class Header(NamedTuple):
+    """What is known of samples before they are decoded; None: not known before."""
+
+    rows: Rows
+    shape: tuple[int, int, int] | None = None  # C, H, W; C is 1 if the first image is grayscale
+    labels: np.ndarray | None = None  # int64, of all samples or one of each class
+    names: dict[int, str] | None = None  # of the labels; empty if the source has none
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,13 @@ class Dataset(Settings, ABC):
     meta: float = number(0.1, above=0, below=1, doc="fraction of the remaining train split, for methods that need it")
     augment: str = choice("none", "flip", "crop", "crop_flip", doc="random augmentation of training batches")
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """A class that reads its samples in its own way must describe them itself: it inherits no description."""
+        super().__init_subclass__(**options)
+        if {"read", "samples"} & vars(cls).keys():
+            for name in {"source_rows", "samples_header"} - vars(cls).keys():
+                setattr(cls, name, getattr(Dataset, name))
+
     @abstractmethod
     def source_digest(self) -> str:
         """sha256 of the source's bytes and of the options that select from it. Cheap: decodes nothing.
@@ -57,10 +76,23 @@ class Dataset(Settings, ABC):
 
     def samples(self, where: dict[str, Any] | None = None) -> Samples:
         """The test split if the source has one, else all of it. where: column values, for a table."""
-        if where is not None:
-            raise FieldError("where", f"{type(self).__name__} has no columns to select rows by; parquet files do.")
+        self._refuse_where(where)
         raw = self.read()
         whole = [raw.train] if raw.validation is None else [raw.train, raw.validation]
         parts = whole if raw.test is None else [raw.test]
         images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return Samples(images, labels, dict(enumerate(raw.classes)))
+
+    def source_rows(self) -> Rows:
+        """The rows of the source that `read` uses. Decodes nothing; by default the whole source is a single row."""
+        return {f"{name_of(type(self))} {self.source_digest()}": np.zeros(1, dtype=np.int64)}
+
+    def samples_header(self, where: dict[str, Any] | None = None) -> Header:
+        """What is known of `samples(where)`. Decodes nothing. Raises FieldError if the source does not exist."""
+        if type(self).samples is Dataset.samples:
+            self._refuse_where(where)
+        return Header(self.source_rows())
+
+    def _refuse_where(self, where: dict[str, Any] | None) -> None:
+        if where is not None:
+            raise FieldError("where", f"{type(self).__name__} has no columns to select rows by; parquet files do.")

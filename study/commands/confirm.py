@@ -155,7 +155,9 @@ def _print_shift(found: Confirmation, name: str) -> None:
 
 def _of_shift(name: str, found: Confirmation) -> str:
     samples = next((row.shift_samples[name] for row in found.rows if name in row.shift_samples), None)
-    return f"shift: {name}" + (f", {samples:,} samples" if samples is not None else "")
+    dropped = max(row.shift_dropped.get(name, 0) for row in found.rows)
+    size = f", {samples:,} samples" if samples is not None else ""
+    return f"shift: {name}{size}" + (f", {dropped:,} dropped: also in train or validation" if dropped else "")
 
 
 def _figure(value: Moments | None) -> str:

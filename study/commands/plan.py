@@ -22,7 +22,8 @@ def plan(
 ) -> None:
     """Check a study and preview its trials.
 
-    Checks the whole spec and its data (decoded into the cache) and shows what `run` will do. Trains nothing.
+    Checks the whole spec and its data (decoded into the cache; of shift sets only the header is read) and shows what
+    `run` will do. Trains nothing.
     """
     if schema:
         from study.schema.json_schema import json_schema

@@ -13,9 +13,9 @@ from rich.console import Console
 from torch import Tensor
 
 from study.confirmation.candidates import Asked, confirming_spec
-from study.engine.run import Outcome, prepare_data, run_study
+from study.engine.run import Outcome, located, prepare_data, run_study
 from study.schema.objective import plain_name
-from study.schema.spec import SpecError
+from study.schema.spec import SpecError, StudySpec
 from study.schema.uris import TrackingError
 from study.store.files import checked_file, stored_classifier
 from study.store.ledger import Ledger, LedgerError, driver_is_alive, driver_lock, open_storage
@@ -35,7 +35,7 @@ from study.store.trials import TrialRecord
 from study.tracking.projection import sync
 from trainables.fields import UserError
 from trainables.loading.cache import Prepared, prepare
-from trainables.loading.shift import Shift, shift_of
+from trainables.loading.shift import Shift, unseen_shift
 from trainables.loading.test_split import open_test
 from trainables.metrics import ESSENTIAL, out_of_distribution
 from trainables.outputs.classifier import Classifier, batches
@@ -58,9 +58,11 @@ def confirm(
         problem = "another calstudy process is running this study. Wait until it is done, then confirm."
         raise LedgerError(f"{search.directory}: {problem}")
     spec = confirming_spec(search, asked)
-    if prepare_data(spec, spec.name).digest != search.recorded["data_digest"]:
+    prepared = prepare_data(spec, spec.name)
+    if prepared.digest != search.recorded["data_digest"]:
         problem = f"the source has changed since '{search.spec.name}' was trained. Restore it."
         raise SpecError(spec.name, "data", problem)
+    read_shifts(spec, prepared)  # a set is refused before anything is trained
     uri = tracking or search.recorded.get("tracking")
     outcome = run_study(spec, spec.name, search.directory.parent, uri, address, console)
     if outcome.interrupted is not None:
@@ -119,6 +121,15 @@ class TestAccessLog:
         self.ledger.note(record.label, f"{TESTED}{record.number}", tested.to_plain())
 
 
+def read_shifts(spec: StudySpec, prepared: Prepared) -> dict[str, tuple[str, Shift]]:
+    """The digest and the samples of each shift set. Raises SpecError if one has too much of the study's data."""
+    found, used = {}, spec.data.source_rows() if spec.shift else {}
+    for name, shift_set in spec.shift.items():
+        with located(spec.name, f"shift.{name}"):
+            found[name] = shift_set.digest(), unseen_shift(shift_set, used, prepared)
+    return found
+
+
 def measure(study: Study) -> int:
     """Measure each complete trial on test, then on the shift sets, unless already done; returns the number of openings.
 
@@ -128,6 +139,7 @@ def measure(study: Study) -> int:
     prepared = prepare(spec.data, spec.seed, digest=study.recorded["data_digest"])
     device, opened = torch.device("cuda" if torch.cuda.is_available() else "cpu"), 0
     with driver_lock(study.directory, spec.ledger):
+        shifts = read_shifts(spec, prepared)  # before any opening: no result on test can decide what is measured
         log = TestAccessLog.of(study)
         evaluator = ModelEvaluator(study, prepared, device, log)
         records = [record for label in log.labels for record in log.ledger.records(label)]
@@ -136,24 +148,24 @@ def measure(study: Study) -> int:
             if log.tested(record) is None:
                 log.record(record, evaluator.on_test(record))
                 opened += 1
-        for name, shift_set in spec.shift.items():
-            digest, shift = shift_set.digest(), shift_of(shift_set, prepared.classes, prepared.input_shape)
+        for name, (digest, shift) in shifts.items():
             for record in finished:
                 tested = log.tested(record)
-                if tested is not None and not _is_asked(name, tested, digest, shift.ood):
+                if tested is not None and not _is_asked(name, tested, digest, shift):
                     log.record(record, evaluator.on_shift(record, tested, name, shift, digest))
     return opened
 
 
-def _is_asked(name: str, tested: Tested, digest: str, ood: bool) -> bool:
-    """Whether it was measured on this set. Raises ConfirmError if that was another set of the same name."""
+def _is_asked(name: str, tested: Tested, digest: str, shift: Shift) -> bool:
+    """Whether it was measured on these samples. Raises ConfirmError if that was another set of the same name."""
     if name not in tested.shifts:
         return False
-    if tested.shifts[name].data != digest:
+    measured = tested.shifts[name]
+    if measured.data != digest:
         raise ConfirmError(
             f"shift.{name}: the source has changed since it was measured. Restore it, or rename the set."
         )
-    return ood == ("accuracy" not in tested.shifts[name].metrics)
+    return shift.ood == ("accuracy" not in measured.metrics) and shift.dropped == measured.dropped
 
 
 @dataclass(frozen=True)
@@ -179,7 +191,7 @@ class ModelEvaluator:
     def on_shift(self, record: TrialRecord, tested: Tested, name: str, shift: Shift, digest: str) -> Tested:
         """The trial's results plus those on a shift set, at the same temperature."""
         model, temperature = self._model(record)
-        answers = Predictions(self._logits(model, shift.images), shift.labels.clone())
+        answers = Predictions(self._logits(model, shift.images)[shift.kept], shift.labels[shift.kept])
         file = f"shift_{name}.npz"
         written = answers.save(self.study.files(record) / file)
         if shift.ood:
@@ -188,7 +200,7 @@ class ModelEvaluator:
         else:
             found = answers.evaluate_at(temperature)
             metrics = {key: value for key, value in found.items() if plain_name(key) in ESSENTIAL}
-        shifts = {**tested.shifts, name: Shifted(metrics, digest, len(shift.images))}
+        shifts = {**tested.shifts, name: Shifted(metrics, digest, len(answers.labels), shift.dropped)}
         return replace(tested, shifts=shifts, digests={**tested.digests, file: written})
 
     def _model(self, record: TrialRecord) -> tuple[Classifier, float]:

@@ -36,6 +36,7 @@ class Confirmed:
     tests: tuple[dict[str, float], ...]  # the same seeds on test; fewer until all are measured
     shifts: dict[str, tuple[dict[str, float], ...]]  # the same on each shift set
     shift_samples: dict[str, int] = field(default_factory=dict)  # sizes of these sets
+    shift_dropped: dict[str, int] = field(default_factory=dict)  # samples left out, which train or validation has too
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,9 @@ def _row(
         for name in dict.fromkeys(name for test in opened for name in test.shifts)
     }
     sizes = {name: of.samples for test in opened for name, of in test.shifts.items() if of.samples is not None}
-    return Confirmed(entry["label"], role, candidate, done, tuple(test.metrics for test in opened), shifts, sizes)
+    dropped = {name: of.dropped for test in opened for name, of in test.shifts.items()}
+    tests = tuple(test.metrics for test in opened)
+    return Confirmed(entry["label"], role, candidate, done, tests, shifts, sizes, dropped)
 
 
 def _candidate(entry: Mapping[str, Any], searched: Mapping[str, TrialRecord]) -> TrialRecord | None:

@@ -27,7 +27,7 @@ from study.store.trials import Listener, TrialRecord, trial_directory
 from study.terminal.progress import Progress
 from trainables.fields import FieldError
 from trainables.loading.cache import Prepared, prepare
-from trainables.loading.shift import shift_of
+from trainables.loading.shift import check_header
 from trainables.outputs.attempts import clear_checkpoints
 from trainables.plugins import keep_extensions
 
@@ -48,21 +48,26 @@ class Outcome:
 
 
 def prepare_data(spec: StudySpec, file_name: str) -> Prepared:
-    """The study's data, decoded once on this machine. Raises SpecError if data, an objective or a shift set is
-    unusable."""
-    try:
+    """The study's data, decoded once on this machine; of shift sets only the header is read. Raises SpecError if data,
+    an objective or a shift set is unusable."""
+    with located(file_name, "data"):
         prepared = prepare(spec.data, spec.seed)
-    except FieldError as error:
-        located = error.under("data")
-        raise SpecError(file_name, located.path, located.problem) from None
+        used = spec.data.source_rows() if spec.shift else {}
     check_objectives(spec, prepared.num_classes, file_name)
     for name, shift_set in spec.shift.items():
-        try:
-            shift_of(shift_set, prepared.classes, prepared.input_shape)
-        except FieldError as error:
-            located = error.under(f"shift.{name}")
-            raise SpecError(file_name, located.path, located.problem) from None
+        with located(file_name, f"shift.{name}"):
+            check_header(shift_set, used, prepared.classes, prepared.input_shape)
     return prepared
+
+
+@contextmanager
+def located(file_name: str, path: str) -> Iterator[None]:
+    """FieldErrors raised inside become SpecErrors of the file, under the path."""
+    try:
+        yield
+    except FieldError as error:
+        found = error.under(path)
+        raise SpecError(file_name, found.path, found.problem) from None
 
 
 def run_study(

@@ -379,6 +379,7 @@ def _confirmation(confirmation: Any, measured: Sequence[str]) -> Plain:
         ],
         "shifts": shifts,
         "shift_samples": {name: size for row in confirmation.rows for name, size in row.shift_samples.items()},
+        "shift_dropped": {name: size for row in confirmation.rows for name, size in row.shift_dropped.items()},
     }
 
 

@@ -30,11 +30,14 @@ class Opening:
 
 @dataclass(frozen=True)
 class Shifted:
-    """A model's results on a shift set; `data` is the digest of the set, `samples` its size."""
+    """A model's results on a shift set; `data` is the digest of the set, `samples` its size without the `dropped`,
+    which train or validation has too.
+    """
 
     metrics: dict[str, float]
     data: str
     samples: int | None = None
+    dropped: int = 0
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from trainables.data import find, names
 from trainables.data.shared.torchvision import TorchvisionData
 from trainables.fields import FieldError
 from trainables.loading.cache import data_digest, load_split, prepare
+from trainables.loading.shift import ShiftSet, check_header
 
 every_set = pytest.mark.parametrize("name", WRITERS)
 
@@ -38,6 +39,24 @@ def test_reads_what_the_files_hold(name: str, tmp_path: Path, internet: Path, mo
         assert found is not None and found.images.dtype == np.uint8 and found.labels.dtype == np.int64
         assert np.array_equal(found.images, images)
         assert np.array_equal(found.labels, labels)
+
+
+@every_set
+def test_its_header_tells_what_it_holds(
+    name: str, tmp_path: Path, internet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    WRITERS[name](tmp_path / "set", internet, monkeypatch)
+    data = find(name)(path=str(tmp_path / "set"))
+    samples = data.samples()
+    monkeypatch.setattr(find(name), "load", None)
+    header = data.samples_header()
+    assert header.shape == samples.images.shape[1:]
+    if not name.startswith("cifar"):  # whose class names are decoded with the images
+        assert header.labels is not None and (header.labels.tolist(), header.names) == ([*range(10)], samples.names)
+    with pytest.raises(FieldError, match="is the study's own data"):
+        check_header(ShiftSet(data), find(name)(limit=100).source_rows(), tuple("0123456789"), (3, 96, 96))
+    with pytest.raises(FieldError, match=r"path: .*nowhere does not contain"):
+        find(name)(path="/nowhere").samples_header()
 
 
 @every_set

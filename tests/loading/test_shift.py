@@ -1,16 +1,18 @@
 """Sets of `shift:` from parquet files written here: whose classes they are, which samples, and what does not fit."""
 
+import hashlib
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
 from trainables.fields import FieldError
-from trainables.loading.shift import Shift, ShiftSet, shift_of
+from trainables.loading.shift import Shift, ShiftSet, check_header, shift_of
 
 NUMBERS = tuple("0123456789")
 ANIMALS = ("bird", "cat", "dog")
@@ -119,6 +121,37 @@ def test_what_does_not_fit_is_said(pack: Path, own: dict[str, Any], said: str) -
     with pytest.raises(FieldError) as error:
         shift_of(ShiftSet.read({"name": "parquet", "path": str(pack), **own}), NUMBERS, shape)
     assert said in str(error.value) and "\n" not in str(error.value)
+    with pytest.raises(FieldError) as earlier:
+        check_header(ShiftSet.read({"name": "parquet", "path": str(pack), **own}), {}, NUMBERS, shape)
+    assert str(earlier.value) == str(error.value)
+
+
+def test_a_header_is_read_without_pixels(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ImageFile.ImageFile, "load", None)
+    for name in ("a", "b"):
+        (tmp_path / "folder" / "train" / name).mkdir(parents=True)
+        (tmp_path / "folder" / "train" / name / "x.png").write_bytes(png(1, (9, 7)))
+    folder = {"name": "image_folder", "path": str(tmp_path / "folder")}
+    rows = {"name": "parquet", "path": str(pack), "where": {"group": "hard"}}
+    for fits, shape in (({**folder, "size": 8}, (3, 8, 8)), (folder, (1, 7, 9)), (rows, (1, 8, 8)), (rows, (3, 8, 8))):
+        assert check_header(ShiftSet.read(fits), {}, NUMBERS, shape) is False
+    for other, shape, said in (
+        (folder, (1, 9, 7), "its images are 1 x 7 x 9, the study's 1 x 9 x 7"),
+        ({**folder, "ood": False}, (1, 7, 9), "ood: is false, .* the study has no class 'a'"),
+    ):
+        with pytest.raises(FieldError, match=said):
+            check_header(ShiftSet.read(other), {}, ANIMALS, shape)
+    with pytest.raises(FieldError, match="the image cannot be decoded"):
+        shift_of(ShiftSet.read(rows), NUMBERS, (1, 8, 8))
+
+
+def test_its_digest_is_as_ever(pack: Path) -> None:
+    """Results in ledgers name it."""
+    options = json.dumps(["image", "label", "split", None, None])
+    source = hashlib.sha256(f"{options} {hashlib.sha256(pack.read_bytes()).hexdigest()}\n".encode()).hexdigest()
+    whole = json.dumps([1, "parquet", source, {"group": "mild"}]).encode()
+    found = ShiftSet.read({"name": "parquet", "path": str(pack), "where": {"group": "mild"}})
+    assert found.digest() == hashlib.sha256(whole).hexdigest()
 
 
 def test_a_folder_has_no_columns() -> None:

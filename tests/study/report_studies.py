@@ -44,6 +44,7 @@ class Confirmed:
     tests: tuple[dict[str, float], ...] = ()
     shifts: dict[str, tuple[dict[str, float], ...]] = field(default_factory=dict)
     shift_samples: dict[str, int] = field(default_factory=dict)
+    shift_dropped: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def confirmation_of(study: Study, records: Mapping[str, Sequence[TrialRecord]]) 
     return Confirmation(
         confirming,
         (
-            Confirmed("focal_0001", "candidate", candidate, seeds, tests, shifts, {"noisy": 100}),
+            Confirmed("focal_0001", "candidate", candidate, seeds, tests, shifts, {"noisy": 5000}, {"noisy": 3}),
             Confirmed("cross_entropy_default", "baseline", None, tuple(records["cross_entropy"][:2])),
         ),
     )

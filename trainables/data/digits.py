@@ -4,10 +4,13 @@ import hashlib
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from trainables.dataset import Dataset, RawData, RawSplit
+from trainables.dataset import Dataset, Header, RawData, RawSplit
+
+CLASSES = tuple("0123456789")
 
 
 def _source() -> Path:
@@ -28,4 +31,8 @@ class Digits(Dataset):
         # A row: 64 pixels and the label.
         rows = np.loadtxt(_source(), delimiter=",", dtype=np.uint8)
         images, labels = rows[:, :-1].reshape(-1, 1, 8, 8), rows[:, -1].astype(np.int64)
-        return RawData(tuple("0123456789"), RawSplit(images, labels))
+        return RawData(CLASSES, RawSplit(images, labels))
+
+    def samples_header(self, where: dict[str, Any] | None = None) -> Header:
+        self._refuse_where(where)
+        return Header(self.source_rows(), (1, 8, 8), np.arange(10), dict(enumerate(CLASSES)))

@@ -8,25 +8,28 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trainables.data.shared.images import SMALL_BYTES, decode
+from trainables.data.shared.images import SMALL_BYTES, decode, shape_of
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, limited, split_names
-from trainables.dataset import Dataset, RawData, RawSplit, Samples
+from trainables.dataset import Dataset, Header, RawData, RawSplit, Rows, Samples
 from trainables.fields import FieldError, nearest, number, text
+from trainables.files.digest import file_digest
 
 SPLIT_COLUMN = "split"
 SLICE = 256  # images a thread decodes at a time
+
+T = TypeVar("T")
 
 
 class _Table(NamedTuple):
@@ -38,6 +41,10 @@ class _Table(NamedTuple):
     splits: np.ndarray  # [rows] the split's name in the source
     split_names: list[str]
     class_names: list[str] | None  # if the files have them
+
+    @property
+    def names(self) -> dict[int, str]:
+        return dict(enumerate(self.class_names or []))
 
     def place(self, row: int) -> str:
         """`train.parquet, row 17`, for messages; rows count from 0 in each file."""
@@ -78,29 +85,51 @@ class Parquet(Dataset):
 
     def read(self) -> RawData:
         table = self._table()
-        names = split_names(self.splits, table.split_names, self.path)
-        rows = {ours: np.flatnonzero(table.splits == theirs) for ours, theirs in names.items()}
-        num_classes = self._check_labels(table, rows)
-        rows = {
-            name: taken[limited(table.labels[taken], self.limit, name, num_classes)] for name, taken in rows.items()
-        }
+        num_classes, rows = self._taken(table)
         images = self._images(table, rows)
         named = (table.class_names or [])[:num_classes]
         classes = named if len(named) == num_classes else [str(label) for label in range(num_classes)]
         splits = {name: RawSplit(images[name], table.labels[taken]) for name, taken in rows.items()}
         return RawData(tuple(classes), **splits)
 
-    def samples(self, where: dict[str, Any] | None = None) -> Samples:
-        """Rows with the values in `where`, of the test split if there is one; labels are not checked."""
+    def source_rows(self) -> Rows:
         table = self._table()
+        return _by_file(table, np.concatenate(list(self._taken(table)[1].values())))
+
+    def _taken(self, table: _Table) -> tuple[int, dict[str, np.ndarray]]:
+        """K, and the rows of each split."""
+        names = split_names(self.splits, table.split_names, self.path)
+        rows = {ours: np.flatnonzero(table.splits == theirs) for ours, theirs in names.items()}
+        num_classes = self._check_labels(table, rows)
+        return num_classes, {
+            name: taken[limited(table.labels[taken], self.limit, name, num_classes)] for name, taken in rows.items()
+        }
+
+    def samples(self, where: dict[str, Any] | None = None) -> Samples:
+        """Rows with the values in `where`, of the test split if there is one and `where` names no split; labels are
+        not checked.
+        """
+        table = self._table()
+        rows = self._sampled(table, where)
+        return Samples(self._images(table, {"all": rows})["all"], table.labels[rows], table.names)
+
+    def samples_header(self, where: dict[str, Any] | None = None) -> Header:
+        table = self._table()
+        rows = self._sampled(table, where)
+        with closing(self._parts(table, rows[:1])) as parts:
+            encoded = _encoded(next(parts)[2])[0]
+        shape = self._of_image(table, rows[0], encoded, shape_of)
+        return Header(_by_file(table, rows), shape, table.labels[rows], table.names)
+
+    def _sampled(self, table: _Table, where: dict[str, Any] | None) -> np.ndarray:
         known = [theirs for theirs in table.split_names if theirs.lower() in KNOWN_NAMES["test"]]
         test = (self.splits or {}).get("test") or (known[0] if known else None)
-        kept = self._where(table, where or {}) & ((table.splits == test) if test else True)
+        whole = test is None or self.split_column in (where or {})
+        kept = self._where(table, where or {}) & (whole | (table.splits == test))
         rows = np.flatnonzero(kept)
         if not len(rows):
             raise FieldError("where", f"no row of {self.path} matches {json.dumps(where or {})}.")
-        names = dict(enumerate(table.class_names or []))
-        return Samples(self._images(table, {"all": rows})["all"], table.labels[rows], names)
+        return rows
 
     def _where(self, table: _Table, where: dict[str, Any]) -> np.ndarray:
         """[rows] bool: which rows have these values."""
@@ -242,7 +271,7 @@ class Parquet(Dataset):
         ends = np.cumsum([len(taken) for taken in rows.values()])
         return dict(zip(rows, np.split(images, ends[:-1]), strict=True))
 
-    def _parts(self, table: _Table, wanted: np.ndarray) -> Iterator[tuple[int, np.ndarray, Any]]:
+    def _parts(self, table: _Table, wanted: np.ndarray) -> Generator[tuple[int, np.ndarray, Any], None, None]:
         """(index of the first in `wanted`, rows, encoded images), one slice at a time."""
         for file, first in zip(table.files, table.starts, strict=True):
             with _opened(file) as source:
@@ -255,20 +284,23 @@ class Parquet(Dataset):
 
     def _decoded(self, table: _Table, start: int, rows: np.ndarray, column: Any) -> tuple[int, np.ndarray]:
         """start, and the images [n, H, W, C] uint8; C is 3 if any has colour, else 1."""
-        encoded = pc.struct_field(column, "bytes") if pa.types.is_struct(column.type) else column
-        images = []
-        for row, value in zip(rows, encoded.to_pylist(), strict=True):
-            try:
-                images.append(decode(value))
-            # Decoders raise anything on bad bytes.
-            except Exception as error:
-                problem = "the image is missing" if value is None else f"the image cannot be decoded ({error})"
-                raise FieldError("image", f"{table.place(row)}: {problem}. Fix or remove the row.") from None
+        images: list[np.ndarray] = []
+        for row, value in zip(rows, _encoded(column), strict=True):
+            images.append(self._of_image(table, row, value, decode))
             if images[-1].shape[:2] != images[0].shape[:2]:
                 self._refuse_sizes(table, row, images[-1], rows[0], images[0])
         channels = max(image.shape[2] for image in images)
         shape = (*images[0].shape[:2], channels)
         return start, np.stack([np.broadcast_to(image, shape) for image in images])
+
+    def _of_image(self, table: _Table, row: int, value: Any, function: Callable[[bytes], T]) -> T:
+        """What the function finds in the encoded image."""
+        try:
+            return function(value)
+        # Decoders raise anything on bad bytes.
+        except Exception as error:
+            problem = "the image is missing" if value is None else f"the image cannot be decoded ({error})"
+            raise FieldError("image", f"{table.place(row)}: {problem}. Fix or remove the row.") from None
 
     def _refuse_sizes(self, table: _Table, row: int, image: np.ndarray, other_row: int, other: np.ndarray) -> None:
         raise FieldError(
@@ -301,6 +333,23 @@ class Parquet(Dataset):
         named = [name for label in sorted(names) for name in names[label]]
         consistent = sorted(names) == list(range(len(named))) and None not in named and len(set(named)) == len(named)
         return named if consistent else None
+
+
+def _by_file(table: _Table, rows: np.ndarray) -> Rows:
+    """Row numbers by the digest of the file, whatever its name."""
+    found: Rows = {}
+    for file, first, stop in zip(table.files, table.starts, [*table.starts[1:], len(table.labels)], strict=True):
+        inside = rows[(rows >= first) & (rows < stop)] - first
+        if len(inside):
+            digest = file_digest(file)
+            found[digest] = np.concatenate([found.get(digest, inside[:0]), inside])
+    return found
+
+
+def _encoded(column: Any) -> list[Any]:
+    """The encoded images; None where one is missing."""
+    encoded: list[Any] = (pc.struct_field(column, "bytes") if pa.types.is_struct(column.type) else column).to_pylist()
+    return encoded
 
 
 @contextmanager

@@ -24,6 +24,7 @@ class Stl10(TorchvisionData):
     """[5000 + 8000, 3, 96, 96], the labelled images."""
 
     theirs = _Labelled
+    contents = (3, 96, 96), CLASSES
 
     def files(self) -> list[Published]:
         listed = [*self.theirs.train_list, *self.theirs.test_list]

@@ -1,6 +1,7 @@
 """Other data to evaluate a study's models on: the same classes under shift, or unseen classes.
 
-Decoded once per machine, into the cache: CACHE/shift-DIGEST/{images,labels}.npy. Never used for training.
+Checked by its header before a study trains. Decoded by `confirm` once per machine, into the cache:
+CACHE/shift-DIGEST/{images,labels}.npy. Never used for training.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,12 +20,15 @@ from filelock import FileLock
 from torch import Tensor
 
 from trainables.config import build, to_plain
-from trainables.dataset import Dataset, Samples
+from trainables.dataset import Dataset, Rows, Samples
 from trainables.fields import FieldError, Settings, nearest, text
 from trainables.files.download import default_cache
+from trainables.loading.cache import Prepared, load_split
 from trainables.plugins import name_of
 
 FORMAT = 1  # of the files; increment on any change
+SHARED = 0.001  # fraction of a set that may be the study's data without refusing it
+CHUNK = 4096  # images compared at a time
 
 
 @dataclass(frozen=True)
@@ -60,32 +64,90 @@ class Shift(NamedTuple):
     images: Tensor
     labels: Tensor  # int64 [N], with the study's numbering; the source's if out of distribution
     ood: bool
+    kept: Tensor  # bool [N]: False for images that train or validation has too
+
+    @property
+    def dropped(self) -> int:
+        return int((~self.kept).sum())
+
+
+def check_header(shift_set: ShiftSet, used: Rows, classes: tuple[str, ...], input_shape: tuple[int, int, int]) -> bool:
+    """Whether the set comes from the study's own source, of which the splits use the rows `used`.
+
+    Decodes nothing. Raises FieldError if it contains such rows, does not exist or does not fit.
+    """
+    header = shift_set.data.samples_header(shift_set.where)
+    common = {file: rows for file, rows in header.rows.items() if file in used}
+    total, of_source = (sum(map(len, found.values())) for found in (header.rows, common))
+    own = of_source > SHARED * total
+    if own and shift_set.where is None:
+        problem = "is the study's own data, with its sealed test split. Name other data"
+        raise FieldError("", f"{problem}; of a table, rows of no split can be selected with `where`.")
+    shared = sum(int(np.isin(rows, used[file]).sum()) for file, rows in common.items())
+    if own and shared:
+        problem = f"{shared} of the {total} rows are in the study's train, meta, validation or sealed test split"
+        raise FieldError("where", f"{problem}. Select rows of no split.")
+    if header.shape is not None:
+        _check_shape(header.shape, input_shape)
+    if header.labels is not None and header.names is not None and not shift_set.ood:
+        _labels(header.labels, header.names, classes, shift_set.ood)
+    return own
+
+
+def unseen_shift(shift_set: ShiftSet, used: Rows, prepared: Prepared) -> Shift:
+    """The set, decoded and compared with train (of which meta is a part) and validation. Raises FieldError if it does
+    not fit or shares more than 0.1% of its images; fewer are marked as not kept.
+    """
+    own = check_header(shift_set, used, prepared.classes, prepared.input_shape)
+    shift = shift_of(shift_set, prepared.classes, prepared.input_shape)
+    if own:  # and of other rows
+        return shift
+    found = list(_digests(shift.images))
+    wanted = set(found)
+    splits = (load_split(prepared, name).images for name in ("train", "validation"))
+    shared = {digest for images in splits for digest in _digests(images) if digest in wanted}
+    shift = shift._replace(kept=torch.tensor([digest not in shared for digest in found]))
+    if shift.dropped > SHARED * len(found):
+        problem = f"{shift.dropped} of its {len(found)} images are also in the study's train, meta or validation split"
+        raise FieldError("", f"{problem}, more than {SHARED:.1%}. Remove them, or name other data.")
+    return shift
+
+
+def _digests(images: Tensor) -> Iterator[bytes]:
+    """A digest of each image's pixels. images: uint8 [N, C, H, W]."""
+    for start in range(0, len(images), CHUNK):
+        for pixels in images[start : start + CHUNK].flatten(1).numpy():
+            yield hashlib.blake2b(pixels, digest_size=16).digest()
 
 
 def shift_of(shift_set: ShiftSet, classes: tuple[str, ...], input_shape: tuple[int, int, int]) -> Shift:
     """The set for a study with these classes and images [C, H, W]. Raises FieldError if it does not fit."""
     samples = _samples(shift_set)
-    found, wanted = samples.images.shape[1:], input_shape
+    _check_shape(samples.images.shape[1:], input_shape)
+    found = None if shift_set.ood else _labels(samples.labels, samples.names, classes, shift_set.ood)
+    images = torch.from_numpy(samples.images).expand(-1, input_shape[0], -1, -1)
+    labels = torch.from_numpy(samples.labels if found is None else found)
+    return Shift(images, labels, found is None, torch.ones(len(labels), dtype=torch.bool))
+
+
+def _check_shape(found: tuple[int, ...], wanted: tuple[int, int, int]) -> None:
     if found != wanted and not (found[0] == 1 and found[1:] == wanted[1:]):  # grayscale broadcasts
         sizes = [" x ".join(map(str, shape)) for shape in (found, wanted)]
         raise FieldError("", f"its images are {sizes[0]}, the study's {sizes[1]} (channels, height, width).")
-    labels = None if shift_set.ood else _labels(samples, classes, shift_set.ood)
-    images = torch.from_numpy(samples.images).expand(-1, wanted[0], -1, -1)
-    return Shift(images, torch.from_numpy(samples.labels if labels is None else labels), labels is None)
 
 
-def _labels(samples: Samples, classes: tuple[str, ...], ood: bool | None) -> np.ndarray | None:
+def _labels(
+    labels: np.ndarray, names: Mapping[int, str], classes: tuple[str, ...], ood: bool | None
+) -> np.ndarray | None:
     """[N] int64 labels in the study's numbering, matched by name if both have names, else by number; None if the
     classes are others.
     """
-    absent = int((samples.labels < 0).sum())
-    if 0 < absent < len(samples.labels):
-        problem = (
-            f"{absent} of {len(samples.labels)} samples have no label (-1); select rows with `where`, or set ood: true."
-        )
+    absent = int((labels < 0).sum())
+    if 0 < absent < len(labels):
+        problem = f"{absent} of {len(labels)} samples have no label (-1); select rows with `where`, or set ood: true."
         raise FieldError("", problem)
-    present = [int(label) for label in np.unique(samples.labels)]
-    named = [samples.names.get(label) for label in present]
+    present = [int(label) for label in np.unique(labels)]
+    named = [names.get(label) for label in present]
     if absent:
         other = "they have no labels"
     elif _are_named(classes) and None not in named:
@@ -94,11 +156,11 @@ def _labels(samples: Samples, classes: tuple[str, ...], ood: bool | None) -> np.
         if not unknown:
             of_source = np.full(present[-1] + 1, -1, dtype=np.int64)
             of_source[present] = [numbers[name] for name in named if name is not None]
-            relabelled: np.ndarray = of_source[samples.labels]
+            relabelled: np.ndarray = of_source[labels]
             return relabelled
         other = f"the study has no class '{unknown[0]}'.{nearest(unknown[0], list(classes)).removesuffix('.')}"
     elif present[-1] < len(classes):
-        return samples.labels
+        return labels
     else:
         other = f"their labels go up to {present[-1]}, the study's to {len(classes) - 1}"
     if ood is False:

@@ -18,7 +18,7 @@ function confirmationSection(study, view) {
     scrolled("Confirmation", confirmationTable(found.rows, wanted)),
     ...(found.shifts.length ? [h("p", {}, "Under shift, the temperature is the one fitted on the validation split. Noise inflates " +
       "every calibration error, more so with fewer samples: do not compare sets of different sizes.")] : []),
-    ...found.shifts.flatMap((shift) => shiftTable(found.rows, shift, found.shift_samples[shift])),
+    ...found.shifts.flatMap((shift) => shiftTable(found.rows, shift, found.shift_samples[shift], found.shift_dropped[shift])),
   ];
 }
 
@@ -74,11 +74,11 @@ function dumbbells(rows, measure) {
   })), h("figcaption", {}, "Ring: value in the search. Grey: fresh seeds on validation. Blue: the same seeds on test."));
 }
 
-function shiftTable(rows, shift, samples) {
+function shiftTable(rows, shift, samples, dropped) {
   const measured = rows.filter((each) => each.shifts[shift]);
   const names = [...new Set(measured.flatMap((each) => Object.keys(each.shifts[shift])))];
   return [
-    h("h4", {}, `Under shift: ${shift}${samples ? `, ${countText(samples)} samples` : ""}`),
+    h("h4", {}, `Under shift: ${shift}${samples ? `, ${countText(samples)} samples` : ""}${dropped ? `, ${countText(dropped)} dropped: also in train or validation` : ""}`),
     scrolled(`Shift ${shift}`, h("table", { class: "few" }, head(["retrained", ...names]),
       h("tbody", {}, measured.map((each) => row(each.label, names.map((name) => spreadText(each.shifts[shift][name] ?? null))))))),
   ];

@@ -252,7 +252,8 @@ def test_the_other_sections_say_what_there_is(page: Page) -> None:
     assert HOSTILE in failures and "still running when the page was written" in failures
     assert "known only to about 50%" in page.one("#study-1-noise p").text  # 1 / sqrt(2 (3 - 1))
     shrinkage = page.one("#study-1-confirmation").text
-    assert "+0.0100" in shrinkage and "\N{MINUS SIGN}0.0300" in shrinkage and "noisy" in shrinkage
+    assert "+0.0100" in shrinkage and "\N{MINUS SIGN}0.0300" in shrinkage
+    assert "noisy, 5,000 samples, 3 dropped: also in train or validation" in shrinkage
     assert "calstudy confirm small --trial focal/0001 --seeds 3" in page.one("#study-1-reproduce").text
 
 

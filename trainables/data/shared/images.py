@@ -9,16 +9,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from trainables.data.shared.splits import limited
-from trainables.dataset import Dataset, RawData, RawSplit
+from trainables.dataset import Dataset, Header, RawData, RawSplit, Rows
 from trainables.fields import FieldError, number, text
 
 SLICE = 256  # files a thread reads at a time
+GRAYSCALE = ("1", "L", "LA", "La")  # Pillow's modes
 SMALL_BYTES = 4096  # of an encoded image; a JPEG of about 200x200, where more threads begin to pay
 
 T = TypeVar("T")
@@ -29,16 +30,29 @@ def decode(encoded: bytes, size: int | None = None) -> np.ndarray:
 
     size: resize the shorter side to it and center-crop to [size, size, C]; None: unchanged. Raises decoder errors.
     """
-    image: Image.Image = Image.open(io.BytesIO(encoded))
-    if image.mode in ("I", "F") or image.mode.startswith("I;"):
-        raise ValueError(f"more than 8 bits per channel, mode {image.mode}")
+    image = _opened(encoded)
     image.load()
-    mode = "L" if image.mode in ("1", "L", "LA", "La") else "RGB"
+    mode = "L" if image.mode in GRAYSCALE else "RGB"
     image = image if image.mode == mode else image.convert(mode)
     if size is not None and image.size != (size, size):
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     pixels = np.asarray(image)
     return pixels.reshape(*pixels.shape[:2], -1)
+
+
+def shape_of(encoded: bytes, size: int | None = None) -> tuple[int, int, int]:
+    """[C, H, W] of the image once decoded, from its header alone. Raises decoder errors."""
+    image = _opened(encoded)
+    width, height = image.size if size is None else (size, size)
+    return 1 if image.mode in GRAYSCALE else 3, height, width
+
+
+def _opened(encoded: bytes) -> Image.Image:
+    """The image, with its pixels not yet decoded."""
+    image: Image.Image = Image.open(io.BytesIO(encoded))
+    if image.mode in ("I", "F") or image.mode.startswith("I;"):
+        raise ValueError(f"more than 8 bits per channel, mode {image.mode}")
+    return image
 
 
 class ImageList(NamedTuple):
@@ -83,6 +97,17 @@ class ImageFiles(Dataset, ABC):
         parts = zip(lists, np.split(images, ends[:-1]), strict=True)
         return RawData(classes, **{name: RawSplit(part, lists[name].labels) for name, part in parts})
 
+    def source_rows(self) -> Rows:
+        return _rows([file for listed in self._taken()[1].values() for file in listed.files])
+
+    def samples_header(self, where: dict[str, Any] | None = None) -> Header:
+        self._refuse_where(where)
+        classes, lists = self._taken()
+        parts = [lists["test"]] if "test" in lists else list(lists.values())
+        files = [file for part in parts for file in part.files]
+        labels = np.concatenate([part.labels for part in parts])
+        return Header(_rows(files), _of_file(files[0], shape_of, self.size), labels, dict(enumerate(classes)))
+
     def _taken(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
         classes, lists = self.lists()
         taken = {}
@@ -120,7 +145,7 @@ def required(path: str, name: str) -> Path:
 
 def read_images(files: Sequence[Path], size: int | None) -> np.ndarray:
     """uint8 [N, C, H, W], in order. Raises FieldError: a file is not an image or, without `size`, sizes differ."""
-    decoded = _of_each(files, lambda file: _decoded(file, size))
+    decoded = _of_each(files, lambda file: _of_file(file, decode, size))
     first, channels = decoded[0], max(image.shape[2] for image in decoded)
     images = np.empty((len(files), channels, *first.shape[:2]), dtype=np.uint8)
     while decoded:
@@ -135,9 +160,10 @@ def read_images(files: Sequence[Path], size: int | None) -> np.ndarray:
     return images
 
 
-def _decoded(file: Path, size: int | None) -> np.ndarray:
+def _of_file(file: Path, function: Callable[[bytes, int | None], T], size: int | None) -> T:
+    """What the function finds in the file's bytes."""
     try:
-        return decode(file.read_bytes(), size)
+        return function(file.read_bytes(), size)
     # Decoders raise anything on bad bytes.
     except Exception as error:
         problem = f"{file}: the image cannot be decoded ({error}). Fix or remove it."
@@ -152,6 +178,11 @@ def _of_each(files: Sequence[Path], function: Callable[[Path], T]) -> list[T]:
     with ThreadPoolExecutor(1 if small else None) as pool:
         parts = pool.map(lambda part: [function(file) for file in part], slices)
         return [value for part in parts for value in part]
+
+
+def _rows(files: Sequence[Path]) -> Rows:
+    """Each file is a row, whatever its name."""
+    return {digest: np.zeros(1, dtype=np.int64) for digest in _of_each(files, _digest)}
 
 
 def _digest(file: Path) -> str:

@@ -11,6 +11,7 @@ import os
 import shutil
 import tarfile
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +21,7 @@ import numpy as np
 from filelock import FileLock
 
 from trainables.data.shared.splits import limited
-from trainables.dataset import Dataset, RawData, RawSplit
+from trainables.dataset import Dataset, Header, RawData, RawSplit, Rows
 from trainables.fields import FieldError, number, text
 from trainables.files.digest import file_digest
 from trainables.files.download import DownloadError, default_cache, download
@@ -40,6 +41,8 @@ class TorchvisionData(Dataset, ABC):
     """Train and test as in the source; validation is carved from train."""
 
     theirs: ClassVar[Any]  # torchvision's class
+    # Shape [C, H, W] and class names of the published images; None: not known before they are decoded.
+    contents: ClassVar[tuple[tuple[int, int, int] | None, Sequence[str] | None]] = (None, None)
 
     path: str | None = text(None, doc="folder with the files in torchvision's layout; null: download")
     limit: int | None = number(None, low=1, doc="maximum images per split, stratified by label")
@@ -67,15 +70,31 @@ class TorchvisionData(Dataset, ABC):
         return hashlib.sha256(json.dumps([published, self.limit]).encode()).hexdigest()
 
     def read(self) -> RawData:
-        root = Path(self.path) if self.path is not None else self._downloaded()
-        self._check(root)
-        data = self.load(str(root))
+        data = self.load(str(self._root()))
         assert data.test is not None
         taken = {}
         for name, split in (("train", data.train), ("test", data.test)):
             rows = limited(split.labels, self.limit, name, len(data.classes))
             taken[name] = RawSplit(split.images[rows], split.labels[rows])
         return RawData(data.classes, **taken)
+
+    def source_rows(self) -> Rows:
+        # By name: `limit` and `path` make no other source.
+        return {name_of(type(self)): np.zeros(1, dtype=np.int64)}
+
+    def samples_header(self, where: dict[str, Any] | None = None) -> Header:
+        self._refuse_where(where)
+        self._root()
+        shape, names = self.contents
+        if names is None:
+            return Header(self.source_rows(), shape)
+        return Header(self.source_rows(), shape, np.arange(len(names)), dict(enumerate(names)))
+
+    def _root(self) -> Path:
+        """The folder with the files, all checked, downloaded first if there is no `path`."""
+        root = Path(self.path) if self.path is not None else self._downloaded()
+        self._check(root)
+        return root
 
     def _check(self, root: Path) -> None:
         missing = [file.path for file in self.files() if not (root / file.path).is_file()]

@@ -10,7 +10,7 @@ from trainables.data import find, names
 from trainables.data.shared.images import ImageFiles, ImageList, check_lists, decode, read_images, required
 from trainables.data.shared.splits import check_splits, limited, split_names
 from trainables.data.shared.torchvision import CifarData, MnistData, Published, TorchvisionData
-from trainables.dataset import Dataset, RawData, RawSplit, Samples
+from trainables.dataset import Dataset, Header, RawData, RawSplit, Samples
 from trainables.fields import number
 from trainables.files.atomic import append, write_whole
 from trainables.files.download import DownloadError, download, file_digest
