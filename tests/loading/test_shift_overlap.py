@@ -110,7 +110,10 @@ def test_rows_that_a_limit_leaves_are_in_no_split(tmp_path: Path) -> None:
     used = Parquet(path=str(file), limit=10).read().train.images[:, 0, 0, 0]
     pq.write_table(pa.table({**columns, "left": [row not in used for row in range(40)]}), file)
     study = Parquet(path=str(file), limit=10)
-    assert is_own(study, name="parquet", path=str(file), where={"left": True})
+    left = {"name": "parquet", "path": str(file), "where": {"left": True}}
+    assert is_own(study, **left)
+    found = unseen_shift(ShiftSet.read(left), study.source_rows(), prepare(study, 0))
+    assert sorted([*used, *found.images[:, 0, 0, 0].tolist()]) == [*range(40)] and found.dropped == 0
     for where, said in (
         ({"left": False}, "10 of the 10 rows"),
         ({"label": 1}, "5 of the 20 rows"),

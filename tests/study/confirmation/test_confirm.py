@@ -493,21 +493,18 @@ def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> 
 def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path: Path) -> None:
     file = storage / "small-confirm" / "study.yaml"
     plain = strict_yaml.read(file)
-    plain["shift"]["own"] = {**plain["shift"]["turned"], "ood": True}
+    plain["shift"]["again"] = {**plain["shift"]["turned"], "ood": True}
     file.write_text(strict_yaml.dump(plain))
     study = open_study("small-confirm", str(storage))
     assert confirm.measure(study) == 0  # test stays closed
-    assert all("own" in tested.shifts for of in read_tested(study).values() for tested in of.values())
-    plain["shift"]["own"] = {
-        **plain["shift"]["turned"],
-        "ood": False,
-    }  # a mistake made good: asked again, of the same source
+    assert all("again" in tested.shifts for of in read_tested(study).values() for tested in of.values())
+    plain["shift"]["again"]["ood"] = False  # a mistake made good: asked again, of the same source
     file.write_text(strict_yaml.dump(plain))
     assert confirm.measure(open_study("small-confirm", str(storage))) == 0
     for tested in (one for of in read_tested(study).values() for one in of.values()):
-        assert tested.shifts["own"].metrics.keys() == tested.shifts["turned"].metrics.keys()
+        assert tested.shifts["again"].metrics.keys() == tested.shifts["turned"].metrics.keys()
     assert "openings" not in off(audited(storage))
-    plain["shift"]["own"] = {**plain["shift"]["turned"], "validation": 0.1}
+    plain["shift"]["again"] = {**plain["shift"]["turned"], "validation": 0.1}
     plain["shift"]["noise"] = {**plain["shift"]["noise"], "path": plain["shift"]["turned"]["path"]}
     file.write_text(strict_yaml.dump(plain))
     with pytest.raises(confirm.ConfirmError, match=r"shift.noise: the source has changed since it was measured"):
