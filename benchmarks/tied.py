@@ -2,15 +2,18 @@
 
     python -m benchmarks.tied --tables 5000        # prints Markdown
 
-Each simulated table has k methods of three seeds, measured on the same samples. A network is the truth seen through
-noise of its method and noise and a temperature of its own. Power is that of a second set of tables in which the first
-method has less noise; the rule of former versions, Welch's pairwise intervals over seeds, is given the same level by
-stretching them.
+Each simulated table has k methods of three seeds, measured on the same samples. Normal values first: methods with equal
+spreads between seeds or very unequal ones (factors of e to the power of a standard normal), where the samples add
+nothing, as much as the seeds do, or most. Then networks with logits: the truth seen through noise of their method and
+noise and a temperature of their own. Power is the share of truly worse methods told from the best, in a second set of
+tables in which the first method is better; the rule of former versions, Welch's pairwise intervals over seeds, is
+stretched to the same level.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +31,8 @@ USUAL, BETTER = (1.5, 0.7), (0.5, 1.0)
 
 
 class Kind(NamedTuple):
-    """How much networks vary: `method`: noise that a method's seeds share, as a part of all; `seed`: of the log of a
-    seed's noise and temperature."""
+    """How much networks vary. method: noise that a method's seeds share, as a part of all; seed: standard deviation of
+    the logs of a seed's noise and temperature."""
 
     samples: int
     method: float
@@ -39,10 +42,39 @@ class Kind(NamedTuple):
 KINDS = {
     "few samples, equal seeds": Kind(360, 0.5, 0.02),
     "few samples": Kind(360, 0.5, 0.1),
-    "few samples, unequal seeds": Kind(360, 0.3, 0.3),
+    "few samples, seeds very different": Kind(360, 0.3, 0.3),
     "many samples": Kind(5000, 0.5, 0.1),
-    "many samples, unequal seeds": Kind(5000, 0.3, 0.3),
+    "many samples, seeds very different": Kind(5000, 0.3, 0.3),
 }
+
+
+class Normal(NamedTuple):
+    """Normal values. unequal: standard deviation of the logs of the methods' spreads; samples: the part of a network's
+    variance that is due to the samples; shared: what they add to all networks of a method, relative to that variance.
+    """
+
+    unequal: float
+    samples: float
+    shared: float
+
+
+NORMAL = {
+    "normal, equal spreads": Normal(0.0, 0.1, 0.0),
+    "normal, equal spreads, samples matter": Normal(0.0, 0.5, 1.0),
+    "normal, unequal spreads": Normal(1.0, 0.1, 0.0),
+    "normal, unequal spreads, samples matter": Normal(1.0, 0.5, 1.0),
+}
+ADVANTAGE = 3.0  # in root mean square spreads
+
+
+def normal_table(kind: Normal, methods: int, advantage: bool, source: np.random.Generator) -> list[Seeds]:
+    spread = np.exp(kind.unequal * source.normal(size=(methods, 1, 1)) - kind.unequal**2)
+    seeds = np.sqrt(1 - kind.samples) * source.normal(size=(methods, SEEDS, 1))
+    own = np.sqrt(kind.samples) * source.normal(size=(methods, SEEDS, 1 + RESAMPLES))
+    shared = np.sqrt(kind.shared / SEEDS) * source.normal(size=(methods, 1, 1 + RESAMPLES))
+    values = spread * (seeds + own) + shared
+    values[0] -= ADVANTAGE * advantage
+    return [Seeds(of[:, 0], of[:, 1:]) for of in values]  # the samples, then resamples
 
 
 def table(
@@ -94,30 +126,41 @@ def welch(rows: list[Seeds]) -> list[float]:
     return ratios
 
 
+def line(name: str, same: list[list[Seeds]], better: list[list[Seeds]]) -> str:
+    """A row of the table: errors of the first kind, and power."""
+    former = [max(welch(rows)) for rows in same]
+    false = np.mean([any(worse(rows)) for rows in same])
+    stretched = max(1.0, np.quantile(former, 1 - max(false, 1 / len(same))))
+    told = np.mean([worse(rows)[1:] for rows in better])
+    told_before = np.mean([np.array(welch(rows))[1:] > stretched for rows in better])
+    cells = (np.mean(np.array(former) > 1), false, told_before, told)
+    return f"| {name} | {len(same[0])} | {' | '.join(f'{cell:.3f}' for cell in cells)} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--tables", type=int, default=5000)
-    parser.add_argument("--kinds", nargs="*", default=list(KINDS))
-    tables = parser.parse_args().tables
-    print("| tables | methods | metric | false, Welch | false | power, Welch at the same level | power |")
-    print("|---|---|---|---|---|---|---|", flush=True)
-    for name in parser.parse_args().kinds:
+    parser.add_argument("--kinds", nargs="*", default=[*NORMAL, *KINDS])
+    asked = parser.parse_args()
+    print("| tables | methods | false, Welch | false | power, Welch at the same level | power |")
+    print("|---|---|---|---|---|---|", flush=True)
+    for name, methods in itertools.product(asked.kinds, METHODS):
+        source, powered = np.random.default_rng(methods), asked.tables // 5
+        if name in NORMAL:
+            same = [normal_table(NORMAL[name], methods, False, source) for _ in range(asked.tables)]
+            better = [normal_table(NORMAL[name], methods, True, source) for _ in range(powered)]
+            print(line(name, same, better), flush=True)
+            continue
         kind = KINDS[name]
         draws = Draws.of(kind.samples, RESAMPLES, 0)
-        for methods in METHODS:
-            source = np.random.default_rng(methods)
-            same = [table(kind, methods, False, draws, source) for _ in range(tables)]
-            better = [table(kind, methods, True, draws, source) for _ in range(tables // 5)]
-            for metric in METRICS:
-                former = [max(welch([row[metric] for row in rows])) for rows in same]
-                false = np.mean([any(worse([row[metric] for row in rows])) for rows in same])
-                stretched = np.quantile(former, 1 - max(false, 1 / tables))
-                told = np.mean([worse([row[metric] for row in rows])[1:] for rows in better])
-                told_before = np.mean(
-                    [np.array(welch([row[metric] for row in rows]))[1:] > stretched for rows in better]
-                )
-                cells = [np.mean(np.array(former) > 1), false, told_before, told]
-                print(f"| {name} | {methods} | {metric} | {' | '.join(f'{cell:.3f}' for cell in cells)} |", flush=True)
+        every = [table(kind, methods, False, draws, source) for _ in range(asked.tables)]
+        better_ones = [table(kind, methods, True, draws, source) for _ in range(powered)]
+        for metric in METRICS:
+            parts = (
+                [[row[metric] for row in rows] for rows in every],
+                [[row[metric] for row in rows] for rows in better_ones],
+            )
+            print(line(f"{name}: {metric}", *parts), flush=True)
 
 
 if __name__ == "__main__":

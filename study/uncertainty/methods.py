@@ -37,6 +37,11 @@ class Seeds(NamedTuple):
     unseen: float = 0.0
 
 
+# A method's variance between seeds is its own and, with this weight, the mean of the methods outside the pair: unequal
+# spreads keep more from being lent, and two methods alone lend nothing (benchmarks/tied.py).
+LENT = 0.5
+
+
 @dataclass(frozen=True)
 class Methods:
     """One metric of several methods, each with at least two seeds; by name."""
@@ -46,20 +51,17 @@ class Methods:
     def difference(self, one: str, other: str, level: float = LEVEL) -> Interval:
         """mean(one) - mean(other), with an interval simultaneous over all pairs.
 
-        Seeds: Games & Howell 1976, with each method's variance averaged with the mean of all methods', which doubles
-        its degrees of freedom (as Smyth 2004). Samples: the variance of the resampled difference. The two add up, each
-        with its own quantile (Graybill & Wang 1980).
+        Seeds: Games & Howell 1976, with variances that borrow from the other methods (as in Smyth 2004). Samples: the
+        variance of the resampled difference. The two add up, each with its own quantile (Graybill & Wang 1980).
         """
         first, second = self.rows[one], self.rows[other]
-        variances = [self._variance(each) / len(each.values) for each in (first, second)]
-        seeds, samples = sum(variances), float(np.var(first.resampled.mean(0) - second.resampled.mean(0)))
+        seeds, freedom = self._between_seeds(one, other)
+        samples = float(np.var(first.resampled.mean(0) - second.resampled.mean(0)))
         # How differently a method's own networks vary with the samples is in both.
         shared = max(0.0, samples - _own(first) - _own(second))
-        most = self._quantile(math.inf, level)
-        reach = max(
-            self._quantile(self._freedom(first, second), level) ** 2 * seeds + most**2 * shared, most**2 * samples
-        )
-        estimate, reach = float(first.values.mean() - second.values.mean()), math.sqrt(reach)
+        few, many = (_quantile(max(2, len(self.rows)), each, level) ** 2 for each in (freedom, math.inf))
+        reach = math.sqrt(max(few * seeds + many * shared, many * samples))
+        estimate = float(first.values.mean() - second.values.mean())
         return Interval(estimate, estimate - reach - second.unseen, estimate + reach + first.unseen)
 
     def tied(self, best: str, level: float = LEVEL) -> set[str]:
@@ -67,31 +69,32 @@ class Methods:
         found = {name: self.difference(name, best, level) for name in self.rows if name != best}
         return {name for name, (_, low, high) in found.items() if low <= 0 <= high}
 
-    @functools.cached_property
-    def _pooled(self) -> tuple[float, int]:
-        """The mean variance between seeds, and its degrees of freedom."""
-        freedom = [len(row.values) - 1 for row in self.rows.values()]
-        return float(np.average([np.var(row.values, ddof=1) for row in self.rows.values()], weights=freedom)), sum(
-            freedom
+    def _between_seeds(self, *pair: str) -> tuple[float, float]:
+        """The variance of the difference of two means that is due to seeds, and its degrees of freedom (Welch 1947)."""
+        freedom = {name: len(row.values) - 1 for name, row in self.rows.items()}
+        variance = {name: float(np.var(row.values, ddof=1)) for name, row in self.rows.items()}
+        others = [name for name in self.rows if name not in pair]
+        lender = (
+            np.average([variance[name] for name in others], weights=[freedom[name] for name in others])
+            if others
+            else 0.0
         )
+        parts = []
+        for name in pair:
+            lent = min(LENT, sum(freedom[other] for other in others) / (2 * freedom[name]))
+            own = (variance[name] + lent * lender) / (1 + lent)
+            parts.append((own / (freedom[name] + 1), (1 + lent) * freedom[name]))
+        total, of_each = sum(part for part, _ in parts), sum(part**2 / degrees for part, degrees in parts)
+        return total, min(sum(freedom.values()), total**2 / of_each) if of_each else math.inf
 
-    def _variance(self, row: Seeds) -> float:
-        return (float(np.var(row.values, ddof=1)) + self._pooled[0]) / 2
 
-    def _freedom(self, *rows: Seeds) -> float:
-        """Welch's, of the difference of their means."""
-        most = self._pooled[1]
-        parts = [(self._variance(row) / len(row.values), min(2 * (len(row.values) - 1), most)) for row in rows]
-        of_each = sum(part**2 / freedom for part, freedom in parts)
-        return min(most, sum(part for part, _ in parts) ** 2 / of_each) if of_each else most
-
-    def _quantile(self, freedom: float, level: float) -> float:
-        return _quantile(max(2, len(self.rows)), freedom if math.isinf(freedom) else math.floor(4 * freedom) / 4, level)
+def _quantile(methods: int, freedom: float, level: float) -> float:
+    """Of the largest of all pairwise differences, in standard errors of one."""
+    return _studentized_range(methods, freedom if math.isinf(freedom) else math.floor(4 * freedom) / 4, level)
 
 
 @functools.cache
-def _quantile(methods: int, freedom: float, level: float) -> float:
-    """Of the largest of all pairwise differences, in standard errors of one."""
+def _studentized_range(methods: int, freedom: float, level: float) -> float:
     return float(studentized_range.ppf(level, methods, freedom)) / math.sqrt(2)
 
 

@@ -19,13 +19,19 @@ def without_sample_noise(*rows):
     return Methods({str(place): Seeds(row, np.repeat(row[:, None], 5, 1)) for place, row in enumerate(found)})
 
 
-def test_two_methods_without_sample_noise_are_students_test():
-    generator = np.random.default_rng(0)
+def test_two_methods_without_sample_noise_are_welchs_test():
     for size in (2, 3, 7):
-        one, other = generator.normal(size=size), generator.normal(2.0, 3.0, size=size)
-        expected = stats.ttest_ind(one, other, equal_var=True).confidence_interval(0.9)
-        found = without_sample_noise(one, other).difference("0", "1", 0.9)
-        assert found == approx((one.mean() - other.mean(), expected.low, expected.high), rel=1e-6)
+        one = np.linspace(-1, 1, size)
+        expected = stats.ttest_ind(one, one + 2, equal_var=False).confidence_interval(0.9)
+        found = without_sample_noise(one, one + 2).difference("0", "1", 0.9)
+        assert found == approx((-2, expected.low, expected.high), rel=1e-6)
+    # Unequal: between the intervals at Welch's degrees of freedom, rounded down and up to quarters.
+    one, other = np.array([0.0, 1.0, 5.0]), np.array([0.0, 0.3, 0.5])
+    welch = stats.ttest_ind(one, other, equal_var=False)
+    error = math.sqrt(np.var(one, ddof=1) / 3 + np.var(other, ddof=1) / 3)
+    found = without_sample_noise(one, other).difference("0", "1")
+    reaches = [stats.t.ppf(0.975, math.floor(4 * welch.df + part) / 4) * error for part in (0, 1)]
+    assert reaches[1] < (found.high - found.low) / 2 == approx(reaches[0], rel=1e-6)
 
 
 def test_equal_variances_are_tukeys_test():
