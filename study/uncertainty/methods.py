@@ -74,15 +74,12 @@ class Methods:
         freedom = {name: len(row.values) - 1 for name, row in self.rows.items()}
         variance = {name: float(np.var(row.values, ddof=1)) for name, row in self.rows.items()}
         others = [name for name in self.rows if name not in pair]
-        lender = (
-            np.average([variance[name] for name in others], weights=[freedom[name] for name in others])
-            if others
-            else 0.0
-        )
+        of_others = sum(freedom[name] for name in others)
+        mean = sum(freedom[name] * variance[name] for name in others) / of_others if others else 0.0
         parts = []
         for name in pair:
-            lent = min(LENT, sum(freedom[other] for other in others) / (2 * freedom[name]))
-            own = (variance[name] + lent * lender) / (1 + lent)
+            lent = min(LENT, of_others / (2 * freedom[name]))
+            own = (variance[name] + lent * mean) / (1 + lent)
             parts.append((own / (freedom[name] + 1), (1 + lent) * freedom[name]))
         total, of_each = sum(part for part, _ in parts), sum(part**2 / degrees for part, degrees in parts)
         return total, min(sum(freedom.values()), total**2 / of_each) if of_each else math.inf
