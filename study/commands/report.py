@@ -11,7 +11,7 @@ import click
 from study.terminal.console import bootstrap_option, console, errors, storage_option, tracking_option
 
 if TYPE_CHECKING:
-    from study.analysis.comparison import Block, Table
+    from study.report.comparison import Block, Table
     from study.store.study import Study
 
 
@@ -45,16 +45,16 @@ def report(
     if form == "html":
         _page(studies, output, shown, bootstrap, storage, tracking)
     else:
-        _table(studies, form, output, storage)
+        _table(studies, form, output, bootstrap, storage)
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------
 
 
-def _table(studies: tuple[str, ...], form: str, output: Path | None, storage: str | None) -> None:
+def _table(studies: tuple[str, ...], form: str, output: Path | None, bootstrap: int, storage: str | None) -> None:
     from study.report.paper_table import CSV, caption, to_csv, to_latex, to_markdown
 
-    table = _blocks(studies, storage)
+    table = _blocks(studies, bootstrap, storage)
     text = {"latex": to_latex, "csv": to_csv, "md": to_markdown}[form](table)
     if form == "csv":  # no room for a caption
         errors.print(caption(table, CSV))
@@ -66,8 +66,8 @@ def _table(studies: tuple[str, ...], form: str, output: Path | None, storage: st
     console.print(f"wrote {output}", soft_wrap=True)
 
 
-def _blocks(studies: tuple[str, ...], storage: str | None) -> Table:
-    from study.analysis.comparison import combine
+def _blocks(studies: tuple[str, ...], bootstrap: int, storage: str | None) -> Table:
+    from study.report.comparison import combine
     from study.store.study import open_study
     from trainables.fields import FieldError
 
@@ -77,21 +77,40 @@ def _blocks(studies: tuple[str, ...], storage: str | None) -> Table:
     blocks, notes = [], []
     for found in opened:
         try:
-            blocks.append(_block(found))
+            blocks.append(_block(found, bootstrap))
         except FieldError as error:
             notes.append(f"left out: {error}".rstrip("."))
     return combine(blocks, notes)
 
 
-def _block(study: Study) -> Block:
-    from study.analysis.comparison import TableRow, block_of_search, block_of_tests
+def _block(study: Study, bootstrap: int) -> Block:
     from study.confirmation.results import confirmation_of
+    from study.report.comparison import (
+        TableRow,
+        block_of_search,
+        block_of_tests,
+        networks_on_test,
+        networks_on_validation,
+        with_note,
+        with_ties,
+    )
+    from trainables.fields import FieldError
 
-    confirmation = confirmation_of(study)
+    confirmation, records = confirmation_of(study), study.records()
     if confirmation is None or not any(row.tests for row in confirmation.rows):
-        return block_of_search(study, study.records())
-    rows = [TableRow(row.label, row.role, row.tests) for row in confirmation.rows]
-    return block_of_tests(study, rows, "on each seed's whole validation split")
+        confirmation, block = None, block_of_search(study, records)
+    else:
+        rows = [TableRow(row.label, row.role, row.tests) for row in confirmation.rows]
+        block = block_of_tests(study, rows, "on each seed's whole validation split")
+    if not bootstrap:
+        return block
+    try:
+        networks = (
+            networks_on_test(confirmation) if confirmation else networks_on_validation(study, block.rows, records)
+        )
+        return with_ties(block, networks, bootstrap)
+    except FieldError as error:  # a missing or altered file: the caption says why nothing is marked as tied
+        return with_note(block, f"nothing is marked as tied: {error}".rstrip("."))
 
 
 def _refuse_confirmation(study: Study) -> None:

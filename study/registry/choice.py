@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from study.analysis.comparison import welch_interval
 from study.analysis.pareto import complete
 from study.analysis.selection import pick
 from study.confirmation.results import SUFFIX, Confirmation, Confirmed, confirmation_of, moments
 from study.schema.objective import Objective
+from study.store.files import stored_predictions
 from study.store.study import Study, open_directory
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
@@ -48,7 +47,7 @@ def choose(study: Study, rule: str) -> Choice:
         records = study.all_records()
         return Choice(study, pick(records, objectives, rule, lambda metric: _not_worse(study, records, metric)))
     means = {row.label: _mean_of(row) for row in rows}
-    chosen = pick(means.values(), objectives, rule, lambda metric: _not_worse_over_seeds(rows, metric))
+    chosen = pick(means.values(), objectives, rule, lambda metric: _tied_over_seeds(confirmation.study, rows, metric))
     (row,) = (row for row in rows if row.label == chosen.label)
     return Choice(confirmation.study, median_seed(row.records, objectives[0]), row, confirmation)
 
@@ -84,10 +83,9 @@ def median_seed(records: Sequence[TrialRecord], objective: Objective) -> TrialRe
 
 def _not_worse(study: Study, records: Sequence[TrialRecord], metric: str) -> Collection[str]:
     """The complete trials whose paired difference from the best has an interval that contains 0."""
-    from study.uncertainty.bootstrap import differences_from, resampled_names
+    from study.uncertainty.bootstrap import differences_from
 
-    if metric not in resampled_names():
-        raise FieldError("pick", f"{metric} has no interval; ~best works with {', '.join(resampled_names())}.")
+    _check_resampled(metric)
     finished = [record for record in complete(records) if metric in record.metrics]
     sign = describe(metric).sign
     best = min(finished, key=lambda record: (sign * record.metrics[metric], record.label, record.number))
@@ -95,12 +93,22 @@ def _not_worse(study: Study, records: Sequence[TrialRecord], metric: str) -> Col
     return {best.name, *(name for name, (low, high) in found.items() if low <= 0 <= high)}
 
 
-def _not_worse_over_seeds(rows: Sequence[Confirmed], metric: str) -> Collection[str]:
-    """The rows whose 95% Welch interval of the difference from the best mean contains 0."""
-    values = {_mean_of(row).name: [record.metrics[metric] for record in row.records] for row in rows}
-    if any(len(found) < 2 for found in values.values()):
+def _tied_over_seeds(study: Study, rows: Sequence[Confirmed], metric: str) -> Collection[str]:
+    """The rows that cannot be told from the best mean: `study.uncertainty.methods`."""
+    from study.uncertainty.methods import Measured, compare_methods
+
+    _check_resampled(metric)
+    if any(len(row.records) < 2 for row in rows):
         problem = f"{metric}~best needs two seeds per confirmed trial; add them with `calstudy confirm --seeds`."
         raise FieldError("pick", problem)
-    best = min(values, key=lambda name: describe(metric).sign * statistics.fmean(values[name]))
-    intervals = {name: welch_interval(found, values[best]) for name, found in values.items()}
-    return {best, *(name for name, (low, high) in intervals.items() if low <= 0 <= high)}
+    networks = {_mean_of(row).name: [Measured(stored_predictions(study, one)) for one in row.records] for row in rows}
+    methods = compare_methods(networks, [metric])[metric]
+    best = min(methods.rows, key=lambda name: describe(metric).sign * methods.rows[name].values.mean())
+    return {best, *methods.tied(best)}
+
+
+def _check_resampled(metric: str) -> None:
+    from study.uncertainty.bootstrap import resampled_names
+
+    if metric not in resampled_names():
+        raise FieldError("pick", f"{metric} has no interval; ~best works with {', '.join(resampled_names())}.")

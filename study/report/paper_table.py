@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from study.analysis.comparison import Block, Cell, Table, TableRow
+from study.report.comparison import Block, Cell, Table, TableRow
 from trainables.metrics import AFTER_TEMPERATURE, describe
 
 
@@ -33,7 +33,7 @@ def caption(table: Table, marks: Marks) -> str:
     scaled = "TS: after temperature scaling"
     scaled += "." if AFTER_TEMPERATURE + "error" in table.columns else ", which does not change the error."
     rows = [row for block in table.blocks for row in block.rows]
-    sentences = [of, units, scaled, *_of_seeds(rows, marks)]
+    sentences = [of, units, scaled, *_of_seeds(table, rows, marks)]
     if any(row.chosen_from > 1 for row in rows):
         sentences.append(
             "'best of n': the best of n trials, selected on these validation samples; it looks better than it is, more"
@@ -53,14 +53,17 @@ def _of(block: Block) -> str:
     return "; ".join([", ".join(parts) + by, f"temperature {block.temperature}", *block.notes])
 
 
-def _of_seeds(rows: Iterable[TableRow], marks: Marks) -> list[str]:
+def _of_seeds(table: Table, rows: Sequence[TableRow], marks: Marks) -> list[str]:
     counts = [len(row.seeds) for row in rows]
     best = f"{marks.best}: best mean in its block."
     if max(counts) == 1:
         return [best, "One seed each: there is no standard deviation, and nothing is marked as tied."]
+    compared = [block for block in table.blocks if block.methods]
+    if not compared:
+        return [marks.spread, best, "Nothing is marked as tied: the predictions were not compared."]
     tied = (
-        f"{marks.tied}: tied with the best; the 95% Welch interval of the difference contains 0 (pairwise, no"
-        " correction for multiple comparisons)."
+        f"{marks.tied}: cannot be told from the best; the {compared[0].level:.0%} interval of the difference contains"
+        " 0, allowing for the seeds, the samples and the selection of the best among all rows."
     )
     some = ["A row with one seed has no standard deviation and is never marked as tied."] if min(counts) == 1 else []
     return [marks.spread, best, tied, *some]

@@ -20,7 +20,7 @@ from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import Interval, Resampled, intervals, of_difference, unseen
-from study.uncertainty.resampling import RESAMPLED, Draws, Floats, Table, mass_starts
+from study.uncertainty.resampling import RESAMPLED, Draws, Floats, Sums, Table, mass_starts
 from study.uncertainty.temperature import sums_after
 from trainables.fields import FieldError
 from trainables.metrics import AFTER_TEMPERATURE
@@ -122,7 +122,7 @@ def compare(
     for name in (name for name in names if name in of_first and name in of_second):
         estimate, moved = first[name] - second[name], of_first[name] - of_second[name]
         low, high = of_difference(plain_name(name), estimate, moved)
-        low, high = low - unseen(other_raw, plain_name(name)), high + unseen(raw, plain_name(name))
+        low, high = low - unseen(other_raw.sample, plain_name(name)), high + unseen(raw.sample, plain_name(name))
         if math.isfinite(low) and math.isfinite(high):
             found[name] = Difference(first[name], second[name], estimate, low, high)
     return found
@@ -137,7 +137,7 @@ def differences_from(
     def measure(record: TrialRecord, predictions: Predictions, draws: Draws) -> tuple[float, Floats, float]:
         parts = measured(predictions, draws, [metric])
         (found,) = parts.values()
-        return found.estimates()[name], _values(parts, [metric])[metric], unseen(found, name)
+        return found.estimates()[name], _values(parts, [metric])[metric], unseen(found.sample, name)
 
     trials = [best, *records]
     found = _of_each(study, trials, resamples, 0, measure)
@@ -155,23 +155,26 @@ def differences_from(
 def measured(predictions: Predictions, draws: Draws, wanted: Collection[str]) -> dict[str, Resampled]:
     """The wanted metrics of the predictions as they are (key "") and after temperature scaling (key "ts_")."""
     parts = {}
-    logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
     for prefix in ("", AFTER_TEMPERATURE):
-        names = {
-            name for name in resampled_names() if name in wanted and name.startswith(AFTER_TEMPERATURE) == bool(prefix)
-        }
-        if not names:
-            continue
-        classwise = prefix + "classwise_ece" in names
-        if prefix:
-            table = Table.of(cross_fitted(predictions.logits, predictions.labels).numpy(), labels, classwise)
-            resamples = sums_after(logits, labels, draws.counts, mass_starts(table.confidence), classwise)
-        else:
-            table = Table.of(logits, labels, classwise)
-            resamples = table.sums(draws.counts)
-        sample = table.sums(np.ones((len(labels), 1)))
-        parts[prefix] = Resampled(sample, resamples, calibrated_sums(table, draws.uniforms))
+        if names := _plain(set(wanted) & set(resampled_names()), prefix):
+            table, resamples = resampled(predictions, draws.counts, prefix, "classwise_ece" in names)
+            parts[prefix] = Resampled(table.total(), resamples, calibrated_sums(table, draws.uniforms))
     return parts
+
+
+def resampled(
+    predictions: Predictions, counts: Floats, prefix: str, classwise: bool, temperature: float | None = None
+) -> tuple[Table, Sums]:
+    """The samples' table and the sums of each resample, before ("") or after ("ts_") temperature scaling.
+
+    counts: [N, B]. temperature: fitted on other samples; None: cross-fitted on these, inside each resample.
+    """
+    logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
+    if prefix and temperature is None:
+        table = Table.of(cross_fitted(predictions.logits, predictions.labels).numpy(), labels, classwise)
+        return table, sums_after(logits, labels, counts, mass_starts(table.confidence), classwise)
+    table = Table.of(logits / (temperature if prefix and temperature is not None else 1.0), labels, classwise)
+    return table, table.sums(counts)
 
 
 def _values(parts: dict[str, Resampled], names: Collection[str]) -> dict[str, Floats]:

@@ -39,10 +39,6 @@ class Resampled:
     resamples: Sums
     calibrated: Sums
 
-    @property
-    def wrong(self) -> int:
-        return round(self.sample.samples - float(self.sample.scores[0, 0]))
-
     def estimates(self, wanted: Collection[str] = RESAMPLED) -> dict[str, float]:
         """The wanted metrics, as defined in trainables.metrics."""
         return {name: float(value[0]) for name, value in self.sample.metrics(wanted).items()}
@@ -59,11 +55,11 @@ def intervals(found: Resampled, level: float = LEVEL, wanted: Collection[str] = 
     for name, estimate in found.estimates(wanted).items():
         if name in FRACTIONS:
             intervals[name] = Interval(estimate, *wilson(estimate, found.sample.samples, level))
-        elif math.isinf(unseen(found, name, level)):
+        elif math.isinf(unseen(found.sample, name, level)):
             continue
         elif name in values and name in CALIBRATION:
             low, high = _of_calibration_error(name, found, values[name], level)
-            high = min(1.0, max(high, estimate + unseen(found, name, level)))
+            high = min(1.0, max(high, estimate + unseen(found.sample, name, level)))
             as_large = np.sum(calibrated[name] >= estimate - ROUNDING)
             rejected = (1 + as_large) / (1 + len(calibrated[name])) <= SIGNIFICANCE
             intervals[name] = Interval(estimate, low if rejected else 0.0, high)
@@ -72,17 +68,18 @@ def intervals(found: Resampled, level: float = LEVEL, wanted: Collection[str] = 
     return intervals
 
 
-def unseen(found: Resampled, name: str, level: float = LEVEL) -> float:
+def unseen(sample: Sums, name: str, level: float = LEVEL) -> float:
     """How much larger a metric may truly be through wrong predictions missing from the sample; 0 from FEWEST_WRONG on.
 
     A wrong prediction moves 1/N from the hits of one bin, or from one class to another; its cost in NLL, for example,
     is unbounded.
     """
-    if found.wrong >= FEWEST_WRONG or name in FRACTIONS:
+    wrong = round(sample.samples - float(sample.scores[0, 0]))
+    if wrong >= FEWEST_WRONG or name in FRACTIONS:
         return 0.0
-    share = found.wrong / found.sample.samples
-    more = wilson(share, found.sample.samples, level)[1] - share
-    return {"ece": more, "adaptive_ece": more, "classwise_ece": 2 * more / found.sample.classes}.get(name, math.inf)
+    share = wrong / sample.samples
+    more = wilson(share, sample.samples, level)[1] - share
+    return {"ece": more, "adaptive_ece": more, "classwise_ece": 2 * more / sample.classes}.get(name, math.inf)
 
 
 def wilson(share: float, samples: int, level: float = LEVEL) -> tuple[float, float]:

@@ -141,6 +141,10 @@ class Table:
         found: Floats = self.probs.max(axis=1)
         return found
 
+    def total(self) -> Sums:
+        """Sums over the samples themselves, one column, in float64."""
+        return self.sums(np.ones((len(self.labels), 1)))
+
     def sums(self, counts: Floats) -> Sums:
         """Sums with each sample counted as given by counts [N, B]; in the precision of the counts."""
         residual = self.hits - self.confidence

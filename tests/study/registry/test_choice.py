@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from scipy.stats import ttest_ind
 
 from study.confirmation.results import Confirmation, Confirmed
 from study.registry import choice as choosing
@@ -75,12 +74,15 @@ def test_confirmed_ones_by_their_means_and_of_these_the_median_seed(
     assert [chosen(monkeypatch, rule, rows(test=test)) for test in (0.0, 0.9, -5.0)] == [expected] * 3
 
 
-def test_not_worse_than_the_best_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Welch's interval and his test are one: 0 lies inside where p is above 5%."""
-    accuracies = {label: [accuracy for accuracy, _ in values] for label, values in SEEDS.items()}
-    same = ttest_ind(accuracies["mbls_0007"], accuracies["focal_0001"], equal_var=False).pvalue
-    other = ttest_ind(accuracies["cross_entropy_default"], accuracies["focal_0001"], equal_var=False).pvalue
-    assert same > 0.05 > other
+def test_not_told_from_the_best_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """.94 is not told from .95 over three seeds of 200 samples, .80 is."""
+
+    def stored(study: Any, record: TrialRecord) -> Predictions:
+        labels = torch.arange(200) % 10
+        wrong = torch.arange(200) < round(200 * (1 - record.metrics["accuracy"]))
+        return Predictions(5.0 * torch.nn.functional.one_hot(torch.where(wrong, (labels + 1) % 10, labels), 10), labels)
+
+    monkeypatch.setattr(choosing, "stored_predictions", stored)
     assert chosen(monkeypatch, "min ece where accuracy~best", rows()) == "mbls_0007/0002"
     one_seed = {label: values[:1] for label, values in SEEDS.items()}
     with pytest.raises(FieldError, match="accuracy~best needs two seeds per"):

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from scipy.special import stdtrit
-
 from study.analysis import pareto
+from study.confirmation.results import Confirmation
 from study.schema.objective import Objective
+from study.store.files import checked_file, stored_predictions
 from study.store.study import Study
+from study.store.test_openings import TEST_FILE, read_tested
 from study.store.trials import TrialRecord
+from study.uncertainty.intervals import LEVEL
+from study.uncertainty.methods import Measured, Methods, compare_methods
 from trainables.fields import FieldError
 from trainables.metrics import AFTER_TEMPERATURE, described
+from trainables.outputs.predictions import Predictions
 
 METRICS = [name for name, metric in described().items() if metric.heading]  # smaller is better in all
+Records = Mapping[str, Sequence[TrialRecord]]  # by label
 COLUMNS = tuple(prefix + metric for metric in METRICS for prefix in ("", AFTER_TEMPERATURE))
 
 
@@ -65,10 +70,20 @@ class Block:
     objectives: tuple[Objective, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
+    methods: Mapping[str, Methods] = field(default_factory=dict)  # by metric, of rows with at least two seeds
+    level: float = LEVEL
 
     def cells(self, metric: str) -> list[Cell | None]:
         """One per row; None if not measured."""
-        return compared([row.values(metric) for row in self.rows])
+        labels = [row.label for row in self.rows]
+
+        def tied(place: int) -> list[int]:
+            methods = self.methods.get(metric)
+            if methods is None or labels[place] not in methods.rows:
+                return []
+            return [labels.index(label) for label in methods.tied(labels[place], self.level)]
+
+        return compared([row.values(metric) for row in self.rows], tied)
 
 
 @dataclass(frozen=True)
@@ -95,7 +110,7 @@ def _repeated(name: str, rows: Sequence[TableRow]) -> bool:
 # ---- rows ----------------------------------------------------------------------------------------------------------
 
 
-def block_of_search(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> Block:
+def block_of_search(study: Study, records: Records) -> Block:
     """Validation values: for a label with a search its best trial by the objectives in order, for one without all its
     trials, which differ by seed. Raises FieldError if no trial is complete.
     """
@@ -138,6 +153,37 @@ def block_of_tests(study: Study, rows: Sequence[TableRow], temperature: str) -> 
     return Block(study.name, "test", sizes["test"], len(classes), temperature, study.objectives, tuple(opened), notes)
 
 
+def with_ties(block: Block, networks: Mapping[str, Sequence[Measured]], resamples: int, level: float = LEVEL) -> Block:
+    """The block with what is needed to mark ties. networks: of each row, on the block's samples. Raises FieldError."""
+    return replace(block, methods=compare_methods(networks, COLUMNS, resamples), level=level)
+
+
+def with_note(block: Block, note: str) -> Block:
+    return replace(block, notes=(*block.notes, note))
+
+
+def networks_on_validation(study: Study, rows: Sequence[TableRow], records: Records) -> dict[str, list[Measured]]:
+    """The networks of the rows that are repeats. Raises FieldError if stored predictions are missing or altered."""
+    repeats = [row.label for row in rows if row.role == "repeats"]
+    return {
+        label: [Measured(stored_predictions(study, record)) for record in pareto.complete(records[label])]
+        for label in repeats
+    }
+
+
+def networks_on_test(confirmation: Confirmation) -> dict[str, list[Measured]]:
+    """The networks of a confirmation's rows that were measured on test. Raises as `networks_on_validation`."""
+    study, tested = confirmation.study, read_tested(confirmation.study)
+    return {
+        row.label: [
+            Measured(Predictions.load(checked_file(study, record, TEST_FILE, one.digests)), one.temperature)
+            for record in row.records
+            if (one := tested[row.label].get(record.number)) is not None
+        ]
+        for row in confirmation.rows
+    }
+
+
 def combine(blocks: Sequence[Block], notes: Sequence[str] = ()) -> Table:
     """One table of several studies, with notes on what cannot be compared across them.
 
@@ -162,40 +208,18 @@ def combine(blocks: Sequence[Block], notes: Sequence[str] = ()) -> Table:
 # ---- cells ---------------------------------------------------------------------------------------------------------
 
 
-def compared(values: Sequence[Sequence[float]]) -> list[Cell | None]:
+def compared(values: Sequence[Sequence[float]], tied: Callable[[int], Collection[int]]) -> list[Cell | None]:
     """Mean and std of each row's values, with the best means and the rows tied with them marked.
 
-    values: one sequence per row, one number per seed, smaller is better; an empty sequence gives None.
+    values: one sequence per row, one number per seed, smaller is better; an empty sequence gives None. tied: from a
+    row to those that cannot be told from it.
     """
     means = [statistics.fmean(row) if row else math.inf for row in values]
-    least = min(means, default=math.inf)
-    bests = [row for row, mean in zip(values, means, strict=True) if row and mean == least]
-    cells: list[Cell | None] = []
-    for row, mean in zip(values, means, strict=True):
-        if not row:
-            cells.append(None)
-            continue
-        best = mean == least
-        tied = not best and any(ties(row, other) for other in bests)
-        cells.append(Cell(mean, statistics.stdev(row) if len(row) > 1 else None, best, tied))
-    return cells
-
-
-def ties(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether the 95% Welch interval of the difference of means contains 0. A single seed never ties."""
-    if min(len(one), len(other)) < 2:
-        return False
-    low, high = welch_interval(one, other)
-    return low <= 0 <= high
-
-
-def welch_interval(one: Sequence[float], other: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Interval of mean(one) - mean(other) with unequal variances. Welch 1947; at least two values each."""
-    difference = statistics.fmean(one) - statistics.fmean(other)
-    parts = [(statistics.variance(values) / len(values), len(values) - 1) for values in (one, other)]
-    variance = sum(part for part, _ in parts)
-    if variance == 0:
-        return difference, difference
-    freedom = variance**2 / sum(part**2 / free for part, free in parts)
-    reach = float(stdtrit(freedom, (1 + level) / 2)) * math.sqrt(variance)
-    return difference - reach, difference + reach
+    bests = {place for place, row in enumerate(values) if row and means[place] == min(means)}
+    like = {other for place in bests for other in tied(place)} - bests
+    return [
+        Cell(means[place], statistics.stdev(row) if len(row) > 1 else None, place in bests, place in like)
+        if row
+        else None
+        for place, row in enumerate(values)
+    ]
