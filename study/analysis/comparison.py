@@ -15,7 +15,7 @@ from typing import Literal
 from scipy.special import stdtrit
 
 from study.analysis import pareto
-from study.schema.objective import Objective
+from study.schema.objective import Objective, epoch_note
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
@@ -104,7 +104,7 @@ def block_of_search(study: Study, records: Mapping[str, Sequence[TrialRecord]]) 
         raise FieldError(study.name, "no trial is complete yet; run the study with `calstudy run` first.")
     rows = tuple(_row(label, found, study.objectives) for label, found in finished.items() if found)
     absent = [label for label, found in finished.items() if not found]
-    notes = (f"no complete trial: {', '.join(absent)}",) if absent else ()
+    notes = (f"no complete trial: {', '.join(absent)}" if absent else "", epoch_note(study.plain.get("result", "last")))
     sizes, classes = study.recorded["sizes"], study.recorded["classes"]
     return Block(
         study.name,
@@ -114,7 +114,7 @@ def block_of_search(study: Study, records: Mapping[str, Sequence[TrialRecord]]) 
         "cross-fitted on it",
         study.objectives,
         rows,
-        notes,
+        tuple(filter(None, notes)),
     )
 
 
