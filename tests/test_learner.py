@@ -107,7 +107,7 @@ def test_history_has_a_row_an_epoch_with_the_metrics_of_its_predictions() -> Non
     assert made.history[0]["time"] <= made.history[1]["time"] <= made.history[2]["time"]
 
 
-@pytest.mark.parametrize(("result", "best"), [("best_accuracy", max), ("best_nll", min)])
+@pytest.mark.parametrize(("result", "best"), [("best_accuracy", max), ("best_nll", min), ("best_ece", min)])
 def test_the_best_epoch_is_the_result_where_asked(result: str, best: Any) -> None:
     made = trained(result=result, epochs=5, optimizer={"lr": 0.5})
     name = result.removeprefix("best_")
@@ -116,6 +116,16 @@ def test_the_best_epoch_is_the_result_where_asked(result: str, best: Any) -> Non
     assert epoch == values.index(best(values)) + 1
     assert torch.equal(predictions.logits, made.predict().logits)
     assert predictions.evaluate()[name] == pytest.approx(best(values), abs=1e-12)
+
+
+def test_of_equally_good_epochs_the_earlier_is_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even at chance accuracy: the rule looks at the ECE alone."""
+    made = learner(result="best_ece", epochs=4)
+    rows = iter([(0.5, 0.3), (0.1, 0.02), (0.9, 0.02), (0.95, 0.04)])
+    monkeypatch.setattr(made, "_row", lambda *_: dict(zip(("accuracy", "ece"), next(rows), strict=True)))
+    while not made.finished:
+        made.train_epoch()
+    assert made.take_result()[0] == 2
 
 
 def test_a_loss_that_is_no_number_ends_the_training() -> None:

@@ -35,7 +35,10 @@ class TrialConfig(Settings):
         False, doc="record NLL and entropy of correct and wrong predictions and the head's norm per epoch"
     )
     record: str | None = choice(None, "train_entropy", doc="what to record for each training sample and epoch")
-    result: str = choice("last", "best_accuracy", "best_nll", doc="the epoch whose model is the trial's result")
+    result: str = choice(
+        *("last", "best_accuracy", "best_nll", "best_ece"),
+        doc="the epoch whose model is the trial's result; best_*: chosen on validation, so its values look too good",
+    )
     extensions: str | None = text(None, doc="folder with your own methods/, models/ and data/")
 
     @classmethod

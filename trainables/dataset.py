@@ -55,6 +55,9 @@ class Dataset(Settings, ABC):
     validation: float = number(0.2, above=0, below=1, doc="fraction of train, if the source has no validation split")
     meta: float = number(0.1, above=0, below=1, doc="fraction of the remaining train split, for methods that need it")
     augment: str = choice("none", "flip", "crop", "crop_flip", doc="random augmentation of training batches")
+    padding: int | None = number(
+        None, low=1, doc="zeros on each side before a crop, in pixels; null: an eighth of the height"
+    )
 
     def __init_subclass__(cls, **options: Any) -> None:
         """A class that reads its samples in its own way must describe them itself: it inherits no description."""

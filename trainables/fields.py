@@ -58,7 +58,7 @@ def number(default: Any = MISSING, *, doc: str = "", **ends: float) -> Any:
     return field(default=default, metadata={"range": Range(**ends), "doc": doc})
 
 
-def numbers(default: tuple[float, ...], *, doc: str = "", **ends: float) -> Any:
+def numbers(default: tuple[float, ...] | None, *, doc: str = "", **ends: float) -> Any:
     """A `tuple[float, ...]` field of at least one number, written as a list; the range applies to each."""
     return field(default=default, metadata={"each": Range(**ends), "doc": doc})
 

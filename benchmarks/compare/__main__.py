@@ -60,17 +60,18 @@ def none(logits: Tensor, labels: Tensor) -> float:
     return 0.0
 
 
-APART = {name: "a confidence of exactly 1.0 in a bin of its own" for name in ("certain", "underflow")}
+APART = {name: "a confidence of exactly 1.0 in a bin of its own" for name in ("certain", "a few certain", "underflow")}
 EDGES = {name: "[lo, hi): a confidence on an edge goes up" for name in ("edges", "two samples")}
 CELLS = {"*": "put into cells, normalised by a density, the width searched to .001"}
 ALONE = {"two samples": "bins of one sample have no variance to subtract: no answer of ours"}
 POSITION = {name: "ties as the rows come" for name in ("edges", "ties")}
 EMPTY = {"two samples": "its empty bins are 0 / 0"}
 QUANTILES = {name: "its edges tie: ours is NaN" for name in ("certain", "edges", "ties")}
-OF_PROBABILITIES = {"certain": "from probabilities, the label's being 0"}
+OF_PROBABILITIES = {name: "from probabilities, the label's being 0" for name in ("certain", "a few certain")}
 MISSING = {name: "drops classes without a label" for name in ("absent class", "ties")}
 BINARY = {name: "of two classes, bins p of the second" for name in ("random 500x2", "edges", "two samples")}
-SIGMOID = {name: "takes entropies above 1 for logits: their sigmoid ties" for name in ("certain", "underflow")}
+SIGMOID = {name: "takes entropies above 1 for logits: their sigmoid ties"
+           for name in ("certain", "a few certain", "underflow")}  # fmt: skip
 UNBOUNDED = {name: "no finite minimum: ours stops at .01 or 1000"
              for name in ("all right", "all wrong", "underflow", "two samples")}  # fmt: skip
 NEGATIVE = {name: "a negative temperature: the classes turned round" for name in ("all wrong", "two samples")}
@@ -100,11 +101,15 @@ METRICS = [
         partial(peers.kumar, power=2, debias=True), ALONE),
     Row("debiased_l2_marginal", "uncertainty-calibration", classwise.debiased_l2_marginal_error,
         partial(peers.kumar, power=2, debias=True, mode="marginal"), ALONE),
+    Row("adaptive_ece, its convention", "uncertainty-metrics", convention("google_adaptive"), peers.google_adaptive),
+    Row("thresholded_classwise_ece, its convention", "uncertainty-metrics", convention("google_tace"),
+        peers.google_tace),
     Row("adaptive_ece", "torch-uncertainty", binned.adaptive_calibration_error, peers.torch_uncertainty_adaptive,
         {**POSITION, **EMPTY}),
     Row("adaptive_ece, its convention", "torch-uncertainty", convention("torch_uncertainty_adaptive"),
         peers.torch_uncertainty_adaptive, EMPTY),
-    Row("classwise_ece", "torch-uncertainty", classwise.classwise_calibration_error, peers.torch_uncertainty_classwise),
+    Row("classwise_ece", "torch-uncertainty", classwise.classwise_calibration_error, peers.torch_uncertainty_classwise,
+        APART),
     Row("brier", "torch-uncertainty", scores.brier_score, peers.torch_uncertainty_brier),
     Row("nll", "torch-uncertainty", scores.negative_log_likelihood, peers.torch_uncertainty_nll, OF_PROBABILITIES),
     Row("smooth_ece", "torch-uncertainty", smooth.smooth_calibration_error, peers.torch_uncertainty_smooth, CELLS),
@@ -122,7 +127,8 @@ POST_HOC = [
     Row("NLL that its temperature gains on ours", "torch-uncertainty", none,
         gain(peers.torch_uncertainty_temperature, post_hoc.by_temperature), NEGATIVE),
     Row("NLL that its vector scaling gains on ours", "torch-uncertainty", none,
-        gain(peers.torch_uncertainty_vector, post_hoc.fit_vector_scaling), {"certain": "its fit ends in NaN"}),
+        gain(peers.torch_uncertainty_vector, post_hoc.fit_vector_scaling),
+        {name: "its fit ends in NaN" for name in ("certain", "a few certain")}),
 ]  # fmt: skip
 LOSSES = [
     *(Row(f"focal {gamma:g}", "torch-uncertainty", partial(focal.focal_loss, gamma=gamma),

@@ -25,6 +25,15 @@ def certain() -> Case:
     return logits, labels
 
 
+def a_few_certain() -> Case:
+    """Five of 300 confidences are exactly 1.0, fewer than an equal-mass bin holds; three of them are wrong."""
+    logits, _ = random(300, 5, 2.0)
+    logits[:5] = 900.0 * torch.eye(5, dtype=torch.float64)
+    labels = logits.argmax(-1)
+    labels[:5:2] = (labels[:5:2] + 1) % 5
+    return logits, labels
+
+
 def edges() -> Case:
     """Two classes with confidences of 2/3, 4/5 and 14/15, edges of 15 bins as near as floats go; others between."""
     odds = torch.tensor([2.0] * 8 + [2.5] * 8 + [4.0] * 8 + [14.0] * 8, dtype=torch.float64)
@@ -67,6 +76,7 @@ INPUTS: dict[str, Case] = {
     "random 500x2": random(500, 2, 1.0),
     "random 2000x100": random(2000, 100, 2.0),
     "certain": certain(),
+    "a few certain": a_few_certain(),
     "edges": edges(),
     "ties": ties(),
     "absent class": absent_class(),

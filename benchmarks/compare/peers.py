@@ -24,6 +24,7 @@ from torch_uncertainty.metrics.classification import (
 )
 from torch_uncertainty.post_processing import TemperatureScaler, VectorScaler
 from torchmetrics.functional.classification import binary_auroc, multiclass_accuracy, multiclass_calibration_error
+from uncertainty_metrics.numpy import gce
 
 BINS = 15
 
@@ -142,6 +143,17 @@ def netcal_mmce(logits: Tensor, labels: Tensor) -> float:
 
 def netcal_mmce_penalty(logits: Tensor, labels: Tensor) -> float:
     return float(MMCEPenalty()(logits, labels))
+
+
+# ---- uncertainty-metrics -------------------------------------------------------------------------------------------
+
+
+def google_adaptive(logits: Tensor, labels: Tensor) -> float:
+    return float(gce(labels.numpy(), probabilities(logits).numpy(), "adaptive", True, False, "l1", BINS))
+
+
+def google_tace(logits: Tensor, labels: Tensor) -> float:
+    return float(gce(labels.numpy(), probabilities(logits).numpy(), "adaptive", False, True, "l1", BINS, 0.01))
 
 
 # ---- uncertainty-calibration, relplot, probmetrics, torch ----------------------------------------------------------

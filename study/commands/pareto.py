@@ -52,6 +52,7 @@ def pareto(
     """
     from study.analysis.pareto import front, hypervolume, knee, write_front_csv
     from study.analysis.selection import parse_where, satisfies
+    from study.schema.objective import epoch_note
     from study.store.study import open_study
     from study.terminal.tables import front_table
 
@@ -91,6 +92,8 @@ def pareto(
         f"knee: {chosen.name} (best compromise); hypervolume {volume:.4f}; {size} validation samples, {intervals}",
         soft_wrap=True,
     )
+    if note := epoch_note(opened.plain.get("result", "last")):
+        console.print(f"{note}.", soft_wrap=True)
     if bootstrap is not None:
         console.print(SHARE, soft_wrap=True)
     for written in (figure, csv_file):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from study.registry.choice import Choice, median_seed
+from study.schema.objective import epoch_note
 from study.store.files import checked_file
 from study.store.test_openings import TEST_FILE, Tested, read_tested
 from study.uncertainty.bootstrap import RESAMPLES, measured
@@ -25,6 +26,7 @@ def card(facts: dict[str, Any], name: str) -> str:
         f"| {_figure(trial[metrics.AFTER_TEMPERATURE + metric])} |"
         for metric in metrics.ESSENTIAL
     ]
+    note = epoch_note(config["result"])
     settings = [f"- {path}: {value}" for path, value in sorted(facts["params"].items())]
     return "\n".join(
         [
@@ -51,6 +53,7 @@ def card(facts: dict[str, Any], name: str) -> str:
             "The temperature was fitted on these samples, so the column with temperature is optimistic. Cross-fitted: "
             "no sample is used to fit its own temperature. All columns are slightly optimistic, because this trial was "
             "selected on validation. The test split was not used.",
+            *([f"{note.capitalize()}."] if note else []),
             "",
             *_confirmed_section(facts.get("confirmed")),
             "## Use",

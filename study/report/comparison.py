@@ -14,7 +14,7 @@ from typing import Literal
 
 from study.analysis import pareto
 from study.confirmation.results import Confirmation
-from study.schema.objective import Objective
+from study.schema.objective import Objective, epoch_note
 from study.store.files import checked_file, stored_predictions
 from study.store.study import Study
 from study.store.test_openings import TEST_FILE, read_tested
@@ -119,7 +119,7 @@ def block_of_search(study: Study, records: Records) -> Block:
         raise FieldError(study.name, "no trial is complete yet; run the study with `calstudy run` first.")
     rows = tuple(_row(label, found, study.objectives) for label, found in finished.items() if found)
     absent = [label for label, found in finished.items() if not found]
-    notes = (f"no complete trial: {', '.join(absent)}",) if absent else ()
+    notes = (f"no complete trial: {', '.join(absent)}" if absent else "", epoch_note(study.plain.get("result", "last")))
     sizes, classes = study.recorded["sizes"], study.recorded["classes"]
     return Block(
         study.name,
@@ -129,7 +129,7 @@ def block_of_search(study: Study, records: Records) -> Block:
         "cross-fitted on it",
         study.objectives,
         rows,
-        notes,
+        tuple(filter(None, notes)),
     )
 
 

@@ -17,6 +17,7 @@ from search_spaces.space import to_plain
 from study.analysis import pareto
 from study.analysis.reliability import BINS, STATEMENT, Reliability, diagram
 from study.report.style import COLOURS, MARKERS, displayed
+from study.schema.objective import epoch_note
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant
 from study.schema.versions import versions
@@ -133,6 +134,8 @@ def _abstract(
         f"All values are measured on the validation split ({_count(sizes['validation'], 'sample')}), which the search"
         " used for selection: the best of many trials looks better than it is."
     )
+    if note := epoch_note(spec.result):
+        sentences.append(f"{note.capitalize()}.")
     return sentences
 
 

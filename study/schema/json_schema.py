@@ -132,7 +132,7 @@ def _field(cls: type, field: Field[Any]) -> Schema:
     if "each" in field.metadata:
         return {
             **schema,
-            "type": "array",
+            "type": ["array", "null"] if type(None) in allowed_types(cls, field.name) else "array",
             "minItems": 1,
             "items": {"type": "number", **_bounds(field.metadata["each"])},
         }

@@ -38,6 +38,16 @@ def plain_name(metric: str) -> str:
     return metric.removeprefix(metrics.AFTER_TEMPERATURE)
 
 
+def epoch_note(result: str) -> str:
+    """What to say beside validation values of how the epoch of each result was chosen; empty for `last`."""
+    if result == "last":
+        return ""
+    return (
+        f"each result is the epoch with the best {result.removeprefix('best_')} on the validation split, which also"
+        " gives the objectives: its values look better than they are; calstudy confirm measures on the test split"
+    )
+
+
 def costs(values: Sequence[float], objectives: Sequence[Objective]) -> tuple[float, ...]:
     """The values, with signs flipped where needed so that smaller is better."""
     return tuple(objective.sign * value for value, objective in zip(values, objectives, strict=True))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from study.schema.objective import epoch_note
+
 if TYPE_CHECKING:
     from study.store.study import Study
 
@@ -15,6 +17,7 @@ def description(study: Study) -> str:
     spec, samples = study.spec, study.recorded["sizes"]
     better = {"maximize": "higher", "minimize": "lower"}
     sought = " and ".join(f"{o.metric} ({better[o.direction]} is better)" for o in spec.objectives)
+    note = epoch_note(spec.result)
     if spec.confirms is None:
         what = f"A search over training-time calibration methods. Objectives: {sought}."
         trials = (
@@ -39,4 +42,5 @@ def description(study: Study) -> str:
         if spec.confirms is None
         else f"`report.html` of the run `{spec.confirms}` covers both on one page."
     )
-    return "\n\n".join([what, trials, after, files])
+    chosen = [f"{note.capitalize()}."] if note else []
+    return "\n\n".join([what, trials, *chosen, after, files])

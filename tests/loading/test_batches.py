@@ -65,6 +65,19 @@ def test_augmented_crop_moves_each_image_on_its_own_within_the_padding(height, p
     assert hits.any(0).sum() > len(places) / 2
 
 
+@pytest.mark.parametrize("padding", [None, 1, 3])
+def test_crops_reach_as_far_as_the_padding_and_no_further(padding):
+    """Of ones, what the crop took of the padding is 0: its widest border on each side, over many draws."""
+    ones = torch.ones(400, 1, 16, 16, dtype=torch.uint8)
+    data = DeviceSplit(Split(ones, torch.zeros(400).long()), (0.0,), (1.0,), "cpu", "crop", padding)
+    images = data.batch(torch.arange(400), generator()).images
+    widest = padding or 2  # an eighth of 16
+    for side in (images, images.flip(2), images.transpose(2, 3), images.flip(3).transpose(2, 3)):
+        assert (side == 0).all(dim=3).sum(dim=2).max() == widest
+    part = data.subset(torch.arange(200), "crop")
+    assert (part.batch(torch.arange(200), generator()).images == 0).all(dim=3).sum(dim=2).max() == widest
+
+
 def test_half_of_the_images_are_mirrored():
     images = images_of(1000, 2, 4, 4)
     augmented = augment_images(images, "flip", generator())

@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import pytest
 import torch
 import torch.nn.functional as F
@@ -96,6 +97,31 @@ def test_first_and_second_gradients_stay_finite_at_p_one(gamma: float, gap: floa
     (second,) = torch.autograd.grad((first * weights).sum(), logits)
     assert torch.isfinite(first).all() and torch.isfinite(second).all()
     assert first.abs().max() < 1e-6 and second.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_first_and_second_gradients_are_exact_at_p_one(gamma: float) -> None:
+    """Against sixty digits: from a lead of 17 on 1 - p_y is 0 in float32, and factors of it vanish in a naive form."""
+    for lead in (3.0, 10.0, 14.0, 17.0, 20.0, 30.0):
+        logits, labels = torch.tensor([[lead, 0.0]], requires_grad=True), torch.tensor([0])
+        loss = focal_loss(logits, labels, gamma)
+        (first,) = torch.autograd.grad(loss, logits, create_graph=True)
+        (second,) = torch.autograd.grad(first[0, 0], logits)
+        for order, found in enumerate((loss, first[0, 0], second[0, 0])):
+            with mpmath.workdps(60):
+                expected = float(mpmath.diff(lambda x: references.focal_of_lead(x, gamma), lead, order))
+            # exp and log cost digits in proportion to the exponent; below 1e-37 float32 underflows.
+            assert found.item() == approx(expected, rel=2e-5, abs=1e-37), (lead, order)
+
+
+@pytest.mark.parametrize("gamma", GAMMAS)
+def test_gradients_where_p_rounds_to_zero(gamma: float) -> None:
+    """The loss falls by 1 for 1 of lead: the first gradients are -1 and 1, the second ones 0 within rounding."""
+    for lead in (-30.0, -1000.0):
+        logits, labels = torch.tensor([[lead, 0.0]], requires_grad=True), torch.tensor([0])
+        (first,) = torch.autograd.grad(focal_loss(logits, labels, gamma), logits, create_graph=True)
+        (second,) = torch.autograd.grad(first[0, 0], logits)
+        assert first.tolist() == [[approx(-1.0), approx(1.0)]] and second.abs().max() < 1e-6
 
 
 def test_gradient_with_respect_to_gamma() -> None:

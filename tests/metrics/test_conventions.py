@@ -1,5 +1,8 @@
 """The bins of public implementations: E5 and its exact edges, and NumPy's own functions where they are used there."""
 
+import math
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -8,6 +11,7 @@ import torch
 from pytest import MonkeyPatch, approx
 from torch import Tensor
 
+from tests import references
 from tests.cases import logits_of, random_case
 from tests.golden import GOLDEN
 from trainables.metrics import binned, classwise, conventions
@@ -56,24 +60,55 @@ def by_numpy(name: str, c: np.ndarray, a: np.ndarray, bins: int) -> float:
     elif name == "netcal":
         return float(np.abs(np.histogram(c, np.linspace(0, 1, bins + 1), weights=a - c)[0]).sum() / n)
     else:
-        starts = np.round(np.linspace(0, n, bins, endpoint=False)).astype(int).clip(max=n - 1)
-        edges = {
-            "google": np.histogram_bin_edges([], bins, (0.0, 1.0))[1:],
-            "google_adaptive": np.append(np.sort(c)[starts][1:], 1.0),
-        }[name]
-        index = np.digitize(c, edges)
+        index = np.digitize(c, np.histogram_bin_edges([], bins, (0.0, 1.0))[1:])
         groups = [index == b for b in range(bins + 1)]
     return float(sum(abs((a - c)[group].sum()) for group in groups) / n)
 
 
 @pytest.mark.parametrize("bins", [1, 2, 5, 15, 100])
-@pytest.mark.parametrize("name", ["torrvision_adaptive", "netcal_adaptive", "netcal", "google", "google_adaptive"])
+@pytest.mark.parametrize("name", ["torrvision_adaptive", "netcal_adaptive", "netcal", "google"])
 def test_matches_numpy(name: str, bins: int) -> None:
     for shape in ((7, 3, 1.0), (40, 10, 5.0), (64, 4, 0.1)):
         logits, labels = random_case(shape)
         confidence, hits = (each.numpy() for each in conventions.top_label(logits, labels, torch.float64))
         found = conventions.CONVENTIONS[name].value(logits, labels, bins).item()
         assert found == approx(by_numpy(name, confidence, hits, bins), rel=1e-9, abs=1e-12)
+
+
+ADAPTIVE: dict[str, Callable[[Tensor, Tensor, int], float]] = {
+    "google_adaptive": references.google_adaptive,
+    "google_tace": references.google_tace,
+    "robustness_metrics_adaptive": partial(references.google_adaptive, edge_at_one=True),
+    "robustness_metrics_tace": partial(references.google_tace, edge_at_one=True),
+}
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+@pytest.mark.parametrize("ones", [0, 1, 6, 30, 120])
+def test_samples_as_edges_with_exact_ones(name: str, ones: int) -> None:
+    """120 samples; `ones` have a probability of exactly 1.0, in each class in turn, half of them wrong; the rest is
+    right, so that it matters whether the two share a bin.
+    """
+    logits, _ = random_case((120, 5, 2.0))
+    logits[:ones] = 900.0 * torch.eye(5, dtype=torch.float64)[torch.arange(ones) % 5]
+    labels = logits.argmax(dim=-1)
+    labels[:ones:2] = (labels[:ones:2] + 1) % 5
+    assert (logits.softmax(dim=-1) == 1.0).sum() == ones
+    for bins in (1, 10, 15, 130):
+        found = conventions.CONVENTIONS[name].value(logits, labels, bins).item()
+        assert found == approx(ADAPTIVE[name](logits, labels, bins), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["adaptive", "tace"])
+def test_an_edge_at_one_separates_a_few_ones(name: str) -> None:
+    """Hit at .9 and miss at 1.0: in one bin (.9 + 1 - 1) / 2, in two (.1 + 1) / 2. Many ones are an edge themselves."""
+    logits, labels = torch.tensor([[math.log(9.0), 0.0], [900.0, 0.0]], dtype=torch.float64), torch.tensor([0, 1])
+    google, separate = (
+        conventions.CONVENTIONS[f"{code}_{name}"].value(logits, labels, 1) for code in ("google", "robustness_metrics")
+    )
+    # tace: the mean with class 1, where .1 is a miss.
+    assert google.item() == approx(0.45 if name == "adaptive" else (0.45 + 0.1) / 2)
+    assert separate.item() == approx(0.55 if name == "adaptive" else (0.55 + 0.1) / 2)
 
 
 @pytest.mark.parametrize("name", TOP_LABEL)

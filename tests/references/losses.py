@@ -7,6 +7,7 @@ defines the loss for labels alone.
 import math
 from collections.abc import Callable, Sequence
 
+import mpmath
 import numpy as np
 from numpy.typing import NDArray
 
@@ -56,6 +57,12 @@ def focal(logits: Array, labels: Labels, gamma: float | Sequence[float]) -> floa
         log_1m = -softplus(row[y] - log_sum_exp(others(row, y)))
         losses.append(math.exp(g * log_1m) * minus_log_p(row, y))
     return mean(losses)
+
+
+def focal_of_lead(lead: mpmath.mpf, gamma: float) -> mpmath.mpf:
+    """The same by the true logit's lead over one other class, at mpmath's precision."""
+    rest = 1 / (1 + mpmath.exp(lead))
+    return -(rest**gamma) * mpmath.log(1 - rest)
 
 
 def label_smoothing(logits: Array, targets: Targets, epsilon: float) -> float:

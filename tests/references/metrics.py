@@ -137,6 +137,33 @@ def thresholded_classwise_ece(logits: Array, labels: Labels, bins: int = 15) -> 
     return _mean(errors) if errors else math.nan
 
 
+def google_adaptive(logits: Array, labels: Labels, bins: int = 15, edge_at_one: bool = False) -> float:
+    """General calibration error of the top label, adaptive bins; Nixon et al. 2019 and their code."""
+    return _google_error(_confidences(logits), _hits(logits, labels), bins, edge_at_one)
+
+
+def google_tace(logits: Array, labels: Labels, bins: int = 15, edge_at_one: bool = False) -> float:
+    """The mean over all classes of the same over p_k > .01; a class without any has no error."""
+    table, truth = [probabilities(row) for row in rows(logits)], classes(labels)
+    errors = []
+    for k in range(len(table[0])):
+        kept = [(p[k], float(y == k)) for p, y in zip(table, truth, strict=True) if p[k] > 0.01]
+        errors.append(_google_error([p for p, _ in kept], [hit for _, hit in kept], bins, edge_at_one) if kept else 0.0)
+    return _mean(errors)
+
+
+def _google_error(values: list[float], hits: list[float], bins: int, edge_at_one: bool) -> float:
+    """Bins [lo, hi) that start at equally spaced ranks of the sorted values; the first and the last are unbounded."""
+    starts = np.round(np.linspace(0, len(values), bins, endpoint=False)).astype(int)
+    ordered = sorted(values)
+    edges = [ordered[min(start, len(values) - 1)] for start in starts][1:] + [1.0] * edge_at_one
+    gaps: dict[int, float] = {}
+    for value, hit in zip(values, hits, strict=True):
+        b = sum(value >= edge for edge in edges)
+        gaps[b] = gaps.get(b, 0.0) + hit - value
+    return sum(abs(gap) for gap in gaps.values()) / len(values)
+
+
 def brier_calibration(logits: Array, labels: Labels, bins: int = 15) -> float:
     """sum over classes and equal-width bins of n / N * (mean p - frequency)^2."""
     return sum(len(r) * _mean(r) ** 2 for r in _binned_residuals(logits, labels, bins)) / len(labels)

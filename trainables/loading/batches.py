@@ -24,11 +24,12 @@ class DeviceSplit:
         std: Sequence[float],
         device: torch.device | str,
         augment: str = "none",
+        padding: int | None = None,
     ) -> None:
         self.device = torch.device(device)
         self.labels = split.labels.to(self.device)
         self._part: Tensor | None = None  # for a subset, the samples' indices in the split
-        self._augment = augment
+        self._augment, self._padding = augment, padding
         self._mean, self._std = (
             torch.tensor(values, dtype=torch.float32, device=self.device)[:, None, None] for values in (mean, std)
         )
@@ -58,7 +59,7 @@ class DeviceSplit:
         indices = indices.to(self.device)
         images = self._images.index_select(0, indices if self._part is None else self._part[indices])
         if not self._is_normalised:
-            images = self._normalise(augment_images(images, self._augment, generator))
+            images = self._normalise(augment_images(images, self._augment, generator, self._padding))
         return Batch(images, self.labels.index_select(0, indices), indices)
 
     def images(self, start: int, stop: int) -> Tensor:
@@ -70,15 +71,15 @@ class DeviceSplit:
         return images.to(torch.float32).sub_(self._mean).div_(self._std)
 
 
-def augment_images(images: Tensor, kind: str, generator: torch.Generator) -> Tensor:
+def augment_images(images: Tensor, kind: str, generator: torch.Generator, padding: int | None = None) -> Tensor:
     """Images [N, C, H, W], each cropped or flipped independently. kind: none, flip, crop, crop_flip.
 
-    Crop: torchvision's RandomCrop(H, padding) with zero padding of an eighth of the height, 4 at 32.
+    Crop: torchvision's RandomCrop(H, padding) with zero padding; None: an eighth of the height, 4 at 32.
     Flip: horizontal, with probability 1/2.
     """
     n, height = len(images), images.shape[2]
     if "crop" in kind:
-        padding = max(1, height // 8)
+        padding = padding or max(1, height // 8)
         corners = torch.randint(2 * padding + 1, (2, n), generator=generator, device=generator.device)
         top, left = corners.to(images.device)
         images = crop_images(images, top, left, padding)

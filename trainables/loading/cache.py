@@ -58,7 +58,7 @@ class Split(NamedTuple):
 def data_digest(dataset: Dataset, seed: int) -> str:
     """sha256 of everything the cached arrays depend on: source, options, seed, format. Nothing is decoded.
 
-    `augment` is not included: it changes batches, not the arrays.
+    `augment` and `padding` are not included: they change batches, not the arrays.
     """
     parts = [FORMAT, name_of(type(dataset)), dataset.source_digest(), dataset.validation, seed]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

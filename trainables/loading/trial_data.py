@@ -19,11 +19,12 @@ from trainables.seeding import stream
 class TrialData:
     """The splits of one prepared data set, shared by all trials in a process."""
 
-    def __init__(self, prepared: Prepared, device: torch.device, augment: str) -> None:
+    def __init__(self, prepared: Prepared, device: torch.device, augment: str, padding: int | None) -> None:
         self.prepared = prepared
         self._augment = augment
-        self.train = DeviceSplit(load_split(prepared, "train"), prepared.mean, prepared.std, device, augment)
-        self.validation = DeviceSplit(load_split(prepared, "validation"), prepared.mean, prepared.std, device)
+        statistics = prepared.mean, prepared.std, device
+        self.train = DeviceSplit(load_split(prepared, "train"), *statistics, augment, padding)
+        self.validation = DeviceSplit(load_split(prepared, "validation"), *statistics)
         self._with_meta: dict[tuple[float, int], tuple[DeviceSplit, DeviceSplit]] = {}
 
     def with_meta(self, share: float, seed: int) -> tuple[DeviceSplit, DeviceSplit]:
@@ -44,7 +45,7 @@ class TrialData:
 @functools.lru_cache(maxsize=2)
 def _trial_data(dataset: str, seed: int, device: torch.device, digest: str | None) -> TrialData:
     config = build(Dataset, json.loads(dataset))
-    return TrialData(prepare(config, seed, digest=digest), device, config.augment)
+    return TrialData(prepare(config, seed, digest=digest), device, config.augment, config.padding)
 
 
 def trial_data(config: TrialConfig, device: torch.device, digest: str | None = None) -> TrialData:

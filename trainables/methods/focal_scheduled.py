@@ -1,10 +1,11 @@
 """Focal loss with gamma decreasing in steps over training (FLSc). Mukhoti et al. 2020, Section 5 and Appendix."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from trainables.fields import choice
+from trainables.fields import FieldError, choice, numbers
 from trainables.method import Method, require_labels
 from trainables.methods.focal import focal_loss
 
@@ -14,16 +15,37 @@ GAMMAS = {"flsc_531": (5.0, 3.0, 1.0), "flsc_532": (5.0, 3.0, 2.0)}
 STEPS = (100 / 350, 250 / 350)
 
 
-def scheduled_gamma(schedule: str, progress: float) -> float:
-    """gamma at a fraction of training done, in [0, 1); a step belongs to the later interval."""
-    return GAMMAS[schedule][sum(progress >= step for step in STEPS)]
+def scheduled_gamma(schedule: str | Sequence[float], progress: float, steps: Sequence[float] = STEPS) -> float:
+    """gamma at a fraction of training done, in [0, 1); a step belongs to the later interval.
+
+    schedule: a name in GAMMAS, or the gammas themselves, one more than steps.
+    """
+    gammas = GAMMAS[schedule] if isinstance(schedule, str) else schedule
+    return gammas[sum(progress >= step for step in steps)]
 
 
 @dataclass(frozen=True)
 class FocalScheduled(Method):
     """Training losses are not comparable across a step: never select an epoch by them."""
 
-    schedule: str = choice("flsc_531", "flsc_532", doc="gamma 5, then 3, then 1 or 2")
+    schedule: str = choice("flsc_531", "flsc_532", "custom", doc="gamma 5, then 3, then 1 or 2; custom: `gammas`")
+    gammas: tuple[float, ...] | None = numbers(None, low=0, doc="for custom: gamma before each step and after the last")
+    steps: tuple[float, ...] = numbers(STEPS, above=0, below=1, doc="fractions of training at which gamma changes")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.gammas is not None) != (self.schedule == "custom"):
+            raise FieldError("gammas", "goes with `schedule: custom`; set both, e.g. `gammas: [5, 3, 1]`, or neither.")
+        if list(self.steps) != sorted(set(self.steps)):
+            raise FieldError("steps", f"must increase, got {list(self.steps)}.")
+        if len(self._gammas) != len(self.steps) + 1:
+            given = f"{len(self.steps)} for {len(self._gammas)} gammas"
+            raise FieldError("steps", f"must be one fewer than the gammas, got {given}.")
+
+    @property
+    def _gammas(self) -> Sequence[float]:
+        return self.gammas or GAMMAS[self.schedule]
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
-        return focal_loss(logits, require_labels(self, targets), scheduled_gamma(self.schedule, progress))
+        gamma = scheduled_gamma(self._gammas, progress, self.steps)
+        return focal_loss(logits, require_labels(self, targets), gamma)

@@ -3,6 +3,7 @@ published numbers, not as objectives. Each is a rule that maps a confidence to a
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -86,11 +87,15 @@ def _split_by_position(confidence: Tensor, bins: int) -> Tensor:
 
 
 def _edges_at_samples(confidence: Tensor, bins: int) -> Tensor:
-    """A bin's lower edge is its first sample; [lo, hi), the last edge 1."""
+    """A bin's lower edge is its first sample; [lo, hi), the first and the last bin unbounded."""
     n = len(confidence)
-    start = torch.linspace(0, n, bins + 1, dtype=torch.float64, device=confidence.device)[1:-1].round().long()
+    start = (torch.arange(1, bins, dtype=torch.float64, device=confidence.device) * (n / bins)).round().long()
     edges = confidence.sort().values[start.clamp(max=n - 1)]
-    return torch.bucketize(confidence, torch.cat([edges, edges.new_ones(1)]), right=True)
+    return torch.bucketize(confidence, edges, right=True)
+
+
+def _edges_at_samples_and_one(confidence: Tensor, bins: int) -> Tensor:
+    return _edges_at_samples(confidence, bins) + (confidence == 1)
 
 
 def _quantile_edges(confidence: Tensor, bins: int) -> Tensor:
@@ -145,12 +150,12 @@ def _seen_classes(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
     return torch.stack(errors).mean() / len(labels)
 
 
-def _thresholded_adaptive(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
+def _thresholded_adaptive(rule: Callable[[Tensor, int], Tensor], logits: Tensor, labels: Tensor, bins: int) -> Tensor:
     """TACE: for each class, probabilities above 1% in equal-mass bins; a class without any counts as 0."""
     errors = []
     for k, column in enumerate(logits.double().softmax(dim=-1).T):
         kept = column[column > 0.01]
-        index = _edges_at_samples(kept, bins) if len(kept) else kept.long()
+        index = rule(kept, bins) if len(kept) else kept.long()
         errors.append(_error(kept, (labels == k).double()[column > 0.01], index) / max(1, len(kept)))
     return torch.stack(errors).mean()
 
@@ -181,8 +186,11 @@ CONVENTIONS = {
         "adaptive_ece", "torch-uncertainty", "array_split, ties in row order", "",
         _top_label(_split_by_position)),
     "google_adaptive": Convention(
-        "adaptive_ece", "uncertainty-metrics, robustness_metrics", "[lo, hi), edges at samples", "",
+        "adaptive_ece", "uncertainty-metrics", "[lo, hi), edges at samples", "",
         _top_label(_edges_at_samples)),
+    "robustness_metrics_adaptive": Convention(
+        "adaptive_ece", "robustness_metrics", "[lo, hi), edges at samples, 1.0 separate", "",
+        _top_label(_edges_at_samples_and_one)),
     "netcal_adaptive": Convention(
         "adaptive_ece", "netcal (undefined if edges tie)", "[lo, hi) between quantiles", "",
         _top_label(_quantile_edges, of_kept=True)),
@@ -190,8 +198,11 @@ CONVENTIONS = {
         "classwise_ece", "torrvision, MbLS", "classes up to the largest label", "later classes, p = 0",
         _seen_classes),
     "google_tace": Convention(
-        "thresholded_classwise_ece", "uncertainty-metrics, robustness_metrics", "p > 1%, equal-mass bins", "",
-        _thresholded_adaptive),
+        "thresholded_classwise_ece", "uncertainty-metrics", "p > 1%, edges at samples", "",
+        partial(_thresholded_adaptive, _edges_at_samples)),
+    "robustness_metrics_tace": Convention(
+        "thresholded_classwise_ece", "robustness_metrics", "p > 1%, edges at samples, 1.0 separate", "",
+        partial(_thresholded_adaptive, _edges_at_samples_and_one)),
 }  # fmt: skip
 
 

@@ -77,9 +77,9 @@ def server(root: Path) -> str:
     return uri
 
 
-def train(root: Path, uri: str, name: str, model: str, number: int = 3) -> Trained:
+def train(root: Path, uri: str, name: str, model: str, number: int = 3, result: str = "last") -> Trained:
     """One epoch; its files as the trainable leaves them, its run as the tracking makes it."""
-    mapping = {"name": name, "data": "digits", "model": model, "methods": ["focal"], "epochs": 1}
+    mapping = {"name": name, "data": "digits", "model": model, "methods": ["focal"], "epochs": 1, "result": result}
     spec = spec_from_mapping(mapping, "study.yaml")
     params = {"method.gamma": 2.0}
     config = TrialConfig.from_mapping({**spec.trial_mapping("focal"), "number": number}, params)
@@ -167,6 +167,7 @@ def test_says_where_it_comes_from(trained: Trained, exported: Exported) -> None:
     raw = trained.record.metrics
     for shown in (f"{raw['ece']:.4f}", f"{raw['ts_ece']:.4f}", f"{exported.metrics['ece']:.4f}", "Test", "focal/0003"):
         assert shown.lower() in version.description.lower()
+    assert "each result is the epoch" not in version.description.lower()
     stored = trained.learner.predict()
     probs = softmax(stored.logits.numpy() / exported.temperature)
     assert exported.metrics["nll"] == approx(references.nll(np.log(probs), stored.labels), abs=1e-6)
@@ -461,8 +462,9 @@ def test_verify_needs_the_data_and_a_record(
 
 
 def test_batch_norm_is_registered_as_it_evaluates(root: Path, server: str) -> None:
-    cnn = train(root, server, "with_batch_norm", "cnn")
+    cnn = train(root, server, "with_batch_norm", "cnn", result="best_nll")
     exported = cnn.export("with_batch_norm")
+    assert "epoch with the best nll on the validation split" in cnn.version(exported).description
     # In training mode the batch's own statistics would be taken, and a sample's output would depend on the others.
     images = load_split(cnn.learner.data.prepared, "validation").images[:64]
     model = load(cnn, exported)

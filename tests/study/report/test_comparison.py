@@ -5,6 +5,7 @@ import io
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -91,6 +92,10 @@ def test_a_search_gives_its_best_by_the_objectives_and_its_repeats(tmp_path):
     text = caption(combine([block]), MARKDOWN)
     assert "digits: validation split, 287 samples, 10 classes, 1 seed, best trial by accuracy" in text
     assert "looks better than it is" in text and "nothing is marked as tied" in text
+
+    chosen = replace(study, plain={**study.plain, "result": "best_nll"})
+    text = caption(combine([block_of_search(chosen, chosen.records())]), MARKDOWN)
+    assert "no complete trial: mbls; each result is the epoch with the best nll on the validation split" in text
 
     repeated = made_study(tmp_path, "noise", {"cross_entropy": told(seed(0.05), seed(0.03), seed(0.04))})
     (row,) = block_of_search(repeated, repeated.records()).rows

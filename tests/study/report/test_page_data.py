@@ -258,6 +258,12 @@ def test_one_trial(tmp_path):
     assert found["abstract"][2].startswith("1 trial of 1 method is on the Pareto front")
 
 
+def test_an_epoch_chosen_on_validation_is_said_to_be(tmp_path):
+    of_last, of_best = (gather(make_study(tmp_path, result=result), {})["abstract"] for result in ("last", "best_ece"))
+    assert of_best[:-1] == of_last
+    assert of_best[-1].startswith("Each result is the epoch with the best ece on the validation split")
+
+
 def test_of_one_objective_there_is_a_best_and_no_front(tmp_path):
     study = make_study(tmp_path, objectives=[{"metric": "nll", "direction": "minimize"}])
     trials = [complete(study, "focal", number) for number in range(2)]

@@ -75,9 +75,18 @@ def test_a_change_of_meaning_is_refused(keys, lines):
 def test_keys_that_came_later_stand_for_their_defaults():
     """A study of an older version goes on; but a value that is new and no default, or searched anew, is a change."""
     old = json.loads(json.dumps(small().meaning()))
-    del old["data"]["meta"], old["equal_train"], old["first_seed"], old["confirms"], old["methods"]["mbls"]["fixed"]
+    del (
+        old["data"]["meta"],
+        old["data"]["padding"],
+        old["equal_train"],
+        old["first_seed"],
+        old["confirms"],
+        old["methods"]["mbls"]["fixed"],
+    )
     whole = completed_meaning(old, small().meaning())
     refuse_changes(whole, small(), "study.yaml", "has 3 trials")
+    with pytest.raises(SpecError, match=r"data\.padding: was null, is 4"):
+        refuse_changes(whole, small(data={"name": "digits", "padding": 4}), "study.yaml", "has 3 trials")
     with pytest.raises(SpecError, match="equal_train: was false, is true"):
         refuse_changes(whole, small(equal_train=True), "study.yaml", "has 3 trials")
     del old["methods"]["mbls"]["space"]["method.margin"]

@@ -11,6 +11,7 @@ def test_explain_shows_every_key_and_every_searched_path():
     assert rows["name"][1:3] == ("small", "required")
     assert rows["data.augment"][1:3] == ("none", "none")
     assert rows["optimizer.lr"][1:] == ("0.1", "0.1", "learning rate, the schedule's maximum")
+    assert rows["result"].note.endswith("best_*: chosen on validation, so its values look too good")
     assert rows["objectives"].value == "maximize accuracy, minimize ece"
     gamma = rows["methods.focal: method.gamma"]
     assert gamma[1:3] == ("{low: 0.0, high: 5.0}", "3.0")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from study.analysis.pareto import front
-from study.schema.objective import Objective, costs
+from study.schema.objective import Objective, costs, epoch_note
 from study.store.trials import TrialRecord
 from trainables import metrics
 from trainables.fields import FieldError
@@ -33,6 +33,11 @@ def test_what_dominates_what(first, second, expected):
     )
     kept = front([one, other], BOTH)
     assert (one in kept and other not in kept) is expected
+
+
+def test_only_a_chosen_epoch_needs_a_note():
+    assert epoch_note("last") == ""
+    assert epoch_note("best_ece").startswith("each result is the epoch with the best ece on the validation split")
 
 
 def test_costs_turn_what_is_maximized():

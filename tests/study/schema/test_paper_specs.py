@@ -60,6 +60,7 @@ def test_it_has_the_protocol_of_its_paper(file: Path) -> None:
     for epoch, rate in rates.items():
         assert spec.optimizer.learning_rate(epoch / epochs) == pytest.approx(rate), epoch
     assert spec.data.augment == "crop_flip" and spec.data.validation == 0.1
+    assert spec.data.padding == (4 if "tiny_imagenet" in file.stem else None)  # of 32 pixels, null is 4 as well
 
 
 @every_full

@@ -68,7 +68,8 @@ def test_a_trial_as_mlflow_has_it(storage: Path) -> None:
 
 
 def test_its_study_as_mlflow_has_it(storage: Path) -> None:
-    study = make_study(storage, tracking=f"http://maria:{PASSWORD}@host", ledger=f"postgresql://maria:{PASSWORD}@h/db")
+    addresses = {"tracking": f"http://maria:{PASSWORD}@host", "ledger": f"postgresql://maria:{PASSWORD}@h/db"}
+    study = make_study(storage, **addresses, result="best_nll")
     sync(study, embedded_tracking(storage))
     client = MlflowClient(embedded_tracking(storage))
     (parent,) = children(client, study)[""]
@@ -84,6 +85,7 @@ def test_its_study_as_mlflow_has_it(storage: Path) -> None:
     assert tags["mlflow.source.git.commit"] == "c0ffee"
     words = client.get_experiment_by_name("small").tags["mlflow.note.content"]
     assert tags["mlflow.note.content"] == words and "accuracy (higher is better) and ece (lower is better)" in words
+    assert "Each result is the epoch with the best nll on the validation split" in words
     client.set_tag(parent.info.run_id, "mlflow.note.content", "as I see it")
     sync(study, embedded_tracking(storage))
     assert client.get_run(parent.info.run_id).data.tags["mlflow.note.content"] == "as I see it"

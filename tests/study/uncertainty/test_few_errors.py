@@ -31,7 +31,7 @@ def stored(study: Study, number: int) -> Path:
 
 
 def test_the_front_has_intervals_and_shares(tmp_path: Path) -> None:
-    study_of(tmp_path)
+    file = study_of(tmp_path).directory / "study.yaml"
     words = ("pareto", "small", "--bootstrap", 200, "--storage", tmp_path)
     found = here_json(*words, "--csv", tmp_path / "front.csv")
     names = {row["number"] for row in found["front"]}
@@ -45,6 +45,9 @@ def test_the_front_has_intervals_and_shares(tmp_path: Path) -> None:
     assert {"ece_low", "ece_high", "ts_nll_low", "share_on_front"} <= set(head)
     shown = here(*words)
     assert "95% intervals from 200 resamples" in shown and "not the probability that it truly is" in shown
+    file.write_text(file.read_text().replace("result: last", "result: best_ece"))
+    note = "each result is the epoch with the best ece on the validation split"
+    assert note in here(*words[:2], *words[4:]) and note not in shown
 
 
 def test_two_trials_side_by_side(tmp_path: Path) -> None:
