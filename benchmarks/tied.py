@@ -4,10 +4,10 @@
 
 Each simulated table has k methods of three seeds, measured on the same samples. Normal values first: methods with equal
 spreads between seeds or very unequal ones (factors of e to the power of a standard normal), where the samples add
-little or as much as the seeds do. Then, in a fifth as many tables, networks with logits: the truth seen through noise of their method and
-noise and a temperature of their own. Power is the share of truly worse methods told from the best, in a second set of
-tables in which the first method is better; the rule of former versions, Welch's pairwise intervals over seeds, is
-stretched to the same level.
+little or as much as the seeds do. Then, in a fifth as many tables, networks with logits: the truth seen through noise
+of their method and noise and a temperature of their own. Power is the share of truly worse methods told from the best,
+in a second set of tables in which the first method is better; the rule of former versions, Welch's pairwise intervals
+over seeds, is stretched to the same level.
 """
 
 from __future__ import annotations

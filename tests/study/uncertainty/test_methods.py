@@ -75,8 +75,8 @@ def test_wrong_predictions_that_may_be_missing_widen_one_side():
 @pytest.mark.parametrize("methods", [2, 6, 16])
 @pytest.mark.parametrize("unequal", [0.0, 1.0])
 def test_methods_without_a_difference_are_rarely_told_apart(methods, unequal):
-    """False differences in at most 6% of tables and three standard errors of 600; by Welch in up to three of four."""
-    generator, tables, false, former = np.random.default_rng(methods), 600, 0, 0
+    """False differences in at most 6% of tables and three standard errors of 300; by Welch in up to three of four."""
+    generator, tables, false, former = np.random.default_rng(methods), 300, 0, 0
     for _ in range(tables):
         scale = np.exp(unequal * generator.normal(size=(methods, 1)))
         seeds, samples = scale * generator.normal(size=(methods, 3)), 0.3 * generator.normal(size=(methods, 1, 41))
