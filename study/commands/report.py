@@ -85,13 +85,14 @@ def _blocks(studies: tuple[str, ...], storage: str | None) -> Table:
 
 def _block(study: Study) -> Block:
     from study.analysis.comparison import TableRow, block_of_search, block_of_tests
-    from study.confirmation.results import confirmation_of
+    from study.confirmation.results import confirmation_of, default_texts
 
     confirmation = confirmation_of(study)
     if confirmation is None or not any(row.tests for row in confirmation.rows):
         return block_of_search(study, study.records())
     rows = [TableRow(row.label, row.role, row.tests) for row in confirmation.rows]
-    return block_of_tests(study, rows, "on each seed's whole validation split")
+    defaults = [f"{label}: {text}" for label, text in default_texts(confirmation).items()]
+    return block_of_tests(study, rows, "on each seed's whole validation split", defaults)
 
 
 def _refuse_confirmation(study: Study) -> None:
