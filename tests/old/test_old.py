@@ -82,6 +82,8 @@ def test_it_reads_as_it_did_then(old: Path) -> None:
             key: then[key] for key in ("method", "number", "params")
         }
         assert {name: now["validation"][name] for name in then["validation"]} == pytest.approx(then["validation"])
+    table = " ".join(here("report", "small", "--format", "md", *storage).split())
+    assert "focal_default: published default (Mukhoti et al. 2020); soft_focal_default: our default;" in table
     here("audit", "small", *storage)
     here("audit", "small-confirm", *storage)
     here("verify", "models:/small@champion", *storage)
