@@ -46,9 +46,9 @@ def confirm(
 ) -> None:
     """Retrain candidates with fresh seeds, then open the test split.
 
-    Also retrains each method's default and cross-entropy. The test split is opened once per model, and each
-    opening is first recorded in the ledger. Results go to the study STUDY-confirm, next to STUDY. To resume after an
-    interruption, run the same command again; other candidates or more seeds are added. Nothing is selected on test.
+    Also retrains each method's default and cross-entropy. The test split is opened once per model, and each opening is
+    first recorded in the ledger. Results go to the study STUDY-confirm, next to STUDY. To resume after an interruption,
+    run the same command again; other candidates or more seeds are added. Nothing is selected on test.
     """
     from study.confirmation.candidates import Asked
     from study.confirmation.confirm import confirm as confirm_study

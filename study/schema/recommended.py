@@ -20,7 +20,9 @@ from search_spaces.space import (
     find_space,
     parse_entry,
     shared_space,
+    to_plain,
 )
+from search_spaces.strict_yaml import one_line
 from study.schema.compatibility import RecordedSpace, leaves
 from study.schema.paths import checked_entry, fits
 from trainables.config import TrialConfig
@@ -106,7 +108,8 @@ def as_recorded(trial: TrialConfig, today: Recommended, recorded: RecordedSpace,
             continue
         entry = checked_entry(trial, path, parse_entry(path, plain), path)
         now, origin = today.entries.get(path, (None, ""))
-        entries[path] = entry, origin if entry == now else f"recorded with the study; otherwise {origin or 'fixed'}"
+        other = "no range" if now is None else one_line(to_plain(now))
+        entries[path] = entry, origin if entry == now else f"recorded with the study; search_spaces/ now has {other}"
     settings = today.settings if recorded.defaults is None else recorded.defaults
     return Recommended(entries, settings, frozenset(recorded.space))
 
@@ -136,7 +139,7 @@ def inert_paths(method: Method, searched: Mapping[str, Any], prefix: str = "meth
 def standing(method: Method) -> Default | None:
     """The default of search_spaces/ that a method's settings are; None if they are none.
 
-    With another value beside it, or a base other than cross-entropy, it is at best transferred: nobody published both.
+    With another value beside it, or a base other than cross-entropy, at best transferred: its file is not of both.
     """
     own = {f"method.{spec.name}": spec for spec in fields(method) if spec.name not in method.inert}
     values = {path: getattr(method, spec.name) for path, spec in own.items()}

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces import strict_yaml
+from study import python
 from study.store.study import Study, open_study
 from study.store.trials import TrialRecord
 from tests.study.command_line import calstudy, here, here_json
@@ -145,6 +146,8 @@ def test_a_study_goes_on_with_its_spaces_where_ours_have_changed(old: Path) -> N
         " method.meta_lr; ce_dece_l2: method.bandwidth; sece_on_mmce: method.base.normalization)."
     )
     assert kept in here("plan", spec, *storage)
+    for read in (python.Study.from_spec(spec, old / "studies").spec, then.spec):
+        assert list(read.variant("mmce").space.distributions) == ["method.weight", "optimizer.lr"]
     assert kept in here("run", spec, *storage, "--trials", 5)
     study = counted_once(old / "studies", 30, "spaces")
     old_records, records = by_name(then), by_name(study)
