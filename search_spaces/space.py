@@ -6,6 +6,8 @@ method.margin: {low: 0, high: 20, step: 0.5}           a float on a grid
 batch_size: {low: 32, high: 256, int: true, log: true}
 optimizer.name: {choices: [sgd, adamw]}
 optimizer.momentum: 0.9                                a plain value is fixed, not searched
+
+A file's `defaults:` are settings to try first: values by path, and beside them `status:` and `by:`.
 """
 
 import math
@@ -24,6 +26,9 @@ Value = None | bool | int | float | str
 
 RANGE_KEYS = ("low", "high", "log", "step", "int")
 FILE_KEYS = ("source", "space", "defaults")
+# Of a default. Published: for this loss as we normalise it. Transferred: for another normalisation, loss or role.
+STATUSES = ("published", "transferred", "ours")
+SHARED = ("optimizer",)  # files of no method, which a study switches on by a key of its own
 MOST_STEPS = 1_000_000
 
 
@@ -49,29 +54,48 @@ Entry = BaseDistribution | Pin
 
 
 @dataclass(frozen=True)
+class Default:
+    """Settings to try first, one of STATUSES, and who published them."""
+
+    values: dict[str, Value]
+    status: str = "ours"
+    by: str = ""
+
+    def to_plain(self) -> dict[str, Value]:
+        """As written in a file."""
+        return {**self.values, "status": self.status, **({"by": self.by} if self.by else {})}
+
+
+@dataclass(frozen=True)
 class SpaceFile:
-    """A method's search space: its source, the ranges, and the published settings."""
+    """A method's search space: its source, the ranges, and the settings to try first."""
 
     source: str
     space: dict[str, Entry]
-    defaults: list[dict[str, Value]]
+    defaults: list[Default]
 
 
 # A method without a file: no ranges; its own settings are tried first.
-NO_FILE = SpaceFile("", {}, [{}])
+NO_FILE = SpaceFile("", {}, [Default({})])
 
 
 def names() -> list[str]:
     """The methods with a file here, sorted."""
-    return sorted(file.stem for file in Path(__file__).parent.glob("*.yaml"))
+    return sorted(file.stem for file in Path(__file__).parent.glob("*.yaml") if file.stem not in SHARED)
+
+
+def shared_space(name: str) -> SpaceFile:
+    """The file here of one of SHARED."""
+    return read_space_file(Path(__file__).parent / f"{name}.yaml")
 
 
 def find_space(name: str, folders: Iterable[Path] = ()) -> SpaceFile:
-    """The file of that name, here or in one of the user's `folders`; NO_FILE if there is none.
+    """The file of the method of that name, here or in one of the user's `folders`; NO_FILE if there is none.
 
     Raises SpaceError if it cannot be used, or if two folders have one.
     """
-    found = [folder / f"{name}.yaml" for folder in (Path(__file__).parent, *folders)]
+    here = [] if name in SHARED else [Path(__file__).parent]
+    found = [folder / f"{name}.yaml" for folder in (*here, *folders)]
     found = [file for file in found if file.is_file()]
     if len(found) > 1:
         raise SpaceError("", f"the method already has one; use the study's `search_space:` instead of {found[1]}.")
@@ -97,19 +121,31 @@ def read_space_file(path: Path) -> SpaceFile:
     entries = {path: parse_entry(f"space.{path}", entry) for path, entry in space.items()}
     if not isinstance(defaults, list):
         raise SpaceError("defaults", f"must be a list of settings, got {defaults!r}.")
-    for index, setting in enumerate(defaults):
-        _check_default(f"defaults[{index}]", setting, entries)
-    return SpaceFile(source, entries, defaults)
+    return SpaceFile(
+        source, entries, [_read_default(f"defaults[{at}]", one, entries) for at, one in enumerate(defaults)]
+    )
 
 
-def _check_default(where: str, setting: Any, entries: dict[str, Entry]) -> None:
-    if not isinstance(setting, dict):
-        raise SpaceError(where, f"must be a mapping from path to value, got {setting!r}.")
-    for path, value in setting.items():
+def _read_default(where: str, plain: Any, entries: dict[str, Entry]) -> Default:
+    if not isinstance(plain, dict):
+        raise SpaceError(where, f"must be a mapping from path to value, got {plain!r}.")
+    values = {path: value for path, value in plain.items() if path not in ("status", "by")}
+    for path, value in values.items():
         if path not in entries:
-            raise SpaceError(f"{where}.{path}", f"is not in `space`.{_nearest(path, list(entries))}")
+            raise SpaceError(f"{where}.{path}", f"is not in `space`.{_nearest(path, [*entries, 'status', 'by'])}")
         if not contains(entries[path], value):
             raise SpaceError(f"{where}.{path}", f"{value!r} is not in {strict_yaml.one_line(to_plain(entries[path]))}.")
+    status, by = plain.get("status", "ours"), plain.get("by", "")
+    if status not in STATUSES:
+        raise SpaceError(f"{where}.status", f"there is no status {status!r}.{_nearest(str(status), STATUSES)}")
+    if not isinstance(by, str):
+        raise SpaceError(f"{where}.by", f"must be text, got {by!r}.")
+    if (status == "ours") == bool(by):
+        problem = (
+            "is for settings of others; remove it, or write their status." if by else f"is missing: {status} by whom?"
+        )
+        raise SpaceError(f"{where}.by", problem)
+    return Default(values, status, by)
 
 
 def parse_entry(path: str, plain: Any) -> Entry:

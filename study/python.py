@@ -34,9 +34,7 @@ class Study(store.Study):
     @classmethod
     def from_spec(cls, spec: str | Path, storage: str | Path | None = None) -> Study:
         """The study of a spec, whether it has been run or not. Raises SpecError if the spec is invalid."""
-        from study.schema.spec import read_spec
-
-        read = read_spec(Path(spec))
+        read = store.read_study_spec(Path(spec), None if storage is None else str(storage))
         root = store.storage_root(None if storage is None else str(storage), read.storage)
         if (root / read.name / "study.yaml").is_file():
             found = cls.open(root / read.name)

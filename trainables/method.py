@@ -106,6 +106,11 @@ class Method(Settings, ABC):
         """Whether the method needs a meta split, carved from train."""
         return False
 
+    @property
+    def inert(self) -> dict[str, str]:
+        """Fields without effect, and the setting that makes them so: {"bandwidth": "outer: dece"}. Not searched."""
+        return {}
+
     def overrides(self, hook: str) -> bool:
         """Whether the method, or one that it wraps, overrides the hook."""
         return getattr(type(self), hook) is not getattr(Method, hook)

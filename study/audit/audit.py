@@ -130,7 +130,7 @@ def _proposed_again(
 ) -> Iterator[tuple[TrialRecord, TrialRecord]]:
     """Trials with exactly the parameters of an earlier one, and that earlier one.
 
-    Only spaces with a continuous range count: it never yields a number twice, and published settings are enqueued once.
+    Only spaces with a continuous range count: it never yields a number twice, and defaults are enqueued once.
     Long studies exhaust choices and grids, and a space without parameters repeats its one point on purpose.
     """
     continuous = [

@@ -46,9 +46,9 @@ def confirm(
 ) -> None:
     """Retrain candidates with fresh seeds, then open the test split.
 
-    Also retrains each method's published default and cross-entropy. The test split is opened once per model, and each
-    opening is first recorded in the ledger. Results go to the study STUDY-confirm, next to STUDY. To resume after an
-    interruption, run the same command again; other candidates or more seeds are added. Nothing is selected on test.
+    Also retrains each method's default and cross-entropy. The test split is opened once per model, and each opening is
+    first recorded in the ledger. Results go to the study STUDY-confirm, next to STUDY. To resume after an interruption,
+    run the same command again; other candidates or more seeds are added. Nothing is selected on test.
     """
     from study.confirmation.candidates import Asked
     from study.confirmation.confirm import confirm as confirm_study
@@ -77,7 +77,9 @@ def confirm(
 
 
 def _json(found: Confirmation) -> dict[str, Any]:
-    from study.confirmation.results import front_on_test, moments
+    from study.confirmation.results import default_texts, front_on_test, moments
+
+    texts = default_texts(found)
 
     def plain(values: dict[str, Moments]) -> dict[str, Any]:
         return {
@@ -89,6 +91,7 @@ def _json(found: Confirmation) -> dict[str, Any]:
         {
             "label": row.label,
             "role": row.role,
+            "default": texts.get(row.label),
             "trial": None if row.candidate is None else row.candidate.name,
             "seeds": len(row.records),
             "search": None if row.candidate is None else row.candidate.metrics,
@@ -105,7 +108,7 @@ def _json(found: Confirmation) -> dict[str, Any]:
 
 
 def _print(found: Confirmation) -> None:
-    from study.confirmation.results import front_on_test
+    from study.confirmation.results import default_texts, front_on_test
     from study.terminal.tables import table
 
     spec = found.study.spec
@@ -127,6 +130,8 @@ def _print(found: Confirmation) -> None:
         " trial scored when it was selected than it scores on test. Nothing is selected on test.",
         soft_wrap=True,
     )
+    for label, text in default_texts(found).items():
+        console.print(f"{label}: {text}", soft_wrap=True)
     console.print(f"study: {found.study.directory}", soft_wrap=True)
 
 

@@ -27,8 +27,7 @@ def doctor(spec: Path | None, address: str | None, storage: str | None, tracking
     the cache of prepared data. Prints each failure with its fix, and exits with code 1 if there are any.
     """
     from study.engine.doctor import diagnose, show
-    from study.schema.spec import read_spec
-    from study.store.study import storage_root
+    from study.store.study import read_study_spec, storage_root
 
     if address is not None and address.startswith(("http://", "https://")):
         from study.engine.submit import diagnose_as_job, job_request
@@ -37,7 +36,7 @@ def doctor(spec: Path | None, address: str | None, storage: str | None, tracking
         with errors.status("checking every node"):
             report = diagnose_as_job(asked, address)
     else:
-        study = read_spec(spec) if spec is not None else None
+        study = read_study_spec(spec, storage) if spec is not None else None
         root = storage_root(storage, study.storage if study is not None else None)
         with errors.status("checking every node"):
             report = diagnose(study, root, tracking, address)

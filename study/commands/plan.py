@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -33,13 +34,13 @@ def plan(
     if spec is None:
         raise click.UsageError("give SPEC, or --schema.")
     from study.engine.run import prepare_data
-    from study.schema.explain import explain
-    from study.schema.spec import read_spec
+    from study.schema.explain import explain, kept_line
     from study.schema.uris import without_credentials
-    from study.store.study import storage_root
+    from study.schema.variant import first_standings
+    from study.store.study import read_study_spec, storage_root
     from study.terminal.tables import table
 
-    study = read_spec(spec, trials=trials)
+    study = read_study_spec(spec, storage, trials=trials)
     prepared = prepare_data(study, spec.name)
     root = storage_root(storage, study.storage)
     if as_json:
@@ -53,6 +54,7 @@ def plan(
         for row in explain(study):
             made.add_row(*(str(cell) for cell in row))
         console.print(made, soft_wrap=False)
+        _print_kept(kept_line(study))
         return
     sizes = ", ".join(f"{size} {name}" for name, size in prepared.sizes.items())
     if study.equal_train or any(variant.method.needs_meta for variant in study.variants):
@@ -65,10 +67,18 @@ def plan(
     console.print(f"data: {data}", soft_wrap=True)
     wanted = ", ".join(f"{objective.direction} {objective.metric}" for objective in study.objectives)
     console.print(f"objectives: {wanted}")
-    made = table("method", "searched", ">tried first")
+    made = table("method", "searched", "tried first")
     for variant in study.variants:
         searched = ", ".join(variant.space.distributions) or "nothing: repeated with fresh seeds to measure noise"
-        made.add_row(variant.label, searched, str(len(variant.space.defaults)))
+        standings = first_standings(study.trial(variant.label), variant.space)
+        counts = Counter("the study's own" if found is None else found.status for found in standings)
+        made.add_row(variant.label, searched, ", ".join(f"{count} {status}" for status, count in counts.items()))
     console.print(made)
+    _print_kept(kept_line(study))
     console.print(f"results go to {root / study.name}")
     console.print("add --explain for every key with its default and every range with its source", style="dim")
+
+
+def _print_kept(line: str | None) -> None:
+    if line is not None:
+        console.print(line, soft_wrap=True)

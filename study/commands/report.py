@@ -84,33 +84,25 @@ def _blocks(studies: tuple[str, ...], bootstrap: int, storage: str | None) -> Ta
 
 
 def _block(study: Study, bootstrap: int) -> Block:
-    from study.confirmation.results import confirmation_of
-    from study.report.comparison import (
-        TableRow,
-        block_of_search,
-        block_of_tests,
-        networks_on_test,
-        networks_on_validation,
-        with_note,
-        with_ties,
-    )
+    from study.confirmation.results import confirmation_of, default_texts
+    from study.report import comparison as tables
     from trainables.fields import FieldError
 
     confirmation, records = confirmation_of(study), study.records()
     if confirmation is None or not any(row.tests for row in confirmation.rows):
-        confirmation, block = None, block_of_search(study, records)
+        confirmation, block = None, tables.block_of_search(study, records)
     else:
-        rows = [TableRow(row.label, row.role, row.tests) for row in confirmation.rows]
-        block = block_of_tests(study, rows, "on each seed's whole validation split")
+        rows = [tables.TableRow(row.label, row.role, row.tests) for row in confirmation.rows]
+        defaults = [f"{label}: {text}" for label, text in default_texts(confirmation).items()]
+        block = tables.block_of_tests(study, rows, "on each seed's whole validation split", defaults)
     if not bootstrap:
         return block
     try:
-        networks = (
-            networks_on_test(confirmation) if confirmation else networks_on_validation(study, block.rows, records)
-        )
-        return with_ties(block, networks, bootstrap)
+        if confirmation is None:
+            return tables.with_ties(block, tables.networks_on_validation(study, block.rows, records), bootstrap)
+        return tables.with_ties(block, tables.networks_on_test(confirmation), bootstrap)
     except FieldError as error:  # a missing or altered file: the caption says why nothing is marked as tied
-        return with_note(block, f"nothing is marked as tied: {error}".rstrip("."))
+        return tables.with_note(block, f"nothing is marked as tied: {error}".rstrip("."))
 
 
 def _refuse_confirmation(study: Study) -> None:

@@ -24,10 +24,10 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     """
     from study.analysis.pareto import complete
     from study.engine.run import run_study
-    from study.schema.spec import read_spec, refuse_confirmation
-    from study.store.study import storage_root
+    from study.schema.spec import refuse_confirmation
+    from study.store.study import read_study_spec, storage_root
 
-    study = read_spec(spec, trials=trials)
+    study = read_study_spec(spec, storage, trials=trials)
     refuse_confirmation(study, spec.name)
     root = storage_root(storage, study.storage)
     outcome = run_study(study, spec.name, root, tracking, address, console)

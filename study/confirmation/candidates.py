@@ -55,6 +55,7 @@ def confirming_spec(search: Study, asked: Asked) -> StudySpec:
         "confirms": name,
         "methods": _with_wanted(known, candidates, search),
         "search_space": {},
+        "search_optimizer": False,
         "first_seed": search.spec.first_seed + FRESH,
         "trials": seeds if before is None else max(seeds, before.trials),
         "keep_models": "all",  # all are measured on test, and the front is not known before
@@ -139,19 +140,18 @@ def _candidate(spec: StudySpec, record: TrialRecord) -> dict[str, Any]:
 
 
 def _defaults(search: Study) -> list[dict[str, Any]]:
-    """Each searched method's published default over the study's values; and cross-entropy's."""
+    """Each searched method's default over the study's values; and cross-entropy's."""
     plain = search.spec.to_mapping()
     if not any(isinstance(variant.method, CrossEntropy) for variant in search.spec.variants):
         plain["methods"] = [*plain["methods"], BASELINE]
-    spec = spec_from_mapping(plain, search.spec.name, search.directory)
-    # Published values come from the method's file, even if the study overrides its space.
-    bare = spec_from_mapping({**plain, "search_space": {}}, search.spec.name, search.directory)
+    spec = spec_from_mapping(plain, search.spec.name, search.directory, search.recorded_spaces)
     entries = []
     for variant in spec.variants:
-        recommended = bare.variant(variant.label).space
-        own = _own_values(spec, variant.label, [*variant.space.distributions, *recommended.distributions])
-        published = recommended.defaults[0] if recommended.defaults else {}
-        entries.append(_entry(variant, default_label(variant.label), {**own, **published, **variant.space.pins}))
+        own = _own_values(spec, variant.label, variant.space.distributions)
+        # Even where the study's own range excludes it.
+        first = variant.space.recommended[0] if variant.space.recommended else {}
+        default = {path: value for path, value in first.items() if path in variant.space.distributions}
+        entries.append(_entry(variant, default_label(variant.label), {**own, **default, **variant.space.pins}))
     return entries
 
 

@@ -31,7 +31,7 @@ class Confirmed:
 
     label: str  # in the confirming study
     role: str  # one of ROLES
-    candidate: TrialRecord | None  # of the search; None for a published default
+    candidate: TrialRecord | None  # of the search; None for a method's default
     records: tuple[TrialRecord, ...]  # their metrics are on the validation split
     tests: tuple[dict[str, float], ...]  # the same seeds on test; fewer until all are measured
     shifts: dict[str, tuple[dict[str, float], ...]]  # the same on each shift set
@@ -116,8 +116,16 @@ def candidate_label(record: TrialRecord) -> str:
 
 
 def default_label(label: str) -> str:
-    """`focal_default`: the label of a method's published default."""
+    """`focal_default`: the label of a method's default."""
     return label + DEFAULT
+
+
+def default_texts(found: Confirmation) -> dict[str, str]:
+    """Whose settings each method's default is, by label: `published default (Mukhoti et al. 2020)`."""
+    from study.schema.recommended import standing, standing_text
+
+    labels = [row.label for row in found.rows if row.role == "default"]
+    return {label: standing_text(standing(found.study.spec.trial(label).method)) for label in labels}
 
 
 # ---- summaries -----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from study.analysis.pareto import front
 from study.engine.nodes import check_nodes
 from study.engine.ray_session import check_address, joined, scratch_directory, set_environment
 from study.schema.compatibility import completed_meaning, refuse_changes
+from study.schema.explain import kept_line
 from study.schema.spec import SpecError, StudySpec, check_objectives
 from study.schema.uris import public_uri, resolve_uri
 from study.schema.versions import recorded_versions
@@ -88,6 +89,8 @@ def run_study(
     directory.mkdir(parents=True, exist_ok=True)
     if spec.ledger is not None and "://" not in spec.ledger:
         Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
+    if line := kept_line(spec):
+        console.print(line, soft_wrap=True)
     with driver_lock(directory, spec.ledger), _ray(spec, root, prepared, address) as join:
         study = _record_spec(spec, file_name, directory, prepared, tracking)
         if spec.ledger is None or "://" not in spec.ledger:
@@ -147,7 +150,7 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
 
 
 def _open_ledger(study: Study) -> Ledger:
-    """Open the ledger, complete what a killed driver left half recorded, and enqueue published defaults."""
+    """Open the ledger, complete what a killed driver left half recorded, and enqueue what is tried first."""
     spec = study.spec
     ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
     for variant in spec.variants:

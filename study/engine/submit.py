@@ -27,9 +27,10 @@ from study.engine.doctor import Report
 from study.engine.nodes import DATA_PATIENCE
 from study.engine.ray_compat import UPLOAD_LOGGERS, job_client
 from study.engine.ray_session import ClusterError, set_environment
-from study.schema.spec import SpecError, StudySpec, read_spec, refuse_confirmation
+from study.schema.spec import SpecError, StudySpec, refuse_confirmation
 from study.schema.uris import public_uri, resolve_uri
 from study.schema.versions import versions
+from study.store.study import read_study_spec
 from trainables.plugins import keep_extensions
 
 REQUEST_SECONDS = 30  # timeout of a request to the job server
@@ -59,7 +60,7 @@ class JobRequest:
 
 def job_request(file: Path | None, storage: str | None, tracking: str | None, trials: int | None = None) -> JobRequest:
     """The checked request. Raises SpecError, ClusterError: paths must be absolute, to be the same on every node."""
-    spec = read_spec(file, trials=trials) if file is not None else None
+    spec = read_study_spec(file, storage, trials=trials) if file is not None else None
     if file is not None and spec is not None:
         refuse_confirmation(spec, file.name)
         _refuse_relative_paths(file)

@@ -9,12 +9,15 @@ from typing import Any
 
 from study.registry.choice import Choice, median_seed
 from study.schema.objective import epoch_note
+from study.schema.recommended import OWN_SETTINGS, standing, standing_text
 from study.store.files import checked_file
 from study.store.test_openings import TEST_FILE, Tested, read_tested
 from study.uncertainty.bootstrap import RESAMPLES, measured
 from study.uncertainty.intervals import intervals
 from study.uncertainty.resampling import Draws
 from trainables import metrics
+from trainables.config import build
+from trainables.method import Method
 from trainables.outputs.predictions import Predictions
 
 
@@ -42,7 +45,7 @@ def card(facts: dict[str, Any], name: str) -> str:
             "## Training",
             f"{config['epochs']} epochs, weights of epoch {facts['epoch']}; batch size {config['batch_size']}; "
             f"initialization and sample order from seed {config['seed']} and trial number {config['number']}; "
-            f"on {facts['device']}. {_whence(facts.get('confirmed'))}:",
+            f"on {facts['device']}. {_whence(facts)}:",
             *(settings or ["- none"]),
             "",
             f"## Validation ({facts['num_samples']} samples)",
@@ -55,7 +58,7 @@ def card(facts: dict[str, Any], name: str) -> str:
             "selected on validation. The test split was not used.",
             *([f"{note.capitalize()}."] if note else []),
             "",
-            *_confirmed_section(facts.get("confirmed")),
+            *_confirmed_section(facts),
             "## Use",
             "```python",
             f'model = mlflow.pyfunc.load_model("models:/{name}/VERSION", model_config={{"device": "cpu"}})',
@@ -68,13 +71,20 @@ def card(facts: dict[str, Any], name: str) -> str:
     )
 
 
-def _whence(confirmed: dict[str, Any] | None) -> str:
+def _whence(facts: dict[str, Any]) -> str:
     """Heading of the hyperparameter list."""
+    confirmed = facts.get("confirmed")
     if confirmed is None:
         return "Searched hyperparameters"
     if confirmed["searched"] is not None:
         return "Hyperparameters found by the search, fixed here"
-    return "The study's settings" if confirmed["role"] == "baseline" else "Published settings, otherwise the study's"
+    whose = _whose(facts)
+    return f"{whose[0].upper()}{whose[1:]}" + ("" if whose == OWN_SETTINGS else "; the rest as in the study")
+
+
+def _whose(facts: dict[str, Any]) -> str:
+    """Whose settings the method has, where none were searched."""
+    return standing_text(standing(build(Method, facts["config"]["method"])))
 
 
 def _figure(value: float | None) -> str:
@@ -137,8 +147,9 @@ def _with_intervals(choice: Choice, record: Any, tested: Tested) -> dict[str, li
     return found
 
 
-def _confirmed_section(confirmed: dict[str, Any] | None) -> list[str]:
+def _confirmed_section(facts: dict[str, Any]) -> list[str]:
     """Validation to test: the search's value, fresh seeds on validation, and each of them on the sealed test split."""
+    confirmed = facts.get("confirmed")
     if confirmed is None:
         return []
     seeds = confirmed["seeds"]
@@ -156,7 +167,7 @@ def _confirmed_section(confirmed: dict[str, Any] | None) -> list[str]:
         + " |"
         for seed in seeds
     ]
-    of = _DEFAULTS[confirmed["role"]] if searched is None else f"`{searched['trial']}`, found by the search"
+    of = f"{facts['method']}, {_whose(facts)}" if searched is None else f"`{searched['trial']}`, found by the search"
     median = ", the seed with the median validation value of the first objective" * confirmed["median"]
     return [
         f"## Confirmation: {len(seeds)} fresh seeds of {of}",
@@ -177,7 +188,6 @@ def _confirmed_section(confirmed: dict[str, Any] | None) -> list[str]:
     ]
 
 
-_DEFAULTS = {"default": "the method's published default", "baseline": "cross-entropy with the study's settings"}
 _EACH = ("accuracy", "ece", "ts_nll", "ts_ece")
 
 

@@ -140,15 +140,15 @@ def _row(label: str, finished: Sequence[TrialRecord], objectives: Sequence[Objec
     return TableRow(label, "best", (best.metrics,), len(finished))
 
 
-def block_of_tests(study: Study, rows: Sequence[TableRow], temperature: str) -> Block:
-    """Test values of a confirmation's rows; rows not opened yet are named in a note.
+def block_of_tests(study: Study, rows: Sequence[TableRow], temperature: str, said: Sequence[str] = ()) -> Block:
+    """Test values of a confirmation's rows; rows not opened yet are named in a note, after those of `said`.
 
     study: the study that was confirmed. Raises FieldError if no row has test values.
     """
     opened, waiting = [row for row in rows if row.seeds], [row.label for row in rows if not row.seeds]
     if not opened:
         raise FieldError(study.name, "nothing is confirmed on the test split yet; let `calstudy confirm` finish.")
-    notes = (f"not yet measured on the test split: {', '.join(waiting)}",) if waiting else ()
+    notes = (*said, *([f"not yet measured on the test split: {', '.join(waiting)}"] if waiting else []))
     sizes, classes = study.recorded["sizes"], study.recorded["classes"]
     return Block(study.name, "test", sizes["test"], len(classes), temperature, study.objectives, tuple(opened), notes)
 

@@ -16,6 +16,7 @@ from search_spaces import strict_yaml
 from search_spaces.space import to_plain
 from study.analysis import pareto
 from study.analysis.reliability import BINS, STATEMENT, Reliability, diagram
+from study.confirmation.results import default_texts
 from study.report.style import COLOURS, MARKERS, displayed
 from study.schema.objective import epoch_note
 from study.schema.uris import without_credentials
@@ -156,7 +157,7 @@ def _facts(study: Study) -> list[list[str]]:
             "Training",
             f"{_count(plain['epochs'], 'epoch')}, batch size {plain['batch_size']}; result: {plain['result']}",
         ],
-        ["Search", f"{plain['sampler']['name']}; published settings are tried first"],
+        ["Search", f"{plain['sampler']['name']}; each method's defaults are tried first"],
         ["Objectives", "; ".join(f"{o.direction} {o.metric}" for o in study.spec.objectives)],
         ["Calibration", f"{BINS} bins; {CONVENTION}"],
         ["Temperature", "fitted by NLL on validation, cross-fitted: no sample is used to fit its own temperature"],
@@ -360,13 +361,14 @@ def _spread(values: Sequence[float]) -> list[float | None] | None:
 def _confirmation(confirmation: Any, measured: Sequence[str]) -> Plain:
     """The selected trials: validation in the search, validation and test with fresh seeds."""
     shifts = list(dict.fromkeys(name for row in confirmation.rows for name in row.shifts))
+    texts = default_texts(confirmation)
     return {
         "name": confirmation.study.spec.name,
         "opened": any(row.tests for row in confirmation.rows),
         "rows": [
             {
                 "label": row.label,
-                "role": row.role,
+                "role": texts.get(row.label, row.role),
                 "candidate": row.candidate.name if row.candidate is not None else None,
                 "seeds": len(row.records),
                 "searched": [

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from search_spaces import strict_yaml
@@ -24,6 +25,45 @@ def leaves(plain: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     for key, value in plain.items():
         found += leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value)]
     return found
+
+
+@dataclass(frozen=True)
+class RecordedSpace:
+    """What a study recorded of a label's space.
+
+    parts: the names of its method and bases, by path. space: its ranges and pins, in plain values. named: which of
+    these its file named, so that they are not from search_spaces/. defaults: its settings to try first; None: not
+    recorded. enqueued: those were not recorded either, but are in its ledger.
+    """
+
+    parts: dict[str, str]
+    space: dict[str, Any]
+    named: frozenset[str]
+    search_optimizer: bool
+    defaults: list[dict[str, Any]] | None = None
+    enqueued: bool = False
+
+
+def recorded_spaces(plain: Mapping[str, Any], meaning: Mapping[str, Any]) -> dict[str, RecordedSpace]:
+    """By label, from the spec and the meaning in a STUDY/study.yaml."""
+    written = {entry["label"]: entry for entry in plain["methods"]}
+    found = {}
+    for label, parts in meaning.get("methods", {}).items():
+        entry = written.get(label, {})
+        named = {*(plain.get("search_space") or {}), *entry.get("values", {}), *_fixed(entry, "method")}
+        names = {path: name for path, name in parts.get("fixed", {}).items() if path.endswith(".name")}
+        on = plain.get("search_optimizer", False)
+        found[label] = RecordedSpace(names, parts["space"], frozenset(named), on, parts.get("defaults"))
+    return found
+
+
+def _fixed(entry: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    """The paths of the values written with a method and its bases."""
+    for key, value in entry.items():
+        if isinstance(value, Mapping) and "name" in value:
+            yield from _fixed(value, f"{prefix}.{key}")
+        elif key not in ("label", "name", "values", "resources"):
+            yield f"{prefix}.{key}"
 
 
 def completed_meaning(recorded: Mapping[str, Any], today: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from optuna.distributions import BaseDistribution
 from search_spaces import strict_yaml
 from search_spaces.space import Pin, to_plain
 from study.schema.objective import Objective
+from study.schema.recommended import standing_text
 from study.schema.spec import StudySpec
 from study.schema.uris import without_credentials
-from study.schema.variant import Variant
+from study.schema.variant import Variant, first_standings
 from trainables.config import FOLDERS
 from trainables.fields import Settings
 from trainables.method import Method
@@ -31,7 +32,7 @@ def explain(spec: StudySpec) -> list[Row]:
     for field in fields(spec):
         value, note = getattr(spec, field.name), field.metadata.get("doc", "")
         if field.name == "variants":
-            rows += [row for variant in value for row in _variant_rows(variant)]
+            rows += [row for variant in value for row in _variant_rows(spec, variant)]
         elif field.name == "search_space":
             rows += [Row(f"search_space.{path}", _written(entry), "", note) for path, entry in value.items()]
             rows += [] if value else [Row("search_space", "{}", "{}", note)]
@@ -55,7 +56,7 @@ def _settings_rows(key: str, settings: Settings, note: str) -> Iterator[Row]:
         yield Row(f"{key}.{field.name}", value, default_text(field), field.metadata.get("doc", ""))
 
 
-def _variant_rows(variant: Variant) -> Iterator[Row]:
+def _variant_rows(spec: StudySpec, variant: Variant) -> Iterator[Row]:
     """The method's settings, fixed or searched; what else is searched; and what is tried first."""
     key, space = f"methods.{variant.label}", variant.space
     yield Row(key, name_of(type(variant.method)), "required", (type(variant.method).__doc__ or "").partition("\n")[0])
@@ -67,8 +68,18 @@ def _variant_rows(variant: Variant) -> Iterator[Row]:
         elif path in space.distributions:
             value = _written(space.distributions[path])
         yield Row(f"{key}: {path}", value, default, space.origins.get(path, note))
-    for setting in space.defaults:
-        yield Row(f"{key}: tried first", strict_yaml.one_line(setting), "", "published, or the study's own")
+    for setting, found in zip(space.defaults, first_standings(spec.trial(variant.label), space), strict=True):
+        rest = found is not None and any(not path.startswith("method.") for path in setting)
+        whose = standing_text(found) + ("; the rest as in the study" if rest else "")
+        yield Row(f"{key}: tried first", strict_yaml.one_line(setting), "", whose)
+
+
+def kept_line(spec: StudySpec) -> str | None:
+    """What the study keeps although search_spaces/ has changed since it began; None: nothing."""
+    kept = "; ".join(f"{variant.label}: {', '.join(variant.kept)}" for variant in spec.variants if variant.kept)
+    if not kept:
+        return None
+    return f"{spec.name} keeps what it recorded when it began, where search_spaces/ has changed since ({kept})."
 
 
 def _method_fields(method: Method, prefix: str) -> Iterator[tuple[str, tuple[str, str, str]]]:

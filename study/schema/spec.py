@@ -7,16 +7,27 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from search_spaces import strict_yaml
 from search_spaces.space import Entry, Pin, SpaceError, parse_entry, to_plain
-from study.schema.compatibility import leaves
+from study.schema.compatibility import RecordedSpace, leaves
 from study.schema.errors import SpecError as SpecError
 from study.schema.objective import Objective, plain_name
+from study.schema.recommended import Recommended, as_recorded, inert_paths, is_of, recommended
 from study.schema.resources import Resources
-from study.schema.variant import Variant, build_variant, check_path, fixed_paths, read_values, with_pins
+from study.schema.variant import (
+    Variant,
+    build_variant,
+    check_optimizer,
+    check_path,
+    differing,
+    fixed_paths,
+    read_values,
+    with_pins,
+)
 from trainables import data, methods, metrics, models
 from trainables.config import TrialConfig, build, nested_kind
 from trainables.config import to_plain as settings_to_plain
@@ -27,6 +38,9 @@ from trainables.method import Method
 from trainables.model import Model
 from trainables.optimizer import Optimizer
 from trainables.plugins import extension_folder, stems, use_extensions
+
+Recorded = Mapping[str, RecordedSpace]  # by label
+NOTHING_RECORDED: Recorded = {}
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,9 @@ class StudySpec(Settings):
     search_space: dict[str, Entry] = field(
         default_factory=dict,
         metadata={"doc": "overrides search_spaces/<method>.yaml; a plain value fixes the parameter"},
+    )
+    search_optimizer: bool = text(
+        False, doc="also search the learning rate and weight decay, over search_spaces/optimizer.yaml"
     )
     shift: dict[str, ShiftSet] = field(
         default_factory=dict, metadata={"doc": "named sets on which `calstudy confirm` also measures its models"}
@@ -146,12 +163,13 @@ class StudySpec(Settings):
 
 
 def _meaning_of(variant: Variant) -> dict[str, Any]:
-    """Its fixed values, ranges and pins."""
+    """Its fixed values, ranges and pins; and the settings to try first, which are recorded and may change."""
     space = variant.space
     values = leaves(settings_to_plain(variant.method), "method.")
     fixed = {path: value for path, value in values if path not in space.origins}
     ranges = {path: to_plain(entry) for path, entry in space.distributions.items()}
-    return {"fixed": fixed, "space": dict(sorted({**ranges, **space.pins}.items()))}
+    whole = dict(sorted({**ranges, **space.pins}.items()))
+    return {"fixed": fixed, "space": whole, "defaults": space.recommended}
 
 
 def _shared_with_a_trial() -> list[str]:
@@ -171,10 +189,11 @@ REQUIRED = tuple(
 )
 
 
-def read_spec(path: Path, **overrides: Any) -> StudySpec:
+def read_spec(path: Path, recorded: Recorded = NOTHING_RECORDED, **overrides: Any) -> StudySpec:
     """The study in a file, with `overrides` of its keys (`trials=8`; None: not given).
 
-    Raises SpecError, and nothing else, for any invalid file.
+    recorded: by label, what the study keeps if it has begun; `store.study.read_study_spec` finds it. Raises SpecError,
+    and nothing else, for any invalid file.
     """
     try:
         plain = strict_yaml.read(path)
@@ -183,18 +202,20 @@ def read_spec(path: Path, **overrides: Any) -> StudySpec:
     given = {key: value for key, value in overrides.items() if value is not None}
     if isinstance(plain, dict):
         plain = {**plain, **given}
-    return spec_from_mapping(plain, path.name, path.absolute().parent)
+    return spec_from_mapping(plain, path.name, path.absolute().parent, recorded)
 
 
-def spec_from_mapping(mapping: Any, file_name: str, folder: Path | None = None) -> StudySpec:
+def spec_from_mapping(
+    mapping: Any, file_name: str, folder: Path | None = None, recorded: Recorded = NOTHING_RECORDED
+) -> StudySpec:
     """The study in plain values; relative paths of data and extensions are resolved from `folder` (default: cwd)."""
     try:
-        return _read(mapping, folder or Path.cwd())
+        return _read(mapping, folder or Path.cwd(), recorded)
     except (FieldError, SpaceError) as error:
         raise SpecError(file_name, error.path, error.problem) from None
 
 
-def _read(plain: Any, folder: Path) -> StudySpec:
+def _read(plain: Any, folder: Path, recorded: Recorded) -> StudySpec:
     needed = f"a study needs {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}."
     if plain is None:
         raise FieldError("", f"is empty; {needed}")
@@ -215,7 +236,7 @@ def _read(plain: Any, folder: Path) -> StudySpec:
     if "objectives" in plain:
         taken["objectives"] = _read_objectives(plain["objectives"])
     taken["shift"] = _read_shift(plain.get("shift"))
-    taken["search_space"], taken["variants"] = _read_variants(plain, taken)
+    taken["search_space"], taken["variants"] = _read_variants(plain, taken, recorded)
     return StudySpec(**taken)
 
 
@@ -311,7 +332,9 @@ def _read_shift(plain: Any) -> dict[str, ShiftSet]:
     return found
 
 
-def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[dict[str, Entry], tuple[Variant, ...]]:
+def _read_variants(
+    plain: Mapping[str, Any], taken: Mapping[str, Any], recorded: Recorded
+) -> tuple[dict[str, Entry], tuple[Variant, ...]]:
     """The study's search space, and its methods with their spaces."""
     shared = {name: taken[name] for name in _shared_with_a_trial() if name in taken}
     trials: dict[str, TrialConfig] = {}
@@ -341,14 +364,36 @@ def _read_variants(plain: Mapping[str, Any], taken: Mapping[str, Any]) -> tuple[
         trials[label], fixed[label] = TrialConfig(method=method, **shared), fixed_paths(method, own)
         own_values[label] = values
     space = _read_search_space(plain.get("search_space"), trials, fixed)
-    spaces = extension_folder("search_spaces")
-    folders = [] if spaces is None else [spaces]
+    on = taken.get("search_optimizer", False)
     variants = []
     for index, (label, trial) in enumerate(trials.items()):
         own_pins = {f"methods[{index}].values.{path}": (path, pin) for path, pin in own_values[label].items()}
-        variant = build_variant(trial, label, fixed[label], space, folders, own_pins)
+        variant_of = partial(build_variant, trial, label, fixed[label], space, own_pins)
+        # A confirmation searches nothing: each of its values is written.
+        today = Recommended({}, []) if taken.get("confirms") is not None else recommended(trial, on)
+        variant, before = variant_of(today), recorded.get(label)
+        if before is not None and is_of(trial, before):
+            kept = variant_of(as_recorded(trial, today, before, on))
+            if before.enqueued:
+                # What an older study enqueued may be the first of what search_spaces/ still has: then all of that.
+                whole = variant_of(as_recorded(trial, today, replace(before, defaults=None), on))
+                enqueued = before.defaults or []
+                kept = whole if whole.space.defaults[: len(enqueued)] == enqueued else kept
+            variant = replace(kept, kept=differing(kept, variant))
+        check_optimizer(label, with_pins(trial, variant.space.pins), variant.space)
         variants.append(replace(variant, resources=own_resources.get(label)))
+    _check_effect(space, variants)
     return space, tuple(variants)
+
+
+def _check_effect(space: Mapping[str, Entry], variants: list[Variant]) -> None:
+    """Raise FieldError for a range that has no effect in any method."""
+    for path, entry in space.items():
+        if isinstance(entry, Pin) or any(path in variant.space.origins for variant in variants):
+            continue
+        inert = {variant.label: inert_paths(variant.method, variant.space.distributions) for variant in variants}
+        label, why = next((label, found[path]) for label, found in inert.items() if path in found)
+        raise FieldError(f"search_space.{path}", f"has no effect in {label} ({why}); remove it.")
 
 
 def _read_resources(plain: Any, taken: Mapping[str, Any]) -> Resources:

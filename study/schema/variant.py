@@ -1,27 +1,31 @@
 """A method as a study runs it: its label, its fixed values, and the space of the rest."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.distributions import BaseDistribution
 
-from search_spaces.space import Entry, Pin, SpaceError, Value, contains, find_space, parse_entry, to_plain
+from search_spaces.space import Default, Entry, Pin, SpaceError, Value, contains, parse_entry, to_plain
+from search_spaces.strict_yaml import one_line
+from study.schema.paths import (
+    NOT_SEARCHED,
+    SEARCHED,
+    SEARCHED_GROUPS,
+    checked_entry,
+    fits,
+    is_searched,
+    searchable_paths,
+    typed,
+)
+from study.schema.recommended import OPTIMIZER_FILE, Recommended, inert_paths, standing
 from study.schema.resources import Resources
-from trainables.config import TrialConfig, build, nested_kind, owner_of, value_at, with_value
+from trainables.config import TrialConfig, build, owner_of, value_at, with_value
 from trainables.config import to_plain as settings_to_plain
-from trainables.fields import FieldError, Settings, allowed_types, check_value, nearest
+from trainables.fields import FieldError, nearest
 from trainables.method import Method
 from trainables.plugins import name_of
-
-# What may differ between trials of a study: groups of settings, and single settings.
-SEARCHED_GROUPS = ("method", "optimizer", "model")
-SEARCHED_VALUES = ("batch_size", "data.augment")
-
-SEARCHED = f"Searchable: {', '.join([*(f'{group}.*' for group in SEARCHED_GROUPS), *SEARCHED_VALUES])}."
-NOT_SEARCHED = f"cannot be searched: it must be the same in every trial for a fair comparison. {SEARCHED}"
 
 STUDY_ORIGIN, OWN_ORIGIN = "search_space of the study", "values of the method"
 
@@ -34,6 +38,7 @@ class Space:
     pins: dict[str, Value]  # set for every trial of the method
     defaults: list[dict[str, Value]]  # settings to try first; omitted paths are sampled
     origins: dict[str, str]  # source of each path
+    recommended: list[dict[str, Value]] = field(default_factory=list)  # `defaults` before the study's own ranges
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,7 @@ class Variant:
     fixed: tuple[str, ...] = ()
     values: dict[str, Value] = field(default_factory=dict)
     resources: Resources | None = None  # None: the study's
+    kept: tuple[str, ...] = field(default=(), compare=False)  # what search_spaces/ now has otherwise
 
     def to_mapping(self) -> dict[str, Any]:
         """Its entry under `methods:`: fixed values only."""
@@ -98,32 +104,33 @@ def build_variant(
     label: str,
     fixed: tuple[str, ...],
     laid_over: Mapping[str, Entry],
-    folders: Iterable[Path],
     own: Mapping[str, tuple[str, Pin]],
+    recommended: Recommended,
 ) -> Variant:
     """The variant of `trial.method`: its recommended space without fixed paths, overridden by the study's space and
-    then by its own values, {location: (path, value)}."""
-    recommended, published = _recommended(trial, trial.method, "method", tuple(folders))
-    entries = {path: found for path, found in recommended.items() if path not in fixed}
+    then by its own values, {location: (path, value)}; without ranges that have no effect."""
+    entries = {path: found for path, found in recommended.entries.items() if path not in fixed}
     for path, entry in laid_over.items():
         if fits(trial, path) and path not in fixed:
-            entries[path] = _checked(trial, path, entry, f"search_space.{path}"), STUDY_ORIGIN
+            entries[path] = checked_entry(trial, path, entry, f"search_space.{path}"), STUDY_ORIGIN
     values: dict[str, Value] = {}
     for where, (path, entry) in own.items():
         if path in fixed:
             raise FieldError(where, f"is fixed to {value_at(trial, path)!r} by the method; remove one of the two.")
-        pin = _checked(trial, path, entry, where)
+        pin = checked_entry(trial, path, entry, where)
         assert isinstance(pin, Pin)
         entries[path], values[path] = (pin, OWN_ORIGIN), pin.value
-    entries = dict(sorted(entries.items()))
-    pins = {path: entry.value for path, (entry, _) in entries.items() if isinstance(entry, Pin)}
-    distributions = {path: entry for path, (entry, _) in entries.items() if isinstance(entry, BaseDistribution)}
+    pins = {path: entry.value for path, (entry, _) in sorted(entries.items()) if isinstance(entry, Pin)}
     pinned = with_pins(trial, pins)
+    searched = {path: entry for path, (entry, _) in sorted(entries.items()) if isinstance(entry, BaseDistribution)}
+    inert = inert_paths(pinned.method, searched).keys() - recommended.kept
+    distributions = {path: entry for path, entry in searched.items() if path not in inert}
     space = Space(
         distributions,
         pins,
-        _first_settings(pinned, distributions, published),
-        {path: origin for path, (_, origin) in entries.items()},
+        _first_settings(pinned, distributions, recommended.settings),
+        {path: entries[path][1] for path in sorted([*distributions, *pins])},
+        recommended.settings,
     )
     return Variant(label, pinned.method, space, fixed, values)
 
@@ -136,74 +143,44 @@ def with_pins(trial: TrialConfig, pins: Mapping[str, Value]) -> TrialConfig:
     return config
 
 
-def _recommended(
-    trial: TrialConfig, method: Method, prefix: str, folders: tuple[Path, ...]
-) -> tuple[dict[str, tuple[Entry, str]], list[dict[str, Value]]]:
-    """{path: (entry, origin)} and published settings of a method at `prefix`, its bases included.
-
-    Each of the method's settings is combined with the first of its base's.
-    """
-    name = name_of(type(method))
-    where = f"search_spaces/{name}.yaml"
-    try:
-        file = find_space(name, folders)
-    except SpaceError as error:
-        raise FieldError(where, str(error)) from None
-    entries: dict[str, tuple[Entry, str]] = {}
-    settings = [{_moved(path, prefix): value for path, value in default.items()} for default in file.defaults]
-    for spec in fields(method):
-        base = getattr(method, spec.name)
-        if isinstance(base, Method):
-            theirs, defaults = _recommended(trial, base, f"{prefix}.{spec.name}", folders)
-            entries |= theirs
-            settings = [{**(defaults[0] if defaults else {}), **setting} for setting in settings]
-    for path, entry in file.space.items():
-        moved = _moved(path, prefix)
-        entries[moved] = _checked(trial, moved, entry, f"{where}: space.{path}"), f"{where}: {file.source}"
-    return entries, settings
+def differing(variant: Variant, today: Variant) -> tuple[str, ...]:
+    """Searched paths that search_spaces/ now has otherwise; `tried first` for the settings to try first."""
+    ours, theirs = ({**of.space.pins, **of.space.distributions} for of in (variant, today))
+    paths = [path for path in sorted({*ours, *theirs}) if ours.get(path) != theirs.get(path)]
+    first = ["tried first"] if variant.space.recommended != today.space.recommended else []
+    return (*paths, *first)
 
 
-def _moved(path: str, prefix: str) -> str:
-    """A path from a method's file, moved to a base: `method.base.gamma`."""
-    return prefix + path.removeprefix("method") if path.startswith("method.") else path
+def first_standings(trial: TrialConfig, space: Space) -> list[Default | None]:
+    """Whose settings `space.defaults` are; None: the study's own. trial: the variant's."""
+    searched = {path for path in space.distributions if path.startswith("method.")}
+    return [
+        standing(with_pins(trial, setting).method) if searched <= set(setting) else None for setting in space.defaults
+    ]
+
+
+def check_optimizer(label: str, trial: TrialConfig, space: Space) -> None:
+    """Raise FieldError if a setting from which the optimizer's search should start is outside its range."""
+    for path, entry in space.distributions.items():
+        value = value_at(trial, path)
+        if space.origins[path].startswith(OPTIMIZER_FILE) and not contains(entry, value):
+            found = f"{path} of {label} is {value!r}, outside {one_line(to_plain(entry))} of {OPTIMIZER_FILE}"
+            raise FieldError("search_optimizer", f"{found}; write a range for it under `search_space`.")
 
 
 def _first_settings(
-    trial: TrialConfig, distributions: Mapping[str, BaseDistribution], published: list[dict[str, Value]]
+    trial: TrialConfig, distributions: Mapping[str, BaseDistribution], recommended: list[dict[str, Value]]
 ) -> list[dict[str, Value]]:
-    """The published settings inside the space; other paths take the study's value if that is inside too."""
+    """The recommended settings inside the space; other paths take the study's value if that is inside too."""
     own = {path: value_at(trial, path) for path in distributions}
     own = {path: value for path, value in own.items() if contains(distributions[path], value)}
     found: list[dict[str, Value]] = []
-    for setting in published:
-        named = {path: _typed(trial, path, value) for path, value in setting.items() if path in distributions}
+    for setting in recommended:
+        named = {path: typed(trial, path, value) for path, value in setting.items() if path in distributions}
         whole = dict(sorted({**own, **named}.items()))
         if whole and whole not in found and all(contains(distributions[path], whole[path]) for path in whole):
             found.append(whole)
     return found
-
-
-def fits(trial: TrialConfig, path: str) -> bool:
-    """Whether the path is a searchable value of this trial."""
-    try:
-        owner_of(trial, path)
-    except FieldError:
-        return False
-    return _is_searched(path)
-
-
-def _is_searched(path: str) -> bool:
-    return path.partition(".")[0] in SEARCHED_GROUPS or path in SEARCHED_VALUES
-
-
-def searchable_paths(settings: Settings, prefix: str = "") -> Iterator[str]:
-    """Every searchable path of a trial."""
-    for spec in fields(settings):
-        path = f"{prefix}{spec.name}"
-        if nested_kind(type(settings), spec.name):
-            yield from searchable_paths(getattr(settings, spec.name), f"{path}.")
-        elif _is_searched(path):
-            yield path
 
 
 def check_path(path: str, trials: Mapping[str, TrialConfig], fixed: Mapping[str, tuple[str, ...]]) -> None:
@@ -215,7 +192,7 @@ def check_path(path: str, trials: Mapping[str, TrialConfig], fixed: Mapping[str,
     if fitting:
         value = value_at(trials[fitting[0]], path)
         raise FieldError(where, f"is fixed to {value!r} by {' and '.join(fitting)}; remove one of the two.")
-    if path.partition(".")[0] in {spec.name for spec in fields(TrialConfig)} and not _is_searched(path):
+    if path.partition(".")[0] in {spec.name for spec in fields(TrialConfig)} and not is_searched(path):
         raise FieldError(where, NOT_SEARCHED)
     raise FieldError(where, _nearest_problem(path, trials))
 
@@ -232,43 +209,3 @@ def _nearest_problem(path: str, trials: Mapping[str, TrialConfig]) -> str:
             return error.problem
     inside = [name for name in known if name.startswith(f"{group}.")]
     return f"there is no '{path}'.{nearest(path, close or inside) if close or inside else f' {SEARCHED}'}"
-
-
-def _typed(trial: TrialConfig, path: str, value: Value) -> Value:
-    owner, spec = owner_of(trial, path)
-    typed: Value = check_value(type(owner), spec, value)
-    return typed
-
-
-def _checked(trial: TrialConfig, path: str, entry: Entry, where: str) -> Entry:
-    """The entry with values of the field's type. Raises FieldError at `where`."""
-    try:
-        owner, spec = owner_of(trial, path)
-    except FieldError as error:
-        raise FieldError(where, error.problem) from None
-    if not _is_searched(path):
-        raise FieldError(where, NOT_SEARCHED)
-    try:
-        if isinstance(entry, Pin):
-            return Pin(_typed(trial, path, entry.value))
-        if isinstance(entry, CategoricalDistribution):
-            return CategoricalDistribution([_typed(trial, path, choice) for choice in entry.choices])
-    except FieldError as error:
-        raise FieldError(where, error.problem) from None
-    owner_class: type = type(owner)
-    kinds = allowed_types(owner_class, spec.name)
-    plain = to_plain(entry)
-    if not {int, float} & set(kinds):
-        choices = spec.metadata.get("choices") or ((True, False) if bool in kinds else ())
-        known = ", ".join(str(choice).lower() if isinstance(choice, bool) else choice for choice in choices) or "..."
-        raise FieldError(where, f"cannot be a range; write {{choices: [{known}]}}.")
-    if float not in kinds and not isinstance(entry, IntDistribution):
-        raise FieldError(where, "must be a whole number; add `int: true` to the range.")
-    if int not in kinds and isinstance(entry, IntDistribution):
-        raise FieldError(where, "is not a whole number; write `step: 1` instead of `int: true`.")
-    for end in ("low", "high"):
-        try:
-            _typed(trial, path, plain[end])
-        except FieldError as error:
-            raise FieldError(where, f"`{end}` {error.problem}") from None
-    return entry

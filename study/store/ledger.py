@@ -199,7 +199,7 @@ class Ledger:
     # ---- asking ----------------------------------------------------------------------------------------------------
 
     def enqueue(self, label: str, defaults: list[dict[str, Any]]) -> None:
-        """Enqueue published settings, to be tried first; those already in the ledger are skipped."""
+        """Enqueue settings to be tried first; those already in the ledger are skipped."""
         for params in defaults:
             self._studies[label].enqueue_trial(params, skip_if_exists=True)
 
@@ -356,6 +356,18 @@ def read_trials(directory: Path, ledger: str | None, name: str, labels: list[str
     return found
 
 
+def read_enqueued(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """The settings that were enqueued, in order, of each label with a trial."""
+    found = {}
+    for storage, label in _present(directory, ledger, name, labels):
+        trials = storage.get_all_trials(storage.get_study_id_from_name(f"{name}/{label}"), deepcopy=False)
+        if any(trial.state in _STATES for trial in trials):
+            found[label] = [
+                trial.system_attrs["fixed_params"] for trial in trials if "fixed_params" in trial.system_attrs
+            ]
+    return found
+
+
 def delete_labels(directory: Path, ledger: str, name: str, labels: Iterable[str], study_id: str) -> None:
     """Remove a study's trials from a ledger it may share with others. One that is not of `study_id` stays."""
     storage = open_storage(directory, ledger)
@@ -404,7 +416,7 @@ def _uncollected() -> Iterator[None]:
 def sampler_for(sampler: str, seed: int, label: str, number: int, space: Mapping[str, BaseDistribution]) -> BaseSampler:
     """A fresh, stateless sampler for one trial, so that a restart does not change what is proposed.
 
-    TPE starts with twice as many random (or published) trials as parameters: Optuna's default of 10 would make a small
+    TPE starts with twice as many random (or default) trials as parameters: Optuna's default of 10 would make a small
     study random search. Parameters are modelled jointly (multivariate).
     """
     own_seed = seed_of(seed, "sampler", label, number) % 2**32

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search_spaces import strict_yaml
+from study.schema.compatibility import RecordedSpace, recorded_spaces
 from study.schema.errors import SpecError
 from study.schema.objective import Objective
 from study.schema.uris import resolve_uri
-from study.store.ledger import read_records
+from study.store.ledger import read_enqueued, read_records
 from study.store.trials import TrialRecord, trial_directory
 from trainables.fields import FieldError
 from trainables.outputs.attempts import attempt_directory
@@ -46,7 +48,17 @@ class Study:
         """The checked spec. Raises SpecError if study.yaml is invalid."""
         from study.schema.spec import spec_from_mapping
 
-        return spec_from_mapping(self.plain, str(self.directory / "study.yaml"), self.directory)
+        return spec_from_mapping(self.plain, str(self.directory / "study.yaml"), self.directory, self.recorded_spaces)
+
+    @cached_property
+    def recorded_spaces(self) -> dict[str, RecordedSpace]:
+        """By label, the ranges and defaults it keeps. One made before defaults were recorded: those it enqueued."""
+        found = recorded_spaces(self.plain, self.recorded.get("meaning", {}))
+        older = [label for label, space in found.items() if space.defaults is None]
+        if older and self.confirms is None:
+            for label, enqueued in read_enqueued(self.directory, self.ledger, self.name, older).items():
+                found[label] = replace(found[label], defaults=enqueued, enqueued=True)
+        return found
 
     @property
     def id(self) -> str:
@@ -161,6 +173,19 @@ def open_directory(directory: Path, reference: str) -> Study:
         raise
     _check_folder(directory, study.name)
     return study
+
+
+def read_study_spec(path: Path, storage: str | None, **overrides: Any) -> StudySpec:
+    """`read_spec`, for a study that may have begun: it keeps what it recorded where its file names nothing else."""
+    from study.schema.spec import read_spec
+
+    recorded: dict[str, RecordedSpace] = {}
+    if path.is_file():
+        with suppress(SpecError):  # reading the spec, or running it, says what is wrong
+            directory = directory_of(str(path), storage)
+            if (directory / "study.yaml").is_file():
+                recorded = open_directory(directory, str(path)).recorded_spaces
+    return read_spec(path, recorded, **overrides)
 
 
 DELETING = ".deleting"  # the suffix of a folder that `calstudy delete` has started on

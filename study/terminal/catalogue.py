@@ -61,7 +61,7 @@ def _spaces() -> Iterable[dict[str, Any]]:
             "name": name,
             "summary": found.source,
             "space": {path: entry_to_plain(entry) for path, entry in found.space.items()},
-            "defaults": found.defaults,
+            "defaults": [default.to_plain() for default in found.defaults],
         }
 
 
@@ -77,4 +77,6 @@ def print_catalogue(console: Console, kind: str, rows: list[dict[str, Any]]) -> 
         for path, entry in row.get("space", {}).items():
             console.print(f"    {path}: {entry}")
         for default in row.get("defaults", ()):
-            console.print(Text.assemble("    ", ("tried first: ", "dim"), str(default or "the settings of the study")))
+            whose = ", ".join(default.pop(key) for key in ("status", "by") if key in default)
+            text = f"{default}  ({whose})" if default else "the settings of the study"
+            console.print(Text.assemble("    ", ("tried first: ", "dim"), text))

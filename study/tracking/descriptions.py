@@ -31,7 +31,7 @@ def description(study: Study) -> str:
         what = f"The best trials of `{spec.confirms}`, retrained with fresh seeds and measured on the test split."
         trials = (
             f"The run `{spec.name}` is the confirmation; its child run `focal_0007/0001` retrains `focal/0007`,"
-            " `focal_default/0001` the method's published settings, each with its own seed. `final/ece` is measured on"
+            " `focal_default/0001` the method's default, each with its own seed. `final/ece` is measured on"
             f" the validation split, `test/ece` on the sealed test split ({samples['test']:,} samples), which only"
             " `calstudy confirm` opens, `shift/NAME/ece` on other data. Nothing was selected on these."
         )

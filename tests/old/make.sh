@@ -16,6 +16,7 @@ calstudy export small --pick knee --name small --alias champion
 calstudy verify models:/small@champion
 calstudy audit small
 calstudy audit small-confirm
+calstudy run specs/spaces.yaml
 # What it said of itself then.
 mkdir said
 calstudy status small --json > said/status.json

@@ -1,7 +1,8 @@
 """What earlier versions wrote stays readable: studies, a confirmation, their MLflow, a registered model.
 
 COMMIT.tar.xz is what make.sh left, run by the calstudy of that commit: `small`, finished, confirmed, its model
-registered; `killed`, whose driver died at work; the specs they were run with; and what it said of them then.
+registered; `killed`, whose driver died at work; in later ones `spaces`, of methods whose spaces have changed since; the
+specs they were run with; and what it said of them then.
 
 Whoever changes a format - of study.yaml, the ledger, a checkpoint, a trial's files, MLflow's runs, a model's record -
 first runs make.sh by the version before the change and adds its archive here. An archive stays for good, and is never
@@ -17,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from search_spaces import strict_yaml
+from study import python
 from study.store.study import Study, open_study
 from study.store.trials import TrialRecord
 from tests.study.command_line import calstudy, here, here_json
@@ -25,7 +28,7 @@ from trainables.plugins import use_extensions
 
 pytestmark = pytest.mark.slow
 
-ARCHIVES = ("72dc48a",)
+ARCHIVES = ("72dc48a", "c7d6098")
 # Where MLflow's database keeps absolute paths.
 PATHS = {
     "experiments": ("artifact_location",),
@@ -80,6 +83,8 @@ def test_it_reads_as_it_did_then(old: Path) -> None:
             key: then[key] for key in ("method", "number", "params")
         }
         assert {name: now["validation"][name] for name in then["validation"]} == pytest.approx(then["validation"])
+    table = " ".join(here("report", "small", "--format", "md", *storage).split())
+    assert "focal_default: published default (Mukhoti et al. 2020); soft_focal_default: our default;" in table
     here("audit", "small", *storage)
     here("audit", "small-confirm", *storage)
     here("verify", "models:/small@champion", *storage)
@@ -127,3 +132,47 @@ def test_a_killed_study_is_taken_up(old: Path) -> None:
     }
     assert left and all("resumed from attempt-1" in (trial / "attempt-2" / "log").read_text() for trial in left)
     here("audit", "killed", *storage)
+
+
+@pytest.mark.parametrize("old", ["c7d6098"], indirect=True)
+def test_a_study_goes_on_with_its_spaces_where_ours_have_changed(old: Path) -> None:
+    """More trials of each method whose space has changed, over the ranges it had; then they are confirmed."""
+    remove_home(old / "studies")
+    storage, spec = ("--storage", old / "studies"), old / "specs" / "spaces.yaml"
+    then, before = open_study("spaces", str(old / "studies")), strict_yaml.read(old / "studies/spaces/study.yaml")
+    kept = (
+        "spaces keeps what it recorded when it began, where search_spaces/ has changed since (confidence_penalty:"
+        " method.weight; mmce: method.normalization; fl_gamma_sece: method.meta_lr; fl_gamma_dece: method.bandwidth,"
+        " method.meta_lr; ce_dece_l2: method.bandwidth; sece_on_mmce: method.base.normalization)."
+    )
+    assert kept in here("plan", spec, *storage)
+    for read in (python.Study.from_spec(spec, old / "studies").spec, then.spec):
+        assert list(read.variant("mmce").space.distributions) == ["method.weight", "optimizer.lr"]
+    assert kept in here("run", spec, *storage, "--trials", 5)
+    study = counted_once(old / "studies", 30, "spaces")
+    old_records, records = by_name(then), by_name(study)
+    assert {name: records[name] for name in old_records} == old_records
+    searched = before["recorded"]["meaning"]["methods"]
+    for record in records.values():
+        assert record.params.keys() == searched[record.label]["space"].keys()
+    assert "method.bandwidth" in records["fl_gamma_dece/0004"].params
+    # Two defaults of MMCE were enqueued, and no other is: the study has one normalization.
+    assert [records[f"mmce/000{number}"].params["method.weight"] for number in range(2)] == [2.0, 4.0]
+    assert all(records[f"mmce/000{number}"].params["method.weight"] not in (2.0, 4.0) for number in range(2, 5))
+    now = strict_yaml.read(old / "studies/spaces/study.yaml")["recorded"]["meaning"]["methods"]
+    assert {label: parts["space"] for label, parts in now.items()} == {
+        label: parts["space"] for label, parts in searched.items()
+    }
+    assert kept in here("run", spec, *storage, "--trials", 5)  # as it has now been recorded
+    best = here_json("confirm", "spaces", *storage, "--top", 2, "--seeds", 1)
+    defaults = {row["label"]: row["default"] for row in best["rows"] if row["role"] == "default"}
+    assert defaults["mmce_default"] == defaults["fl_gamma_sece_default"] == "our default"
+    penalty = defaults["confidence_penalty_default"]
+    assert penalty == "published default (Pereyra et al. 2017)"
+    here("confirm", "spaces", *storage, "--trial", "fl_gamma_dece/0004", "--seeds", 2)
+    for name in ("spaces", "spaces-confirm"):
+        here("audit", name, *storage)
+    changed = spec.read_text().replace("search_space: {", "search_space: {method.weight: {low: 0.1, high: 9.0}, ")
+    spec.write_text(changed)
+    refused = calstudy("run", spec, *storage, check=2).stderr
+    assert "methods.mmce: method.weight: was {low: 0.1, high: 13.0, log: true}, is {low: 0.1, high: 9.0}" in refused

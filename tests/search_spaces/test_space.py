@@ -8,6 +8,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from search_spaces import strict_yaml
 from search_spaces.space import (
     NO_FILE,
+    Default,
     Pin,
     SpaceError,
     contains,
@@ -108,11 +109,15 @@ def test_our_files_are_of_methods_that_exist():
 def test_published_values():
     focal = find_space("focal")
     assert focal.space == {"method.gamma": FloatDistribution(0.0, 5.0)}
-    assert focal.defaults == [{"method.gamma": 3.0}, {"method.gamma": 2.0}, {"method.gamma": 1.0}]
+    by = "Mukhoti et al. 2020"
+    assert focal.defaults == [Default({"method.gamma": gamma}, "published", by) for gamma in (3.0, 2.0, 1.0)]
     assert "Mukhoti" in focal.source
     # README of the released code: loss.margin=10.0 loss.alpha=0.1
-    assert find_space("mbls").defaults[0] == {"method.margin": 10.0, "method.weight": 0.1}
-    assert find_space("sece").defaults == [{"method.bandwidth": 0.1, "method.weight": 0.5}]
+    assert find_space("mbls").defaults[0].values == {"method.margin": 10.0, "method.weight": 0.1}
+    assert find_space("sece").defaults == [Default({"method.bandwidth": 0.1, "method.weight": 0.5}, "ours")]
+    # Scripts of the released code: MMCE_w divided twice, weight 2.
+    doubly = {"method.normalization": "released_code", "method.weight": 2.0}
+    assert find_space("mmce").defaults[0] == Default(doubly, "published", by)
     assert find_space("cross_entropy").space == {}
 
 
@@ -122,7 +127,7 @@ def test_a_method_without_a_file_has_no_recommendation(tmp_path):
 
 def test_a_folder_of_the_user(tmp_path):
     (tmp_path / "mine.yaml").write_text("source: us\nspace: {method.a: {low: 0, high: 1}}\ndefaults: [{method.a: 1}]\n")
-    assert find_space("mine", [tmp_path]).defaults == [{"method.a": 1}]
+    assert find_space("mine", [tmp_path]).defaults == [Default({"method.a": 1}, "ours")]
     (tmp_path / "focal.yaml").write_text("source: us\n")
     with pytest.raises(SpaceError, match="the method already has one"):
         find_space("focal", [tmp_path])
@@ -146,6 +151,11 @@ def test_a_folder_of_the_user(tmp_path):
             "high: 1.0",
         ),
         ("source: us\ndefaults: {}\n", "defaults", "list"),
+        ("source: us\ndefaults: [{status: publisht, by: us}]\n", "defaults[0].status", "Did you mean 'published'?"),
+        ("source: us\ndefaults: [{status: [1]}]\n", "defaults[0].status", "there is no status [1]"),
+        ("source: us\ndefaults: [{status: published}]\n", "defaults[0].by", "is missing"),
+        ("source: us\ndefaults: [{by: Brier 1950}]\n", "defaults[0].by", "write their status"),
+        ("source: us\ndefaults: [{status: published, by: 1950}]\n", "defaults[0].by", "must be text"),
         ("- 1\n", "", "mapping"),
         ("a: 1\na: 2\n", "a", "defined twice"),
     ],

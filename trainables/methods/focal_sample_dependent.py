@@ -60,6 +60,10 @@ class FocalSampleDependent(Method):
     schedule: str = choice("flsd_53", "flsd_532", "lambert_w", doc="gamma by the probability of the true class")
     gamma_max: float = number(5.0, above=0, doc="cap on lambert_w's gamma, which grows without bound as p_y falls")
 
+    @property
+    def inert(self) -> dict[str, str]:
+        return {} if self.schedule == "lambert_w" else {"gamma_max": f"schedule: {self.schedule}"}
+
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         labels = require_labels(self, targets)
         return focal_loss(logits, labels, sample_gamma(logits, labels, self.schedule, self.gamma_max))

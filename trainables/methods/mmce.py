@@ -41,7 +41,10 @@ def mmce_penalty(logits: Tensor, labels: Tensor, kernel_width: float | Tensor, n
 
 @dataclass(frozen=True)
 class Mmce(AuxiliaryMethod):
-    """base loss + weight * MMCE_w of the batch. Late in training whole batches are correct and the penalty is 0."""
+    """base loss + weight * MMCE_w of the batch. Late in training whole batches are correct and the penalty is 0.
+
+    The weights of papers belong to `released_code`.
+    """
 
     weight: float = number(2.0, low=0, doc="weight of the MMCE term")
     kernel_width: float = number(0.4, above=0, doc="width of the Laplacian kernel on confidences")

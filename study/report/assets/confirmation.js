@@ -5,7 +5,7 @@ function confirmationSection(study, view) {
   if (!found) {
     return [h("p", {}, "The best trials have not been confirmed, so how far their validation values are inflated is unknown. ",
       h("code", {}, `calstudy confirm ${study.name} --pareto --seeds 5`),
-      " retrains them and each method's published settings with fresh seeds, and opens the sealed test split once for each.")];
+      " retrains them and each method's default with fresh seeds, and opens the sealed test split once for each.")];
   }
   const wanted = study.objectives.map((name) => view.measures.find((each) => each.name === name)).filter(Boolean);
   return [

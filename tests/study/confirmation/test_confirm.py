@@ -468,7 +468,7 @@ def test_it_goes_on_with_more_seeds_and_other_candidates(confirmed: Path) -> Non
 
 
 def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> None:
-    """Two repeats of cross-entropy on the front, and a focal trial that is the published default."""
+    """Two repeats of cross-entropy on the front, and a focal trial that is the default."""
     told = {"cross_entropy": [(0.96, 0.03), (0.97, 0.04)], "focal": [(0.95, 0.02), (0.9, 0.1)]}
     searched = search(tmp_path, told=told, search_space={})
     spec = confirming_spec(searched, Asked(pareto=True))

@@ -207,6 +207,7 @@ def test_every_key_is_written_back():
     first += ["result", "equal_train", "diagnostics", "record", "objectives"]
     second = [
         "search_space",
+        "search_optimizer",
         "shift",
         "sampler",
         "trials",

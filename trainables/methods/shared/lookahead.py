@@ -71,6 +71,10 @@ class LookaheadMethod(Method, ABC):
     def needs_meta(self) -> bool:
         return True
 
+    @property
+    def inert(self) -> dict[str, str]:
+        return {"bandwidth" if self.outer == "dece" else "bins": f"outer: {self.outer}"}
+
     @cached_property
     def _outer(self) -> AuxiliaryMethod:
         """The method whose term is the outer loss, with the settings shared with this one."""
