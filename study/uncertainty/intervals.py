@@ -14,7 +14,7 @@ from study.uncertainty.resampling import CALIBRATION, RESAMPLED, Floats, Sums
 from trainables.metrics import describe
 
 LEVEL = 0.95
-SIGNIFICANCE = 0.05  # of the test for perfect calibration
+SIGNIFICANCE = 0.05  # of the test for perfect calibration, at most
 ROUNDING = 1e-6  # summation order in float32
 FRACTIONS = [name for name in RESAMPLED if describe(name).kind == "fraction"]
 # With fewer wrong predictions than this, resamples do not show what one more would cost.
@@ -65,11 +65,21 @@ def intervals(found: Resampled, level: float = LEVEL, wanted: Collection[str] = 
             low, high = _of_calibration_error(name, found, values[name], level)
             high = min(1.0, max(high, estimate + unseen(found, name, level)))
             as_large = np.sum(calibrated[name] >= estimate - ROUNDING)
-            rejected = (1 + as_large) / (1 + len(calibrated[name])) <= SIGNIFICANCE
+            rejected = (1 + as_large) / (1 + len(calibrated[name])) <= significance(level)
             intervals[name] = Interval(estimate, low if rejected else 0.0, high)
         elif name in values:
             intervals[name] = Interval(estimate, *percentile(values[name], level))
     return intervals
+
+
+def percent(level: float) -> str:
+    """`95%`: a level, as captions and headings name it."""
+    return f"{100 * level:g}%"
+
+
+def significance(level: float) -> float:
+    """Of the test for perfect calibration. An interval above 95% must contain a true 0 more often than a 5% test."""
+    return min(SIGNIFICANCE, 1 - level)
 
 
 def unseen(found: Resampled, name: str, level: float = LEVEL) -> float:

@@ -289,6 +289,8 @@ def test_the_figure_draws_the_intervals_and_says_so(study):
     assert [[accuracy.estimate, ece.low], [accuracy.estimate, ece.high]] in [approx(np.array(bar)) for bar in bars]
     assert axes.get_ylim()[0] <= ece.low and axes.get_xlim()[1] >= accuracy.high
     assert "bars: 95% intervals" in figure.get_supxlabel()
+    caption = draw_front(records, made.objectives, "made", 400, analyse(made, records, 100, level=0.9)).get_supxlabel()
+    assert "bars: 90% intervals" in caption and "95%" not in caption
 
 
 # ---- known truth ---------------------------------------------------------------------------------------------------
