@@ -1,37 +1,53 @@
 """What the intervals cover where the truth is known: the tables of docs/uncertainty.md.
 
-    python -m benchmarks.coverage --replications 1000        # an hour on one core; prints Markdown
+    python -m benchmarks.coverage               # two hours on one core; writes benchmarks/results/coverage.csv
+    python -m benchmarks.coverage --studies     # minutes; prints Markdown
 
 A population of logits; labels by probabilities that are known, so that every metric of the population is known too
-(ECE over its 15 bins). Samples are drawn from it again and again, each with its intervals. Then whole studies of twelve
-trials on the same samples: the share of resamples on the front against who truly is there, and paired differences.
+(ECE over its 15 bins). Samples are drawn from it again and again, each with its intervals. Rows that the CSV already
+has are kept: started again, it goes on after them.
+
+--studies: whole studies of twelve trials on the same samples; the share of resamples on the front against who truly is
+there, and paired differences.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
+import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
 
 from study.schema.objective import Objective
-from study.uncertainty.bootstrap import front_shares
-from study.uncertainty.consistency import calibrated_sums
-from study.uncertainty.intervals import Resampled, intervals, of_difference
+from study.uncertainty.bootstrap import front_shares, measured
+from study.uncertainty.intervals import Interval, intervals, of_difference
 from study.uncertainty.resampling import BINS, Draws, Table
+from trainables.metrics import AFTER_TEMPERATURE
+from trainables.outputs.predictions import Predictions
+from trainables.post_hoc import fit_temperature
 
-SIZES = (2000, 5000)
+SIZES = (287, 2000, 5000)  # 287: the validation split of digits
 ERRORS = (0.0, 0.005, 0.01, 0.03, 0.08)
-METRICS = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_l2")
+SCORES = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "debiased_l2")
+METRICS = (*SCORES, "mce", "classwise_ece")
 LEVEL = 0.90
 CLASSES = 10
 POOL = 200_000
 # How far one class stands out: accuracy is about .90, or .69, where confidences lie in all bins and small ECEs drown.
 LIFTS = {"sure": 14.0, "unsure": 6.0}
+# After temperature scaling, `sure` and `unsure` are perfectly calibrated whatever their error, `noisy` is not.
+NOISY = [("noisy", 0.01), ("noisy", 0.03)]
+SCALED = [("sure", 0.03), ("unsure", 0.03), *NOISY]
+RESULTS = Path(__file__).parent / "results" / "coverage.csv"
 
 TRIALS, STUDIES, STUDY_SAMPLES, STUDY_RESAMPLES = 12, 200, 2000, 500
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
@@ -54,18 +70,33 @@ class Population(NamedTuple):
         top = probs.argmax(axis=1)
         confidence, accuracy = (np.take_along_axis(p, top[:, None], 1)[:, 0] for p in (probs, self.truth))
         rank = confidence.argsort().argsort()
+        width = np.ceil(BINS * confidence).astype(int) - 1
         gaps = {
-            "width": np.bincount(np.ceil(BINS * confidence).astype(int) - 1, accuracy - confidence, BINS),
+            "width": np.bincount(width, accuracy - confidence, BINS),
             "mass": np.bincount(rank * BINS // len(rank), accuracy - confidence, BINS),
         }
+        # A probability that underflows to 0 belongs to the first bin.
+        cells = (np.ceil(BINS * probs).astype(int) - 1).clip(min=0) + BINS * np.arange(probs.shape[1])
         return {
             "accuracy": accuracy.mean(),
-            "nll": -(self.truth * np.log(probs)).sum(axis=1).mean(),
+            "nll": self.nll(),
             "brier": (probs**2 - 2 * probs * self.truth).sum(axis=1).mean() + 1,
             "ece": np.abs(gaps["width"]).sum() / len(rank),
             "adaptive_ece": np.abs(gaps["mass"]).sum() / len(rank),
             "debiased_l2": np.sqrt((gaps["mass"] ** 2).sum() * BINS) / len(rank),
+            "mce": np.max(np.abs(gaps["width"]) / np.bincount(width, minlength=BINS).clip(min=1)),
+            "classwise_ece": np.abs(np.bincount(cells.ravel(), (self.truth - probs).ravel())).sum() / probs.size,
         }
+
+    def nll(self) -> float:
+        return float(-(self.truth * np.log(softmax(self.logits))).sum(axis=1).mean())
+
+    def scaled(self, log_t: float) -> Population:
+        return Population(self.logits / math.exp(log_t), self.truth)
+
+    def best_log_t(self) -> float:
+        """Of the temperature with the lowest NLL on the whole population."""
+        return float(minimize_scalar(lambda log_t: self.scaled(log_t).nll(), bounds=(-1, 2), method="bounded").x)
 
 
 def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -97,24 +128,88 @@ def population(lift: float, error: float, size: int = POOL) -> Population:
     return found
 
 
-def measured(logits: NDArray[np.float64], labels: NDArray[np.int64], draws: Draws) -> Resampled:
-    """Without classwise ECE, which needs the most room."""
-    table = Table.of(logits, labels, classwise=False)
-    sample = table.sums(np.ones((len(labels), 1)))
-    return Resampled(sample, table.sums(draws.counts), calibrated_sums(table, draws.uniforms))
+def noisy(error: float, size: int = POOL) -> Population:
+    """`sure` with a fraction of its labels replaced at random, which no temperature mends; the ECE grows with it."""
+    calibrated = population(LIFTS["sure"], 0.0, size)
+
+    def mixed(fraction: float) -> Population:
+        return calibrated._replace(truth=(1 - fraction) * calibrated.truth + fraction / CLASSES)
+
+    return mixed(error / mixed(1.0).metrics()["ece"])
 
 
-def coverage(found: Population, size: int, replications: int, resamples: int = 1000) -> dict[str, float]:
-    """In which share of the replications the interval of each metric holds the truth."""
+class Coverage(NamedTuple):
+    """A metric's true value, the fraction of its intervals that contain it, and their mean ends."""
+
+    truth: float
+    covered: float
+    low: float
+    high: float
+    sets: int
+
+
+def coverage(
+    found: Population, size: int, replications: int, resamples: int = 1000, wanted: Collection[str] = METRICS
+) -> dict[str, Coverage]:
+    """How often the interval of each wanted metric contains the truth.
+
+    The truth of a ts_ metric is the population's at its best temperature. Those named `ts_ece, as fitted` compare the
+    same intervals with the population at the temperature fitted on all samples of each set, which a registered model
+    would have; their truth is its mean.
+    """
     truth = found.metrics()
     source = np.random.default_rng([size, int(1e6 * truth["accuracy"])])
     draws = Draws.of(size, resamples, 0)
-    covered = dict.fromkeys(METRICS, 0)
+    scaled = any(name.startswith(AFTER_TEMPERATURE) for name in wanted)
+    if scaled:
+        best = found.best_log_t()
+        truth |= {AFTER_TEMPERATURE + name: value for name, value in found.scaled(best).metrics().items()}
+        grid = best + np.linspace(-0.5, 0.5, 21)
+        part = Population(found.logits[:50_000], found.truth[:50_000])
+        along = [part.scaled(log_t).metrics() for log_t in grid]
+    seen: dict[str, list[tuple[float, Interval]]] = defaultdict(list)
     for _ in range(replications):
-        sure = intervals(measured(*found.sample(size, source), draws), LEVEL)
-        for name in METRICS:
-            covered[name] += sure[name].low <= truth[name] <= sure[name].high
-    return {name: count / replications for name, count in covered.items()}
+        predictions = Predictions(*map(torch.from_numpy, found.sample(size, source)))
+        fitted = math.log(fit_temperature(predictions.logits, predictions.labels)) if scaled else 0.0
+        for prefix, resampled in measured(predictions, draws, wanted).items():
+            for name, interval in intervals(resampled, LEVEL).items():
+                if prefix + name not in wanted:
+                    continue
+                seen[prefix + name].append((truth[prefix + name], interval))
+                if prefix:
+                    value = np.interp(fitted, grid, [each[name] for each in along])
+                    seen[f"{prefix}{name}, as fitted"].append((float(value), interval))
+    return {name: _summary(pairs) for name, pairs in seen.items()}
+
+
+def _summary(pairs: list[tuple[float, Interval]]) -> Coverage:
+    truths, lows, highs = np.array([(truth, found.low, found.high) for truth, found in pairs]).T
+    covered = np.mean((lows <= truths) & (truths <= highs))
+    return Coverage(*(float(each) for each in (truths.mean(), covered, lows.mean(), highs.mean())), len(pairs))
+
+
+def write_coverage(replications: int, scaled_replications: int) -> None:
+    """Add the cells that RESULTS lacks, each as soon as it is known."""
+    done = set()
+    if RESULTS.exists():
+        with RESULTS.open(newline="") as file:
+            done = {(row["samples"], row["population"], row["true_ece"], row["metric"]) for row in csv.DictReader(file)}
+    cells, after = [*itertools.product(LIFTS, ERRORS), *NOISY], tuple(AFTER_TEMPERATURE + name for name in METRICS[1:])
+    plan = [(size, *cell, METRICS, replications) for size in SIZES for cell in cells]
+    plan += [(size, *cell, after, scaled_replications) for size in SIZES[:2] for cell in SCALED]
+    with RESULTS.open("a", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        if not done:
+            out.writerow(["samples", "population", "true_ece", "metric", *Coverage._fields])
+        for size, name, error, metrics, count in plan:
+            cell = (str(size), name, f"{error:g}")
+            wanted = [metric for metric in metrics if (*cell, metric) not in done]
+            if not wanted:
+                continue
+            found = noisy(error) if name == "noisy" else population(LIFTS[name], error)
+            for metric, row in coverage(found, size, count, wanted=wanted).items():
+                out.writerow([*cell, metric, *(f"{value:.4g}" for value in row)])
+            file.flush()
 
 
 # ---- studies -------------------------------------------------------------------------------------------------------
@@ -166,7 +261,7 @@ def difference_coverage(simulated: list[Simulated]) -> dict[str, float]:
     """In which share of the pairs of trials the 95% interval of their difference holds the truth."""
     covered: dict[str, list[bool]] = defaultdict(list)
     for study in simulated:
-        for one, name in itertools.product(range(0, TRIALS, 2), METRICS):
+        for one, name in itertools.product(range(0, TRIALS, 2), SCORES):
             truth, estimate, moved = (
                 each[one][name] - each[one + 1][name] for each in (study.truths, study.estimates, study.values)
             )
@@ -177,10 +272,14 @@ def difference_coverage(simulated: list[Simulated]) -> dict[str, float]:
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    words.add_argument("--studies", type=int, nargs="?", const=STUDIES, metavar="N", help="simulate N studies instead")
     words.add_argument("--replications", type=int, default=1000)
-    words.add_argument("--resamples", type=int, default=1000)
-    words.add_argument("--studies", type=int, default=STUDIES)
+    words.add_argument("--scaled-replications", type=int, default=300, help="of ts_ metrics, which take longer")
     given = words.parse_args()
+    torch.set_num_threads(1)
+    if given.studies is None:
+        write_coverage(given.replications, given.scaled_replications)
+        return
     simulated = list(studies(given.studies))
     print("| share of resamples | truly on the front | trials |\n|---|---|---|")
     for share, truly, count in share_table(simulated):
@@ -188,13 +287,6 @@ def main() -> None:
     row = difference_coverage(simulated)
     print(f"\n| difference of | {' | '.join(row)} |\n{'|---' * (1 + len(row))}|")
     print(f"| covered | {' | '.join(f'{share:.3f}' for share in row.values())} |")
-    print(f"\n| samples | population | true ECE | {' | '.join(METRICS)} |\n{'|---' * (3 + len(METRICS))}|")
-    for name, lift in LIFTS.items():
-        for error in ERRORS:
-            found = population(lift, error)
-            for size in SIZES:
-                row = coverage(found, size, given.replications, given.resamples).values()
-                print(f"| {size} | {name} | {error:g} | {' | '.join(f'{share:.3f}' for share in row)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from study.terminal.console import console, storage_option, tracking_option
+from study.terminal.console import console, interval_option, storage_option, tracking_option
 
 if TYPE_CHECKING:
     from study.registry.choice import Choice
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 )
 @click.option("--name", required=True, metavar="M", help="Name of the registered model.")
 @click.option("--alias", metavar="A", help="Alias to point at this version, such as champion.")
+@interval_option
 @storage_option
 @tracking_option
 def export(
@@ -31,6 +32,7 @@ def export(
     pick: str | None,
     name: str,
     alias: str | None,
+    level: float,
     storage: str | None,
     tracking: str | None,
 ) -> None:
@@ -54,7 +56,7 @@ def export(
     check_home(opened)
     uri = opened.tracking(tracking)
     choice = _chosen(opened, trial, pick)
-    exported = export_model(choice.study, choice.record, name, alias, uri, confirmed_facts(choice))
+    exported = export_model(choice.study, choice.record, name, alias, uri, confirmed_facts(choice, level))
     made = "registered" if exported.created else "already registered:"
     console.print(f"{made} {exported.uri} from {choice.study.spec.name}/{exported.trial}", soft_wrap=True)
     console.print(

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import click
 
-from study.terminal.console import bootstrap_option, console, storage_option, tracking_option
+from study.terminal.console import (
+    bootstrap_option,
+    check_resamples,
+    console,
+    interval_option,
+    storage_option,
+    tracking_option,
+)
 
 
 @click.command()
@@ -16,6 +23,7 @@ from study.terminal.console import bootstrap_option, console, storage_option, tr
 @click.option("--trial", metavar="METHOD/NUMBER", help="Trial of the reliability diagram; default: the knee.")
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Folder; default: STUDY/figures.")
 @bootstrap_option
+@interval_option
 @storage_option
 @tracking_option
 def figures(
@@ -25,6 +33,7 @@ def figures(
     trial: str | None,
     output: Path | None,
     bootstrap: int,
+    level: float,
     storage: str | None,
     tracking: str | None,
 ) -> None:
@@ -40,11 +49,12 @@ def figures(
     from study.tracking.artifacts import try_to_log
     from trainables.fields import FieldError
 
+    check_resamples(bootstrap, level)
     opened = open_study(study, storage)
     records = opened.records()
     if trial is not None:
         trial_named([record for found in records.values() for record in found], trial, "--trial")
-    gallery = Gallery(opened, records, trial, bootstrap)
+    gallery = Gallery(opened, records, trial, bootstrap, level)
     written, reasons = draw(gallery, output or opened.directory / "figures", suffix, only)
     if not written:
         raise FieldError("figures", "; ".join(reason.rstrip(".") for reason in reasons) + ".")

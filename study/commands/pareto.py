@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from study.terminal.console import FEWEST_RESAMPLES, console, json_option, storage_option
+from study.terminal.console import (
+    FEWEST_RESAMPLES,
+    MOST_RESAMPLES,
+    check_resamples,
+    console,
+    interval_is_given,
+    interval_option,
+    json_option,
+    storage_option,
+)
 
 if TYPE_CHECKING:
     from study.store.study import Study
@@ -17,7 +26,7 @@ if TYPE_CHECKING:
 
 SHARE = (
     "share: fraction of bootstrap resamples in which the trial is on the front; not the probability that it truly is."
-    " Calibration error intervals start at 0 unless perfect calibration is rejected at 5%. See docs/uncertainty.md."
+    " Calibration error intervals start at 0 unless perfect calibration is rejected at {}. See docs/uncertainty.md."
 )
 
 
@@ -28,11 +37,12 @@ SHARE = (
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="F", help="Write the front as CSV.")
 @click.option(
     "--bootstrap",
-    type=click.IntRange(FEWEST_RESAMPLES, 10_000),
+    type=click.IntRange(FEWEST_RESAMPLES, MOST_RESAMPLES),
     metavar="N",
-    help="Bootstrap resamples (1000 is enough) for 95% intervals and shares: how often a trial is on the front.",
+    help="Bootstrap resamples (1000 is enough) for intervals and shares: how often a trial is on the front.",
 )
 @click.option("--compare", nargs=2, metavar="A B", help="Compare two trials: focal/0007 mbls/0003.")
+@interval_option
 @storage_option
 @json_option
 def pareto(
@@ -42,6 +52,7 @@ def pareto(
     csv_file: Path | None,
     bootstrap: int | None,
     compare: tuple[str, str] | None,
+    level: float,
     storage: str | None,
     as_json: bool,
 ) -> None:
@@ -56,9 +67,12 @@ def pareto(
     from study.store.study import open_study
     from study.terminal.tables import front_table
 
+    if bootstrap is None and compare is None and interval_is_given():
+        raise click.UsageError("--interval is for --bootstrap N or --compare A B; add one of them.")
+    check_resamples(bootstrap or 0, level)
     opened = open_study(study, storage)
     if compare is not None:
-        _compare(opened, compare, bootstrap, as_json)
+        _compare(opened, compare, bootstrap, level, as_json)
         return
     objectives = opened.objectives
     conditions = parse_where(where) if where else []
@@ -66,20 +80,20 @@ def pareto(
     found = front(candidates, objectives)
     chosen = knee(found, objectives)
     volume = hypervolume(found, objectives, len(opened.recorded["classes"]))
-    analysis = None if bootstrap is None else _analysis(opened, candidates, bootstrap)
+    analysis = None if bootstrap is None else _analysis(opened, candidates, bootstrap, level)
     sure = {record.name: _uncertainty(record, analysis) for record in found if analysis is not None}
     if figure is not None:
         from study.report.front_figure import front_figure
 
         front_figure(candidates, objectives, opened.name, figure, opened.recorded["sizes"]["validation"], analysis)
     if csv_file is not None:
-        write_front_csv(found, csv_file, {name: _columns(values) for name, values in sure.items()})
+        write_front_csv(found, csv_file, {name: _columns(values, level) for name, values in sure.items()})
     if as_json:
         rows = [_front_row(record) | sure.get(record.name, {}) for record in found]
         knee_row = None if chosen is None else {"method": chosen.label, "number": chosen.number}
         named = [{"metric": objective.metric, "direction": objective.direction} for objective in objectives]
-        resamples = {} if bootstrap is None else {"resamples": bootstrap}
-        whole = {"objectives": named, "front": rows, "knee": knee_row, "hypervolume": volume, **resamples}
+        how = {} if bootstrap is None else {"resamples": bootstrap, "level": level}
+        whole = {"objectives": named, "front": rows, "knee": knee_row, "hypervolume": volume, **how}
         click.echo(json.dumps(whole))
         return
     if chosen is None:
@@ -87,7 +101,7 @@ def pareto(
         return
     console.print(front_table(found, objectives, analysis=analysis))
     size = opened.recorded["sizes"]["validation"]
-    intervals = "values without intervals" if bootstrap is None else f"95% intervals from {bootstrap:,} resamples"
+    intervals = "values without intervals" if analysis is None else f"{analysis.named} from {bootstrap:,} resamples"
     console.print(
         f"knee: {chosen.name} (best compromise); hypervolume {volume:.4f}; {size} validation samples, {intervals}",
         soft_wrap=True,
@@ -95,7 +109,9 @@ def pareto(
     if note := epoch_note(opened.plain.get("result", "last")):
         console.print(f"{note}.", soft_wrap=True)
     if bootstrap is not None:
-        console.print(SHARE, soft_wrap=True)
+        from study.uncertainty.intervals import percent, significance
+
+        console.print(SHARE.format(percent(significance(level))), soft_wrap=True)
     for written in (figure, csv_file):
         if written is not None:
             console.print(f"wrote {written}", soft_wrap=True)
@@ -111,10 +127,10 @@ def _front_row(record: TrialRecord) -> dict[str, Any]:
     }
 
 
-def _analysis(study: Study, candidates: list[TrialRecord], resamples: int) -> Analysis:
+def _analysis(study: Study, candidates: list[TrialRecord], resamples: int, level: float) -> Analysis:
     from study.uncertainty.bootstrap import analyse_front
 
-    return analyse_front(study, {"": candidates}, resamples)
+    return analyse_front(study, {"": candidates}, resamples, level)
 
 
 def _uncertainty(record: TrialRecord, analysis: Analysis) -> dict[str, Any]:
@@ -123,28 +139,36 @@ def _uncertainty(record: TrialRecord, analysis: Analysis) -> dict[str, Any]:
     return {"intervals": intervals, "share_on_front": analysis.shares.get(record.name)}
 
 
-def _columns(values: dict[str, Any]) -> dict[str, Any]:
+def _columns(values: dict[str, Any], level: float) -> dict[str, Any]:
     """The intervals of a trial as CSV columns: ece_low, ece_high."""
     ends = {f"{name}_{end}": one[end] for name, one in values["intervals"].items() for end in ("low", "high")}
-    return {**ends, "share_on_front": values["share_on_front"]}
+    return {**ends, "interval_level": level, "share_on_front": values["share_on_front"]}
 
 
-def _compare(study: Study, names: tuple[str, str], resamples: int | None, as_json: bool) -> None:
+def _compare(study: Study, names: tuple[str, str], resamples: int | None, level: float, as_json: bool) -> None:
     from study.store.trials import trial_named
     from study.terminal.tables import differences_table
     from study.uncertainty.bootstrap import RESAMPLES, compare
+    from study.uncertainty.intervals import percent
 
     resamples = resamples or RESAMPLES
+    check_resamples(resamples, level)
     one, other = (trial_named(study.all_records(), name, "compare") for name in names)
-    found = compare(study, one, other, resamples)
+    found = compare(study, one, other, resamples, level=level)
     if as_json:
         metrics = {name: difference._asdict() for name, difference in found.items()}
-        click.echo(json.dumps({"one": one.name, "other": other.name, "resamples": resamples, "metrics": metrics}))
+        how = {"resamples": resamples, "level": level}
+        click.echo(json.dumps({"one": one.name, "other": other.name, **how, "metrics": metrics}))
         return
-    console.print(differences_table(found, one.name, other.name))
+    console.print(differences_table(found, one.name, other.name, level))
     size = study.recorded["sizes"]["validation"]
     console.print(
-        f"{size} validation samples, the same {resamples:,} resamples for both. better: the 95% interval excludes 0;"
-        " for equal trials this happens for one metric in twenty. See docs/uncertainty.md.",
+        f"{size} validation samples, the same {resamples:,} resamples for both. better: the {percent(level)} interval"
+        f" excludes 0; for equal trials this happens for {percent(1 - level)} of metrics. See docs/uncertainty.md.",
+        soft_wrap=True,
+    )
+    console.print(
+        "The intervals are of these two trained networks, one seed each, not of their methods; the fresh seeds of"
+        " `calstudy confirm` tell about methods.",
         soft_wrap=True,
     )

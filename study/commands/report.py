@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from study.terminal.console import bootstrap_option, console, errors, storage_option, tracking_option
+from study.terminal.console import (
+    bootstrap_option,
+    check_resamples,
+    console,
+    errors,
+    interval_is_given,
+    interval_option,
+    storage_option,
+    tracking_option,
+)
 
 if TYPE_CHECKING:
     from study.report.comparison import Block, Table
@@ -21,6 +30,7 @@ if TYPE_CHECKING:
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="F", help="File to write.")
 @click.option("--open", "shown", is_flag=True, help="Open the page in the browser.")
 @bootstrap_option
+@interval_option
 @storage_option
 @tracking_option
 def report(
@@ -29,6 +39,7 @@ def report(
     output: Path | None,
     shown: bool,
     bootstrap: int,
+    level: float,
     storage: str | None,
     tracking: str | None,
 ) -> None:
@@ -43,7 +54,10 @@ def report(
     which. Each of several studies (data sets) is a block of one table. Printed, or written to --output.
     """
     if form == "html":
-        _page(studies, output, shown, bootstrap, storage, tracking)
+        check_resamples(bootstrap, level)
+        _page(studies, output, shown, bootstrap, level, storage, tracking)
+    elif interval_is_given():
+        raise click.UsageError(f"--interval is for the page; a table (--format {form}) has no such intervals.")
     else:
         _table(studies, form, output, bootstrap, storage)
 
@@ -121,6 +135,7 @@ def _page(
     output: Path | None,
     shown: bool,
     bootstrap: int,
+    level: float,
     storage: str | None,
     tracking: str | None,
 ) -> None:
@@ -141,7 +156,7 @@ def _page(
     for study in opened:
         records, analysis, refused = study.records(), None, None
         try:
-            analysis = analyse_front(study, records, bootstrap) if bootstrap else None
+            analysis = analyse_front(study, records, bootstrap, level) if bootstrap else None
         except FieldError as error:  # a missing or altered file: the page reports it instead of intervals
             refused = f"No intervals: {error}"
         found = gather(study, records, analysis, confirmation_of(study))

@@ -13,7 +13,7 @@ from study.schema.recommended import OWN_SETTINGS, standing, standing_text
 from study.store.files import checked_file
 from study.store.test_openings import TEST_FILE, Tested, read_tested
 from study.uncertainty.bootstrap import RESAMPLES, measured
-from study.uncertainty.intervals import intervals
+from study.uncertainty.intervals import LEVEL, intervals, percent
 from study.uncertainty.resampling import Draws
 from trainables import metrics
 from trainables.config import build
@@ -94,7 +94,7 @@ def _figure(value: float | None) -> str:
 # ---- confirmation --------------------------------------------------------------------------------------------------
 
 
-def confirmed_facts(choice: Choice) -> dict[str, Any] | None:
+def confirmed_facts(choice: Choice, level: float = LEVEL) -> dict[str, Any] | None:
     """Each seed's validation and test metrics of a confirmed choice, test with intervals; None for an unconfirmed one.
 
     Raises FieldError if a seed's test predictions are missing or altered.
@@ -107,7 +107,7 @@ def confirmed_facts(choice: Choice) -> dict[str, Any] | None:
         {
             "trial": record.name,
             "validation": {name: record.metrics[name] for name in _names(record.metrics)},
-            "test": _with_intervals(choice, record, tested[record.number]) if record.number in tested else None,
+            "test": _with_intervals(choice, record, tested[record.number], level) if record.number in tested else None,
         }
         for record in row.records
     ]
@@ -122,6 +122,7 @@ def confirmed_facts(choice: Choice) -> dict[str, Any] | None:
         else {"trial": searched.name, **{name: searched.metrics[name] for name in _names(searched.metrics)}},
         "seeds": seeds,
         "test_samples": confirmation.study.recorded["sizes"]["test"],
+        **({} if level == LEVEL else {"level": level}),  # absent from older versions, which these facts identify
     }
 
 
@@ -130,8 +131,8 @@ def _names(measured_values: dict[str, float]) -> list[str]:
     return [name for name in wanted if name in measured_values]
 
 
-def _with_intervals(choice: Choice, record: Any, tested: Tested) -> dict[str, list[float]]:
-    """Each test metric as [value, low, high], 95% bootstrap; ts_: at the fitted temperature.
+def _with_intervals(choice: Choice, record: Any, tested: Tested, level: float) -> dict[str, list[float]]:
+    """Each test metric as [value, low, high] of the bootstrap; ts_: at the fitted temperature.
 
     [value] alone if so few predictions are wrong that it has no interval.
     """
@@ -140,7 +141,7 @@ def _with_intervals(choice: Choice, record: Any, tested: Tested) -> dict[str, li
     found: dict[str, list[float]] = {}
     for prefix, temperature in (("", 1.0), (metrics.AFTER_TEMPERATURE, tested.temperature)):
         scaled = Predictions(answers.logits.double() / temperature, answers.labels)
-        of_split = intervals(measured(scaled, draws, metrics.ESSENTIAL)[""])
+        of_split = intervals(measured(scaled, draws, metrics.ESSENTIAL)[""], level)
         for name in metrics.ESSENTIAL:
             ends = of_split[name][1:] if name in of_split else ()
             found[prefix + name] = [tested.metrics[prefix + name], *ends]
@@ -179,7 +180,7 @@ def _confirmed_section(facts: dict[str, Any]) -> list[str]:
         "|---|---|---|---|",
         *rows,
         "",
-        "Test metrics per seed, with 95% intervals:",
+        f"Test metrics per seed, with {percent(confirmed.get('level', LEVEL))} intervals:",
         "",
         f"| seed | {' | '.join(_EACH)} |",
         f"|---|{'---|' * len(_EACH)}",

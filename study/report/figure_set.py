@@ -33,13 +33,15 @@ Drawn = Iterator[tuple[str, Figure]]  # a file's stem, and what it shows
 class Gallery:
     """A study to draw. trial: whose reliability is shown, e.g. `focal/0007`; default the knee.
 
-    resamples: for the front's intervals; 0: none. absent: messages on what was left out of a figure that is drawn.
+    resamples, level: of the front's intervals; 0 resamples: none. absent: messages on what was left out of a figure
+    that is drawn.
     """
 
     study: Study
     records: dict[str, list[TrialRecord]]
     trial: str | None = None
     resamples: int = 0
+    level: float = 0.95
     absent: list[str] = field(default_factory=list)
 
     @cached_property
@@ -60,7 +62,9 @@ class Gallery:
         trials = [record for found in self.finished.values() for record in found]
         wanted = [objective.metric for objective in self.study.objectives]
         try:
-            return analyse(self.study, trials, self.resamples, wanted=wanted) if self.resamples else None
+            if not self.resamples:
+                return None
+            return analyse(self.study, trials, self.resamples, wanted=wanted, level=self.level)
         except FieldError as error:
             self.absent.append(f"intervals of the Pareto front: {error}")
             return None

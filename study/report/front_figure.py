@@ -213,7 +213,7 @@ def _caption(
 ) -> str:
     """What the figure shows and its limits. lying: trials outside the axes, and how many of them are on the front."""
     split = f"{samples:,} validation samples" if samples is not None else "Validation split"
-    sure = "no intervals" if analysis is None else "bars: 95% intervals"
+    sure = "no intervals" if analysis is None else f"bars: {analysis.named}"
     sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; {sure}."]
     if len(objectives) > 1:
         sentences.append("Knee: best compromise, farthest from the line between the front's extremes.")

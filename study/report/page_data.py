@@ -71,10 +71,11 @@ def gather(
         "hypervolume": _number(pareto.hypervolume(front, spec.objectives, len(recorded["classes"]))),
         "samples": recorded["sizes"]["validation"],
         "resamples": None if analysis is None else analysis.resamples,
+        "whiskers": None if analysis is None else analysis.named,
         "unfinished": _unfinished(trials),
         "noise": _noise(spec.variants, records, measured),
         "confirmation": None if confirmation is None else _confirmation(confirmation, measured),
-        "reproduce": _reproduce(study, finished, confirmation),
+        "reproduce": _reproduce(study, finished, analysis, confirmation),
         "notes": notes,
     }
 
@@ -399,7 +400,7 @@ def _over(name: str, seeds: Iterable[Mapping[str, float]]) -> list[float | None]
 # ---- how to reproduce it -------------------------------------------------------------------------------------------
 
 
-def _reproduce(study: Study, finished: Iterable[TrialRecord], confirmation: Any) -> Plain:
+def _reproduce(study: Study, finished: Iterable[TrialRecord], analysis: Any, confirmation: Any) -> Plain:
     """Commands, the spec, versions and digests. `trained_with`: trials by the versions that differ from the study's."""
     recorded, name = study.recorded, study.spec.name
     versions = {key: str(value) for key, value in recorded["versions"].items()}
@@ -409,7 +410,8 @@ def _reproduce(study: Study, finished: Iterable[TrialRecord], confirmation: Any)
         trials = [row.candidate.name for row in confirmation.rows if row.candidate is not None]
         words = [f"--trial {trial}" for trial in trials] + [f"--seeds {confirmation.study.spec.trials}"]
         commands.append([" ".join(["calstudy confirm", name, *words]), "opens the sealed test split"])
-    commands.append([f"calstudy report {name}", "this page"])
+    interval = "" if analysis is None or analysis.level == 0.95 else f" --interval {100 * analysis.level:g}"
+    commands.append([f"calstudy report {name}{interval}", "this page"])
     if commit:
         commands.insert(0, [f"git checkout {commit}", "the code it ran with"])
     others = Counter(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 # Markup off: a reason, a path or a range may hold [brackets].
@@ -10,7 +13,7 @@ console = Console(highlight=False, markup=False)
 errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 FAILED, MISTAKE = 1, 2
-FEWEST_RESAMPLES = 100
+FEWEST_RESAMPLES, MOST_RESAMPLES = 100, 10_000
 
 storage_option = click.option(
     "--storage", metavar="DIR", help="Folder of studies; default: the spec's, else $CALSTUDY_STORAGE, else ./studies."
@@ -27,14 +30,45 @@ def _enough(context: click.Context, option: click.Parameter, resamples: int) -> 
     return resamples
 
 
+def _level(context: click.Context, option: click.Parameter, percentage: float) -> float:
+    """As a fraction."""
+    if not 50 < percentage < 100:
+        problem = f"{percentage:g} is not between 50 and 100 (both excluded). Write a percentage: 90 for 90% intervals."
+        raise click.BadParameter(problem)
+    return percentage / 100
+
+
+def interval_is_given() -> bool:
+    """Whether the user wrote --interval."""
+    return click.get_current_context().get_parameter_source("level") is not ParameterSource.DEFAULT
+
+
+def check_resamples(resamples: int, level: float) -> None:
+    """Raises UsageError unless as many lie beyond each end of the interval as of FEWEST_RESAMPLES beyond a 95% one."""
+    needed = math.ceil(round(0.05 * FEWEST_RESAMPLES / (1 - level), 6))
+    if 0 < resamples < needed:
+        fix = f"use --bootstrap {needed}" if needed <= MOST_RESAMPLES else "use a lower --interval"
+        raise click.UsageError(f"{resamples:,} resamples are too few for {100 * level:g}% intervals; {fix}.")
+
+
 bootstrap_option = click.option(
     "--bootstrap",
-    type=click.IntRange(0, 10_000),
+    type=click.IntRange(0, MOST_RESAMPLES),
     default=1000,
     show_default=True,
     metavar="N",
     callback=_enough,
-    help="Bootstrap resamples for the 95% intervals; 0: no intervals.",
+    help="Bootstrap resamples for the intervals; 0: no intervals.",
+)
+interval_option = click.option(
+    "--interval",
+    "level",
+    type=float,
+    default=95,
+    show_default=True,
+    metavar="PERCENT",
+    callback=_level,
+    help="Level of the intervals, between 50 and 100.",
 )
 yes_option = click.option("--yes", is_flag=True, help="Delete without asking.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

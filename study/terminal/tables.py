@@ -136,9 +136,11 @@ def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
     return made
 
 
-def differences_table(found: dict[str, Difference], one: str, other: str) -> Table:
+def differences_table(found: dict[str, Difference], one: str, other: str, level: float) -> Table:
     """One row per metric: two trials, their difference, its interval, and the better one if that excludes 0."""
-    made = table("metric", f">{one}", f">{other}", ">difference", ">95% interval", "better")
+    from study.uncertainty.intervals import percent
+
+    made = table("metric", f">{one}", f">{other}", ">difference", f">{percent(level)} interval", "better")
     for name, difference in found.items():
         first, second, estimate, low, high = difference
         larger = metrics.describe(name).better == "higher"

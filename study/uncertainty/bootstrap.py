@@ -19,7 +19,7 @@ from study.store.files import stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.uncertainty.consistency import calibrated_sums
-from study.uncertainty.intervals import Interval, Resampled, intervals, of_difference, unseen
+from study.uncertainty.intervals import LEVEL, Interval, Resampled, intervals, of_difference, percent, unseen
 from study.uncertainty.resampling import RESAMPLED, Draws, Floats, Sums, Table, mass_starts
 from study.uncertainty.temperature import sums_after
 from trainables.fields import FieldError
@@ -39,8 +39,14 @@ class Analysis:
     """The bootstrap of the validation split, by trial name."""
 
     resamples: int
-    intervals: dict[str, dict[str, Interval]]  # 95%, by metric; metrics that are not resampled are absent
+    level: float  # of the intervals
+    intervals: dict[str, dict[str, Interval]]  # by metric; metrics that are not resampled are absent
     shares: dict[str, float]  # fraction of resamples with the trial on the front; empty if an objective is absent
+
+    @property
+    def named(self) -> str:
+        """What captions call the intervals: `95% intervals`."""
+        return f"{percent(self.level)} intervals"
 
 
 class Difference(NamedTuple):
@@ -64,6 +70,7 @@ def analyse(
     seed: int = 0,
     wanted: Collection[str] | None = None,
     off_front: Collection[str] | None = None,
+    level: float = LEVEL,
 ) -> Analysis:
     """Intervals of the complete trials among `records`, and their shares on the front of the study's objectives.
 
@@ -84,20 +91,23 @@ def analyse(
         found = {
             prefix + name: one
             for prefix, part in parts.items()
-            for name, one in intervals(part, wanted=_plain(own, prefix)).items()
+            for name, one in intervals(part, level, _plain(own, prefix)).items()
         }
         return found, _values(parts, objectives)
 
     names = [record.name for record in finished]
     found = _of_each(study, finished, resamples, seed, measure, on_front)
     shares = front_shares({name: values for name, (_, values) in zip(names, found, strict=True)}, study.objectives)
-    return Analysis(resamples, {name: sure for name, (sure, _) in zip(names, found, strict=True)}, shares)
+    return Analysis(resamples, level, {name: sure for name, (sure, _) in zip(names, found, strict=True)}, shares)
 
 
-def analyse_front(study: Study, records: Mapping[str, Sequence[TrialRecord]], resamples: int) -> Analysis:
+def analyse_front(
+    study: Study, records: Mapping[str, Sequence[TrialRecord]], resamples: int, level: float = LEVEL
+) -> Analysis:
     """Shares and objective intervals of all complete trials; intervals of every metric for those on the front."""
     trials = [record for found in records.values() for record in found]
-    return analyse(study, trials, resamples, off_front=[objective.metric for objective in study.objectives])
+    objectives = [objective.metric for objective in study.objectives]
+    return analyse(study, trials, resamples, off_front=objectives, level=level)
 
 
 def compare(
@@ -106,8 +116,9 @@ def compare(
     other: TrialRecord,
     resamples: int = RESAMPLES,
     seed: int = 0,
+    level: float = LEVEL,
 ) -> dict[str, Difference]:
-    """Each metric of `one` minus that of `other`, with 95% intervals on shared resamples. Raises as `analyse`."""
+    """Each metric of `one` minus that of `other`, with intervals on shared resamples. Raises as `analyse`."""
     names = resampled_names()
 
     def measure(
@@ -121,8 +132,9 @@ def compare(
     found = {}
     for name in (name for name in names if name in of_first and name in of_second):
         estimate, moved = first[name] - second[name], of_first[name] - of_second[name]
-        low, high = of_difference(plain_name(name), estimate, moved)
-        low, high = low - unseen(other_raw.sample, plain_name(name)), high + unseen(raw.sample, plain_name(name))
+        low, high = of_difference(plain_name(name), estimate, moved, level)
+        more, less = (unseen(one.sample, plain_name(name), level) for one in (raw, other_raw))
+        low, high = low - less, high + more
         if math.isfinite(low) and math.isfinite(high):
             found[name] = Difference(first[name], second[name], estimate, low, high)
     return found

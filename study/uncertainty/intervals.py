@@ -14,11 +14,13 @@ from study.uncertainty.resampling import CALIBRATION, RESAMPLED, Floats, Sums
 from trainables.metrics import describe
 
 LEVEL = 0.95
-SIGNIFICANCE = 0.05  # of the test for perfect calibration
+SIGNIFICANCE = 0.05  # of the test for perfect calibration, at most
 ROUNDING = 1e-6  # summation order in float32
 FRACTIONS = [name for name in RESAMPLED if describe(name).kind == "fraction"]
 # With fewer wrong predictions than this, resamples do not show what one more would cost.
 FEWEST_WRONG = 5
+# A cell of classwise ECE in which the model expects a smaller variance of hits counts as rare.
+FEWEST_SURPRISES = 2.0
 # Standard errors by which gaps are moved to find the true errors that fit a measured one, and bisections of that range.
 REACH, HALVINGS = 6.0, 10
 
@@ -61,11 +63,21 @@ def intervals(found: Resampled, level: float = LEVEL, wanted: Collection[str] = 
             low, high = _of_calibration_error(name, found, values[name], level)
             high = min(1.0, max(high, estimate + unseen(found.sample, name, level)))
             as_large = np.sum(calibrated[name] >= estimate - ROUNDING)
-            rejected = (1 + as_large) / (1 + len(calibrated[name])) <= SIGNIFICANCE
+            rejected = (1 + as_large) / (1 + len(calibrated[name])) <= significance(level)
             intervals[name] = Interval(estimate, low if rejected else 0.0, high)
         elif name in values:
             intervals[name] = Interval(estimate, *percentile(values[name], level))
     return intervals
+
+
+def percent(level: float) -> str:
+    """`95%`: a level, as captions and headings name it."""
+    return f"{100 * level:g}%"
+
+
+def significance(level: float) -> float:
+    """Of the test for perfect calibration. An interval above 95% must contain a true 0 more often than a 5% test."""
+    return min(SIGNIFICANCE, 1 - level)
 
 
 def unseen(sample: Sums, name: str, level: float = LEVEL) -> float:
@@ -117,19 +129,37 @@ def of_difference(name: str, estimate: float, values: Floats, level: float = LEV
 def _of_calibration_error(name: str, found: Resampled, values: Floats, level: float) -> tuple[float, float]:
     """The basic interval, widened to all true errors that fit the measured one; within [0, 1]."""
     sample = found.sample
-    gaps = sample.gaps(name)
-    noise = found.resamples.gaps(name) - gaps.astype(values.dtype)
-    estimate = float(sample.calibration_error(name, gaps)[0])
-    low, high = basic(estimate, values, level)
-    least, most = _fitting(
-        gaps.astype(values.dtype),
-        noise,
-        lambda moved: sample.calibration_error(name, moved),
-        lambda moved: float(sample.calibration_error(name, moved, debias=False)[0]),
-        estimate,
-        level,
-    )
-    return max(0.0, min(low, least)), min(1.0, max(high, most))
+    gaps: Floats = sample.gaps(name).astype(values.dtype)
+    noise: Floats = found.resamples.gaps(name) - gaps
+
+    def ends(gaps: Floats, noise: Floats, values: Floats) -> tuple[float, float]:
+        estimate = float(sample.calibration_error(name, gaps)[0])
+        low, high = basic(estimate, values, level)
+        least, most = _fitting(
+            gaps,
+            noise,
+            lambda moved: sample.calibration_error(name, moved),
+            lambda moved: float(sample.calibration_error(name, moved, debias=False)[0]),
+            estimate,
+            level,
+        )
+        return min(low, least), max(high, most)
+
+    low, high = ends(gaps, noise, values)
+    if name == "classwise_ece":
+        gaps, noise = _with_rare_cells_as_one(found, gaps), _with_rare_cells_as_one(found, noise)
+        low, _ = ends(gaps, noise, sample.calibration_error(name, gaps + noise))
+    return max(0.0, low), min(1.0, high)
+
+
+def _with_rare_cells_as_one(found: Resampled, values: Floats) -> Floats:
+    """Class gaps [cells, B], with one sum for all cells whose labels, by the model, hardly vary.
+
+    Resamples of a cell without a surprising label never have one: they show too little noise, and too much of the
+    measured error seems true. The error over a coarser partition is smaller, never larger.
+    """
+    rare = found.calibrated.class_gaps.var(axis=1) < FEWEST_SURPRISES
+    return np.vstack([values[~rare], values[rare].sum(axis=0, keepdims=True)])
 
 
 def _fitting(

@@ -31,6 +31,8 @@ class Analysis:
     intervals: dict[str, dict[str, Interval]]
     shares: dict[str, float]
     resamples: int = 1000
+    level: float = 0.90
+    named: str = "90% intervals"
 
 
 @dataclass(frozen=True)

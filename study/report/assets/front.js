@@ -279,7 +279,7 @@ function frontCaption(study, view, drawn) {
     sentences.push(`The study optimized ${study.objectives.join(", ")}; the table marks the Pareto front of these objectives. `);
   }
   if (study.resamples) {
-    sentences.push(`Whiskers: 95% intervals from a paired bootstrap (${countText(study.resamples)} resamples of the same ` +
+    sentences.push(`Whiskers: ${study.whiskers} from a paired bootstrap (${countText(study.resamples)} resamples of the same ` +
       `${countText(study.samples)} validation samples). Point at any trial to see its intervals; metrics that are not ` +
       "objectives have intervals only for trials on the study's Pareto front. ");
   } else {

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+from pytest import approx
+from scipy.stats import binomtest
 
 from study.confirmation.results import Confirmation, Confirmed
 from study.registry import choice as choosing
@@ -124,7 +126,30 @@ def test_the_card_of_a_model_that_is_nearly_always_right(tmp_path: Path) -> None
     digest = answers.save(tmp_path / "test.npz")
     tested: Any = SimpleNamespace(digests={"test.npz": digest}, temperature=1.0, metrics=answers.evaluate_at(1.0))
     choice: Any = SimpleNamespace(study=SimpleNamespace(files=lambda record: tmp_path))
-    found = model_card._with_intervals(choice, None, tested)
+    found = model_card._with_intervals(choice, None, tested, 0.95)
     assert [len(found[name]) for name in ("accuracy", "nll", "ece", "ts_nll")] == [3, 1, 3, 1]
     assert model_card._with_range(found["nll"]) == f"{answers.evaluate()['nll']:.4f}"
     assert re.fullmatch(r"1\.0000 \(0\.98\d\d to 1\.0000\)", model_card._with_range(found["accuracy"]))
+
+
+def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
+    """Accuracy against SciPy's Wilson interval; what an older version registered without a level is 95%."""
+    labels = torch.arange(200) % 10
+    logits = 9.0 * torch.nn.functional.one_hot(labels, 10).float()
+    answers = Predictions(logits, torch.where(torch.arange(200) < 20, (labels + 1) % 10, labels))
+    digest = answers.save(tmp_path / "test.npz")
+    tested: Any = SimpleNamespace(digests={"test.npz": digest}, temperature=1.0, metrics=answers.evaluate_at(1.0))
+    row = Confirmed("focal", "baseline", None, (TrialRecord("focal", 0, "complete", {}, answers.evaluate()),), (), {})
+    study: Any = SimpleNamespace(
+        files=lambda record: tmp_path, spec=SimpleNamespace(objectives=BOTH), recorded={"sizes": {"test": 200}}
+    )
+    choice = model_card.Choice(study, row.records[0], row, SimpleNamespace(study=study))
+    for level, named in ((0.95, "95%"), (0.8, "80%")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(model_card, "read_tested", lambda study: {"focal": {0: tested}})
+            facts = model_card.confirmed_facts(choice, level)
+        expected = binomtest(180, 200).proportion_ci(level, "wilson")
+        assert facts["seeds"][0]["test"]["accuracy"] == approx([0.9, *expected])
+        section = "\n".join(model_card._confirmed_section(facts))
+        assert f"with {named} intervals" in section and f"{expected[0]:.4f} to {expected[1]:.4f}" in section
+        assert ("level" in facts) == (level != 0.95)

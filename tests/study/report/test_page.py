@@ -147,6 +147,7 @@ def test_pointing_at_a_trial_shows_its_values_and_settings(page: Page) -> None:
     tip = page.one(".tip").text
     assert tip.startswith("focal/0000")
     assert "0.9300 [0.9200, 0.9400]" in tip and "0.0300 [0.0200, 0.0400]" in tip and "75% of resamples" in tip
+    assert "Whiskers: 90% intervals from a paired bootstrap" in page.one("figcaption").text
     assert re.search(r"method\.gamma\s0\.25", tip)
     ActionChains(page.driver).move_to_element(page.one("h3")).perform()
     assert not page.one(".tip").is_displayed()

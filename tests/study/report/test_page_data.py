@@ -210,6 +210,8 @@ def test_intervals_and_shares_stand_by_the_place_of_their_metric(made):
     value = trial["values"][place(found, "nll")]
     assert trial["intervals"][place(found, "nll")] == approx([value - 0.01, value + 0.01], rel=1e-4)
     assert trial["share"] == 0.25 and found["resamples"] == 1000
+    assert found["whiskers"] == "90% intervals"
+    assert ["calstudy report small --interval 90", "this page"] in found["reproduce"]["commands"]
 
 
 def test_a_confirmation_keeps_search_validation_and_test_apart(made):

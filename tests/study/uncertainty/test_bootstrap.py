@@ -289,6 +289,8 @@ def test_the_figure_draws_the_intervals_and_says_so(study):
     assert [[accuracy.estimate, ece.low], [accuracy.estimate, ece.high]] in [approx(np.array(bar)) for bar in bars]
     assert axes.get_ylim()[0] <= ece.low and axes.get_xlim()[1] >= accuracy.high
     assert "bars: 95% intervals" in figure.get_supxlabel()
+    caption = draw_front(records, made.objectives, "made", 400, analyse(made, records, 100, level=0.9)).get_supxlabel()
+    assert "bars: 90% intervals" in caption and "95%" not in caption
 
 
 # ---- known truth ---------------------------------------------------------------------------------------------------
@@ -302,14 +304,56 @@ def test_intervals_cover_a_known_truth(error, at_least):
     assert found.metrics()["ece"] == approx(error, abs=1e-4)
     covered = simulation.coverage(found, 2000, replications=200, resamples=400)
     for name in ("accuracy", "nll", "brier"):
-        assert covered[name] == approx(0.90, abs=0.06), name
-    assert covered["ece"] >= at_least, covered
+        assert covered[name].covered == approx(0.90, abs=0.06), name
+    assert covered["ece"].covered >= at_least, covered
+
+
+@pytest.mark.slow
+def test_intervals_of_few_samples_cover_what_no_temperature_mends():
+    """287 samples. Of classwise ECE, whose cells hold few labels, the lower end was above the truth in every fourth."""
+    found = simulation.noisy(0.03, size=50_000)
+    best = found.scaled(found.best_log_t()).metrics()
+    assert found.metrics()["ece"] == approx(0.03, abs=1e-4) and best["ece"] > 0.05 and best["nll"] < found.nll()
+    covered = simulation.coverage(found, 287, 150, 300, ["ece", "classwise_ece"])
+    assert covered["ece"].covered >= 0.83 and covered["classwise_ece"].covered >= 0.83, covered
+    after = simulation.coverage(found, 287, 60, 200, ["ts_nll", "ts_ece"])
+    assert after["ts_nll"].truth == approx(best["nll"]) and after["ts_ece"].truth == approx(best["ece"])
+    assert after["ts_nll"].covered == approx(0.9, abs=0.12) and after["ts_ece"].covered >= 0.78, after
+
+
+def test_the_truths_of_a_population_are_the_metrics_of_its_labels():
+    """Labels that are certain: what is true is what is measured, by the metrics' own definitions."""
+    predictions = case(450)  # thirty in each equal-mass bin
+    certain = torch.nn.functional.one_hot(predictions.labels, 7).double().numpy()
+    found = simulation.Population(predictions.logits.numpy(), certain)
+    measured_ones = metrics.evaluate(predictions.logits, predictions.labels)
+    truths = found.metrics()
+    for name in set(truths) - {"debiased_l2"}:
+        assert truths[name] == approx(measured_ones[name], abs=1e-9), name
+    fitted = post_hoc.fit_temperature(predictions.logits, predictions.labels)
+    assert found.best_log_t() == approx(math.log(fitted), abs=1e-4)
+
+
+def test_above_95_percent_perfect_calibration_is_tested_more_strictly():
+    """An ECE that 3% of calibrated models reach: the 99% interval starts at 0, the others do not."""
+    logits, labels = simulation.population(6.0, 0.08, size=20_000).sample(2000, np.random.default_rng(0))
+    found = measured(Predictions(torch.from_numpy(logits), torch.from_numpy(labels)), Draws.of(2000, 500, 0), ["ece"])[
+        ""
+    ]
+    reached = np.where(np.arange(500) < 15, 1.1, 0.0) * found.sample.width_gaps
+    lows = [
+        intervals(replace(found, calibrated=replace(found.calibrated, width_gaps=gaps)), level)["ece"].low
+        for gaps in (0 * reached, reached)
+        for level in (0.9, 0.95, 0.99)
+    ]
+    assert min(lows[:5]) > 0 == lows[5]
 
 
 def test_a_calibrated_model_has_intervals_from_zero_and_a_miscalibrated_one_not():
     draws = Draws.of(2000, 300, 0)
     calibrated, off = (simulation.population(14.0, error, size=20_000) for error in (0.0, 0.08))
     source = np.random.default_rng(0)
-    sure = [intervals(simulation.measured(*each.sample(2000, source), draws))["ece"] for each in (calibrated, off)]
+    samples = (Predictions(*map(torch.from_numpy, each.sample(2000, source))) for each in (calibrated, off))
+    sure = [intervals(measured(each, draws, ["ece"])[""])["ece"] for each in samples]
     assert sure[0].low == 0 and sure[0].high < 0.03
     assert 0.04 < sure[1].low < 0.08 < sure[1].high

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from pytest import approx
+from scipy.stats import binomtest
 
 from study.store.study import Study
 from tests.study.command_line import here, here_json
@@ -60,6 +62,49 @@ def test_two_trials_side_by_side(tmp_path: Path) -> None:
     assert "the same 1,000 resamples for both" in here(*words)
 
 
+def test_the_level_is_the_users(tmp_path: Path) -> None:
+    """Accuracy against SciPy's Wilson interval; each output names its level."""
+    study_of(tmp_path)
+    words = ("pareto", "small", "--bootstrap", 200, "--storage", tmp_path)
+    right = round(len(LABELS) * predicted(0).evaluate()["accuracy"])
+    for more, level in (((), 0.95), (("--interval", 90), 0.90), (("--interval", 68.27), 0.6827)):
+        found = here_json(*words, *more, "--csv", tmp_path / "front.csv")
+        ends = next(row for row in found["front"] if row["number"] == 0)["intervals"]["accuracy"]
+        expected = binomtest(right, len(LABELS)).proportion_ci(level, "wilson")
+        assert (ends["low"], ends["high"]) == approx(tuple(expected), abs=1e-9) and found["level"] == level
+        header, row, *_ = (line.split(",") for line in (tmp_path / "front.csv").read_text().splitlines())
+        assert float(row[header.index("interval_level")]) == level
+    shown = here(*words, "--interval", 90, "--figure", tmp_path / "front.svg")
+    assert "90% intervals from 200 resamples" in shown and "rejected at 5%" in shown and "95%" not in shown
+    assert "rejected at 1%" in here("pareto", "small", "--bootstrap", 500, "--interval", 99, "--storage", tmp_path)
+
+
+def test_two_trials_at_another_level(tmp_path: Path) -> None:
+    study_of(tmp_path)
+    words = ("pareto", "small", "--compare", "focal/0", "focal/1", "--storage", tmp_path)
+    usual, narrow = here_json(*words), here_json(*words, "--interval", 80)
+    assert (usual["level"], narrow["level"]) == (0.95, 0.8)
+    for name in ("nll", "ece"):
+        assert usual["metrics"][name]["low"] < narrow["metrics"][name]["low"] <= narrow["metrics"][name]["estimate"]
+    shown = here(*words, "--interval", 80)
+    assert "80% interval" in shown and "for 20% of metrics" in shown and "95%" not in shown
+    assert "of these two trained networks, one seed each, not of their methods" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "file", "said"),
+    [
+        (("report",), "report.html", '"whiskers":"90% intervals"'),
+        (("figures", "--only", "front", "--format", "svg"), "figures/front.svg", "bars: 90% intervals"),
+    ],
+    ids=["page", "figure"],
+)
+def test_page_and_figure_name_their_level(tmp_path: Path, words: tuple[str, ...], file: str, said: str) -> None:
+    directory, more = study_of(tmp_path).directory, ("--bootstrap", 100, "--storage", tmp_path)
+    here(words[0], "small", *words[1:], "--interval", 90, *more)
+    assert said in (directory / file).read_text()
+
+
 @pytest.mark.parametrize("trials", [[], [({}, [])]], ids=["empty", "all failed"])
 def test_without_a_complete_trial_it_says_so(tmp_path: Path, trials: list[tuple[dict[str, float], list]]) -> None:
     made_study(tmp_path, "small", {"focal": trials})
@@ -96,6 +141,15 @@ def test_predictions_that_are_not_the_trials_are_refused(tmp_path: Path, harm, s
         (("--compare", "focal/0000", "focal/0009"), "there is no trial 'focal/0009'"),
         (("--bootstrap", "10"), "10 is not in the range 100<=x<=10000"),
         (("--bootstrap", "many"), "'many' is not a valid integer"),
+        (("--bootstrap", 200, "--interval", 0.9), "0.9 is not between 50 and 100 (both excluded). Write a percentage"),
+        (("--bootstrap", 200, "--interval", 100), "100 is not between 50 and 100"),
+        (("--bootstrap", 200, "--interval", 50), "50 is not between 50 and 100"),
+        (("--bootstrap", 200, "--interval", "nan"), "nan is not between 50 and 100"),
+        (("--bootstrap", 200, "--interval", "90%"), "'90%' is not a valid float"),
+        (("--interval", 90), "--interval is for --bootstrap N or --compare A B"),
+        (("--bootstrap", 499, "--interval", 99), "499 resamples are too few for 99% intervals; use --bootstrap 500."),
+        (("--compare", "focal/0", "focal/1", "--interval", 99.9), "1,000 resamples are too few for 99.9% intervals"),
+        (("--bootstrap", 200, "--interval", 99.99), "use a lower --interval"),
     ],
     ids=str,
 )
@@ -110,3 +164,9 @@ def test_so_few_resamples_have_no_quantiles(tmp_path: Path, command: str) -> Non
     study_of(tmp_path, 1)
     shown = here(command, "small", "--bootstrap", 18, "--storage", tmp_path, check=2)
     assert "18 resamples are too few. Use 0 for none, or at least 100." in shown and shown.count("\n") == 1
+
+
+def test_a_table_has_no_such_intervals(tmp_path: Path) -> None:
+    study_of(tmp_path, 1)
+    shown = here("report", "small", "--format", "md", "--interval", 90, "--storage", tmp_path, check=2)
+    assert "--interval is for the page" in shown and shown.count("\n") == 1
