@@ -13,7 +13,6 @@ from study.terminal.console import (
     check_resamples,
     console,
     errors,
-    interval_is_given,
     interval_option,
     storage_option,
     tracking_option,
@@ -53,22 +52,22 @@ def report(
     temperature scaling. It is on the test split for a confirmed study and otherwise on validation; the caption says
     which. Each of several studies (data sets) is a block of one table. Printed, or written to --output.
     """
+    check_resamples(bootstrap, level)
     if form == "html":
-        check_resamples(bootstrap, level)
         _page(studies, output, shown, bootstrap, level, storage, tracking)
-    elif interval_is_given():
-        raise click.UsageError(f"--interval is for the page; a table (--format {form}) has no such intervals.")
     else:
-        _table(studies, form, output, bootstrap, storage)
+        _table(studies, form, output, bootstrap, level, storage)
 
 
 # ---- the table -----------------------------------------------------------------------------------------------------
 
 
-def _table(studies: tuple[str, ...], form: str, output: Path | None, bootstrap: int, storage: str | None) -> None:
+def _table(
+    studies: tuple[str, ...], form: str, output: Path | None, bootstrap: int, level: float, storage: str | None
+) -> None:
     from study.report.paper_table import CSV, caption, to_csv, to_latex, to_markdown
 
-    table = _blocks(studies, bootstrap, storage)
+    table = _blocks(studies, bootstrap, level, storage)
     text = {"latex": to_latex, "csv": to_csv, "md": to_markdown}[form](table)
     if form == "csv":  # no room for a caption
         errors.print(caption(table, CSV))
@@ -80,7 +79,7 @@ def _table(studies: tuple[str, ...], form: str, output: Path | None, bootstrap: 
     console.print(f"wrote {output}", soft_wrap=True)
 
 
-def _blocks(studies: tuple[str, ...], bootstrap: int, storage: str | None) -> Table:
+def _blocks(studies: tuple[str, ...], bootstrap: int, level: float, storage: str | None) -> Table:
     from study.report.comparison import combine
     from study.store.study import open_study
     from trainables.fields import FieldError
@@ -91,13 +90,13 @@ def _blocks(studies: tuple[str, ...], bootstrap: int, storage: str | None) -> Ta
     blocks, notes = [], []
     for found in opened:
         try:
-            blocks.append(_block(found, bootstrap))
+            blocks.append(_block(found, bootstrap, level))
         except FieldError as error:
             notes.append(f"left out: {error}".rstrip("."))
     return combine(blocks, notes)
 
 
-def _block(study: Study, bootstrap: int) -> Block:
+def _block(study: Study, bootstrap: int, level: float) -> Block:
     from study.confirmation.results import confirmation_of, default_texts
     from study.report import comparison as tables
     from trainables.fields import FieldError
@@ -113,8 +112,10 @@ def _block(study: Study, bootstrap: int) -> Block:
         return block
     try:
         if confirmation is None:
-            return tables.with_ties(block, tables.networks_on_validation(study, block.rows, records), bootstrap)
-        return tables.with_ties(block, tables.networks_on_test(confirmation), bootstrap)
+            networks = tables.networks_on_validation(study, block.rows, records)
+        else:
+            networks = tables.networks_on_test(confirmation)
+        return tables.with_ties(block, networks, bootstrap, level)
     except FieldError as error:  # a missing or altered file: the caption says why nothing is marked as tied
         return tables.with_note(block, f"nothing is marked as tied: {error}".rstrip("."))
 

@@ -71,7 +71,6 @@ class Block:
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
     methods: Mapping[str, Methods] = field(default_factory=dict)  # by metric, of rows with at least two seeds
-    level: float = LEVEL
 
     def cells(self, metric: str) -> list[Cell | None]:
         """One per row; None if not measured."""
@@ -81,7 +80,7 @@ class Block:
             methods = self.methods.get(metric)
             if methods is None or labels[place] not in methods.rows:
                 return []
-            return [labels.index(label) for label in methods.tied(labels[place], self.level)]
+            return [labels.index(label) for label in methods.tied(labels[place])]
 
         return compared([row.values(metric) for row in self.rows], tied)
 
@@ -155,7 +154,7 @@ def block_of_tests(study: Study, rows: Sequence[TableRow], temperature: str, sai
 
 def with_ties(block: Block, networks: Mapping[str, Sequence[Measured]], resamples: int, level: float = LEVEL) -> Block:
     """The block with what is needed to mark ties. networks: of each row, on the block's samples. Raises FieldError."""
-    return replace(block, methods=compare_methods(networks, COLUMNS, resamples), level=level)
+    return replace(block, methods=compare_methods(networks, COLUMNS, resamples, level))
 
 
 def with_note(block: Block, note: str) -> Block:

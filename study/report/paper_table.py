@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from study.report.comparison import Block, Cell, Table, TableRow
+from study.uncertainty.intervals import percent
 from trainables.metrics import AFTER_TEMPERATURE, describe
 
 
@@ -58,12 +59,12 @@ def _of_seeds(table: Table, rows: Sequence[TableRow], marks: Marks) -> list[str]
     best = f"{marks.best}: best mean in its block."
     if max(counts) == 1:
         return [best, "One seed each: there is no standard deviation, and nothing is marked as tied."]
-    compared = [block for block in table.blocks if block.methods]
-    if not compared:
+    levels = {methods.level for block in table.blocks for methods in block.methods.values()}
+    if not levels:
         return [marks.spread, best, "Nothing is marked as tied: the predictions were not compared."]
     tied = (
-        f"{marks.tied}: cannot be told from the best; the {compared[0].level:.0%} interval of the difference contains"
-        " 0, allowing for the seeds, the samples and the selection of the best among all rows."
+        f"{marks.tied}: cannot be told from the best; the {percent(max(levels))} interval of the difference contains 0,"
+        " allowing for the seeds, the samples and the selection of the best among all rows."
     )
     some = ["A row with one seed has no standard deviation and is never marked as tied."] if min(counts) == 1 else []
     return [marks.spread, best, tied, *some]

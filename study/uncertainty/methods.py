@@ -47,8 +47,9 @@ class Methods:
     """One metric of several methods, each with at least two seeds; by name."""
 
     rows: Mapping[str, Seeds]
+    level: float = LEVEL
 
-    def difference(self, one: str, other: str, level: float = LEVEL) -> Interval:
+    def difference(self, one: str, other: str) -> Interval:
         """mean(one) - mean(other), with an interval simultaneous over all pairs.
 
         Seeds: Games & Howell 1976, with variances that borrow from the other methods (as in Smyth 2004). Samples: the
@@ -59,14 +60,14 @@ class Methods:
         samples = float(np.var(first.resampled.mean(0) - second.resampled.mean(0)))
         # How differently a method's own networks vary with the samples is in both.
         shared = max(0.0, samples - _own(first) - _own(second))
-        few, many = (_quantile(max(2, len(self.rows)), each, level) ** 2 for each in (freedom, math.inf))
+        few, many = (_quantile(max(2, len(self.rows)), each, self.level) ** 2 for each in (freedom, math.inf))
         reach = math.sqrt(max(few * seeds + many * shared, many * samples))
         estimate = float(first.values.mean() - second.values.mean())
         return Interval(estimate, estimate - reach - second.unseen, estimate + reach + first.unseen)
 
-    def tied(self, best: str, level: float = LEVEL) -> set[str]:
+    def tied(self, best: str) -> set[str]:
         """The methods that cannot be told from `best`: the interval of the difference contains 0."""
-        found = {name: self.difference(name, best, level) for name in self.rows if name != best}
+        found = {name: self.difference(name, best) for name in self.rows if name != best}
         return {name for name, (_, low, high) in found.items() if low <= 0 <= high}
 
     def _between_seeds(self, *pair: str) -> tuple[float, float]:
@@ -112,7 +113,10 @@ class Measured(NamedTuple):
 
 
 def compare_methods(
-    networks: Mapping[str, Sequence[Measured]], wanted: Collection[str], resamples: int = RESAMPLES
+    networks: Mapping[str, Sequence[Measured]],
+    wanted: Collection[str],
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
 ) -> dict[str, Methods]:
     """By metric, the methods with at least two networks (seeds). Metrics that are not resampled are absent.
 
@@ -129,16 +133,16 @@ def compare_methods(
         raise FieldError(odd[0], f"its labels differ from those of {every[0][0]}; they cannot be compared.")
     counts = Draws.of(len(labels), resamples, 0).counts
     names = [name for name in resampled_names() if name in wanted]
-    found = in_threads(lambda one: _one_network(one[1], counts, names), every)
+    found = in_threads(lambda one: _one_network(one[1], counts, names, level), every)
     by_method = {name: [values for (of, _), values in zip(every, found, strict=True) if of == name] for name in several}
     return {
-        metric: Methods({name: _seeds([values[metric] for values in of]) for name, of in by_method.items()})
+        metric: Methods({name: _seeds([values[metric] for values in of]) for name, of in by_method.items()}, level)
         for metric in names
         if all(metric in values for values in found)
     }
 
 
-def _one_network(network: Measured, counts: Floats, wanted: Collection[str]) -> dict[str, Seeds]:
+def _one_network(network: Measured, counts: Floats, wanted: Collection[str], level: float) -> dict[str, Seeds]:
     """Each metric of one network, as Seeds of one value."""
     measured = {}
     for prefix in ("", AFTER_TEMPERATURE):
@@ -149,7 +153,7 @@ def _one_network(network: Measured, counts: Floats, wanted: Collection[str]) -> 
             total, moved = table.total(), again.metrics(own)
             for name, value in total.metrics(own).items():
                 if name in moved:
-                    measured[prefix + name] = Seeds(value, moved[name][None], unseen(total, name))
+                    measured[prefix + name] = Seeds(value, moved[name][None], unseen(total, name, level))
     return measured
 
 

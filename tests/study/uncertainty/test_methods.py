@@ -13,17 +13,17 @@ from trainables.fields import FieldError
 from trainables.outputs.predictions import Predictions
 
 
-def without_sample_noise(*rows):
+def without_sample_noise(*rows, level=0.95):
     """Methods by number; every resample equals the samples."""
     found = [np.array(row, float) for row in rows]
-    return Methods({str(place): Seeds(row, np.repeat(row[:, None], 5, 1)) for place, row in enumerate(found)})
+    return Methods({str(place): Seeds(row, np.repeat(row[:, None], 5, 1)) for place, row in enumerate(found)}, level)
 
 
 def test_two_methods_without_sample_noise_are_welchs_test():
     for size in (2, 3, 7):
         one = np.linspace(-1, 1, size)
         expected = stats.ttest_ind(one, one + 2, equal_var=False).confidence_interval(0.9)
-        found = without_sample_noise(one, one + 2).difference("0", "1", 0.9)
+        found = without_sample_noise(one, one + 2, level=0.9).difference("0", "1")
         assert found == approx((-2, expected.low, expected.high), rel=1e-6)
     # Unequal: between the intervals at Welch's degrees of freedom, rounded down and up to quarters.
     one, other = np.array([0.0, 1.0, 5.0]), np.array([0.0, 0.3, 0.5])
