@@ -63,7 +63,7 @@ def on_test(confirmation: Confirmation) -> dict[str, Methods]:
             of_set = compare_methods(networks, ("ece", "ts_ece"))
             found |= {f"{name} {metric}": methods for metric, methods in of_set.items()}
         else:
-            values = {row.label: [seed["auroc_msp"] for seed in row.shifts[name]] for row in confirmation.rows}
+            values = {row.label: [seed["auroc_confidence"] for seed in row.shifts[name]] for row in confirmation.rows}
             found[f"{name} AUROC"] = of_seeds(values)
     return found
 
