@@ -30,7 +30,7 @@ from study.engine.ray_session import ClusterError, set_environment
 from study.schema.spec import SpecError, StudySpec, refuse_confirmation
 from study.schema.uris import public_uri, resolve_uri
 from study.schema.versions import versions
-from study.store.study import read_study_spec
+from study.store.study import read_study_spec, storage_root
 from trainables.plugins import keep_extensions
 
 REQUEST_SECONDS = 30  # timeout of a request to the job server
@@ -65,6 +65,8 @@ def job_request(file: Path | None, storage: str | None, tracking: str | None, tr
         refuse_confirmation(spec, file.name)
         _refuse_relative_paths(file)
     chosen = storage or (spec.storage if spec is not None else None) or os.environ.get("CALSTUDY_STORAGE")
+    if chosen is not None:
+        storage_root(chosen)  # refuses a URL
     if chosen is None or not Path(chosen).is_absolute():
         found = "is missing" if chosen is None else f"'{chosen}' is a relative path"
         raise ClusterError(f"--storage: {found}. Give the absolute path of a folder that every node sees.")

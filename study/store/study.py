@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -153,8 +154,11 @@ def check_home(study: Study) -> None:
 
 
 def storage_root(option: str | None, spec: str | None = None) -> Path:
-    """--storage DIR, else the spec's, else $CALSTUDY_STORAGE, else ./studies; absolute."""
+    """--storage DIR, else the spec's, else $CALSTUDY_STORAGE, else ./studies; absolute. Raises SpecError for a URL."""
     chosen = option or spec or os.environ.get("CALSTUDY_STORAGE") or "studies"
+    if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", chosen):
+        problem = f"is a folder, not a URL ({scheme[0]}...). Mount the bucket or share and give its folder"
+        raise SpecError("storage", "", f"{problem}; MLflow can keep its artifacts at a URL.")
     return Path(chosen).expanduser().absolute()
 
 
