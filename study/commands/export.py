@@ -43,7 +43,7 @@ def export(
 
     If the study is confirmed, --pick selects among the retrained candidates by their validation means over fresh seeds
     and registers the seed with the median validation value; the card shows the test results of all seeds.
-    accuracy~best: not significantly worse than the best on validation. knee: the best compromise on the Pareto front.
+    accuracy~best: not significantly worse than the best on validation. knee: the compromise on the Pareto front.
     """
     from study.registry.export import export as export_model
     from study.registry.model_card import confirmed_facts

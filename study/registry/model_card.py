@@ -54,8 +54,8 @@ def card(facts: dict[str, Any], name: str) -> str:
             *rows,
             "",
             "The temperature was fitted on these samples, so the column with temperature is optimistic. Cross-fitted: "
-            "no sample is used to fit its own temperature. All columns are slightly optimistic, because this trial was "
-            "selected on validation. The test split was not used.",
+            "no sample is used to fit its own temperature. Because this trial was selected on "
+            "validation, its values in all columns tend to look better than they are. The test split was not used.",
             *([f"{note.capitalize()}."] if note else []),
             "",
             *_confirmed_section(facts),

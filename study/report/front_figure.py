@@ -216,7 +216,7 @@ def _caption(
     sure = "no intervals" if analysis is None else f"bars: {analysis.named}"
     sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; {sure}."]
     if len(objectives) > 1:
-        sentences.append("Knee: best compromise, farthest from the line between the front's extremes.")
+        sentences.append("Knee: the compromise, farthest from the line between the front's extremes.")
     if analysis is not None:
         sentences.append("Near 0, no bootstrap of a calibration error attains its nominal coverage.")
         if analysis.shares:

@@ -44,7 +44,7 @@ def epoch_note(result: str) -> str:
         return ""
     return (
         f"each result is the epoch with the best {result.removeprefix('best_')} on the validation split, which also"
-        " gives the objectives: its values look better than they are; calstudy confirm measures on the test split"
+        " gives the objectives: that metric looks better than it is; calstudy confirm measures on the test split"
     )
 
 

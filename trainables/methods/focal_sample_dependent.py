@@ -12,7 +12,8 @@ from trainables.methods.focal import focal_loss
 
 # gamma below each bound of p_y, and from the last bound on; a bound belongs to the band above it.
 BANDS = {"flsd_53": ((0.2,), (5.0, 3.0)), "flsd_532": ((0.2, 0.5), (5.0, 3.0, 2.0))}
-# Points of the table used for `lambert_w` in training, over p_y in [0, 1/2]: exact to 1e-5.
+# Points of the table used for `lambert_w` in training, over p_y in [0, 1/2]: within 1e-5 (1e-3 where gamma reaches
+# `highest`).
 POINTS = 20_000
 
 

@@ -15,7 +15,7 @@ def entropy(logits: Tensor) -> Tensor:
 
 
 def one_minus_confidence(logits: Tensor) -> Tensor:
-    """1 - max_k p_k of each row, [N]. Hendrycks & Gimpel 2017. Exact even far below float64's resolution at 1."""
+    """1 - max_k p_k of each row, [N]. Hendrycks & Gimpel 2017. Accurate far below float64's resolution at 1."""
     top = logits.argmax(dim=-1, keepdim=True)
     return logits.double().softmax(dim=-1).scatter(-1, top, 0.0).sum(dim=-1)
 

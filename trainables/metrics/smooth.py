@@ -2,8 +2,9 @@
 Diagrams via Kernel Smoothing.
 
 The residuals hit - confidence, smoothed by the reflected Gaussian of width sigma, are a cosine series: mode k is damped
-by exp(-(pi k sigma)^2 / 2). So the smoothed residual and its integral are exact at every point, without discretisation,
-and mass at exactly 0 or 1 is handled correctly.
+by exp(-(pi k sigma)^2 / 2). So the smoothed residual and its integral are exact at each point of a grid, confidences
+are not discretised, and mass at exactly 0 or 1 is handled correctly. Only where the residual changes sign within a cell
+is the integral of its absolute value approximate.
 """
 
 import math
@@ -24,7 +25,7 @@ CHUNK = 8192
 
 
 def smooth_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
-    """Smooth ECE at the bandwidth equal to its value (smECE), exact for mass at 1. Blasiok & Nakkiran 2024.
+    """Smooth ECE at the bandwidth equal to its value (smECE), also with mass at 1. Blasiok & Nakkiran 2024.
 
     A fixed point below 0.00004 is not resolved: the result is then the value at that bandwidth, which is even smaller.
     """

@@ -17,7 +17,7 @@ function confirmationSection(study, view) {
     h("div", { class: "dumbbells" }, wanted.map((measure) => dumbbells(found.rows, measure))),
     scrolled("Confirmation", confirmationTable(found.rows, wanted)),
     ...(found.shifts.length ? [h("p", {}, "Under shift, the temperature is the one fitted on the validation split. Noise inflates " +
-      "every calibration error, more so with fewer samples: do not compare sets of different sizes.")] : []),
+      "the calibration errors, more so with fewer samples: do not compare sets of different sizes.")] : []),
     ...found.shifts.flatMap((shift) => shiftTable(found.rows, shift, found.shift_samples[shift], found.shift_dropped[shift])),
   ];
 }

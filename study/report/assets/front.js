@@ -272,7 +272,7 @@ function frontCaption(study, view, drawn) {
       `The line joins the ${plural(drawn.front.length, "trial")} shown that no other trial dominates on these two axes. `,
   ];
   if (study.objectives.length > 1) {
-    sentences.push("Knee: the best compromise on the study's Pareto front, farthest from the line between its extremes. ");
+    sentences.push("Knee: the compromise on the study's Pareto front, farthest from the line between its extremes. ");
   }
   const searched = new Set(study.objectives);
   if (searched.size > 2 || ![view.x.name, view.y.name].every((name) => searched.has(name))) {

@@ -69,7 +69,7 @@ def test_names_of_axes_legend_title_and_caption():
     assert figure.legends[0].get_title().get_text() == "digits"
     assert caption(figure) == (
         "1,437 validation samples; 4 complete trials; no intervals.\n"
-        "Knee: best compromise, farthest from the line between the front's extremes."
+        "Knee: the compromise, farthest from the line between the front's extremes."
     )
     assert axes.get_xscale() == axes.get_yscale() == "linear"
 
