@@ -103,7 +103,7 @@ def pareto(
     size = opened.recorded["sizes"]["validation"]
     intervals = "values without intervals" if analysis is None else f"{analysis.named} from {bootstrap:,} resamples"
     console.print(
-        f"knee: {chosen.name} (the compromise); hypervolume {volume:.4f}; {size} validation samples, {intervals}",
+        f"knee: {chosen.name} (a compromise); hypervolume {volume:.4f}; {size} validation samples, {intervals}",
         soft_wrap=True,
     )
     if note := epoch_note(opened.plain.get("result", "last")):

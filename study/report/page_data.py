@@ -126,7 +126,7 @@ def _abstract(
     elif knee is not None:
         values = ", ".join(f"{displayed(o.metric)} {knee.metrics[o.metric]:.4f}" for o in spec.objectives)
         methods = len({record.label for record in front})
-        what = "Its knee, the compromise," if len(front) > 1 else "It"
+        what = "Its knee, a compromise," if len(front) > 1 else "It"
         sentences.append(
             f"{_count(len(front), 'trial')} of {_count(methods, 'method')} {'is' if len(front) == 1 else 'are'} on the"
             " Pareto front: no other trial is at least as good in every objective and better in one."
