@@ -60,10 +60,11 @@ class ImageFolder(ImageFiles):
         """Whether `splits` is absent and the folders are classes. Raises FieldError if they might also be splits."""
         if self.splits is not None:
             return False
-        with_images = [name for name in folders if _has_images(Path(self.path) / name)]
+        root = Path(self.path)
+        with_images = [name for name in folders if _has_images(root / name)]
         named = [name for name in folders if any(name.lower() in words for words in KNOWN_NAMES.values())]
-        train = {name for name in named if name.lower() in KNOWN_NAMES["train"]}
-        if not with_images or train - set(with_images):
+        train = [root / name for name in named if name.lower() in KNOWN_NAMES["train"]]
+        if not with_images or any(entry.is_dir() for folder in train for entry in folder.iterdir()):
             return False
         if not named and with_images == folders:
             return True
