@@ -48,12 +48,13 @@ class ImageFolder(ImageFiles):
 
     def _folders(self) -> list[str]:
         """Candidates for splits: the folders in PATH, and PATH itself if `splits` names it."""
+        fix = "give the folder that contains one folder per class or split."
         if not Path(self.path).is_dir():
             found = "is not a folder" if Path(self.path).exists() else "does not exist"
-            raise FieldError("path", f"{self.path} {found}; give the folder that contains one folder per split.")
+            raise FieldError("path", f"{self.path} {found}; {fix}")
         folders = sorted(entry.name for entry in Path(self.path).iterdir() if entry.is_dir())
         if not folders:
-            raise FieldError("path", f"{self.path} has no subfolders; give the folder that contains one per split.")
+            raise FieldError("path", f"{self.path} has no subfolders; {fix}")
         return [*folders, *(["."] if self.splits and "." in self.splits.values() else [])]
 
     def _are_classes(self, folders: list[str]) -> bool:
