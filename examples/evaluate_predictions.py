@@ -16,5 +16,5 @@ for name in ("accuracy", "nll", "ece", "ts_nll", "ts_ece"):
     print(f"{name:10} {found[name]:.4f}")
 print(f"temperature {fit_temperature(predictions.logits, predictions.labels):.2f}")  # the logits are twice too large
 
-# `calstudy evaluate predictions.npz` prints every metric of such a file.
+# `calstudy evaluate predictions.npz` prints the main metrics of such a file; with --all, every one.
 np.savez("predictions.npz", logits=logits, labels=labels)

@@ -58,7 +58,7 @@ def calstudy() -> None:
     calstudy status digits                show its progress
     calstudy pareto digits                list the trials on the Pareto front
     calstudy report digits                write an HTML report
-    calstudy evaluate predictions.npz     compute all metrics of any predictions
+    calstudy evaluate predictions.npz     compute the metrics of any predictions
     calstudy list methods                 list the methods a study can use
     calstudy confirm digits --pareto      retrain the front, open the test split
     calstudy export digits --pick knee --name digits     register one model

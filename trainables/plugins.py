@@ -80,10 +80,9 @@ class Folder:
         if not isinstance(name, str) or name not in self.names():
             raise FieldError("", f"there is no {self.kind} '{name}'.{nearest(name, self.names())}")
         module = self._module(name)
-        class_name = "".join(part.capitalize() for part in name.split("_"))
-        if not hasattr(module, class_name):
-            raise FieldError("extensions", f"{self.short}/{name}.py: it must define the class {class_name}.")
-        return getattr(module, class_name)
+        if not hasattr(module, class_name(name)):
+            raise FieldError("extensions", f"{self.short}/{name}.py: it must define the class {class_name(name)}.")
+        return getattr(module, class_name(name))
 
     def _module(self, name: str) -> ModuleType:
         if name in self._own():
@@ -106,6 +105,11 @@ class Folder:
             problem = f"{self.short}/{name}.py: cannot be imported: {type(error).__name__}: {error}."
             raise FieldError("extensions", problem) from error
         return module
+
+
+def class_name(name: str) -> str:
+    """The class in the file of that name: `focal_scheduled` has FocalScheduled."""
+    return "".join(part.capitalize() for part in name.split("_"))
 
 
 def name_of(cls: type) -> str:

@@ -2,54 +2,57 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
-from dataclasses import fields
+from dataclasses import MISSING, Field
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from search_spaces import strict_yaml
 from search_spaces.space import to_plain as entry_to_plain
 from trainables import data, methods, metrics, models
-from trainables.fields import Settings
+from trainables.declarations import declarations
+from trainables.plugins import class_name
 
 
 def catalogue(kind: str) -> list[dict[str, Any]]:
-    """Rows of `calstudy list KIND`, as plain values."""
+    """Rows of `calstudy list KIND`, as plain values. Read from the files: importing torch takes seconds."""
     if kind == "metrics":
-        return [{"name": name, "summary": _summary(metrics.find(name), name)} for name in metrics.names()]
+        return [{"name": name, "summary": _summary(name)} for name in metrics.names()]
     if kind == "spaces":
         return list(_spaces())
     package = {"methods": methods, "datasets": data, "models": models}[kind]
-    return [_described(name, package.find(name)) for name in package.names()]
+    return [_described(f"{package.__name__}.{name}", name) for name in package.names()]
 
 
-def _summary(thing: Any, name: str) -> str:
-    text = (inspect.getdoc(thing) or "").splitlines()[0]
-    after = name.startswith(metrics.AFTER_TEMPERATURE)
-    return f"after cross-fitted temperature scaling: {name.removeprefix(metrics.AFTER_TEMPERATURE)}" if after else text
+def _summary(name: str) -> str:
+    if name.startswith(metrics.AFTER_TEMPERATURE):
+        return f"after cross-fitted temperature scaling: {name.removeprefix(metrics.AFTER_TEMPERATURE)}"
+    metric = metrics.describe(name)
+    return declarations(f"{metrics.__name__}.{metric.family}").summary(metric.function)
 
 
-def _described(name: str, cls: type[Settings]) -> dict[str, Any]:
-    module = inspect.getmodule(cls)
-    return {
-        "name": name,
-        "summary": (inspect.getdoc(module) or inspect.getdoc(cls) or "").splitlines()[0],
-        "settings": [_setting(cls, spec) for spec in fields(cls)],
-    }
+def _described(module: str, name: str) -> dict[str, Any]:
+    found, own = declarations(module), class_name(name)
+    settings = [_setting(spec) for spec in found.fields(own).values()]
+    return {"name": name, "summary": found.summary() or found.summary(own), "settings": settings}
 
 
-def _setting(cls: type[Settings], spec: Any) -> dict[str, Any]:
-    from study.schema.explain import default_text
-
+def _setting(spec: Field[Any]) -> dict[str, Any]:
     bounds, choices = spec.metadata.get("range"), spec.metadata.get("choices")
     return {
         "name": spec.name,
-        "default": default_text(spec),
+        "default": _default(spec),
         "valid": str(bounds) if bounds is not None else " | ".join(choices or ()),
         "doc": spec.metadata.get("doc", ""),
     }
+
+
+def _default(spec: Field[Any]) -> str:
+    if spec.default is not MISSING:
+        return strict_yaml.one_line(spec.default)
+    return "required" if spec.default_factory is MISSING else strict_yaml.one_line(spec.default_factory())
 
 
 def _spaces() -> Iterable[dict[str, Any]]:

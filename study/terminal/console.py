@@ -43,9 +43,14 @@ def interval_is_given() -> bool:
     return click.get_current_context().get_parameter_source("level") is not ParameterSource.DEFAULT
 
 
+def fewest_resamples(level: float) -> int:
+    """As many lie beyond each end of the interval as of FEWEST_RESAMPLES beyond a 95% one."""
+    return math.ceil(round(0.05 * FEWEST_RESAMPLES / (1 - level), 6))
+
+
 def check_resamples(resamples: int, level: float) -> None:
-    """Raises UsageError unless as many lie beyond each end of the interval as of FEWEST_RESAMPLES beyond a 95% one."""
-    needed = math.ceil(round(0.05 * FEWEST_RESAMPLES / (1 - level), 6))
+    """Raises UsageError if there are fewer than `fewest_resamples`, but not none."""
+    needed = fewest_resamples(level)
     if 0 < resamples < needed:
         fix = f"use --bootstrap {needed}" if needed <= MOST_RESAMPLES else "use a lower --interval"
         raise click.UsageError(f"{resamples:,} resamples are too few for {100 * level:g}% intervals; {fix}.")

@@ -16,6 +16,7 @@ from trainables import metrics
 
 if TYPE_CHECKING:
     from study.uncertainty.bootstrap import Analysis, Difference
+    from study.uncertainty.intervals import Interval
 
 
 def table(*columns: str, title: str | None = None) -> Table:
@@ -118,12 +119,27 @@ def trials_table(records: Sequence[TrialRecord], objectives: Sequence[Objective]
 # ---- an evaluation -------------------------------------------------------------------------------------------------
 
 
-def metrics_table(found: dict[str, float], title: str | None = None) -> Table:
+def metrics_table(
+    found: dict[str, float],
+    title: str | None = None,
+    intervals: dict[str, Interval] | None = None,
+    level: float = 0.95,
+) -> Table:
     """One row per metric, before and after temperature scaling (`ts_`); a dash if undefined."""
-    made = table("metric", ">value", ">after temperature", title=title)
-    prefix = metrics.AFTER_TEMPERATURE
-    for name in dict.fromkeys(name.removeprefix(prefix) for name in found):
-        made.add_row(name, _number(found.get(name)), _number(found.get(prefix + name)))
+    interval = []
+    if intervals is not None:
+        from study.uncertainty.intervals import percent
+
+        interval = [f">{percent(level)} interval"]
+    made = table("metric", ">value", *interval, ">after temperature", *interval, title=title)
+    for name in dict.fromkeys(name.removeprefix(metrics.AFTER_TEMPERATURE) for name in found):
+        row = []
+        for each in (name, metrics.AFTER_TEMPERATURE + name):
+            row.append(_number(found.get(each)))
+            if intervals is not None:
+                sure = intervals.get(each)
+                row.append("-" if sure is None else f"[{sure.low:.4f}, {sure.high:.4f}]")
+        made.add_row(name, *row)
     return made
 
 

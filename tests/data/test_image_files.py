@@ -12,7 +12,7 @@ from trainables.data.shared.images import SLICE
 from trainables.data.tiny_imagenet import TinyImagenet
 from trainables.dataset import Dataset
 from trainables.fields import FieldError
-from trainables.loading.cache import prepare
+from trainables.loading.cache import load_split, prepare
 
 
 def image(path: Path, value: int, size: tuple[int, int] = (4, 4), mode: str = "RGB") -> Path:
@@ -70,11 +70,57 @@ def test_splits_name_the_folders_to_take(tmp_path: Path) -> None:
     assert (first(data.train), first(data.validation), first(data.test)) == ([1, 2], [3, 4], [5, 6])
 
 
-def test_class_folders_without_splits_are_train_where_asked(tmp_path: Path) -> None:
-    good(tmp_path)
-    data = ImageFolder(path=str(tmp_path / "train"), splits={"train": "."}).read()
-    assert first(data.train) == [4, 5, 1, 2, 3] and data.test is None
-    assert "no split of" in error_of(ImageFolder(path=str(tmp_path / "train"))).problem
+def flat(root: Path) -> Path:
+    """CLASS/0.png, ...: 20 cats, 10 dogs, each of its own colour."""
+    for name, values in {"cat": range(20), "dog": range(100, 110)}.items():
+        for value in values:
+            image(root / name / f"{value}.png", value)
+    return root
+
+
+def test_class_folders_without_splits_are_split_by_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fifth of each class is sealed; then a quarter of each class's rest is validation."""
+    monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
+    data = ImageFolder(path=str(flat(tmp_path / "set")), validation=0.25)
+    raw = data.read()
+    assert raw.classes == ("cat", "dog") and raw.validation is None and raw.test is None
+    found = prepare(data, seed=0)
+    colours = {}
+    for name, cats, dogs in (("train", 12, 6), ("validation", 4, 2), ("test", 4, 2)):
+        images, labels = (np.load(found.directory / f"{name}{end}.npy") for end in ("", "_labels"))
+        assert np.bincount(labels).tolist() == [cats, dogs]
+        assert np.array_equal(images[:, 0, 0, 0] >= 100, labels == 1)
+        colours[name] = set(images[:, 0, 0, 0].tolist())
+    assert set.union(*colours.values()) == {*range(20), *range(100, 110)}  # 30: each image is in one split
+    with pytest.raises(ValueError, match="test is sealed"):
+        load_split(found, "test")
+    other = prepare(data, seed=1)
+    assert set(np.load(other.directory / "test.npy")[:, 0, 0, 0].tolist()) != colours["test"]
+    assert prepare(ImageFolder(path=data.path, validation=0.25, splits={"train": "."}), seed=0).digest == found.digest
+
+
+def test_a_folder_with_a_train_folder_of_classes_has_splits_whatever_else_it_holds(tmp_path: Path) -> None:
+    """The digest is of what was taken before class folders were recognized."""
+    expected = ImageFolder(path=str(good(tmp_path)), splits={"train": "train", "test": "test"}).source_digest()
+    for loose in ("unlabelled", "train", "test"):
+        image(tmp_path / loose / "0.png", 9)
+    assert ImageFolder(path=str(tmp_path)).source_digest() == expected
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ("test/0.png", "'test' has the name of a split, 'cat' has images in it like a class"),
+        ("train/0.png", "'train' has the name of a split, 'cat' has images in it like a class"),
+        ("test/cat/0.png", "'test' has the name of a split, 'cat' has images in it like a class"),
+        ("old/cat/0.png", "'cat' has images in it like a class, 'old' has none"),
+    ],
+)
+def test_folders_that_may_be_classes_or_splits(tmp_path: Path, extra: str, said: str) -> None:
+    image(flat(tmp_path) / extra, 50)
+    error = error_of(ImageFolder(path=str(tmp_path)))
+    assert error.path == "splits" and f"{said}. If every folder of {tmp_path} is a class, write" in error.problem
+    assert ImageFolder(path=str(tmp_path), splits={"train": "."}).read().classes[:2] == ("cat", "dog")
 
 
 def test_size_resizes_the_shorter_side_and_cuts_out_the_middle(tmp_path: Path) -> None:

@@ -133,6 +133,11 @@ def test_files_of_images_are_known_by_what_they_hold(tmp_path: Path) -> None:
         assert "own data" in refusal(study, name="image_folder", **own)
     fog = {"train": "train", "test": "fog"}
     assert not is_own(study, name="image_folder", path=str(tmp_path / "set"), splits=fog)
+    flat = ImageFolder(path=str(tmp_path / "set" / "train"))  # class folders alone
+    for path in ("set/train", "set"):
+        own = {"splits": {"train": "train"}} if path == "set" else {}
+        assert "own data" in refusal(flat, name="image_folder", path=str(tmp_path / path), **own)
+    assert not is_own(flat, name="image_folder", path=str(tmp_path / "set" / "fog"))
 
 
 # ---- extensions, whose authors know only `source_digest` and `read` -------------------------------------------------

@@ -41,12 +41,25 @@ def test_help_groups_every_command_and_cuts_no_summary(
     assert [line.split()[0] for line in rows[-2:]] == ["audit", "sync"] and "\nOther:\n" in listed
 
 
-def test_help_loads_no_heavy_library() -> None:
+HEAVY = {"torch", "torchvision", "ray", "mlflow"}
+COMMANDS = cli.calstudy.list_commands(click.Context(cli.calstudy))
+HELP = [["--help"], *([name, "--help"] for name in COMMANDS)]
+LISTS = [["list", kind] for kind in ("methods", "spaces", "datasets", "models", "metrics")]
+
+
+@pytest.mark.parametrize(
+    ("lines", "absent"), [(HELP, HEAVY | {"optuna", "numpy"}), (LISTS, HEAVY)], ids=["help", "list"]
+)
+def test_help_and_list_load_no_heavy_library(lines: list[list[str]], absent: set[str]) -> None:
+    """In one fresh process, one after another: the first line that loads one is named."""
     code = (
-        "import sys; from study.cli import calstudy; calstudy(['--help'], standalone_mode=False); print(*sys.modules)"
+        "import sys; from study.cli import calstudy\n"
+        f"for words in {lines}:\n"
+        "    calstudy(words, standalone_mode=False)\n"
+        f"    print(words, *sorted({absent} & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"torch", "ray", "optuna", "mlflow", "numpy"} & set(done.stdout.split())
+    assert done.stderr.splitlines() == [str(words) for words in lines]
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
-"""Images in folders: one per split, with one per class inside, as for torchvision's ImageFolder."""
+"""Images in folders: one per split, with one per class inside, as for torchvision's ImageFolder; or one per class."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,17 +8,18 @@ import numpy as np
 from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_dataset
 
 from trainables.data.shared.images import ImageFiles, ImageList, check_lists
-from trainables.data.shared.splits import check_splits, split_names
+from trainables.data.shared.splits import KNOWN_NAMES, check_splits, split_names
 from trainables.fields import FieldError, nearest, text
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder(ImageFiles):
-    """PATH/train/CLASS/*.png and so on; classes are sorted by name. If the class folders are directly in PATH,
-    `splits: {train: .}` makes them train, and test is carved by seed.
+    """PATH/train/CLASS/*.png and so on; or PATH/CLASS/*.png, all train, from which the other splits are carved by seed.
+    Classes are sorted by name.
 
     Without `splits`, folders named train, validation (valid, val, dev) and test are used; with only train and
-    validation, the latter becomes the sealed test split. With `splits`, other folders are ignored.
+    validation, the latter becomes the sealed test split. With `splits`, other folders are ignored; `{train: .}` says
+    that every folder is a class.
     """
 
     splits: dict[str, str] | None = text(None, doc="folder of each split, e.g. {train: train, test: val}")
@@ -27,7 +29,8 @@ class ImageFolder(ImageFiles):
         check_splits(self.splits)
 
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
-        names = split_names(self.splits, self._folders(), self.path)
+        folders = self._folders()
+        names = {"train": "."} if self._are_classes(folders) else split_names(self.splits, folders, self.path)
         classes = self._classes(names["train"])
         numbers = {name: number for number, name in enumerate(classes)}
         lists = {}
@@ -45,13 +48,34 @@ class ImageFolder(ImageFiles):
 
     def _folders(self) -> list[str]:
         """Candidates for splits: the folders in PATH, and PATH itself if `splits` names it."""
+        fix = "give the folder that contains one folder per class or split."
         if not Path(self.path).is_dir():
             found = "is not a folder" if Path(self.path).exists() else "does not exist"
-            raise FieldError("path", f"{self.path} {found}; give the folder that contains one folder per split.")
+            raise FieldError("path", f"{self.path} {found}; {fix}")
         folders = sorted(entry.name for entry in Path(self.path).iterdir() if entry.is_dir())
         if not folders:
-            raise FieldError("path", f"{self.path} has no subfolders; give the folder that contains one per split.")
+            raise FieldError("path", f"{self.path} has no subfolders; {fix}")
         return [*folders, *(["."] if self.splits and "." in self.splits.values() else [])]
+
+    def _are_classes(self, folders: list[str]) -> bool:
+        """Whether `splits` is absent and the folders are classes. Raises FieldError if they might also be splits."""
+        if self.splits is not None:
+            return False
+        root = Path(self.path)
+        with_images = [name for name in folders if _has_images(root / name)]
+        named = [name for name in folders if any(name.lower() in words for words in KNOWN_NAMES.values())]
+        train = [root / name for name in named if name.lower() in KNOWN_NAMES["train"]]
+        if not with_images or any(entry.is_dir() for folder in train for entry in folder.iterdir()):
+            return False
+        if not named and with_images == folders:
+            return True
+        if named:
+            found = f"'{named[0]}' has the name of a split, '{with_images[0]}' has images in it like a class"
+        else:
+            other = next(name for name in folders if name not in with_images)
+            found = f"'{with_images[0]}' has images in it like a class, '{other}' has none"
+        fix = f"If every folder of {self.path} is a class, write `splits: {{train: .}}`; else name the splits."
+        raise FieldError("splits", f"{found}. {fix}")
 
     def _classes(self, split: str) -> list[str]:
         try:
@@ -59,3 +83,8 @@ class ImageFolder(ImageFiles):
         except FileNotFoundError:
             raise FieldError("path", f"{Path(self.path) / split} has no class folders; add one per class.") from None
         return names
+
+
+def _has_images(folder: Path) -> bool:
+    with os.scandir(folder) as entries:
+        return any(entry.name.lower().endswith(IMG_EXTENSIONS) for entry in entries)

@@ -6,7 +6,7 @@ function's result and absent from `evaluate`, as is top-5 accuracy for five clas
 
 Each file starts with the descriptions of its metrics (`trainables.metric.Metric`). Every trial stores the metrics
 marked `stored`. The others are computed on request: by the trials of a study that has one as an objective, and by
-`calstudy evaluate`, which shows them all. Predictions are stored, so any metric can be computed later.
+`calstudy evaluate --all`. Predictions are stored, so any metric can be computed later.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ CONVENTION = "equal-width bins (lo, hi], first holds 0, float64 edges; adaptive:
 AFTER_TEMPERATURE = "ts_"
 # The most informative four, where all are too many: history rows, model cards, other data.
 ESSENTIAL = ("accuracy", "nll", "brier", "ece")
+# What `calstudy evaluate` shows if asked for no others: the stored ones without error and top-5 accuracy.
+MAIN = ("accuracy", "nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2")
 
 
 @cache
@@ -113,9 +115,15 @@ def evaluate(logits: Tensor, labels: Tensor, bins: int = 15, also: Collection[st
 
     logits: [N, K]; labels: [N] int64; bins: for metrics that have bins.
     """
+    names = [name for name, metric in described().items() if metric.stored or name in also]
+    return measure(logits, labels, names, bins)
+
+
+def measure(logits: Tensor, labels: Tensor, names: Collection[str], bins: int = 15) -> dict[str, float]:
+    """The metrics of these names (without `ts_`), in this order, as far as they are defined for these predictions."""
     logits = logits.double()
-    wanted = [name for name in available(logits.shape[1]) if describe(name).stored or name in also]
-    values = {name: float(find(name)(logits, labels, **_options(name, bins))) for name in wanted}
+    defined = [name for name in names if logits.shape[1] >= described()[name].fewest_classes]
+    values = {name: float(find(name)(logits, labels, **_options(name, bins))) for name in defined}
     return {name: value for name, value in values.items() if value == value}
 
 

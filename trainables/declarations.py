@@ -1,0 +1,91 @@
+"""Settings and summaries of the classes in a file, read without importing it: importing torch takes seconds.
+
+Fields are evaluated as Python evaluates them; a name they use is looked up where it is defined.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+from dataclasses import Field, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+
+class Declarations:
+    """The classes, functions and constants of one of our modules."""
+
+    def __init__(self, module: str) -> None:
+        spec = importlib.util.find_spec(module)  # imports its package alone, which is light
+        assert spec is not None and spec.origin is not None
+        self.module = module
+        self._tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"), spec.origin)
+        self._imported: dict[str, tuple[str, str]] = {}
+        self._defined: dict[str, ast.AST] = {}
+        for node in self._tree.body:
+            match node:
+                case ast.ImportFrom(module=str(source), names=names):
+                    self._imported |= {alias.asname or alias.name: (source, alias.name) for alias in names}
+                case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                    self._defined[name] = node
+                case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, ast.expr() as value):
+                    self._defined[name] = value
+                case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
+                    self._defined |= {ast.unparse(one): value for one, value in zip(targets, values, strict=True)}
+
+    def summary(self, name: str | None = None) -> str:
+        """The first line of the docstring of the module, or of what is defined under that name."""
+        node = self._tree if name is None else self._defined.get(name)
+        doc = ast.get_docstring(node) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) else None
+        return (doc or "").partition("\n")[0]
+
+    def fields(self, name: str) -> dict[str, Field[Any]]:
+        """The dataclass fields of a class, inherited ones first. The default of a nested method is its name."""
+        if name in self._imported:
+            source, original = self._imported[name]
+            return declarations(source).fields(original) if _is_read(source) else {}
+        node = self._defined.get(name)
+        if not isinstance(node, ast.ClassDef):
+            return {}
+        found: dict[str, Field[Any]] = {}
+        for base in reversed(node.bases):
+            found |= self.fields(base.id) if isinstance(base, ast.Name) else {}
+        for line in node.body:
+            match line:
+                case ast.AnnAssign(ast.Name(name), annotation, value) if "ClassVar" not in ast.unparse(annotation):
+                    found[name] = self._field(name, value)
+        return found
+
+    def _field(self, name: str, value: ast.expr | None) -> Field[Any]:
+        made = field() if value is None else self._value(value)
+        made = made if isinstance(made, Field) else field(default=made)
+        made.name = name
+        return made
+
+    def _value(self, expression: ast.expr) -> Any:
+        used = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
+        known = {name: self._named(name) for name in used & {*self._imported, *self._defined}}
+        return eval(compile(ast.Expression(expression), self.module, "eval"), known)  # a file of ours
+
+    def _named(self, name: str) -> Any:
+        """The value of a name in the module; a class is a function that returns its file's name."""
+        if name in self._imported:
+            source, original = self._imported[name]
+            if _is_read(source):
+                return declarations(source)._named(original)
+            return getattr(importlib.import_module(source), original)
+        node = self._defined[name]
+        return self._value(node) if isinstance(node, ast.expr) else lambda: self.module.rpartition(".")[2]
+
+
+def _is_read(module: str) -> bool:
+    """Whether it is ours and may import torch; trainables.fields, which makes the fields, is imported."""
+    return module.startswith("trainables.") and module != "trainables.fields"
+
+
+@cache
+def declarations(module: str) -> Declarations:
+    """Those of a module by its name: `trainables.methods.focal`."""
+    return Declarations(module)
