@@ -21,18 +21,20 @@ if TYPE_CHECKING:
 
 
 def status_counts(study: Study, records: dict[str, list[TrialRecord]], alive: bool) -> dict[str, dict[str, int]]:
-    """{label: {planned, complete, pruned, failed, running}}; nothing runs unless `alive`."""
+    """{label: {planned, complete, pruned, failed, running, to_do}}, the first the sum of the others; nothing runs unless
+    `alive`."""
     counts = {}
     for label, found in records.items():
         states = {state: sum(record.state == state for record in found) for state in ("complete", "pruned", "failed")}
-        running = sum(record.state == "running" for record in found) if alive else 0
-        counts[label] = {"planned": max(study.planned, len(found)), **states, "running": running}
+        states["running"] = sum(alive and study.trains(record) for record in found)
+        planned = max(study.planned, len(found))
+        counts[label] = {"planned": planned, **states, "to_do": planned - sum(states.values())}
     return counts
 
 
 def status_table(counts: dict[str, dict[str, int]]) -> Table:
     """One row per method."""
-    made = Table("method", ">planned", ">complete", ">pruned", ">failed", ">running")
+    made = Table("method", ">planned", ">complete", ">pruned", ">failed", ">running", ">to do")
     for label, row in counts.items():
         made.add_row(label, *(str(value) for value in row.values()))
     return made
