@@ -13,7 +13,7 @@ from study.terminal.console import console, json_option, storage_option
 
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path), required=False)
-@click.option("--explain", "explained", is_flag=True, help="Show all keys with defaults and all ranges with sources.")
+@click.option("--explain", "explained", is_flag=True, help="Show all keys with defaults and allowed values.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of a study file, for editors.")
 @click.option("--trials", type=int, metavar="N", help="Trials per method, overriding the spec.")
 @storage_option

@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleDimensions
 class _Console(Console):
     """On a pipe, lines are as long as they need to be: what reads them may count on one line per row."""
 
-    @property
+    @property  # type: ignore[misc]  # Rich's can also be set
     def size(self) -> ConsoleDimensions:
         found = super().size
         return found if self.is_terminal else ConsoleDimensions(UNLIMITED, found.height)

@@ -88,8 +88,7 @@ class Table:
         width = max(header.cell_len for header in self._header[1:])
         for header, cell in zip(self._header[1:], cells, strict=True):
             start = GAP + header.plain + " " * (width - header.cell_len) + GAP
-            parts = cell.wrap(console, max(1, available - len(start))) if cell else []
-            for number, part in enumerate(parts):
+            for number, part in enumerate(cell.wrap(console, max(1, available - len(start))) if cell else ()):
                 part.rstrip()
                 yield Text.assemble((start, "dim") if number == 0 else " " * len(start), part)
 

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 
 def status_counts(study: Study, records: dict[str, list[TrialRecord]], alive: bool) -> dict[str, dict[str, int]]:
-    """{label: {planned, complete, pruned, failed, running, to_do}}, the first the sum of the others; nothing runs unless
-    `alive`."""
+    """{label: {planned, complete, pruned, failed, running, to_do}}; planned is the sum of the others.
+
+    alive: whether a driver is at work; without one nothing runs.
+    """
     counts = {}
     for label, found in records.items():
         states = {state: sum(record.state == state for record in found) for state in ("complete", "pruned", "failed")}

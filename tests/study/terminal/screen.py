@@ -57,5 +57,3 @@ def screen(written: str, width: int, height: int) -> list[str]:
             column += 1
         lines += [""] * (row + 1 - len(lines))
     return lines
-
-
