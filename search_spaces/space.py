@@ -273,5 +273,5 @@ def _value(path: str, what: str, value: Any) -> Value:
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word, list(known), n=1, cutoff=0.5)
+    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" Did you mean '{close[0]}'?" if close else f" Valid values: {', '.join(known) or 'none'}."

@@ -12,7 +12,7 @@ import click
 
 from study import commands
 from study.terminal.console import FAILED, MISTAKE, errors
-from trainables.fields import UserError
+from trainables.fields import UserError, nearest
 from trainables.plugins import stems
 
 GROUPS = {
@@ -36,6 +36,14 @@ class _Commands(click.Group):
             return None
         command: click.Command = getattr(importlib.import_module(f"study.commands.{name}"), name)
         return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        known = self.list_commands(context)
+        if args[0] not in known and not args[0].startswith("-"):
+            raise click.UsageError(f"there is no command '{args[0]}'.{nearest(args[0], known)}", context)
+        return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         found = {name: self.get_command(context, name) for name in self.list_commands(context)}

@@ -74,9 +74,14 @@ def text(default: Any = MISSING, *, doc: str = "") -> Any:
     return field(default=default, metadata={"doc": doc})
 
 
+SIMILAR = 0.6  # of difflib's ratio; below it, `pruner` is near `record` and `csv` near `svhn`
+
+
 def nearest(word: str, known: list[str]) -> str:
-    """` Did you mean 'gamma'?`, or all valid values if none is close."""
-    close = get_close_matches(word, known, n=1, cutoff=0.5)
+    """` Did you mean 'gamma'?`, or all valid values if none is close: by difflib, by its letters (`rl` for `lr`), or
+    as the end of a path."""
+    others = (name for name in known if sorted(name) == sorted(word) or name.endswith(f".{word}"))
+    close = [*get_close_matches(word, known, n=1, cutoff=SIMILAR), *others]
     return f" Did you mean '{close[0]}'?" if close else f" Valid values: {', '.join(known) or 'none'}."
 
 

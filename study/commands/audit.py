@@ -35,9 +35,9 @@ def audit(study: str, storage: str | None, tracking: str | None, as_json: bool) 
 
 
 def _print(report: Any) -> None:
-    from study.terminal.tables import table
+    from study.terminal.layout import Table
 
-    made = table("check", ">counted", *([">pending"] if report.driver else []), ">problems")
+    made = Table("check", ">counted", *([">pending"] if report.driver else []), ">problems")
     for check in report.checks:
         pending = [str(len(check.pending))] if report.driver else []
         made.add_row(check.title, str(check.counted), *pending, str(len(check.offenders) or "-"))

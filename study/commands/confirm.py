@@ -109,12 +109,12 @@ def _json(found: Confirmation) -> dict[str, Any]:
 
 def _print(found: Confirmation) -> None:
     from study.confirmation.results import default_texts, front_on_test
-    from study.terminal.tables import table
+    from study.terminal.layout import Table
 
     spec = found.study.spec
     for objective in spec.objectives:
         columns = (">search", ">validation", ">test", ">shrinkage")
-        made = table("retrained", ">n", *columns, title=f"{objective.metric} ({objective.direction})")
+        made = Table("retrained", ">n", *columns, title=f"{objective.metric} ({objective.direction})")
         for row in found.rows:
             made.add_row(*_row(row, objective))
         console.print(made)
@@ -148,11 +148,11 @@ def _row(row: Confirmed, objective: Objective) -> list[str]:
 
 def _print_shift(found: Confirmation, name: str) -> None:
     from study.confirmation.results import moments
-    from study.terminal.tables import table
+    from study.terminal.layout import Table
 
     rows = [(row.label, moments(row.shifts[name])) for row in found.rows if row.shifts.get(name)]
     shown = [metric for metric in rows[0][1] if metric in SHOWN_OF_SHIFT]
-    made = table("retrained", *(f">{metric}" for metric in shown), title=_of_shift(name, found))
+    made = Table("retrained", *(f">{metric}" for metric in shown), title=_of_shift(name, found))
     for label, values in rows:
         made.add_row(label, *(_figure(values.get(metric)) for metric in shown))
     console.print(made)

@@ -13,7 +13,7 @@ from study.terminal.console import console, json_option, storage_option
 
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path), required=False)
-@click.option("--explain", "explained", is_flag=True, help="Show all keys with defaults and all ranges with sources.")
+@click.option("--explain", "explained", is_flag=True, help="Show all keys with defaults and allowed values.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of a study file, for editors.")
 @click.option("--trials", type=int, metavar="N", help="Trials per method, overriding the spec.")
 @storage_option
@@ -38,7 +38,7 @@ def plan(
     from study.schema.uris import without_credentials
     from study.schema.variant import first_standings
     from study.store.study import read_study_spec, storage_root
-    from study.terminal.tables import table
+    from study.terminal.layout import Table
 
     study = read_study_spec(spec, storage, trials=trials)
     prepared = prepare_data(study, spec.name)
@@ -50,10 +50,10 @@ def plan(
         click.echo(json.dumps(public))
         return
     if explained:
-        made = table("key", "value", "default", "meaning, or source of the range")
+        made = Table("key", "value", "default", "allowed", "meaning or source")
         for row in explain(study):
-            made.add_row(*(str(cell) for cell in row))
-        console.print(made, soft_wrap=False)
+            made.add_row(*row)
+        console.print(made)
         _print_kept(kept_line(study))
         return
     sizes = ", ".join(f"{size} {name}" for name, size in prepared.sizes.items())
@@ -67,7 +67,7 @@ def plan(
     console.print(f"data: {data}", soft_wrap=True)
     wanted = ", ".join(f"{objective.direction} {objective.metric}" for objective in study.objectives)
     console.print(f"objectives: {wanted}")
-    made = table("method", "searched", "tried first")
+    made = Table("method", "searched", "tried first")
     for variant in study.variants:
         searched = ", ".join(variant.space.distributions) or "nothing: repeated with fresh seeds to measure noise"
         standings = first_standings(study.trial(variant.label), variant.space)

@@ -116,8 +116,9 @@ def _block(study: Study, bootstrap: int, level: float) -> Block:
         else:
             networks = tables.networks_on_test(confirmation)
         return tables.with_ties(block, networks, bootstrap, level)
-    except FieldError as error:  # a missing or altered file: the caption says why nothing is marked as tied
-        return tables.with_note(block, f"nothing is marked as tied: {error}".rstrip("."))
+    except FieldError as error:  # a missing or altered file: the caption says that nothing is marked as tied
+        errors.print(f"{study.name}: {error}")
+        return block
 
 
 def _refuse_confirmation(study: Study) -> None:

@@ -16,8 +16,8 @@ from study.terminal.console import console, json_option, storage_option
 def status(study: str, storage: str | None, as_json: bool) -> None:
     """Show the progress of each method.
 
-    Counts planned, complete, pruned, failed and running trials. STUDY is its directory, its spec, or its name under
-    the storage; it may be running elsewhere.
+    Counts planned, complete, pruned, failed and running trials, and those still to do. STUDY is its directory, its
+    spec, or its name under the storage; it may be running elsewhere.
     """
     from study.store.ledger import driver_is_alive
     from study.store.study import open_study

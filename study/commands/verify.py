@@ -23,7 +23,7 @@ def verify(model_uri: str, storage: str | None, tracking: str | None, as_json: b
     from study.registry.verify import verify as verify_model
     from study.schema.uris import resolve_uri
     from study.store.study import storage_root
-    from study.terminal.tables import table
+    from study.terminal.layout import Table
 
     report = verify_model(model_uri, resolve_uri(tracking, None, storage_root(storage)))
     if as_json:
@@ -31,7 +31,7 @@ def verify(model_uri: str, storage: str | None, tracking: str | None, as_json: b
     elif report.problem is not None:
         errors.print(f"{model_uri}: NOT verified: {report.problem}")
     else:
-        made = table("check", ">difference", ">limit", "")
+        made = Table("check", ">difference", ">limit", "")
         for check in report.checks:
             made.add_row(check.name, f"{check.found:g}", f"{check.limit:g}", "ok" if check.ok else "DIFFERS")
         console.print(made)

@@ -16,7 +16,7 @@ from study.engine.ray_session import ClusterError, check_address, check_fits, jo
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError, public_uri, resolve_uri, sqlite_file
 from study.store.ledger import driver_is_alive
-from study.terminal.tables import table
+from study.terminal.layout import Table
 from study.tracking.client import what_happened
 from study.tracking.reader import reach
 
@@ -110,8 +110,7 @@ def show(report: Report, console: Console) -> None:
     nodes = {name: found for name, found in machines.items() if "code" in found}
     if nodes:
         checks = list(next(iter(nodes.values())))
-        made = table("machine", *checks)
-        made.columns[0].no_wrap = True
+        made = Table("machine", *checks)
         for name, found in nodes.items():
             made.add_row(name, *(_cell(found[check]) for check in checks))
         console.print(made)

@@ -26,6 +26,7 @@ from study.store.study import Study, check_home, home_of, open_directory, write_
 from study.store.targets import Targets
 from study.store.trials import Listener, TrialRecord, trial_directory
 from study.terminal.progress import Progress
+from trainables.dataset import Dataset
 from trainables.fields import FieldError
 from trainables.loading.cache import Prepared, prepare
 from trainables.loading.shift import check_header
@@ -55,10 +56,23 @@ def prepare_data(spec: StudySpec, file_name: str) -> Prepared:
         prepared = prepare(spec.data, spec.seed)
         used = spec.data.source_rows() if spec.shift else {}
     check_objectives(spec, prepared.num_classes, file_name)
+    _check_padding(spec.data, prepared.input_shape, file_name)
     for name, shift_set in spec.shift.items():
         with located(file_name, f"shift.{name}"):
             check_header(shift_set, used, prepared.classes, prepared.input_shape)
     return prepared
+
+
+def _check_padding(data: Dataset, shape: tuple[int, int, int], file_name: str) -> None:
+    """Raise SpecError if crops would be of zeros alone, or the padding has no effect."""
+    if data.padding is None:
+        return
+    if "crop" not in data.augment:
+        problem = f"has no effect with augment: {data.augment}; remove it, or write augment: crop or crop_flip."
+        raise SpecError(file_name, "data.padding", problem)
+    if data.padding >= min(shape[1:]):
+        problem = f"{data.padding} is not below the images' {min(shape[1:])} pixels: crops could be empty. Lower it."
+        raise SpecError(file_name, "data.padding", problem)
 
 
 @contextmanager

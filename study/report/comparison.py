@@ -157,10 +157,6 @@ def with_ties(block: Block, networks: Mapping[str, Sequence[Measured]], resample
     return replace(block, methods=compare_methods(networks, COLUMNS, resamples, level))
 
 
-def with_note(block: Block, note: str) -> Block:
-    return replace(block, notes=(*block.notes, note))
-
-
 def networks_on_validation(study: Study, rows: Sequence[TableRow], records: Records) -> dict[str, list[Measured]]:
     """The networks of the rows that are repeats. Raises FieldError if stored predictions are missing or altered."""
     repeats = [row.label for row in rows if row.role == "repeats"]

@@ -20,17 +20,18 @@ class Marks(NamedTuple):
     best: str
     tied: str
     spread: str
+    errors_in: str = "%"
 
 
 LATEX = Marks("Bold", "Underlined", "Mean over seeds, with the standard deviation as a subscript.")
 MARKDOWN = Marks("Bold", "Italic", "Mean ± standard deviation over seeds.")
-CSV = Marks("Mark best", "Mark tied", "Mean and standard deviation over seeds, as fractions.")
+CSV = Marks("Mark best", "Mark tied", "Mean and standard deviation over seeds.", "fractions")
 
 
 def caption(table: Table, marks: Marks) -> str:
     """What the numbers are and how far they can be trusted."""
     of = " ".join(f"{_of(block)}." for block in table.blocks)
-    units = "Error and calibration errors (15 bins) in %, NLL in nats; lower is better."
+    units = f"Error and calibration errors (15 bins) in {marks.errors_in}, NLL in nats; lower is better."
     scaled = "TS: after temperature scaling"
     scaled += "." if AFTER_TEMPERATURE + "error" in table.columns else ", which does not change the error."
     rows = [row for block in table.blocks for row in block.rows]

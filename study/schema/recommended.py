@@ -102,7 +102,9 @@ def as_recorded(trial: TrialConfig, today: Recommended, recorded: RecordedSpace,
         switched = recorded.search_optimizer != search_optimizer and path.startswith("optimizer.")
         return switched or path in recorded.named
 
-    entries = {path: found for path, found in today.entries.items() if is_named(path)}
+    # A value that the file once fixed was perhaps not searched then: without that line it is the method's own.
+    fixed = recorded.named - set(recorded.space)
+    entries = {path: found for path, found in today.entries.items() if is_named(path) and path not in fixed}
     for path, plain in recorded.space.items():
         if is_named(path) or not fits(trial, path):
             continue

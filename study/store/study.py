@@ -112,6 +112,17 @@ class Study:
         running = sum(record.state == "running" for found in records.values() for record in found)
         return running + sum(max(0, self.planned - len(found)) for found in records.values())
 
+    def trains(self, record: TrialRecord) -> bool:
+        """Whether a process trains the trial, as far as its log tells: it was written since the present driver began.
+
+        The other running trials wait for free resources, or an earlier driver left them.
+        """
+        try:
+            began = (self.directory / "driver.lock").stat().st_mtime
+            return record.state == "running" and (self.files(record) / "log").stat().st_mtime >= began
+        except FileNotFoundError:
+            return False
+
     def tracking(self, option: str | None) -> str:
         """The MLflow URI of this study: --tracking, else that of its last run, else the spec's."""
         return resolve_uri(option or self.recorded.get("tracking"), self.plain["tracking"], self.directory.parent)

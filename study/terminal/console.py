@@ -6,11 +6,22 @@ import math
 
 import click
 from click.core import ParameterSource
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 
+
+class _Console(Console):
+    """On a pipe, lines are as long as they need to be: what reads them may count on one line per row."""
+
+    @property  # type: ignore[misc]  # Rich's can also be set
+    def size(self) -> ConsoleDimensions:
+        found = super().size
+        return found if self.is_terminal else ConsoleDimensions(UNLIMITED, found.height)
+
+
+UNLIMITED = 1_000_000  # columns
 # Markup off: a reason, a path or a range may hold [brackets].
-console = Console(highlight=False, markup=False)
-errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+console = _Console(highlight=False, markup=False)
+errors = _Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 FAILED, MISTAKE = 1, 2
 FEWEST_RESAMPLES, MOST_RESAMPLES = 100, 10_000

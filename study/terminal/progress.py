@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.segment import SegmentLines
 from rich.text import Text
 
 from study.analysis.pareto import front
 from study.store.trials import Listener, TrialRecord
+from study.terminal.layout import Table
 from study.terminal.tables import front_table
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Progress(Listener):
         self._start_time = time.time()
         self._epochs = 0  # trained since then
         self._last_line = -LINE_SECONDS
+        self._over = False
         self._front: list[TrialRecord] = self._front_of(self._finished)
         self._live = Live(console=console, refresh_per_second=4, get_renderable=self._view, transient=True)
 
@@ -49,6 +50,7 @@ class Progress(Listener):
 
     def __exit__(self, *failure: Any) -> None:
         if self._console.is_terminal:
+            self._over = True
             self._live.stop()
 
     # ---- events ----------------------------------------------------------------------------------------------------
@@ -113,24 +115,31 @@ class Progress(Listener):
 
     def _view(self) -> Group:
         """The live view: one row per method, then the front so far."""
-        methods = Table(box=None, pad_edge=False, header_style="bold")
-        methods.add_column("method", min_width=22)
-        for column in ("done", "running", "failed"):
-            methods.add_column(column, justify="right")
-        methods.add_column("", width=24)
+        if self._over:  # Rich draws it once more, as high as it is: what leaves the screen could not be removed
+            return Group()
+        bar = 24 if self._console.width >= 80 else 8
+        methods = Table("method", ">done", ">running", ">failed", "")
         states = Counter((record.label, record.state) for record in self._finished)
         running = Counter(record.label for record, _ in list(self._running.values()))
         for variant in self._spec.variants:
             label = variant.label
-            done = states[label, "complete"] + states[label, "pruned"]
-            bar = ProgressBar(total=self._spec.trials, completed=done + states[label, "failed"], width=24)
-            failed = Text(str(states[label, "failed"]), style="red" if states[label, "failed"] else "dim")
-            methods.add_row(label, f"{done}/{self._spec.trials}", str(running[label]), failed, bar)
+            done, failed = states[label, "complete"] + states[label, "pruned"], states[label, "failed"]
+            full = min(bar, bar * (done + failed) // self._spec.trials)
+            methods.add_row(
+                label,
+                f"{done}/{self._spec.trials}",
+                str(running[label]),
+                Text(str(failed), style="red" if failed else "dim"),
+                Text.assemble((full * "━", "bar.complete"), ((bar - full) * "━", "bar.back")),
+            )
         epochs = [f"{name} {epoch}/{self._spec.epochs}" for name, (_, epoch) in list(self._running.items())[:4]]
         now = Text(
             f"{len(self._finished)}/{self._planned} trials  {self.time_left()}  {', '.join(epochs)}", style="dim"
         )
-        return Group(methods, now, Text(), front_table(self._front, self._spec.objectives, FRONT_ROWS))
+        best = front_table(self._front, self._spec.objectives, FRONT_ROWS)
+        lines = self._console.render_lines(Group(methods, now, Text(), best), pad=False)
+        # The cursor rests on an empty line: after a full one, the terminal's ^C would move everything down by a line.
+        return Group(SegmentLines(lines[: self._console.height - 1], new_lines=True), Text())
 
 
 def human_seconds(seconds: float) -> str:

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from study.schema.objective import Objective
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from study.terminal.layout import Table
 from trainables import metrics
 
 if TYPE_CHECKING:
@@ -19,30 +18,26 @@ if TYPE_CHECKING:
     from study.uncertainty.intervals import Interval
 
 
-def table(*columns: str, title: str | None = None) -> Table:
-    """A table without lines; columns whose names start with `>` are right-aligned."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        made.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left")
-    return made
-
-
 # ---- a study -------------------------------------------------------------------------------------------------------
 
 
 def status_counts(study: Study, records: dict[str, list[TrialRecord]], alive: bool) -> dict[str, dict[str, int]]:
-    """{label: {planned, complete, pruned, failed, running}}; nothing runs unless `alive`."""
+    """{label: {planned, complete, pruned, failed, running, to_do}}; planned is the sum of the others.
+
+    alive: whether a driver is at work; without one nothing runs.
+    """
     counts = {}
     for label, found in records.items():
         states = {state: sum(record.state == state for record in found) for state in ("complete", "pruned", "failed")}
-        running = sum(record.state == "running" for record in found) if alive else 0
-        counts[label] = {"planned": max(study.planned, len(found)), **states, "running": running}
+        states["running"] = sum(alive and study.trains(record) for record in found)
+        planned = max(study.planned, len(found))
+        counts[label] = {"planned": planned, **states, "to_do": planned - sum(states.values())}
     return counts
 
 
 def status_table(counts: dict[str, dict[str, int]]) -> Table:
     """One row per method."""
-    made = table("method", ">planned", ">complete", ">pruned", ">failed", ">running")
+    made = Table("method", ">planned", ">complete", ">pruned", ">failed", ">running", ">to do")
     for label, row in counts.items():
         made.add_row(label, *(str(value) for value in row.values()))
     return made
@@ -50,10 +45,10 @@ def status_table(counts: dict[str, dict[str, int]]) -> Table:
 
 def failures_table(records: dict[str, list[TrialRecord]]) -> Table | None:
     """Trials that did not complete, with their reasons; None if there are none."""
-    made = table("trial", "state", "reason")
+    made = Table("trial", "state", "reason")
     for record in (record for found in records.values() for record in found if record.reason):
         made.add_row(record.name, record.state, record.reason or "")
-    return made if made.row_count else None
+    return made if len(made) else None
 
 
 def front_table(
@@ -64,22 +59,16 @@ def front_table(
 ) -> Table:
     """The front by the first objective, best first; with `analysis`, also intervals and shares."""
     more = "" if rows is None or len(records) <= rows else f", {rows} of {len(records)}"
-    table = Table(title=f"front (validation{more})", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    table.add_column("trial", min_width=20)
-    for objective in objectives:
-        table.add_column(objective.metric, justify="right")
-    if analysis is not None:
-        table.add_column("share", justify="right")
-    table.add_column("samples seen", justify="right")
-    table.add_column("values")
+    columns = [f">{objective.metric}" for objective in objectives] + ([] if analysis is None else [">share"])
+    made = Table("trial", *columns, ">samples seen", "values", title=f"front (validation{more})")
     for record in records[:rows]:
         values = [_value(record, objective.metric, analysis) for objective in objectives]
         if analysis is not None:
             share = analysis.shares.get(record.name)
             values.append("-" if share is None else f"{share:.0%}")
         samples = "" if record.samples is None else human_count(record.samples)
-        table.add_row(record.name, *values, samples, short_params(record.params))
-    return table
+        made.add_row(record.name, *values, samples, short_params(record.params))
+    return made
 
 
 def _value(record: TrialRecord, metric: str, analysis: Analysis | None) -> str:
@@ -108,7 +97,7 @@ def short_params(params: dict[str, Any]) -> str:
 
 def trials_table(records: Sequence[TrialRecord], objectives: Sequence[Objective]) -> Table:
     """One row a trial: state, objectives on validation, hyperparameters."""
-    made = table("trial", "state", *(f">{objective.metric}" for objective in objectives), "values")
+    made = Table("trial", "state", *(f">{objective.metric}" for objective in objectives), "values")
     for record in records:
         values = (record.metrics.get(objective.metric) for objective in objectives)
         shown = ["" if value is None else f"{value:.4f}" for value in values]
@@ -131,7 +120,7 @@ def metrics_table(
         from study.uncertainty.intervals import percent
 
         interval = [f">{percent(level)} interval"]
-    made = table("metric", ">value", *interval, ">after temperature", *interval, title=title)
+    made = Table("metric", ">value", *interval, ">after temperature", *interval, title=title)
     for name in dict.fromkeys(name.removeprefix(metrics.AFTER_TEMPERATURE) for name in found):
         row = []
         for each in (name, metrics.AFTER_TEMPERATURE + name):
@@ -146,7 +135,7 @@ def metrics_table(
 def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
     """One row per post-hoc calibration; `fitted` is the temperature fitted on the whole file."""
     columns = [name for name in rows["none"] if name != "fitted"]
-    made = table("post-hoc, cross-fitted", *(f">{name}" for name in columns), ">temperature")
+    made = Table("post-hoc, cross-fitted", *(f">{name}" for name in columns), ">temperature")
     for name, row in rows.items():
         made.add_row(name, *(_number(row[column]) for column in columns), _number(row.get("fitted")))
     return made
@@ -156,7 +145,7 @@ def differences_table(found: dict[str, Difference], one: str, other: str, level:
     """One row per metric: two trials, their difference, its interval, and the better one if that excludes 0."""
     from study.uncertainty.intervals import percent
 
-    made = table("metric", f">{one}", f">{other}", ">difference", f">{percent(level)} interval", "better")
+    made = Table("metric", f">{one}", f">{other}", ">difference", f">{percent(level)} interval", "better")
     for name, difference in found.items():
         first, second, estimate, low, high = difference
         larger = metrics.describe(name).better == "higher"
@@ -169,9 +158,7 @@ def conventions_table(values: dict[str, float]) -> Table:
     """One row per public implementation of ECE; lossy ones say what they lose."""
     from trainables.metrics import conventions
 
-    made = table("ECE in other libraries", ">value", "bins", "loses")
-    for column in made.columns[:2]:
-        column.no_wrap = True
+    made = Table("ECE in other libraries", ">value", "bins", "loses")
     for name, value in values.items():
         convention = conventions.CONVENTIONS[name]
         loses = f"LOSSY: {convention.loses}" if convention.loses else ""

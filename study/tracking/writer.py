@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 # Settings shared by all trials that later runs of the study cannot change: the parent's params (immutable in MLflow).
 SHARED = ("data", "model", "optimizer", "batch_size", "epochs", "seed", "result", "sampler")
+LONGEST_DIGEST = 36  # that MLflow takes of a data set; the tag calstudy.data_digest is whole
 
 
 class StudyRuns:
@@ -99,6 +100,7 @@ class StudyRuns:
             # The ledger's time is when the trial was queued: it may have waited for a free slot.
             started = history[0]["time"] - history[0].get("seconds", 0.0) if history else record.started
             run = self._create(record.name, tags, _milliseconds(started))
+        self._log_data(run)
         self._log(run, params, _points(record, history) + self._tested_points(record))
         # Last: a run that has ended is complete.
         self._client.set_terminated(run.info.run_id, STATUS[record.state], _milliseconds(record.ended))
@@ -173,6 +175,7 @@ class StudyRuns:
             **({} if NOTE in run.data.tags else {NOTE: description(self._study)}),  # keep a user's edits
         }
         self._log(run, lacking, [], tags)
+        self._log_data(run)
         self._status = run.info.status
         try:
             with tempfile.TemporaryDirectory() as folder:
@@ -211,6 +214,18 @@ class StudyRuns:
             self._configs[record.label] = _flat(self._study.spec.trial_mapping(record.label))
         own = {"label": record.label, **record.params, "number": self._study.spec.seed_number(record.number)}
         return self._configs[record.label] | {path: _text(value) for path, value in own.items()}
+
+    def _log_data(self, run: Run) -> None:
+        """Log the data set as the run's input, unless it is; MLflow keeps one of each name and digest."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+
+        if run.inputs is not None and run.inputs.dataset_inputs:
+            return
+        recorded, source = self._study.recorded, without_credentials(self._study.spec.to_mapping()["data"])
+        digest, sizes = recorded["data_digest"][:LONGEST_DIGEST], json.dumps(recorded["sizes"])
+        dataset = Dataset(source["name"], digest, "calstudy", json.dumps(source), profile=sizes)
+        context = InputTag("mlflow.data.context", "training")
+        self._client.log_inputs(run.info.run_id, [DatasetInput(dataset, [context])])
 
     def _log(
         self, run: Run, params: Mapping[str, str], points: list[Metric], tags: Mapping[str, str] | None = None

@@ -23,7 +23,7 @@ from study.uncertainty.intervals import LEVEL, Interval, Resampled, intervals, o
 from study.uncertainty.resampling import RESAMPLED, Draws, Floats, Sums, Table, mass_starts
 from study.uncertainty.temperature import sums_after
 from trainables.fields import FieldError
-from trainables.metrics import AFTER_TEMPERATURE
+from trainables.metrics import AFTER_TEMPERATURE, describe
 from trainables.outputs.predictions import Predictions
 from trainables.post_hoc import cross_fitted
 from trainables.threads import in_threads
@@ -136,7 +136,8 @@ def compare(
         more, less = (unseen(one.sample, plain_name(name), level) for one in (raw, other_raw))
         low, high = low - less, high + more
         if math.isfinite(low) and math.isfinite(high):
-            found[name] = Difference(first[name], second[name], estimate, low, high)
+            most = describe(name).largest or math.inf
+            found[name] = Difference(first[name], second[name], estimate, max(low, -most), min(high, most))
     return found
 
 

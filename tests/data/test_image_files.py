@@ -185,6 +185,9 @@ def test_a_truncated_image_is_named(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
     error = error_of(ImageFolder(path=str(tmp_path), size=4))
     assert error.path == "path" and f"{file}: the image cannot be decoded (" in error.problem
+    file.write_bytes(b"no image")
+    reason = "the image cannot be decoded (not an image, or in an unknown format). Fix or remove it."
+    assert error_of(ImageFolder(path=str(tmp_path), size=4)).problem == f"{file}: {reason}"
     assert "truncated" in error.problem
 
 

@@ -266,7 +266,7 @@ def test_bad_option(tmp_path, options, path, said):
 @pytest.mark.parametrize(
     ("changes", "path", "said"),
     [
-        ({"image": [*rgb(*range(13)), b"no image", *rgb(1, 2)]}, "image", "row 13: the image cannot be decoded"),
+        ({"image": [*rgb(*range(13)), b"no image", *rgb(1, 2)]}, "image", "13: the image cannot be decoded (not an"),
         ({"image": [*rgb(*range(13)), png(3)[:45], *rgb(1, 2)]}, "image", "row 13: the image cannot be decoded"),
         ({"image": [*rgb(*range(13)), None, *rgb(1, 2)]}, "image", "row 13: the image is missing"),
         (

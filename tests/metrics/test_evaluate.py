@@ -120,22 +120,6 @@ def test_what_takes_long_is_named_on_a_terminal(
 
 
 @pytest.mark.slow
-def test_the_main_metrics_take_a_cpu_second_beyond_importing_torch(tmp_path: Path) -> None:
-    """Of 10,000 samples of 10 classes, with as many threads as torch likes; measured: 0.2."""
-    rng = np.random.default_rng(0)
-    logits = 3 * rng.normal(size=(10_000, 10)).astype(np.float32)
-    np.savez(tmp_path / "p.npz", logits=logits, labels=(logits + 2 * rng.gumbel(size=logits.shape)).argmax(1))
-    code = (
-        "import time, torch; start = time.process_time()\n"
-        f"from study.cli import calstudy; calstudy(['evaluate', {str(tmp_path / 'p.npz')!r}], standalone_mode=False)\n"
-        "print(time.process_time() - start)"
-    )
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-    assert float(done.stdout.splitlines()[-1]) < 1
-
-
-@pytest.mark.slow
 def test_every_metric_is_shown(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
     code, out, _ = run(capsys, files["B"], "--all", "--json")
     found = json.loads(out)

@@ -50,8 +50,9 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     with tarfile.open(Path(__file__).with_name(f"{request.param}.tar.xz")) as archive:
         archive.extractall(tmp_path, filter="data")
     with sqlite3.connect(tmp_path / "studies" / "mlflow.db") as database:
-        ((default,),) = database.execute("select artifact_location from experiments where experiment_id = 0")
-        move = (default.removesuffix("/artifacts/0"), str(tmp_path / "studies"))
+        ((there,),) = database.execute("select artifact_location from experiments where name = 'small'")
+        assert there.endswith("/artifacts/small")
+        move = (there.removesuffix("/artifacts/small"), str(tmp_path / "studies"))
         for table, columns in PATHS.items():
             for column in columns:
                 database.execute(f"update {table} set {column} = replace({column}, ?, ?)", move)

@@ -113,7 +113,7 @@ BAD_ARRAYS: list[tuple[dict[str, Any], str]] = [
     ({**GOOD, "labels": np.array([0, -1, 2, 0])}, "0..2, got -1..2"),
     ({**GOOD, "logits": np.full((4, 3), np.nan)}, "NaN or infinite values in 4 rows"),
     ({"probs": np.full((4, 3), 0.5), "labels": GOOD["labels"]}, "sum to 1"),
-    ({"logits": np.array([{}], dtype=object), "labels": GOOD["labels"]}, "cannot be read"),
+    ({"logits": np.array([{}], dtype=object), "labels": GOOD["labels"]}, "holds Python objects; give an npz"),
 ]
 
 
@@ -126,12 +126,15 @@ def test_evaluate_says_what_is_wrong(
     assert code == 2 and out == "" and said in err and "bad.npz" in err and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("content", [None, b"", b"not an archive", b"PK\x03\x04 torn"])
+@pytest.mark.parametrize("content", [None, b"", b"name: mine\n", b"PK\x03\x04 torn"])
 def test_evaluate_of_no_archive(capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
         (tmp_path / "f.npz").write_bytes(content)
     code, _, err = calstudy(capsys, "evaluate", tmp_path / "f.npz")
     assert code == 2 and "f.npz" in err and err.count("\n") == 1
+    assert "pickle" not in err
+    if content == b"name: mine\n":
+        assert err.endswith("f.npz: is no npz; give an npz with `logits` or `probs`, and `labels`.\n")
 
 
 @pytest.mark.parametrize(
@@ -173,7 +176,10 @@ def test_plan_writes_nothing_and_explains(capsys: pytest.CaptureFixture[str], tm
         (("run", "none.yaml"), "none.yaml"),
         (("plan", "none.yaml"), "none.yaml"),
         (("list", "metods"), "metods"),
-        (("stauts", "x"), "stauts"),
+        (("stauts", "x"), "there is no command 'stauts'. Did you mean 'status'?"),
+        (("runn", "x"), "there is no command 'runn'. Did you mean 'run'?"),
+        (("xyz",), "there is no command 'xyz'. Valid values: audit, "),
+        (("--hlp",), "--hlp"),
         (("evaluate", "x.npz", "--bins", "0"), "--bins"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -79,6 +79,9 @@ def read_arrays(path: Path, wanted: str) -> dict[str, np.ndarray]:
                 raise FieldError(str(path), "is a single array; save `logits` and `labels` with numpy.savez.")
             return {name: archive[name] for name in archive.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        if "allow_pickle" in str(error):  # NumPy's advice, about a file it does not know and an array of objects
+            problem = "holds Python objects" if zipfile.is_zipfile(path) else "is no npz"
+            raise FieldError(str(path), f"{problem}; give {wanted}.") from None
         raise FieldError(str(path), f"cannot be read as npz ({str(error).splitlines()[0]}).") from None
 
 

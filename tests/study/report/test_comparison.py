@@ -199,3 +199,7 @@ def test_report_writes_a_file_and_leaves_out_what_is_empty(tmp_path, capsys):
     assert (code, out, err.count("\n")) == (2, "", 1) and "failed: no trial is complete yet" in err
     code, out, err = calstudy(capsys, "report", "digits", "--storage", tmp_path, "--format", "csv")
     assert code == 0 and out.startswith("study,split,samples") and "validation split" in err
+    assert "in fractions, NLL in nats" in err and "%" not in err
+    # These made trials have no predictions: the reason is said beside the table, not in it.
+    assert "predictions.npz is missing" in err.splitlines()[0] and "Nothing is marked as tied" in err
+    assert err.count("marked as tied") == 1

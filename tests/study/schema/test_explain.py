@@ -10,7 +10,7 @@ def test_explain_shows_every_key_and_every_searched_path():
     assert rows["epochs"][1:3] == ("20", "20")
     assert rows["name"][1:3] == ("small", "required")
     assert rows["data.augment"][1:3] == ("none", "none")
-    assert rows["optimizer.lr"][1:] == ("0.1", "0.1", "learning rate, the schedule's maximum")
+    assert rows["optimizer.lr"][1:] == ("0.1", "0.1", "> 0", "learning rate, the schedule's maximum")
     assert rows["result"].note.endswith("best_*: chosen on validation, so its values look too good")
     assert rows["objectives"].value == "maximize accuracy, minimize ece"
     gamma = rows["methods.focal: method.gamma"]
@@ -18,6 +18,7 @@ def test_explain_shows_every_key_and_every_searched_path():
     assert gamma.note.startswith("search_spaces/focal.yaml: Mukhoti et al. 2020")
     assert rows["methods.focal: optimizer.lr"][1:] == (
         "{low: 0.01, high: 0.5, log: true}",
+        "",
         "",
         "search_space of the study",
     )
@@ -27,3 +28,17 @@ def test_explain_shows_every_key_and_every_searched_path():
     assert tried == [f"{{method.gamma: {gamma}, optimizer.lr: 0.1}}" for gamma in ("3.0", "2.0", "1.0")]
     for key in spec.to_mapping():
         assert any(row.key.startswith(key) for row in explain(spec)), key
+
+
+def test_explain_lists_what_a_key_may_be():
+    allowed = {row.key: row.allowed for row in explain(small(methods=["focal", {"name": "sece", "base": "focal"}]))}
+    assert allowed["sampler.name"] == "tpe | random"
+    assert allowed["record"] == "train_entropy | null"
+    assert allowed["trial_minutes"] == "> 0 | null"
+    assert allowed["equal_train"] == "true | false"
+    assert allowed["optimizer.steps"] == "a list of numbers > 0 and < 1"
+    assert allowed["methods.focal: method.gamma"] == ">= 0"
+    assert allowed["name"] == allowed["storage"] == ""  # any text
+    assert "mlp" in allowed["model.name"].split(" | ") and "digits" in allowed["data.name"].split(" | ")
+    assert {"focal", "sece"} <= set(allowed["methods.sece: method.base"].split(" | "))
+    assert allowed["methods.sece: method.base"] == allowed["methods.focal"]

@@ -201,6 +201,18 @@ def test_what_its_file_names_is_refused_as_ever() -> None:
     assert "focal: optimizer.lr: was {low: 0.01, high: 0.5, log: true}, is absent" in refused(search_space=named)
 
 
+def test_a_line_that_fixed_the_methods_own_value_may_be_taken_out_again() -> None:
+    """Once it was written, the file without it was refused for a range that came into search_spaces/ later."""
+    weight = {"mmce": {"method.weight": {"low": 0.1, "high": 13.0, "log": True}}}
+    meaning, recorded = older(weight, methods=[{"name": "mmce", "normalization": "paper"}])
+    spec = again(recorded, methods=["mmce"])
+    refuse_changes(meaning, spec, "study.yaml", "has 3 trials")
+    assert list(spec.variant("mmce").space.distributions) == ["method.weight"]
+    meaning, recorded = older(weight, methods=[{"name": "mmce", "normalization": "released_code"}])
+    with pytest.raises(SpecError, match="method.normalization: was released_code, is paper"):
+        refuse_changes(meaning, again(recorded, methods=["mmce"]), "study.yaml", "has 3 trials")
+
+
 def test_a_recorded_range_without_effect_stays() -> None:
     width = {"low": 0.01, "high": 0.3, "log": True}
     tau = {"low": 0.001, "high": 1.0, "log": True}

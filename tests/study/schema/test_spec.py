@@ -272,6 +272,7 @@ def test_relative_paths_start_from_the_file(tmp_path):
 BAD = [
     # keys
     ({"nme": "x"}, "nme", "there is no key 'nme'. Did you mean 'name'?"),
+    ({"pruner": "asha"}, "pruner", "there is no key 'pruner'. Valid values: name, data, model"),  # not 'record'
     ({"name": "My Study"}, "name", "got 'My Study'. Write 'my_study'?"),
     ({"name": "../up"}, "name", "got '../up'"),
     ({"name": "a/b"}, "name", "got 'a/b'. Write 'a_b'?"),
@@ -327,6 +328,7 @@ BAD = [
     ({"extensions": 3}, "extensions", "must be text, got 3."),
     ({"extensions": ""}, "extensions", "write null"),
     # data, model, optimizer, sampler, resources
+    ({"data": "csv"}, "data", "there is no dataset 'csv'. Valid values: cifar10, "),  # not 'svhn'
     ({"data": "digit"}, "data", "there is no dataset 'digit'. Did you mean 'digits'?"),
     ({"data": 7}, "data", "must be a name, or a mapping with `name`, got 7."),
     ({"data": {"name": "digits", "validatoin": 0.3}}, "data.validatoin", "Did you mean 'validation'?"),

@@ -10,6 +10,7 @@ from study.schema.spec import spec_from_mapping
 from study.store.trials import TrialRecord
 from study.terminal.progress import Progress, human_seconds
 from study.terminal.tables import short_params
+from tests.study.terminal.screen import Terminal
 
 SPEC = spec_from_mapping(
     {"name": "small", "data": "digits", "model": "mlp", "methods": ["focal", "mbls"], "trials": 4, "epochs": 10},
@@ -92,3 +93,20 @@ def test_the_live_view_shows_methods_running_trials_and_the_front() -> None:
 def test_parameters_are_named_by_their_last_word_where_that_says_enough() -> None:
     assert short_params({"method.gamma": 2.0, "optimizer.lr": 0.05}) == "gamma=2 lr=0.05"
     assert "method.weight=1 method.base.weight=2" in short_params({"method.weight": 1.0, "method.base.weight": 2.0})
+
+
+@pytest.mark.parametrize("height", [60, 12])
+def test_ctrl_c_leaves_no_line_of_the_live_view(height: int) -> None:
+    """The terminal shows `^C` where the cursor is; and a view that is higher than it scrolls away."""
+    terminal = Terminal(80, height)
+    wide = {f"method.{30 * 'w'}": 0.123}  # its row fills the line
+    found = [TrialRecord("focal", n, "complete", wide, metrics={"accuracy": n / 9, "ece": n / 9}) for n in range(8)]
+    with Progress(SPEC, {"focal": found, "mbls": []}, terminal.console) as progress:
+        progress._live.refresh()
+        assert any(line.startswith("method") for line in terminal.screen())
+        assert height == 12 or len(terminal.screen()[-1].rstrip() or terminal.screen()[-2]) == 80
+        terminal.press(b"\x03")
+        progress._live.refresh()
+    left = [line for line in terminal.screen() if line.strip()]
+    terminal.close()
+    assert left == ["small: 4 of 12 trials to run, 2 methods"]

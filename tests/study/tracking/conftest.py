@@ -24,7 +24,8 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sync(make_study(storage, trials=1), embedded_tracking(storage))
     with closing(sqlite3.connect(storage / "mlflow.db")) as database:
         assert database.execute("select count(*) from runs").fetchone() == (5,)
-        for table in ("metrics", "latest_metrics", "params", "tags", "runs", "experiment_tags"):
+        of_runs = ("metrics", "latest_metrics", "params", "tags", "inputs", "input_tags", "datasets")
+        for table in (*of_runs, "runs", "experiment_tags"):
             database.execute(f"delete from {table}")
         database.execute("delete from experiments where experiment_id > 0")
         database.commit()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from mlflow import MlflowClient
-from mlflow.entities import Metric
+from mlflow.entities import Metric, Run
 
 from study.schema.uris import embedded_tracking
 from study.store.ledger import LedgerError, driver_lock
@@ -28,7 +28,7 @@ def rows(storage: Path, query: str) -> list[tuple[Any, ...]]:
 
 def content(storage: Path) -> dict[str, list[tuple[Any, ...]]]:
     """Every row that tells of a run."""
-    tables = ("runs", "tags", "params", "metrics", "latest_metrics", "experiments")
+    tables = ("runs", "tags", "params", "metrics", "latest_metrics", "experiments", "datasets", "inputs")
     return {table: sorted(rows(storage, f"select * from {table}"), key=repr) for table in tables}
 
 
@@ -97,6 +97,43 @@ def test_its_study_as_mlflow_has_it(storage: Path) -> None:
     assert PASSWORD.encode() not in everything and b"maria" not in everything
 
 
+def data_of(run: Run) -> tuple[str, str, dict[str, int], dict[str, Any], dict[str, str]]:
+    """The one data set of a run: its name, digest, sizes, settings and tags."""
+    (found,) = run.inputs.dataset_inputs
+    dataset, tags = found.dataset, {tag.key: tag.value for tag in found.tags}
+    return dataset.name, dataset.digest, json.loads(dataset.profile), json.loads(dataset.source), tags
+
+
+def test_its_data_set_is_the_input_of_every_run(storage: Path) -> None:
+    study = make_study(storage)
+    study.recorded["data_digest"] = 64 * "d"  # MLflow takes 36 characters
+    sync(study, embedded_tracking(storage))
+    client = MlflowClient(embedded_tracking(storage))
+    runs = {name: run for name, (run,) in children(client, study).items()}
+    assert set(runs) == {"", "focal/0000", "focal/0001", "label_smoothing/0000", "label_smoothing/0001"}
+    for run in runs.values():
+        name, digest, sizes, settings, tags = data_of(run)
+        assert (name, digest, sizes) == ("digits", 36 * "d", {"train": 1151, "validation": 287, "test": 359})
+        assert (settings["validation"], tags) == (0.2, {"mlflow.data.context": "training"})
+        assert run.data.tags["calstudy.data_digest"] == 64 * "d"
+
+
+def test_runs_of_before_data_sets_were_logged_stay_and_their_study_gets_its_own(storage: Path) -> None:
+    study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
+    sync(study, embedded_tracking(storage))
+    with closing(sqlite3.connect(storage / "mlflow.db")) as database:
+        for table in ("inputs", "input_tags", "datasets"):
+            database.execute(f"delete from {table}")
+        database.commit()
+    before = {name: runs[0].info.run_id for name, runs in children(client, study).items()}
+    assert sync(study, embedded_tracking(storage)) == SyncReport(written=0, present=4, removed=0)
+    after = children(client, study)
+    assert {name: runs[0].info.run_id for name, runs in after.items()} == before
+    assert data_of(after.pop("")[0])[0] == "digits"
+    assert not any(run.inputs.dataset_inputs for runs in after.values() for run in runs)
+    in_mlflow_once(client, study)
+
+
 def test_what_is_no_number_is_left_out(storage: Path) -> None:
     study = make_study(storage)
     history = study.files(study.told[0]) / "history.json"
@@ -134,7 +171,8 @@ def test_a_half_written_run_is_completed(storage: Path) -> None:
     client.log_batch(run_id, some, [])
     client.log_param(run_id, "method.gamma", "0.25")
     assert sync(study, embedded_tracking(storage)) == SyncReport(written=4, present=0, removed=0)
-    assert in_mlflow_once(client, study)["focal/0000"].info.run_id == run_id
+    run = in_mlflow_once(client, study)["focal/0000"]
+    assert run.info.run_id == run_id and data_of(run)[0] == "digits"
 
 
 @pytest.mark.parametrize("finished", [None, "older", "younger"])

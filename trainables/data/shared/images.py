@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from trainables.data.shared.splits import limited
 from trainables.dataset import Dataset, Header, RawData, RawSplit, Rows
@@ -49,7 +49,10 @@ def shape_of(encoded: bytes, size: int | None = None) -> tuple[int, int, int]:
 
 def _opened(encoded: bytes) -> Image.Image:
     """The image, with its pixels not yet decoded."""
-    image: Image.Image = Image.open(io.BytesIO(encoded))
+    try:
+        image: Image.Image = Image.open(io.BytesIO(encoded))
+    except UnidentifiedImageError:  # its text is the address of our buffer
+        raise ValueError("not an image, or in an unknown format") from None
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
         raise ValueError(f"more than 8 bits per channel, mode {image.mode}")
     return image
