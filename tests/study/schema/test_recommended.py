@@ -209,7 +209,7 @@ def test_a_line_that_fixed_the_methods_own_value_may_be_taken_out_again() -> Non
     refuse_changes(meaning, spec, "study.yaml", "has 3 trials")
     assert list(spec.variant("mmce").space.distributions) == ["method.weight"]
     meaning, recorded = older(weight, methods=[{"name": "mmce", "normalization": "released_code"}])
-    with pytest.raises(SpecError, match="method.normalization: was released_code, is paper"):
+    with pytest.raises(SpecError, match=r"method\.normalization: was released_code, is paper"):
         refuse_changes(meaning, again(recorded, methods=["mmce"]), "study.yaml", "has 3 trials")
 
 
