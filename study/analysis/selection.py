@@ -118,7 +118,8 @@ def parse_rule(text: str) -> Rule | None:
     try:
         bounds = [_condition(part) for part in parts if not _AS_GOOD.fullmatch(part)]
     except FieldError as error:
-        raise FieldError("pick", error.problem) from None
+        hint = " Or write accuracy~best." if where and "~" in where else ""
+        raise FieldError("pick", f"{error.problem}{hint}") from None
     return Rule(weights, tuple(bounds), tuple(as_good))
 
 

@@ -127,23 +127,33 @@ def _ray(spec: StudySpec, root: Path, prepared: Prepared, address: str | None) -
         yield nullcontext(slots)
 
 
-def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared, tracking: str | None) -> Study:
-    """Write STUDY/study.yaml: the checked spec and recorded facts. Refuses a change of meaning, and a copied study."""
-    recorded: dict[str, Any] = {"id": uuid.uuid4().hex, "created": datetime.now(UTC).isoformat(timespec="seconds")}
+def begun(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared) -> Study | None:
+    """The study in the directory, None if there is none yet. Raises SpecError if it is a copy, or if it has trials and
+    the spec or the data would change their meaning.
+    """
     stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
-    if stored is not None:
-        check_home(stored)
-        # Kept even without trials: the id may already be in the ledger and MLflow.
-        recorded = stored.recorded
-    if stored is not None and any(stored.records().values()):
-        meaning = completed_meaning(recorded["meaning"], stored.spec.meaning())
+    if stored is None:
+        return None
+    check_home(stored)
+    if any(stored.records().values()):
+        meaning = completed_meaning(stored.recorded["meaning"], stored.spec.meaning())
         refuse_changes(meaning, spec, file_name, "already exists")
-        if recorded["data_digest"] != prepared.digest:
+        if stored.recorded["data_digest"] != prepared.digest:
             problem = f"the source has changed since '{spec.name}' was started. Restore it, or rename the study."
             raise SpecError(file_name, "data", problem)
         if stored.spec.ledger != spec.ledger:
             problem = f"the ledger of '{spec.name}' is {public_uri(stored.spec.ledger or 'ledger.log')}. Write that."
             raise SpecError(file_name, "ledger", problem)
+    return stored
+
+
+def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared, tracking: str | None) -> Study:
+    """Write STUDY/study.yaml: the checked spec and recorded facts. Raises as `begun`."""
+    recorded: dict[str, Any] = {"id": uuid.uuid4().hex, "created": datetime.now(UTC).isoformat(timespec="seconds")}
+    stored = begun(spec, file_name, directory, prepared)
+    if stored is not None:
+        # Kept even without trials: the id may already be in the ledger and MLflow.
+        recorded = stored.recorded
     recorded = {
         **recorded,
         "data_digest": prepared.digest,

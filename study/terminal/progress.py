@@ -73,7 +73,9 @@ class Progress(Listener):
         self._finished.append(record)
         self._front = self._front_of([*self._front, record])
         if record.state == "failed":
-            self._console.print(f"trial {record.name}: {record.reason}. Recorded as failed; the study continues.")
+            self._console.print(
+                f"trial {record.name}: {(record.reason or '').rstrip('.')}. Recorded as failed; the study continues."
+            )
         self._line()
 
     # ---- display ---------------------------------------------------------------------------------------------------

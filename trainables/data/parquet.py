@@ -128,7 +128,9 @@ class Parquet(Dataset):
         kept = self._where(table, where or {}) & (whole | (table.splits == test))
         rows = np.flatnonzero(kept)
         if not len(rows):
-            raise FieldError("where", f"no row of {self.path} matches {json.dumps(where or {})}.")
+            several = any(isinstance(value, list) for value in (where or {}).values())
+            hint = " Each value must be a single one, not a list." if several else ""
+            raise FieldError("where", f"no row of {self.path} matches {json.dumps(where or {})}.{hint}")
         return rows
 
     def _where(self, table: _Table, where: dict[str, Any]) -> np.ndarray:
