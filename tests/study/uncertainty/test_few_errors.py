@@ -169,7 +169,7 @@ def test_so_few_resamples_have_no_quantiles(tmp_path: Path, command: str) -> Non
 def test_a_difference_of_metrics_of_at_most_one_lies_within_one(tmp_path: Path) -> None:
     """MCE's interval is the union of two that may lie outside."""
     study_of(tmp_path)
-    found = here_json("pareto", "small", "--compare", "focal/0", "focal/1", "--interval", 99.9, "--storage", tmp_path)
+    found = here_json("pareto", "small", "--compare", "focal/0", "focal/1", "--interval", 99, "--storage", tmp_path)
     ends = [abs(found["metrics"][name][end]) for name in ("mce", "ts_mce", "ece") for end in ("low", "high")]
     assert max(ends) <= 1
 
