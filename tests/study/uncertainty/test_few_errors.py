@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 from pytest import approx
 from scipy.stats import binomtest
 
@@ -167,11 +168,23 @@ def test_so_few_resamples_have_no_quantiles(tmp_path: Path, command: str) -> Non
 
 
 def test_a_difference_of_metrics_of_at_most_one_lies_within_one(tmp_path: Path) -> None:
-    """MCE's interval is the union of two that may lie outside."""
-    study_of(tmp_path)
-    found = here_json("pareto", "small", "--compare", "focal/0", "focal/1", "--interval", 99, "--storage", tmp_path)
-    ends = [abs(found["metrics"][name][end]) for name in ("mce", "ts_mce", "ece") for end in ("low", "high")]
-    assert max(ends) <= 1
+    """One wrong prediction alone in its bin: in a third of the resamples it is missing, and the MCE is near 0."""
+    labels = torch.arange(60) % 10
+    told = torch.where(torch.arange(60) % 10 == 3, (labels + 1) % 10, labels)  # six wrong of sixty, at .9
+    sure = torch.full((60,), 0.9)
+    lonely = sure.clone()
+    lonely[3] = 0.7
+
+    def made(label: str, number: int) -> Predictions:
+        confidence = (lonely, sure)[number]
+        hot = torch.nn.functional.one_hot(told, 10)
+        probs = torch.where(hot == 1, confidence[:, None], (1 - confidence[:, None]) / 9)
+        return Predictions(probs.log(), labels)
+
+    trials = [(made("focal", number).evaluate(), []) for number in range(2)]
+    made_study(tmp_path, "small", {"focal": trials}, predictions=made)
+    found = here_json("pareto", "small", "--compare", "focal/0", "focal/1", "--storage", tmp_path)["metrics"]["mce"]
+    assert found["estimate"] == approx(0.7) and found["high"] == 1.0
 
 
 def test_a_tables_ties_are_at_the_users_level(tmp_path: Path) -> None:
