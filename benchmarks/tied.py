@@ -128,7 +128,7 @@ def line(name: str, same: list[list[Seeds]], better: list[list[Seeds]]) -> str:
     """A row of the table: errors of the first kind, and power."""
     former = [max(welch(rows)) for rows in same]
     false = np.mean([any(worse(rows)) for rows in same])
-    stretched = max(1.0, np.quantile(former, 1 - max(false, 1 / len(same))))
+    stretched = np.quantile(former, 1 - max(false, 1 / len(same)))
     told = np.mean([worse(rows)[1:] for rows in better])
     told_before = np.mean([np.array(welch(rows))[1:] > stretched for rows in better])
     cells = (np.mean(np.array(former) > 1), false, told_before, told)

@@ -33,7 +33,7 @@ def plan(
         return
     if spec is None:
         raise click.UsageError("give SPEC, or --schema.")
-    from study.engine.run import begun, prepare_data
+    from study.engine.run import existing_study, prepare_data
     from study.schema.explain import explain, kept_line
     from study.schema.uris import without_credentials
     from study.schema.variant import first_standings
@@ -43,7 +43,7 @@ def plan(
     study = read_study_spec(spec, storage, trials=trials)
     prepared = prepare_data(study, spec.name)
     root = storage_root(storage, study.storage)
-    begun(study, spec.name, root / study.name, prepared)  # what `run` would refuse
+    existing_study(study, spec.name, root / study.name, prepared)  # raises what `run` would raise
     if as_json:
         shapes = {"classes": prepared.num_classes, "shape": list(prepared.input_shape), "sizes": dict(prepared.sizes)}
         rows = [row._asdict() for row in explain(study)] if explained else []

@@ -127,7 +127,7 @@ def _ray(spec: StudySpec, root: Path, prepared: Prepared, address: str | None) -
         yield nullcontext(slots)
 
 
-def begun(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared) -> Study | None:
+def existing_study(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared) -> Study | None:
     """The study in the directory, None if there is none yet. Raises SpecError if it is a copy, or if it has trials and
     the spec or the data would change their meaning.
     """
@@ -148,9 +148,9 @@ def begun(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared) 
 
 
 def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared, tracking: str | None) -> Study:
-    """Write STUDY/study.yaml: the checked spec and recorded facts. Raises as `begun`."""
+    """Write STUDY/study.yaml: the checked spec and recorded facts. Raises as `existing_study`."""
     recorded: dict[str, Any] = {"id": uuid.uuid4().hex, "created": datetime.now(UTC).isoformat(timespec="seconds")}
-    stored = begun(spec, file_name, directory, prepared)
+    stored = existing_study(spec, file_name, directory, prepared)
     if stored is not None:
         # Kept even without trials: the id may already be in the ledger and MLflow.
         recorded = stored.recorded

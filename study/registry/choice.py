@@ -94,7 +94,7 @@ def _not_worse(study: Study, records: Sequence[TrialRecord], metric: str) -> Col
 
 
 def _tied_over_seeds(study: Study, rows: Sequence[Confirmed], metric: str) -> Collection[str]:
-    """The rows that cannot be told from the best mean: `study.uncertainty.methods`."""
+    """The rows not significantly different from the best mean: `study.uncertainty.methods`."""
     from study.uncertainty.methods import Measured, compare_methods
 
     _check_resampled(metric)

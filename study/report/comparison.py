@@ -207,7 +207,7 @@ def compared(values: Sequence[Sequence[float]], tied: Callable[[int], Collection
     """Mean and std of each row's values, with the best means and the rows tied with them marked.
 
     values: one sequence per row, one number per seed, smaller is better; an empty sequence gives None. tied: from a
-    row to those that cannot be told from it.
+    row to those not significantly different from it.
     """
     means = [statistics.fmean(row) if row else math.inf for row in values]
     bests = {place for place, row in enumerate(values) if row and means[place] == min(means)}

@@ -64,8 +64,8 @@ def _of_seeds(table: Table, rows: Sequence[TableRow], marks: Marks) -> list[str]
     if not levels:
         return [marks.spread, best, "Nothing is marked as tied: the predictions were not compared."]
     tied = (
-        f"{marks.tied}: cannot be told from the best; the {percent(max(levels))} interval of the difference contains 0,"
-        " allowing for the seeds, the samples and the selection of the best among all rows."
+        f"{marks.tied}: not significantly different from the best; the {percent(max(levels))} interval of the"
+        " difference contains 0, allowing for the seeds, the samples and the selection of the best among all rows."
     )
     some = ["A row with one seed has no standard deviation and is never marked as tied."] if min(counts) == 1 else []
     return [marks.spread, best, tied, *some]

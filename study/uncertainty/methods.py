@@ -66,7 +66,7 @@ class Methods:
         return Interval(estimate, estimate - reach - second.unseen, estimate + reach + first.unseen)
 
     def tied(self, best: str) -> set[str]:
-        """The methods that cannot be told from `best`: the interval of the difference contains 0."""
+        """The methods not significantly different from `best`: the interval of the difference contains 0."""
         found = {name: self.difference(name, best) for name in self.rows if name != best}
         return {name for name, (_, low, high) in found.items() if low <= 0 <= high}
 

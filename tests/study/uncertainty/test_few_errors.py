@@ -190,4 +190,4 @@ def test_a_difference_of_metrics_of_at_most_one_lies_within_one(tmp_path: Path) 
 def test_a_tables_ties_are_at_the_users_level(tmp_path: Path) -> None:
     study_of(tmp_path)
     shown = here("report", "small", "--format", "md", "--interval", 90, "--storage", tmp_path)
-    assert "cannot be told from the best; the 90% interval of the difference" in " ".join(shown.split())
+    assert "not significantly different from the best; the 90% interval of the difference" in " ".join(shown.split())
