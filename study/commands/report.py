@@ -141,6 +141,7 @@ def _page(
     storage: str | None,
     tracking: str | None,
 ) -> None:
+    from study.analysis.ranking import Ranking
     from study.confirmation.results import confirmation_of
     from study.report.html import write_page
     from study.report.page_data import gather, gather_page
@@ -158,7 +159,8 @@ def _page(
     for study in opened:
         records, analysis, refused = study.records(), None, None
         try:
-            analysis = analyse_front(study, records, bootstrap, level) if bootstrap else None
+            ranking = Ranking(study, [record for found in records.values() for record in found])
+            analysis = analyse_front(study, records, bootstrap, level, ranking.set_aside) if bootstrap else None
         except FieldError as error:  # a missing or altered file: the page reports it instead of intervals
             refused = f"No intervals: {error}"
         found = gather(study, records, analysis, confirmation_of(study))

@@ -37,7 +37,7 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
 
 
 def _report_run(outcome: Any, uri: str) -> None:
-    from study.analysis.pareto import front
+    from study.analysis.ranking import Ranking, set_aside_line
     from study.schema.uris import public_uri
     from study.terminal.tables import front_table
 
@@ -48,9 +48,11 @@ def _report_run(outcome: Any, uri: str) -> None:
     console.print(f"{study.spec.name}: {sum(states.values())}/{planned} trials; {counts}", style="bold")
     if outcome.interrupted:
         console.print(f"stopped by {outcome.interrupted}; run the same command again to resume.")
-    found = front(records, study.spec.objectives)
-    if found:
-        console.print(front_table(found, study.spec.objectives))
+    ranking = Ranking(study, records)
+    if ranking.front:
+        console.print(front_table(ranking.front, study.objectives))
+    if ranking.set_aside:
+        console.print(set_aside_line(ranking.set_aside), soft_wrap=True)
     console.print(f"study:    {study.directory}", soft_wrap=True)
     console.print(f"tracking: {public_uri(uri)}", soft_wrap=True)
     if outcome.untracked:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from study.analysis import pareto
+from study.analysis.ranking import Ranking
 from study.confirmation.results import Confirmation
 from study.schema.objective import Objective, epoch_note
 from study.store.files import checked_file, stored_predictions
@@ -116,7 +117,8 @@ def block_of_search(study: Study, records: Records) -> Block:
     finished = {label: pareto.complete(found) for label, found in records.items()}
     if not any(finished.values()):
         raise FieldError(study.name, "no trial is complete yet; run the study with `calstudy run` first.")
-    rows = tuple(_row(label, found, study.objectives) for label, found in finished.items() if found)
+    ranking = Ranking(study, [record for found in records.values() for record in found])
+    rows = tuple(_row(label, found, ranking) for label, found in finished.items() if found)
     absent = [label for label, found in finished.items() if not found]
     notes = (f"no complete trial: {', '.join(absent)}" if absent else "", epoch_note(study.plain.get("result", "last")))
     sizes, classes = study.recorded["sizes"], study.recorded["classes"]
@@ -132,10 +134,12 @@ def block_of_search(study: Study, records: Records) -> Block:
     )
 
 
-def _row(label: str, finished: Sequence[TrialRecord], objectives: Sequence[Objective]) -> TableRow:
+def _row(label: str, finished: Sequence[TrialRecord], ranking: Ranking) -> TableRow:
     if not any(record.params for record in finished):
         return TableRow(label, "repeats", tuple(record.metrics for record in finished))
-    best = pareto.front(finished, objectives)[0]
+    # A method whose trials are all set aside is shown by the best of them.
+    counted = [record for record in finished if record.name not in ranking.set_aside]
+    best = pareto.front(counted or finished, ranking.study.objectives)[0]
     return TableRow(label, "best", (best.metrics,), len(finished))
 
 

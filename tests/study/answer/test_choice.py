@@ -10,11 +10,11 @@ import pytest
 import torch
 from pytest import approx
 from scipy.stats import binomtest
+from study.registry.choice import choose, median_seed
 
 from study.confirmation.results import Confirmation, Confirmed
 from study.registry import choice as choosing
 from study.registry import model_card
-from study.registry.choice import choose, median_seed
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
