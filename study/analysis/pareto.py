@@ -46,6 +46,11 @@ def trial_costs(record: TrialRecord, objectives: Sequence[Objective]) -> Costs:
     return costs([record.metrics[objective.metric] for objective in objectives], objectives)
 
 
+def worst_point(objectives: Sequence[Objective], num_classes: int) -> Costs:
+    """The worst value of each objective that a metric may have."""
+    return costs([metrics.describe(objective.metric).worst(num_classes) for objective in objectives], objectives)
+
+
 def hypervolume(front: Iterable[TrialRecord], objectives: Sequence[Objective], reference: Costs) -> float:
     """Exact volume of the objective space between the front and the reference point, in the metrics' own units.
 

@@ -12,13 +12,12 @@ from functools import cached_property
 
 import numpy as np
 
-from study.analysis.pareto import Costs, complete, front, hypervolume, knee, trial_costs
+from study.analysis.pareto import Costs, complete, front, hypervolume, knee, trial_costs, worst_point
 from study.schema.condition import Condition
-from study.schema.objective import Objective, costs
+from study.schema.objective import Objective
 from study.store.files import PREDICTIONS
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from trainables import metrics
 
 GUESSES = 0.05  # significance of the test against the most frequent class
 Reasons = dict[str, str]  # why a trial is set aside, by name
@@ -149,8 +148,7 @@ class Ranking:
         defaults = self._defaults()
         counted = self.rules.eligible(defaults) if defaults is not None else []
         if not counted:
-            classes, objectives = len(self.study.recorded["classes"]), self.study.objectives
-            return costs([metrics.describe(one.metric).worst(classes) for one in objectives], objectives)
+            return worst_point(self.study.objectives, len(self.study.recorded["classes"]))
         points = [trial_costs(record, self.study.objectives) for record in counted]
         return tuple(max(column) for column in zip(*points, strict=True))
 

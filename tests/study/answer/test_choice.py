@@ -10,13 +10,14 @@ import pytest
 import torch
 from pytest import approx
 from scipy.stats import binomtest
-from study.registry.choice import choose, median_seed
 
+from study.answer import choice as choosing
+from study.answer.choice import choose, median_seed
 from study.confirmation.results import Confirmation, Confirmed
-from study.registry import choice as choosing
 from study.registry import model_card
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
+from tests.study.made import unwritten_study
 from trainables.fields import FieldError
 from trainables.outputs.predictions import Predictions
 
@@ -48,10 +49,9 @@ def rows(seeds: dict[str, Any] = SEEDS, test: float = 0.5) -> tuple[Confirmed, .
 
 def chosen(monkeypatch: pytest.MonkeyPatch, rule: str, found: tuple[Confirmed, ...], lacking: int = 0) -> str:
     of_search = [TrialRecord("focal", 1, "complete", {}, {"accuracy": 0.99, "ece": 0.0})]
-    spec = SimpleNamespace(name="small", objectives=BOTH, confirms=None)
-    study: Any = SimpleNamespace(spec=spec, all_records=lambda: of_search)
-    spec = SimpleNamespace(name="small-confirm", objectives=BOTH, confirms="small")
-    confirming: Any = SimpleNamespace(spec=spec, records=dict, lacking=lambda records: lacking)
+    study = unwritten_study(["focal"])
+    study.__dict__["all_records"] = lambda: of_search
+    confirming: Any = SimpleNamespace(name="small-confirm", records=dict, lacking=lambda records: lacking)
     monkeypatch.setattr(choosing, "confirmation_of", lambda study: Confirmation(confirming, found))
     choice = choose(study, rule)
     assert choice.study is (confirming if any(row.records for row in found) else study)
@@ -106,7 +106,8 @@ def test_of_a_confirmation_that_is_not_finished_nothing_is_chosen(monkeypatch: p
 
 
 def test_of_a_confirmation_itself_nothing_is_picked() -> None:
-    study: Any = SimpleNamespace(spec=SimpleNamespace(name="small-confirm", confirms="small"))
+    study = unwritten_study(["focal"])
+    study.plain.update(name="small-confirm", confirms="small")
     with pytest.raises(FieldError, match=r"^pick: small-confirm confirms 'small'; use --pick on 'small'"):
         choose(study, "knee")
 
