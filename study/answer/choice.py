@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from study.analysis.pareto import front
 from study.analysis.ranking import Ranking, Reasons, rules_of, set_aside_line
 from study.analysis.selection import pick
 from study.confirmation.results import SUFFIX, Confirmation, Confirmed, confirmation_of, moments
 from study.schema.objective import Objective, as_served
-from study.store.files import stored_predictions
 from study.store.study import Study, open_directory
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
 from trainables.metrics import describe
-
-if TYPE_CHECKING:
-    from study.uncertainty.methods import Measured
 
 
 @dataclass(frozen=True)
@@ -87,6 +82,7 @@ def _of_the_tied(
     study: Study, confirmation: Confirmation, rows: Sequence[Confirmed], means: Sequence[TrialRecord], knee: TrialRecord
 ) -> tuple[TrialRecord, tuple[str, ...] | None]:
     """The row to take of those that cannot be told from the knee; and the labels of the others."""
+    from study.answer.networks import networks_on_validation
     from study.uncertainty.bootstrap import resampled_names
     from study.uncertainty.methods import compare_methods
 
@@ -101,13 +97,6 @@ def _of_the_tied(
     candidates = [mean for mean in unbeaten if mean.label in together] or [knee]
     chosen = min(candidates, key=lambda mean: (mean.metrics[nll.metric], mean.label))
     return chosen, tuple(sorted(together - {chosen.label}))
-
-
-def networks_on_validation(study: Study, rows: Sequence[Confirmed]) -> dict[str, list[Measured]]:
-    """By label, each seed's predictions on the validation split."""
-    from study.uncertainty.methods import Measured
-
-    return {row.label: [Measured(stored_predictions(study, one)) for one in row.records] for row in rows}
 
 
 def seed_of(study: Study, record: TrialRecord) -> Choice:
@@ -154,6 +143,7 @@ def _not_worse(ranking: Ranking, metric: str) -> Collection[str]:
 
 def _tied_over_seeds(study: Study, rows: Sequence[Confirmed], metric: str) -> Collection[str]:
     """The rows not significantly different from the best mean: `study.uncertainty.methods`."""
+    from study.answer.networks import networks_on_validation
     from study.uncertainty.methods import compare_methods
 
     _check_resampled(metric)

@@ -97,6 +97,7 @@ def _blocks(studies: tuple[str, ...], bootstrap: int, level: float, storage: str
 
 
 def _block(study: Study, bootstrap: int, level: float) -> Block:
+    from study.answer.networks import networks_on_test
     from study.confirmation.results import confirmation_of, default_texts
     from study.report import comparison as tables
     from trainables.fields import FieldError
@@ -114,7 +115,7 @@ def _block(study: Study, bootstrap: int, level: float) -> Block:
         if confirmation is None:
             networks = tables.networks_on_validation(study, block.rows, records)
         else:
-            networks = tables.networks_on_test(confirmation)
+            networks = networks_on_test(confirmation)
         return tables.with_ties(block, networks, bootstrap, level)
     except FieldError as error:  # a missing or altered file: the caption says that nothing is marked as tied
         errors.print(f"{study.name}: {error}")

@@ -23,6 +23,7 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     methods and change resources or the tracking server; a change to what a trial means is refused.
     """
     from study.analysis.pareto import complete
+    from study.commands.answer import conclude
     from study.engine.run import run_study
     from study.schema.spec import refuse_confirmation
     from study.store.study import read_study_spec, storage_root
@@ -32,6 +33,7 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     root = storage_root(storage, study.storage)
     outcome = run_study(study, spec.name, root, tracking, address, console)
     _report_run(outcome, outcome.study.tracking(None))
+    conclude(outcome.study, None)
     if outcome.interrupted or not any(complete(found) for found in outcome.records.values()):
         raise SystemExit(FAILED)
 

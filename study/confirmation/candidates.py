@@ -177,7 +177,9 @@ def _defaults(search: Study) -> list[dict[str, Any]]:
         # Even where the study's own range excludes it.
         first = variant.space.recommended[0] if variant.space.recommended else {}
         default = {path: value for path, value in first.items() if path in variant.space.distributions}
-        entries.append(_entry(variant, default_label(variant.label), {**own, **default, **variant.space.pins}))
+        entry = _entry(variant, default_label(variant.label), {**own, **default, **variant.space.pins})
+        if not any({**entry, "label": known["label"]} == known for known in entries):  # of two labels that agree
+            entries.append(entry)
     return entries
 
 

@@ -14,17 +14,14 @@ from typing import Literal
 
 from study.analysis import pareto
 from study.analysis.ranking import Ranking
-from study.confirmation.results import Confirmation
 from study.schema.objective import Objective, epoch_note
-from study.store.files import checked_file, stored_predictions
+from study.store.files import stored_predictions
 from study.store.study import Study
-from study.store.test_openings import TEST_FILE, read_tested
 from study.store.trials import TrialRecord
 from study.uncertainty.intervals import LEVEL
 from study.uncertainty.methods import Measured, Methods, compare_methods
 from trainables.fields import FieldError
 from trainables.metrics import AFTER_TEMPERATURE, described
-from trainables.outputs.predictions import Predictions
 
 METRICS = [name for name, metric in described().items() if metric.heading]  # smaller is better in all
 Records = Mapping[str, Sequence[TrialRecord]]  # by label
@@ -167,19 +164,6 @@ def networks_on_validation(study: Study, rows: Sequence[TableRow], records: Reco
     return {
         label: [Measured(stored_predictions(study, record)) for record in pareto.complete(records[label])]
         for label in repeats
-    }
-
-
-def networks_on_test(confirmation: Confirmation) -> dict[str, list[Measured]]:
-    """The networks of a confirmation's rows that were measured on test. Raises as `networks_on_validation`."""
-    study, tested = confirmation.study, read_tested(confirmation.study)
-    return {
-        row.label: [
-            Measured(Predictions.load(checked_file(study, record, TEST_FILE, one.digests)), one.temperature)
-            for record in row.records
-            if (one := tested[row.label].get(record.number)) is not None
-        ]
-        for row in confirmation.rows
     }
 
 

@@ -12,6 +12,7 @@ from pytest import approx
 from scipy.stats import binomtest
 
 from study.answer import choice as choosing
+from study.answer import networks
 from study.answer.choice import choose, median_seed
 from study.confirmation.results import Confirmation, Confirmed
 from study.registry import model_card
@@ -84,7 +85,7 @@ def test_not_told_from_the_best_over_seeds(monkeypatch: pytest.MonkeyPatch) -> N
         wrong = torch.arange(200) < round(200 * (1 - record.metrics["accuracy"]))
         return Predictions(5.0 * torch.nn.functional.one_hot(torch.where(wrong, (labels + 1) % 10, labels), 10), labels)
 
-    monkeypatch.setattr(choosing, "stored_predictions", stored)
+    monkeypatch.setattr(networks, "stored_predictions", stored)
     assert chosen(monkeypatch, "min ece where accuracy~best", rows()) == "mbls_0007/0002"
     one_seed = {label: values[:1] for label, values in SEEDS.items()}
     with pytest.raises(FieldError, match="accuracy~best needs two seeds per"):
