@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from study.analysis.ranking import Ranking, set_aside_line
 from study.answer.choice import Choice, choose, is_finished, rows_that_count
-from study.confirmation.results import Confirmation, Confirmed, confirmation_of, default_texts
+from study.confirmation.results import (
+    BASELINE,
+    DEFAULT,
+    Confirmation,
+    Confirmed,
+    confirmation_of,
+    default_texts,
+)
 from study.schema.objective import RAW, TEMPERATURE, as_served
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -122,7 +129,7 @@ def _confirmed(study: Study, confirmation: Confirmation, level: float) -> Answer
         f"{_values_text(study, _over_seeds(choice.row, mine, [one.metric for one in study.served], level))} on"
         f" {size:,} sealed test images of {_data(study)}, {seeds} fresh seed{'s' * (seeds != 1)}.",
         _told_apart(choice, rows, texts, study),
-        *_against_the_baseline(study, choice.row, rows, networks, level),
+        *_against_the_baseline(study, choice.row, _baseline(confirmation.study, rows), networks, level),
         _with_the_other(study, choice.row, mine, level),
         *_asides(study, Ranking(study, study.all_records()), 0),
     ]
@@ -157,14 +164,24 @@ def _told_apart(choice: Choice, rows: Sequence[Confirmed], texts: Mapping[str, s
     return f"{few} cannot be told from it on {size:,} validation images. Of these, it has the lowest NLL as served."
 
 
+def _baseline(confirming: Study, rows: Sequence[Confirmed]) -> Confirmed | None:
+    """Cross-entropy's default; also where it was a candidate too."""
+    names = {entry["label"]: entry["name"] for entry in confirming.plain["methods"]}
+    plain = [row for row in rows if names[row.label] == BASELINE]
+    return next((row for row in plain if row.role == "baseline" or row.label.endswith(DEFAULT)), None)
+
+
 def _against_the_baseline(
-    study: Study, row: Confirmed, rows: Sequence[Confirmed], networks: Mapping[str, Sequence[Measured]], level: float
+    study: Study,
+    row: Confirmed,
+    baseline: Confirmed | None,
+    networks: Mapping[str, Sequence[Measured]],
+    level: float,
 ) -> list[str]:
     """Cross-entropy's test values, and whether this model is better."""
     from study.uncertainty.methods import compare_methods
 
-    baseline = next((other for other in rows if other.role == "baseline" and other is not row), None)
-    if baseline is None:
+    if baseline is None or baseline is row:
         return []
     names = [one.metric for one in study.served]
     values = _over_seeds(baseline, networks[baseline.label], names, level)

@@ -39,7 +39,7 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
 
 
 def _report_run(outcome: Any, uri: str) -> None:
-    from study.analysis.ranking import Ranking, set_aside_line
+    from study.analysis.ranking import Ranking
     from study.schema.uris import public_uri
     from study.terminal.tables import front_table
 
@@ -53,8 +53,6 @@ def _report_run(outcome: Any, uri: str) -> None:
     ranking = Ranking(study, records)
     if ranking.front:
         console.print(front_table(ranking.front, study.objectives))
-    if ranking.set_aside:
-        console.print(set_aside_line(ranking.set_aside), soft_wrap=True)
     console.print(f"study:    {study.directory}", soft_wrap=True)
     console.print(f"tracking: {public_uri(uri)}", soft_wrap=True)
     if outcome.untracked:

@@ -66,7 +66,7 @@ def confirming_spec(search: Study, asked: Asked) -> StudySpec:
 
 
 def _with_wanted(known: list[dict[str, Any]], candidates: list[TrialRecord], search: Study) -> list[dict[str, Any]]:
-    """Known entries, then the requested ones. A candidate equal to its method's default is entered once."""
+    """Known entries, then the requested ones, then defaults. What agrees in all values is entered once."""
     defaults = {entry["label"]: entry for entry in _defaults(search)}
     entries, labels = list(known), {entry["label"] for entry in known}
     for record in candidates:
@@ -79,7 +79,11 @@ def _with_wanted(known: list[dict[str, Any]], candidates: list[TrialRecord], sea
         re.sub(rf"_\d{{4,}}(?={DEFAULT}$)", "", entry["label"]) for entry in entries if entry["label"] not in defaults
     }
     covered |= {entry["label"] for entry in entries}
-    return [*entries, *(entry for label, entry in defaults.items() if label not in covered)]
+    for label, entry in defaults.items():
+        alike = ({**entry, "label": known["label"]} == known for known in entries)
+        if label not in covered and not any(alike):
+            entries.append(entry)
+    return entries
 
 
 def _confirmation_before(search: Study) -> StudySpec | None:
@@ -177,9 +181,7 @@ def _defaults(search: Study) -> list[dict[str, Any]]:
         # Even where the study's own range excludes it.
         first = variant.space.recommended[0] if variant.space.recommended else {}
         default = {path: value for path, value in first.items() if path in variant.space.distributions}
-        entry = _entry(variant, default_label(variant.label), {**own, **default, **variant.space.pins})
-        if not any({**entry, "label": known["label"]} == known for known in entries):  # of two labels that agree
-            entries.append(entry)
+        entries.append(_entry(variant, default_label(variant.label), {**own, **default, **variant.space.pins}))
     return entries
 
 
