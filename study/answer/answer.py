@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from study.analysis.ranking import Ranking, set_aside_line
-from study.answer.choice import Choice, choose, is_finished, rows_that_count
+from study.answer.choice import Choice, choose, is_finished, mean_of, rows_that_count
 from study.confirmation.results import (
     BASELINE,
     DEFAULT,
@@ -69,6 +69,8 @@ def _nothing(study: Study, ranking: Ranking) -> Answer:
 
 
 def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | None, level: float) -> Answer:
+    from study.uncertainty.intervals import percent
+
     choice = Choice(study, ranking.knee or ranking.front[0])
     record, size = choice.record, study.recorded["sizes"]["validation"]
     values = _of_trial(study, record, level)
@@ -77,8 +79,8 @@ def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | No
     )
     sentences = [
         f"Take {record.name}{_values(record.params)}, {_served(study)}, for now: {many}.",
-        f"{_values_text(study, values)} on {size:,} validation images of {_data(study)}, one seed. The search selected"
-        " it on these images, so it looks better than it is.",
+        f"{_values_text(study, values)} on {size:,} validation images of {_data(study)}, one seed ({percent(level)}"
+        " intervals). The search selected it on these images, so it looks better than it is.",
         "Not known yet: its values on the sealed test images, how much another seed changes them, and whether other"
         " trials can be told from it.",
         *_asides(study, ranking, study.lacking(study.records())),
@@ -118,6 +120,7 @@ def _confirmed(study: Study, confirmation: Confirmation, level: float) -> Answer
         none = "No model can be recommended: no confirmed model counts."
         return Answer((none, *reasons), ((command, "confirms another trial"),))
     from study.answer.networks import networks_on_test
+    from study.uncertainty.intervals import percent
 
     choice = choose(study, None, confirmation)
     assert choice.row is not None
@@ -127,7 +130,8 @@ def _confirmed(study: Study, confirmation: Confirmation, level: float) -> Answer
     sentences = [
         f"Take {_name(choice.row, texts)}, {_served(study)}.",
         f"{_values_text(study, _over_seeds(choice.row, mine, [one.metric for one in study.served], level))} on"
-        f" {size:,} sealed test images of {_data(study)}, {seeds} fresh seed{'s' * (seeds != 1)}.",
+        f" {size:,} sealed test images of {_data(study)}, {seeds} fresh seed{'s' * (seeds != 1)} ({percent(level)}"
+        " intervals).",
         _told_apart(choice, rows, texts, study),
         *_against_the_baseline(study, choice.row, _baseline(confirmation.study, rows), networks, level),
         _with_the_other(study, choice.row, mine, level),
@@ -161,7 +165,10 @@ def _told_apart(choice: Choice, rows: Sequence[Confirmed], texts: Mapping[str, s
         return f"Every other confirmed model can be told from it on {size:,} validation images."
     tied = [_name(row, texts, short=True) for row in rows if row.label in choice.tied]
     few = _listed(tied if len(tied) <= 4 else [*tied[:3], f"{len(tied) - 3} more"])
-    return f"{few} cannot be told from it on {size:,} validation images. Of these, it has the lowest NLL as served."
+    nll = {row.label: mean_of(row).metrics[as_served("nll", study.serves)] for row in rows}
+    lowest = all(nll[choice.record.label] <= nll[label] for label in choice.tied)
+    which = "of these" if lowest else "of these that no confirmed model beats in everything"
+    return f"{few} cannot be told from it on {size:,} validation images; {which}, it has the lowest NLL as served."
 
 
 def _baseline(confirming: Study, rows: Sequence[Confirmed]) -> Confirmed | None:

@@ -1,5 +1,6 @@
 """What becomes the model: means and medians by hand; nothing of the test split moves it."""
 
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from study.confirmation.results import Confirmation, Confirmed
 from study.registry import model_card
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
+from study.uncertainty import methods
 from tests.study.made import unwritten_study
 from trainables.fields import FieldError
 from trainables.outputs.predictions import Predictions
@@ -156,3 +158,35 @@ def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
         section = "\n".join(model_card._confirmed_section(of_card))
         assert f"with {named} intervals" in section and f"{expected[0]:.4f} to {expected[1]:.4f}" in section
         assert ("level" in facts) == (level != 0.95)
+
+
+def test_none_is_chosen_that_another_beats_in_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is tied with whatever: of the means as served (accuracy, ECE) and NLL, none is better in all three."""
+    source = random.Random(0)
+    for _ in range(200):
+        values = {f"m_{place:04d}": [source.randrange(5) / 5 for _ in range(3)] for place in range(6)}
+        found = tuple(
+            Confirmed(label, "candidate", None, (seed(label, 0, *mean), seed(label, 1, *mean)), ({}, {}), {})
+            for label, mean in values.items()
+        )
+        alike = {label for label in values if source.random() < 0.5}
+        compared = {"accuracy": SimpleNamespace(tied=lambda best, alike=alike: alike - {best})}
+        monkeypatch.setattr(methods, "compare_methods", lambda *taken, compared=compared: compared)
+        monkeypatch.setattr(networks, "networks_on_validation", lambda *taken: {})
+        study = unwritten_study(["focal"])
+        confirming: Any = SimpleNamespace(name="small-confirm", records=dict, lacking=lambda records: 0)
+        choice = choose(study, None, Confirmation(confirming, found))
+        assert choice.row is not None and choice.tied is not None
+        accuracy, ece, nll = values[choice.row.label]
+        assert not any(other[0] > accuracy and other[1] < ece and other[2] < nll for other in values.values())
+        tied = [values[label] for label in choice.tied]
+        assert all(nll <= other[2] or any(_beats(one, other) for one in values.values()) for other in tied)
+
+
+def _beats(one: list[float], other: list[float]) -> bool:
+    no_worse = one[0] >= other[0] and one[1] <= other[1] and one[2] <= other[2]
+    return no_worse and one != other
+
+
+def seed(label: str, number: int, accuracy: float, ece: float, nll: float) -> TrialRecord:
+    return TrialRecord(label, number, "complete", {}, {"accuracy": accuracy, "ece": ece, "nll": nll})
