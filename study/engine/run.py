@@ -156,6 +156,8 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
     if stored is not None:
         # Kept even without trials: the id may already be in the ledger and MLflow.
         recorded = stored.recorded
+        if "majority" not in recorded or stored.constraints != spec.constraints:
+            recorded = {**recorded, "kept_by_other_rules": True}  # models of a front that was another
     serves = served_by_default(spec.objectives)
     if stored is not None and (serves is None or "serves" not in stored.recorded):
         serves = stored.serves

@@ -135,7 +135,10 @@ def test_of_those_that_cannot_be_told_apart_the_lowest_nll(tmp_path: Path) -> No
     assert found.sentences[1].startswith(f"Accuracy 0.9500 [{low:.4f}, {high:.4f}] and ECE 0.0000 [0.0000, ")
     assert "on 360 sealed test images of digits, 3 fresh seeds (95% intervals)." in found.sentences[1]
     assert "focal_default" in found.sentences[2] and "; of these, it has the lowest NLL" in found.sentences[2]
-    assert "Cross-entropy has accuracy 0.9425 [" in found.sentences[3] and "this model is better in accuracy and ECE." in found.sentences[3]
+    assert (
+        "Cross-entropy has accuracy 0.9425 [" in found.sentences[3]
+        and "this model is better in accuracy and ECE." in found.sentences[3]
+    )
     assert found.sentences[4].startswith("After a temperature it would have ECE ")
     assert found.next[0] == ("calstudy export small --name small", "registers it")
 
