@@ -176,6 +176,13 @@ class Ranking:
         return {one.metric: one.sign * cost for one, cost in zip(objectives, self.reference, strict=True)}
 
 
+def on_a_front(study: Study, eligible: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The trials whose models `keep_models: front` and `prune` keep: on the front of the objectives, or as served."""
+    served = [record for record in eligible if all(one.metric in record.metrics for one in study.served)]
+    found = [*front(eligible, study.objectives), *front(served, study.served)]
+    return list({record.name: record for record in found}.values())
+
+
 def set_aside_counts(reasons: Reasons) -> dict[str, int]:
     """{"guess": 2, "violate a constraint": 5}, without zeros."""
     guessing = sum(reason.startswith("guesses") for reason in reasons.values())

@@ -13,8 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from study.analysis.pareto import front
-from study.analysis.ranking import Rules, rules_of
+from study.analysis.ranking import Rules, on_a_front, rules_of
 from study.engine.nodes import check_nodes
 from study.engine.ray_session import check_address, joined, scratch_directory, set_environment
 from study.schema.compatibility import completed_meaning, refuse_changes
@@ -306,7 +305,7 @@ class _ModelKeeper(Listener):
             return
         # Candidates are those kept before and new ones. The best of all trials is remembered: it may itself not count.
         self._best = self._rules.best(candidates, self._best)
-        self._kept = front(self._rules.eligible(candidates, self._best), self._study.objectives)
+        self._kept = on_a_front(self._study, self._rules.eligible(candidates, self._best))
         kept = {record.name for record in self._kept}
         for dropped in candidates:
             if dropped.name not in kept:

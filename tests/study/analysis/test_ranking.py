@@ -4,7 +4,7 @@ import pytest
 from pytest import approx
 from scipy.stats import binomtest
 
-from study.analysis.ranking import Ranking, Rules, set_aside_line
+from study.analysis.ranking import Ranking, Rules, on_a_front, set_aside_line
 from study.schema.condition import read_constraints
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
@@ -136,6 +136,7 @@ def test_the_knee_is_that_of_what_is_served():
     assert Ranking(before, records).knee is records[1]
     assert "made before `serve` and keeps the temperature" in before.serves_note
     assert names(Ranking(before, records).front) == ["focal/0000"]  # of the objectives, as they are searched
+    assert names(on_a_front(before, records)) == ["focal/0000", "focal/0001"]
 
 
 @pytest.mark.parametrize(
