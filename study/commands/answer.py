@@ -29,14 +29,14 @@ def answer(study: str, level: float, storage: str | None, as_json: bool) -> None
     from study.answer.answer import answer as answer_of
     from study.store.study import open_study
 
-    found = answer_of(open_study(study, storage), level)
+    found = answer_of(open_study(study, storage), level, named(study, storage))
     if as_json:
         click.echo(json.dumps(found.to_plain()))
     else:
         print_answer(found)
 
 
-def conclude(study: Study, tracking: str | None) -> None:
+def conclude(study: Study, tracking: str | None, storage: str | None) -> None:
     """Print the study's answer and put it first in its description in MLflow."""
     from study.answer.answer import answer as answer_of
     from study.schema.uris import TrackingError
@@ -44,7 +44,7 @@ def conclude(study: Study, tracking: str | None) -> None:
     from trainables.fields import FieldError
 
     try:
-        found = answer_of(study)
+        found = answer_of(study, named=named(study.name, storage))
     except FieldError as error:  # a missing or altered file
         console.print(f"which model to take is not known: {error}", soft_wrap=True)
         return
@@ -53,6 +53,11 @@ def conclude(study: Study, tracking: str | None) -> None:
         describe(study, study.tracking(tracking), found.sentences, found.next)
     except TrackingError as error:
         console.print(f"the answer is not in MLflow's description: {error}", soft_wrap=True)
+
+
+def named(study: str, storage: str | None) -> str:
+    """How a command names the study."""
+    return study if storage is None else f"{study} --storage {storage}"
 
 
 def print_answer(found: Answer) -> None:

@@ -71,7 +71,7 @@ def confirm(
     else:
         _print(found)
     if not as_json:
-        conclude(opened, tracking)
+        conclude(opened, tracking, storage)
     if untracked is not None:
         fix = f"upload them with `calstudy sync {found.study.spec.name}`."
         output.print(f"the test results are not in MLflow yet ({untracked}); {fix}", soft_wrap=True)

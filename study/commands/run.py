@@ -33,7 +33,7 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     root = storage_root(storage, study.storage)
     outcome = run_study(study, spec.name, root, tracking, address, console)
     _report_run(outcome, outcome.study.tracking(None))
-    conclude(outcome.study, None)
+    conclude(outcome.study, None, storage)
     if outcome.interrupted or not any(complete(found) for found in outcome.records.values()):
         raise SystemExit(FAILED)
 
