@@ -44,22 +44,20 @@ class Answer:
         return {"sentences": list(self.sentences), "next": [list(each) for each in self.next]}
 
 
-def answer(study: Study, level: float = LEVEL, named: str | None = None) -> Answer:
-    """What to take from a study, at its present state. Raises FieldError if a file it needs is missing or altered.
-
-    named: how commands name the study, such as `digits --storage DIR`; default: its name.
-    """
-    named = named or study.name
+def answer(study: Study, level: float = LEVEL) -> Answer:
+    """What to take from a study, at its present state. Raises FieldError if a file it needs is missing or altered."""
+    if study.confirms is not None:
+        raise FieldError(study.name, f"confirms '{study.confirms}', whose answer covers both. Ask that one.")
     ranking, confirmation = Ranking(study, study.all_records()), confirmation_of(study)
     if confirmation is not None and any(row.records for row in confirmation.rows) and is_finished(confirmation):
-        return _confirmed(study, confirmation, level, named)
+        return _confirmed(study, confirmation, level)
     if not ranking.eligible:
-        return _nothing(study, ranking, named)
-    return _unconfirmed(study, ranking, confirmation, level, named)
+        return _nothing(study, ranking)
+    return _unconfirmed(study, ranking, confirmation, level)
 
 
-def _nothing(study: Study, ranking: Ranking, named: str) -> Answer:
-    look = (f"calstudy trials {named}", "lists every trial with its values")
+def _nothing(study: Study, ranking: Ranking) -> Answer:
+    look = (f"calstudy trials {study.name}", "lists every trial with its values")
     if ranking.set_aside:
         some = next(iter(ranking.set_aside.items()))
         sentences = ["No model can be recommended: no trial counts.", set_aside_line(ranking.set_aside)]
@@ -72,7 +70,7 @@ def _nothing(study: Study, ranking: Ranking, named: str) -> Answer:
 # ---- before a confirmation -----------------------------------------------------------------------------------------
 
 
-def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | None, level: float, named: str) -> Answer:
+def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | None, level: float) -> Answer:
     from study.uncertainty.intervals import percent
 
     choice = Choice(study, ranking.knee or ranking.front[0])
@@ -90,9 +88,9 @@ def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | No
         *_asides(study, ranking, study.lacking(study.records())),
     ]
     if confirmation is None:
-        command = (f"calstudy confirm {named}", "retrains the front with fresh seeds and opens the test split")
+        command = (f"calstudy confirm {study.name}", "retrains the front with fresh seeds and opens the test split")
     else:
-        command = (f"calstudy confirm {named}", "resumes the confirmation, which is not finished")
+        command = (f"calstudy confirm {study.name}", "resumes the confirmation, which is not finished")
     return Answer(tuple(sentences), (command,), choice)
 
 
@@ -115,12 +113,12 @@ def _asides(study: Study, ranking: Ranking, lacking: int) -> list[str]:
 # ---- after a confirmation ------------------------------------------------------------------------------------------
 
 
-def _confirmed(study: Study, confirmation: Confirmation, level: float, named: str) -> Answer:
+def _confirmed(study: Study, confirmation: Confirmation, level: float) -> Answer:
     rows = [row for row in confirmation.rows if row.records]
     counted, aside = rows_that_count(study, rows)
     if not counted:
         reasons = (f"{name.partition('/')[0]} {why}." for name, why in aside.items())
-        command = f"calstudy confirm {named} --trial METHOD/NUMBER"
+        command = f"calstudy confirm {study.name} --trial METHOD/NUMBER"
         none = "No model can be recommended: no confirmed model counts."
         return Answer((none, *reasons), ((command, "confirms another trial"),))
     from study.answer.networks import networks_on_test
@@ -141,11 +139,10 @@ def _confirmed(study: Study, confirmation: Confirmation, level: float, named: st
         _with_the_other(study, choice.row, mine, level),
         *_asides(study, Ranking(study, study.all_records()), 0),
     ]
-    page = study.directory / "report.html"
-    look = (
-        (f"open {page}", "all results on one page") if page.exists() else (f"calstudy report {named}", "writes a page")
+    following = (
+        (f"calstudy export {study.name} --name {study.name}", "registers it"),
+        (f"calstudy report {study.name}", "shows all results on one page"),
     )
-    following = ((f"calstudy export {named} --name {study.name}", "registers it"), look)
     return Answer(tuple(filter(None, sentences)), following, choice)
 
 

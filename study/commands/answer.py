@@ -29,11 +29,12 @@ def answer(study: str, level: float, storage: str | None, as_json: bool) -> None
     from study.answer.answer import answer as answer_of
     from study.store.study import open_study
 
-    found = answer_of(open_study(study, storage), level, named(study, storage))
+    opened = open_study(study, storage)
+    found = answer_of(opened, level)
     if as_json:
         click.echo(json.dumps(found.to_plain()))
     else:
-        print_answer(found)
+        _print(found, opened, storage)
 
 
 def conclude(study: Study, tracking: str | None, storage: str | None) -> None:
@@ -44,27 +45,27 @@ def conclude(study: Study, tracking: str | None, storage: str | None) -> None:
     from trainables.fields import FieldError
 
     try:
-        found = answer_of(study, named=named(study.name, storage))
+        found = answer_of(study)
     except FieldError as error:  # a missing or altered file
         console.print(f"which model to take is not known: {error}", soft_wrap=True)
         return
-    print_answer(found)
+    _print(found, study, storage)
     try:
         describe(study, study.tracking(tracking), found.sentences, found.next)
     except TrackingError as error:
         console.print(f"the answer is not in MLflow's description: {error}", soft_wrap=True)
 
 
-def named(study: str, storage: str | None) -> str:
-    """How a command names the study."""
-    return study if storage is None else f"{study} --storage {storage}"
-
-
-def print_answer(found: Answer) -> None:
-    """The sentences, the first in bold; then what to do next."""
+def _print(found: Answer, study: Study, storage: str | None) -> None:
+    """The sentences, the first in bold; then what to do next, in commands that name the study as the user did."""
     first, *rest = found.sentences
     console.print(first, style="bold")
     for sentence in rest:
         console.print(sentence)
+    page = study.directory / "report.html"
     for command, does in found.next:
-        console.print(f"Next: {command}  ({does})", soft_wrap=True)
+        if command.startswith("calstudy report") and page.exists():
+            console.print(f"All results on one page: {page}", soft_wrap=True)
+        else:
+            where = "" if storage is None else f" --storage {storage}"
+            console.print(f"Next: {command}{where}  ({does})", soft_wrap=True)
