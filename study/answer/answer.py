@@ -23,6 +23,7 @@ from study.confirmation.results import (
 from study.schema.objective import RAW, TEMPERATURE, as_served
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from trainables.fields import FieldError
 from trainables.metrics import describe
 
 if TYPE_CHECKING:
