@@ -11,9 +11,9 @@ from scipy.stats import t as student_t
 
 from search_spaces import strict_yaml
 from study.answer.answer import answer
+from study.store import test_openings
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study
-from study.store.test_openings import TESTED, Tested
 from study.tracking.descriptions import FROM, TO, with_answer
 from study.uncertainty.methods import Measured, mean_over_seeds
 from tests.study.made import made_study
@@ -63,8 +63,8 @@ def confirm(
         ledger.open(label, made.objectives)
         for record, found in list(zip(records, test[label], strict=True))[:measured]:
             digest = found.save(made.files(record) / "test.npz")
-            tested = Tested(record.number + 1, found.evaluate_at(2.0), 2.0, {"test.npz": digest}, 1.0)
-            ledger.note(label, f"{TESTED}{record.number}", tested.to_plain())
+            tested = test_openings.Tested(record.number + 1, found.evaluate_at(2.0), 2.0, {"test.npz": digest}, 1.0)
+            ledger.note(label, f"{test_openings.TESTED}{record.number}", tested.to_plain())
 
 
 def said(study: Study) -> str:

@@ -12,7 +12,7 @@ from optuna.distributions import FloatDistribution, IntDistribution
 import study
 from search_spaces import strict_yaml
 from study.schema.compatibility import refuse_changes
-from study.schema.objective import Objective
+from study.schema.objective import Objective, served_by_default
 from study.schema.resources import Resources
 from study.schema.spec import Sampler, SpecError, check_objectives, read_spec, spec_from_mapping
 from tests.study.schema.specs import RATE, SHIFT, SMALL, small
@@ -42,6 +42,7 @@ def test_digits_is_the_study_of_the_design():
     spec = read_spec(DIGITS)
     assert spec.name == "digits"
     assert [variant.label for variant in spec.variants] == [
+        "baseline",
         "cross_entropy",
         "focal",
         "label_smoothing",
@@ -51,6 +52,8 @@ def test_digits_is_the_study_of_the_design():
     assert spec.optimizer == Optimizer(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, schedule="cosine")
     assert (spec.batch_size, spec.epochs, spec.seed, spec.trials) == (64, 20, 0, 24)
     assert spec.objectives == (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
+    assert [str(constraint) for constraint in spec.constraints] == ["accuracy >= best - 0.03"]
+    assert spec.serve == served_by_default(spec.objectives) == "raw"
     assert spec.sampler == Sampler("tpe", 0)
     assert spec.resources == Resources(cpu=1.0, gpu=0.0)
     assert (spec.checkpoint_seconds, spec.keep_models, spec.result) == (30.0, "all", "last")
@@ -58,6 +61,7 @@ def test_digits_is_the_study_of_the_design():
     rate = FloatDistribution(0.01, 0.5, log=True)
     assert spec.variant("cross_entropy").space.distributions == {"optimizer.lr": rate}
     assert spec.variant("cross_entropy").space.defaults == [{"optimizer.lr": 0.1}]
+    assert spec.variant("baseline").space.distributions == {}  # repeated: the noise of training
     assert spec.variant("focal").space.distributions == {
         "method.gamma": FloatDistribution(0.0, 5.0),
         "optimizer.lr": rate,
@@ -73,7 +77,9 @@ def test_digits_is_the_study_of_the_design():
 
 def test_what_is_left_out_is_as_in_the_design():
     written = strict_yaml.read(DIGITS)
-    required = {key: written[key] for key in ("name", "data", "model", "methods", "search_space")}
+    required = {
+        key: written[key] for key in ("name", "data", "model", "methods", "search_space", "constraints", "serve")
+    }
     assert spec_from_mapping(required, "study.yaml") == read_spec(DIGITS)
 
 
