@@ -96,7 +96,8 @@ def _axes(found: Searched) -> Plain:
         else {"range": list(found.ranges[path]), "log": path in found.log}
         for path in found.values
     }
-    importances = found.importances and {path: _short(shares) for path, shares in found.importances.items()}
+    shares = found.importances
+    importances = None if shares is None else {path: _short(of_path) for path, of_path in shares.items()}
     return {"axes": axes, "importances": importances}
 
 

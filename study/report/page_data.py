@@ -51,7 +51,7 @@ def gather(
     front = pareto.front(finished, spec.objectives)
     knee = pareto.knee(front, spec.objectives)
     drawn, notes = diagrams(study, finished)
-    drawings = curves(Gallery(study, dict(records)))
+    drawings = curves(Gallery(study, {label: list(found) for label, found in records.items()}))
     on_front = {record.name for record in front}
     labels = [variant.label for variant in spec.variants]
     return {

@@ -25,7 +25,7 @@ function lineChart(page, study, chart, lines) {
     k && chart.step ? `H${px.toFixed(1)}V${py.toFixed(1)}` : `${k ? "L" : "M"}${px.toFixed(1)},${py.toFixed(1)}`).join("");
   const within = ({ py }) => py >= top - 3 && py <= bottom + 3;
 
-  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${chart.title} by ${chart.xLabel}: ` +
+  const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", class: "chart", "aria-label": `${chart.title} by ${chart.xLabel}: ` +
     placed.map(({ line, points }) => `${nameOf(line)} ends at ${points.length ? metricText(points.at(-1).y) : NONE}`).join(", ") },
   s("text", { class: "title", x: 0, y: 14 }, chart.title), readout,
   s("clipPath", { id: clip }, s("rect", { x: left, y: top - 4, width: right - left + 8, height: bottom - top + 8 })),

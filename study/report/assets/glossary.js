@@ -70,14 +70,22 @@ function glossarySection() {
 // One note for all terms. It stays while the pointer is on it; Escape hides it.
 function glossaryNote() {
   const note = h("div", { class: "meaning", role: "tooltip", popover: "manual" });
-  let leaving = null;
-  const hide = () => note.matches(":popover-open") && note.hidePopover();
+  let [shown, leaving] = [null, null];
+  const hide = () => {
+    if (shown) note.hidePopover();
+    shown = null;
+  };
   const show = (mark) => {
     clearTimeout(leaving);
     const [, name, , meaning] = GLOSSARY.find(([id]) => id === mark.dataset.term);
     note.replaceChildren(h("strong", {}, name), ` ${meaning}`);
-    if (!note.matches(":popover-open")) note.showPopover();
-    const [at, box] = [mark.getBoundingClientRect(), note.getBoundingClientRect()];
+    if (!shown) note.showPopover();
+    shown = mark;
+    place();
+  };
+  const place = () => {
+    if (!shown) return;
+    const [at, box] = [shown.getBoundingClientRect(), note.getBoundingClientRect()];
     const under = at.bottom + 6 + box.height <= innerHeight;
     note.style.left = `${Math.max(8, Math.min(at.left, document.documentElement.clientWidth - box.width - 8))}px`;
     note.style.top = `${under ? at.bottom + 6 : at.top - 6 - box.height}px`;
@@ -95,6 +103,6 @@ function glossaryNote() {
   });
   document.addEventListener("focusout", (event) => markOfEvent(event) && hide());
   document.addEventListener("keydown", (event) => event.key === "Escape" && hide());
-  addEventListener("scroll", hide, { passive: true });
+  addEventListener("scroll", place, { passive: true, capture: true }); // focus may scroll the word into view
   return note;
 }

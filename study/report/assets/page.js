@@ -99,11 +99,11 @@ function show() {
   document.getElementById("main").replaceChildren(...sections.map(({ made }) => made), glossarySection(), glossaryNote());
   document.getElementById("foot").append(
     h("p", {}, `Written by calstudy ${page.version} on ${page.made}. This file is self-contained and works offline.`));
-  for (const { view } of sections) {
+  for (const { made, view } of sections) {
+    for (const part of made.children) explain(part);
     view.tell("drawn");
     view.tell("selected");
   }
-  for (const { made } of sections) for (const part of made.children) explain(part);
   return sections;
 }
 

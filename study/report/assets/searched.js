@@ -32,7 +32,7 @@ const PANEL = { width: 380, height: 228, left: 34, right: 346, top: 58, bottom: 
 function parallelFigure(page, study, view, places, objectives) {
   const panels = places.map((place) => parallelPanel(page, study, view, place, objectives));
   view.on("drawn", () => {
-    for (const { node, place } of panels) node.hidden = view.hidden.has(place);
+    for (const { node, place } of panels) node.toggleAttribute("hidden", view.hidden.has(place));
   });
   view.on("selected", () => {
     for (const { lines } of panels) mark(lines);
@@ -40,7 +40,10 @@ function parallelFigure(page, study, view, places, objectives) {
   const mark = (lines) => {
     for (const [name, node] of lines) {
       node.setAttribute("aria-selected", String(name === view.selected));
-      if (name === view.selected) node.parentNode.append(node); // on top
+      if (name !== view.selected) continue;
+      const focused = document.activeElement === node;
+      node.parentNode.append(node); // on top
+      if (focused) node.focus();
     }
   };
   return h("figure", {}, h("div", { class: "panels" }, panels.map(({ node }) => node)), h("figcaption", {},
