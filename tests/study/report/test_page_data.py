@@ -168,6 +168,23 @@ def test_front_trials_and_values(made):
     json.dumps(found, allow_nan=False)
 
 
+def test_the_setup_leaves_out_what_is_not_set(made):
+    study, records = made
+    facts = dict(gather(study, records)["facts"])
+    assert facts["Data"] == "digits: validation 0.2, meta 0.1, augment none"  # padding: null
+    assert facts["Optimizer"].startswith("sgd: lr 0.1") and "null" not in json.dumps(facts)
+
+
+def test_a_metric_that_is_not_resampled_is_marked(made):
+    study, records = made
+    first = records["focal"][0]
+    one = replace(first, metrics={**first.metrics, "smooth_ece": 0.1, "ts_smooth_ece": 0.1})
+    found = {each["name"]: each for each in gather(study, {"focal": [one]})["metrics"]}
+    resampled = {name for name, each in found.items() if each["resampled"]}
+    assert set(found) - resampled == {"smooth_ece", "ts_smooth_ece"}
+    assert (found["ts_nll"]["plain"], found["ts_nll"]["label"]) == ("NLL", "NLL in nats after temperature scaling")
+
+
 def test_a_value_that_is_no_number_is_null(made):
     study, records = made
     first = records["focal"][0]
