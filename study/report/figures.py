@@ -58,6 +58,7 @@ def draw_reliability(panels: Mapping[str, Reliability], title: str, samples: int
         lower.bar((found.numbers + 0.5) / BINS, found.counts, width=0.85 / BINS, color="0.55")
         lower.set_yscale("log")
         lower.yaxis.set_minor_locator(NullLocator())
+        lower.yaxis.set_major_formatter(FormatStrFormatter("%g"))
         lower.set_ylim(0.7, samples * 1.5)
         lower.set_xlabel("confidence", fontsize=TEXT)
     grid[0, 0].set_ylabel("accuracy", fontsize=TEXT)
@@ -84,6 +85,7 @@ def _draw_bins(axes: Axes, found: Reliability) -> None:
     axes.set_xlim(0, 1.02)
     axes.set_xticks([0, 0.5, 1])
     axes.set_ylim(0, 1.03)
+    axes.set_yticks([0, 0.5, 1])
 
 
 def _bin_entries() -> list[Entry]:

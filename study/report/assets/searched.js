@@ -4,11 +4,12 @@ function searchedSection(page, study, view) {
   const { methods, notes } = study.searched;
   const places = Object.keys(methods).map(Number);
   const objectives = study.objectives.map((name) => view.measures.find((each) => each.name === name)).filter(Boolean);
+  const general = ([note]) => note.startsWith("Importance:"); // what they are; the others say why a method has none
   const rated = places.filter((place) => methods[place].importances);
   return [
     rated.length ? importanceTable(page, study, rated, objectives) : null,
-    h("p", { class: "small" }, notes.map(([note, labels]) =>
-      note.startsWith("Importance:") ? note : `${labels.join(", ")}: ${note[0].toLowerCase()}${note.slice(1)}`).join(" ")),
+    h("p", { class: "small" }, [...notes].sort((a, b) => general(b) - general(a)).map(([note, labels]) =>
+      general([note]) ? note : `${labels.join(", ")}: ${note[0].toLowerCase()}${note.slice(1)}`).join(" ")),
     parallelFigure(page, study, view, places, objectives),
   ];
 }
