@@ -12,7 +12,7 @@ function lineChart(page, study, chart, lines) {
   const toX = scale(first, Math.max(last, first + 1), left, right);
   const toY = chart.log ? (value) => scale(Math.log(low), Math.log(high), bottom, top)(Math.log(value)) : scale(low, high, bottom, top);
   const clip = `chart-${(charts += 1)}`;
-  const xTicks = ticks(first, Math.max(last, first + 1), 4).filter((tick) => chart.xText || Number.isInteger(tick));
+  const xTicks = ticks(first, Math.max(last, first + 1), 4).filter(Number.isInteger);
   const yTicks = chart.log ? logTicks(low, high) : ticks(low, high, 4);
   const [xText, yText] = [chart.xText ?? tickText(xTicks), chart.log ? (value) => String(Number(value.toPrecision(3))) : tickText(yTicks)];
   const nameOf = (line) => (line.method === null ? "all methods" : study.methods[line.method].label);

@@ -22,7 +22,7 @@ const GLOSSARY = [ // id, name, pattern, meaning
   ["interval", "interval", /intervals?/, "The range in which the metric would plausibly lie on infinitely many samples of this kind. It covers the luck of the samples, not that of the seed."],
   ["seed", "seed", /fresh seeds|seeds?/, "The number that fixes a training's random choices: first weights, order of the data, augmentation. Fresh seeds show how much of a result was luck."],
   ["validation", "validation", /validation/, "The samples the search measures trials on and selects by. The best of many trials looks better on them than it is."],
-  ["test", "test", /test split|test/, "Samples kept sealed until `calstudy confirm` measures retrained trials on them. Nothing is selected by them."],
+  ["test", "test", /test split|test/, "Samples kept sealed until calstudy confirm measures retrained trials on them. Nothing is selected by them."],
   ["candidate", "candidate", /candidates?/, "A trial that the search found and a confirmation retrains with fresh seeds."],
   ["default", "default", /published defaults?|defaults?/, "A method's published or recommended setting. It is tried first, and retrained in a confirmation for comparison."],
   ["baseline", "baseline", /baseline/, "Cross-entropy, the usual loss, with the study's own settings: what every other method has to beat."],

@@ -110,15 +110,19 @@ function show() {
 // While the study runs: load what was written since, and go on at the same place with the same trials selected.
 function reloadLater(sections) {
   const KEY = `calstudy ${location.pathname}`;
-  const kept = JSON.parse(sessionStorage.getItem(KEY) ?? "null");
-  sessionStorage.removeItem(KEY);
+  let storage = null;
+  try {
+    storage = sessionStorage;
+  } catch { /* a browser may forbid it; then the page starts at its top */ }
+  const kept = JSON.parse(storage?.getItem(KEY) ?? "null");
+  storage?.removeItem(KEY);
   if (kept) {
     sections.forEach(({ view }, place) => kept.selected[place] && view.select(kept.selected[place]));
     scrollTo({ top: kept.top, behavior: "instant" });
   }
   if (!page.every) return;
   setTimeout(() => {
-    sessionStorage.setItem(KEY, JSON.stringify({ top: scrollY, selected: sections.map(({ view }) => view.selected) }));
+    storage?.setItem(KEY, JSON.stringify({ top: scrollY, selected: sections.map(({ view }) => view.selected) }));
     location.reload();
   }, 1000 * page.every);
 }
