@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -66,6 +65,8 @@ def importances(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) 
 
 
 def _shares(study: optuna.Study, place: int, sign: float) -> dict[str, float]:
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # loads scikit-learn: a second
+
     if len({trial.values[place] for trial in study.get_trials(deepcopy=False)}) < 2:
         return {}
     evaluator = PedAnovaImportanceEvaluator(target_quantile=BEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 @click.option("--format", "form", type=click.Choice(["html", "latex", "csv", "md"]), default="html", show_default=True)
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="F", help="File to write.")
 @click.option("--open", "shown", is_flag=True, help="Open the page in the browser.")
+@click.option(
+    "--every", type=int, metavar="SECONDS", help="Rewrite the page until all trials have ended; it reloads itself."
+)
 @bootstrap_option
 @interval_option
 @storage_option
@@ -37,6 +41,7 @@ def report(
     form: str,
     output: Path | None,
     shown: bool,
+    every: int | None,
     bootstrap: int,
     level: float,
     storage: str | None,
@@ -44,17 +49,24 @@ def report(
 ) -> None:
     """Write an HTML report, or a table for a paper.
 
-    The self-contained page shows the Pareto front, trials, budgets, failures, noise and how to reproduce the study. It
-    is written to STUDY/report.html (for several studies, to report.html next to the first) and uploaded to each
-    study's MLflow run.
+    The self-contained page shows the answer and test results first, then the Pareto front, trials, learning curves,
+    searched values, budgets, failures, noise and how to reproduce the study. It is written to STUDY/report.html (for
+    several studies, to report.html next to the first) and uploaded to each study's MLflow run.
+
+    --every 60 rewrites the page each minute while the study runs, on any machine that sees the storage, and the page
+    reloads itself. It ends when all trials have ended, or at Ctrl-C; only the last page is uploaded.
 
     --format latex, csv or md makes a table instead: methods by error, NLL and calibration errors, before and after
     temperature scaling. It is on the test split for a confirmed study and otherwise on validation; the caption says
     which. Each of several studies (data sets) is a block of one table. Printed, or written to --output.
     """
     check_resamples(bootstrap, level)
+    if every is not None and every < 1:
+        raise click.UsageError(f"--every: {every} is too short; write the seconds between two rewrites, at least 1.")
+    if every is not None and form != "html":
+        raise click.UsageError(f"--every rewrites the HTML page; leave out --every or --format {form}.")
     if form == "html":
-        _page(studies, output, shown, bootstrap, level, storage, tracking)
+        _page(studies, output, shown, every, bootstrap, level, storage, tracking)
     else:
         _table(studies, form, output, bootstrap, level, storage)
 
@@ -137,44 +149,83 @@ def _page(
     studies: tuple[str, ...],
     output: Path | None,
     shown: bool,
+    every: int | None,
     bootstrap: int,
     level: float,
     storage: str | None,
     tracking: str | None,
 ) -> None:
-    from study.analysis.ranking import Ranking
-    from study.confirmation.results import confirmation_of
-    from study.report.html import write_page
-    from study.report.page_data import gather, gather_page
     from study.store.study import open_study
     from study.tracking.artifacts import try_to_log
-    from study.uncertainty.bootstrap import analyse_front
-    from trainables.fields import FieldError
 
     opened = list({found.directory: found for found in (open_study(study, storage) for study in studies)}.values())
     for study in opened:
         _refuse_confirmation(study)
     first = opened[0].directory
     file = (output or (first if len(opened) == 1 else first.parent) / "report.html").absolute()
-    gathered = []
+    notes, lacking = _write(opened, file, every, bootstrap, level)
+    if shown:
+        _show(file)
+    if every and lacking:
+        trials = "1 trial has" if lacking == 1 else f"{lacking:,} trials have"
+        console.print(f"wrote {file}; {trials} yet to end. Rewriting it every {every} s; Ctrl-C stops.", soft_wrap=True)
+        notes = _rewrite(opened, file, every, bootstrap, level)
+    for note in notes:
+        console.print(note, soft_wrap=True)
+    console.print(f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB", soft_wrap=True)
     for study in opened:
+        console.print(try_to_log(study, [file], None, tracking), soft_wrap=True)
+
+
+def _rewrite(studies: list[Study], file: Path, every: int, bootstrap: int, level: float) -> list[str]:
+    """Rewrite the page until all trials have ended, or until Ctrl-C; returns the notes of the last one."""
+    from study.store.study import open_directory
+
+    try:
+        lacking = 1
+        while lacking:
+            time.sleep(every)
+            studies = [open_directory(each.directory, each.name) for each in studies]  # it may get more trials
+            notes, lacking = _write(studies, file, every, bootstrap, level)
+    except KeyboardInterrupt:
+        notes, _ = _write(studies, file, None, bootstrap, level)
+    return notes
+
+
+def _write(studies: list[Study], file: Path, every: int | None, bootstrap: int, level: float) -> tuple[list[str], int]:
+    """Write the page from the storage as it is now; returns its notes and how many trials have yet to end.
+
+    every: seconds after which the page reloads itself, unless all have ended.
+    """
+    from study.analysis.ranking import Ranking
+    from study.answer.answer import answer
+    from study.confirmation.results import confirmation_of
+    from study.report.html import write_page
+    from study.report.page_data import gather, gather_page
+    from study.uncertainty.bootstrap import analyse_front
+    from trainables.fields import FieldError
+
+    gathered, lacking = [], 0
+    for study in studies:
         records, analysis, refused = study.records(), None, None
         try:
             ranking = Ranking(study, [record for found in records.values() for record in found])
             analysis = analyse_front(study, records, bootstrap, level, ranking.set_aside) if bootstrap else None
         except FieldError as error:  # a missing or altered file: the page reports it instead of intervals
             refused = f"No intervals: {error}"
-        found = gather(study, records, analysis, confirmation_of(study))
-        found["notes"] += [refused] if refused else []
+        confirmation = confirmation_of(study)
+        found = gather(study, records, analysis, confirmation)
+        found |= {"notes": [*found["notes"], *([refused] if refused else [])], "refused": refused is not None}
+        if refused is None:
+            found["answer"] = answer(study, level).to_plain()
         gathered.append(found)
-    write_page(file, gather_page(gathered, f"{datetime.now():%d %B %Y, %H:%M}"))
-    for note in (note for found in gathered for note in found["notes"]):
-        console.print(note, soft_wrap=True)
-    console.print(f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB", soft_wrap=True)
-    for study in opened:
-        console.print(try_to_log(study, [file], None, tracking), soft_wrap=True)
-    if shown:
-        _show(file)
+        lacking += study.lacking(records)
+        if confirmation is not None:
+            lacking += confirmation.study.lacking(confirmation.study.records())
+            lacking += sum(len(row.records) - len(row.tests) for row in confirmation.rows)
+    made = f"{datetime.now():%d %B %Y, %H:%M}"
+    write_page(file, gather_page(gathered, made, every if lacking else None))
+    return [note for found in gathered for note in found["notes"]], lacking
 
 
 def _show(file: Path) -> None:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from study.analysis import pareto
-from study.analysis.importance import searched
-from study.analysis.progression import History, growth, recorded
+from study.analysis.importance import Searched, searched
+from study.analysis.progression import Growth, History, growth, recorded
 from study.analysis.ranking import Ranking, set_aside_line
 from study.report import figures
 from study.report.front_figure import draw_front
-from study.report.style import save, styles_of
+from study.report.style import HEADINGS, save, styles_of
 from study.store.files import HISTORY, checked_file, stored_predictions
 from study.store.ledger import read_trials
 from study.store.study import Study
@@ -87,6 +87,22 @@ class Gallery:
                 self.absent.append(str(error))
         return found
 
+    @cached_property
+    def growths(self) -> tuple[Growth, dict[str, Growth]]:
+        """Hypervolume over the whole study, and over each method with a complete trial."""
+        return growth(self.ranking), {label: growth(self.ranking, label) for label in self.finished}
+
+    @cached_property
+    def searched(self) -> dict[str, Searched]:
+        """The values tried by the complete trials of each method that searched any."""
+        study = self.study
+        trials = read_trials(study.directory, study.ledger, study.name, list(self.finished))
+        found = {}
+        for label, done in self.finished.items():
+            known = {record.number for record in done}  # a driver may have recorded more since
+            found[label] = searched([trial for trial in trials[label] if trial.number in known], study.objectives)
+        return {label: each for label, each in found.items() if each.values}
+
     @property
     def chosen(self) -> str:
         """Which trial of a method is shown, for captions."""
@@ -133,7 +149,7 @@ def _reliability(gallery: Gallery) -> Drawn:
     record = _chosen(gallery)
     predictions = stored_predictions(gallery.study, record)
     found, title = diagram(predictions), f"{gallery.study.name}: {record.name}"
-    panels = {"raw": found.raw, "after temperature": found.scaled}
+    panels = dict(zip(HEADINGS, (found.raw, found.scaled), strict=True))
     figure = figures.draw_reliability(panels, title, len(predictions.labels))
     yield f"reliability-{record.label}-{record.number:04d}", figure
 
@@ -154,28 +170,18 @@ def _front_of(gallery: Gallery) -> list[TrialRecord]:
 
 def _hypervolume(gallery: Gallery) -> Drawn:
     _front_of(gallery)
-    study, ranking = gallery.study, gallery.ranking
-    methods = {label: growth(ranking, label) for label in gallery.finished}
-    yield (
-        "hypervolume",
-        figures.draw_growth(growth(ranking), methods, gallery.styles(), study.name, ranking.reference_values()),
-    )
+    study, reference = gallery.study, gallery.ranking.reference_values()
+    yield "hypervolume", figures.draw_growth(*gallery.growths, gallery.styles(), study.name, reference)
 
 
 def _hyperparameters(gallery: Gallery) -> Drawn:
-    study, front = gallery.study, _front_of(gallery)
-    styles, drawn = styles_of(list(gallery.records)), False
-    trials = read_trials(study.directory, study.ledger, study.name, list(gallery.finished))
-    for label, done in gallery.finished.items():
-        known = {record.number for record in done}  # a driver may have recorded more since
-        found = searched([trial for trial in trials[label] if trial.number in known], study.objectives)
-        if found.values:
-            title = f"{study.name}: {label}"
-            figure = figures.draw_searched(found, done, front, study.objectives, styles[label], title)
-            yield f"hyperparameters-{label}", figure
-            drawn = True
-    if not drawn:
+    study, front, styles = gallery.study, _front_of(gallery), styles_of(list(gallery.records))
+    if not gallery.searched:
         raise FieldError(study.name, "no method searched a hyperparameter.")
+    for label, found in gallery.searched.items():
+        done, title = gallery.finished[label], f"{study.name}: {label}"
+        figure = figures.draw_searched(found, done, front, study.objectives, styles[label], title)
+        yield f"hyperparameters-{label}", figure
 
 
 def _by_epoch(stem: str, drawing: Callable[..., Figure], recorded_as: str, absent: str) -> Callable[[Gallery], Drawn]:

@@ -18,14 +18,28 @@ from study.analysis.importance import LEAST, Searched
 from study.analysis.progression import Growth, History, Values, by_epoch
 from study.analysis.reliability import BINS, STATEMENT, Reliability
 from study.report.front_figure import in_reach
-from study.report.style import COLOURS, SMALL, TEXT, Entry, Style, displayed, finish, new_figure, styles_of, wrapped
+from study.report.style import (
+    BIN_KEY,
+    COLOURS,
+    INSIDE,
+    OUTSIDE,
+    SMALL,
+    TEXT,
+    Entry,
+    Style,
+    displayed,
+    finish,
+    new_figure,
+    styles_of,
+    wrapped,
+)
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from trainables.metrics import ESSENTIAL
 
 OTHERS: Style = ("0.75", "")  # grey, for methods beyond the number of colours
+LINEAR = ("accuracy",)  # per-epoch values on a linear axis; the others are on a logarithmic one
 PANEL = 1.45  # inches, the height of a small panel
-_INSIDE, _OUTSIDE = (COLOURS[0], "o"), (COLOURS[1], "D")
 
 
 # ---- reliability ---------------------------------------------------------------------------------------------------
@@ -44,38 +58,43 @@ def draw_reliability(panels: Mapping[str, Reliability], title: str, samples: int
         lower.bar((found.numbers + 0.5) / BINS, found.counts, width=0.85 / BINS, color="0.55")
         lower.set_yscale("log")
         lower.yaxis.set_minor_locator(NullLocator())
+        lower.yaxis.set_major_formatter(FormatStrFormatter("%g"))
         lower.set_ylim(0.7, samples * 1.5)
         lower.set_xlabel("confidence", fontsize=TEXT)
     grid[0, 0].set_ylabel("accuracy", fontsize=TEXT)
     grid[1, 0].set_ylabel("samples", fontsize=TEXT)
-    note = wrapped([f"{samples:,} validation samples, top label, {BINS} bins of equal width.", STATEMENT])
-    finish(figure, list(grid.flat), title, _bin_entries(), note, 2.6)
+    finish(figure, list(grid.flat), title, _bin_entries(), wrapped(bins_note(samples)), 2.6)
     return figure
+
+
+def bins_note(samples: int) -> list[str]:
+    """What a reliability diagram shows, in sentences."""
+    return [
+        f"{samples:,} validation samples, top label, {BINS} bins of equal width: accuracy against mean confidence, and"
+        " the samples in each bin.",
+        STATEMENT,
+    ]
 
 
 def _draw_bins(axes: Axes, found: Reliability) -> None:
     places = (found.numbers + 0.5) / BINS
     axes.bar(places, found.high - found.low, bottom=found.low, width=1 / BINS, color="0.85", zorder=1)
     axes.plot([0, 1], [0, 1], color="0.4", linewidth=0.7, linestyle="--", zorder=2)
-    for chosen, (colour, marker) in ((~found.outside, _INSIDE), (found.outside, _OUTSIDE)):
+    for chosen, (colour, marker) in ((~found.outside, INSIDE), (found.outside, OUTSIDE)):
         axes.scatter(found.confidence[chosen], found.accuracy[chosen], s=12, c=colour, marker=marker, zorder=3)
     axes.set_xlim(0, 1.02)
     axes.set_xticks([0, 0.5, 1])
     axes.set_ylim(0, 1.03)
+    axes.set_yticks([0, 0.5, 1])
 
 
 def _bin_entries() -> list[Entry]:
     dots = [
         Line2D([], [], color=colour, marker=marker, markersize=4, linestyle="none")
-        for colour, marker in (_INSIDE, _OUTSIDE)
+        for colour, marker in (INSIDE, OUTSIDE)
     ]
     line = Line2D([], [], color="0.4", linewidth=0.7, linestyle="--")
-    return [
-        (dots[0], "inside the band"),
-        (dots[1], "outside"),
-        (Patch(color="0.85"), "95% band"),
-        (line, "perfect calibration"),
-    ]
+    return list(zip((*dots, Patch(color="0.85"), line), BIN_KEY, strict=True))
 
 
 # ---- how a study grows ---------------------------------------------------------------------------------------------
@@ -106,7 +125,7 @@ def draw_growth(
                     **_LINE,
                 )
         row[0].set_ylabel("hypervolume", fontsize=TEXT)
-        _set_volumes(row[0], [curve.volume for curve in curves.values()])
+        row[0].set_ylim(volume_limits([curve.volume for curve in curves.values()]))
     if len(rows) > 1:
         grid[0, 0].set_title("all methods", fontsize=TEXT, loc="left")
         grid[1, 0].set_title("per method", fontsize=TEXT, loc="left")
@@ -116,26 +135,27 @@ def draw_growth(
         _ticks(axes.xaxis, integer=True)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         _ticks(axes.yaxis)
-    names = " and ".join(f"{displayed(metric)} {value:.4g}" for metric, value in reference.items())
-    note = wrapped(
-        [
-            f"Hypervolume: the part of the objective space better than {names} that the Pareto front dominates, on the"
-            " validation split, which the search used: it can only grow. Trials in the order they finished, including"
-            " failed ones."
-        ]
-    )
-    finish(
-        figure, list(grid.flat), title, line_entries(methods, styles) if len(rows) > 1 else [], note, PANEL * len(rows)
-    )
+    note, entries = wrapped([growth_note(reference)]), line_entries(methods, styles) if len(rows) > 1 else []
+    finish(figure, list(grid.flat), title, entries, note, PANEL * len(rows))
     return figure
 
 
-def _set_volumes(axes: Axes, volumes: Sequence[Values]) -> None:
-    """Start at the lowest first volumes, so that a study's first trials do not squash what the last ones add."""
+def growth_note(reference: Mapping[str, float]) -> str:
+    """reference: of the hypervolume, by metric."""
+    names = " and ".join(f"{displayed(metric)} {value:.4g}" for metric, value in reference.items())
+    return (
+        f"Hypervolume: the part of the objective space better than {names} that the Pareto front dominates, on the"
+        " validation split, which the search used: it can only grow. Trials in the order they finished, including"
+        " failed ones."
+    )
+
+
+def volume_limits(volumes: Sequence[Values]) -> tuple[float, float]:
+    """From the lowest first volumes, so that a study's first trials do not squash what the last ones add."""
     top = max(float(volume.max()) for volume in volumes)
     lows = [float(np.quantile(volume[volume > 0], 0.02)) for volume in volumes if (volume > 0).any()]
     low = min(lows, default=0.0)
-    axes.set_ylim(low - 0.06 * (top - low) - 1e-6, top + 0.06 * (top - low) + 1e-6)
+    return low - 0.06 * (top - low) - 1e-6, top + 0.06 * (top - low) + 1e-6
 
 
 # ---- hyperparameters -----------------------------------------------------------------------------------------------
@@ -221,16 +241,19 @@ def _search_notes(found: Searched, trials: int, hidden: int) -> list[str]:
     notes = [f"{trials:,} complete trial{'s' * (trials != 1)}, validation split."]
     if hidden:
         notes.append(f"{hidden} of them {'lie' if hidden > 1 else 'lies'} outside the axes.")
+    return [" ".join([*notes, importance_note(found)])]
+
+
+def importance_note(found: Searched) -> str:
+    """What the importances are, or why there are none."""
     if found.importances is not None:
-        notes.append(
+        return (
             "Importance: how much this hyperparameter alone separates the best quarter of the trials from the rest, by"
             " that objective (PED-ANOVA, Optuna). Importances sum to 1 even if nothing matters."
         )
-    elif len(found.values) > 1:
-        notes.append(f"No importances: too few trials ({trials}; at least {LEAST} are needed).")
-    else:
-        notes.append("No importance: only one hyperparameter was searched.")
-    return [" ".join(notes)]
+    if len(found.values) > 1:
+        return f"No importances: too few trials ({len(found.numbers)}; at least {LEAST} are needed)."
+    return "No importance: only one hyperparameter was searched."
 
 
 # ---- training curves -----------------------------------------------------------------------------------------------
@@ -239,7 +262,11 @@ def _search_notes(found: Searched, trials: int, hidden: int) -> list[str]:
 def draw_learning(histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str) -> Figure:
     """Validation metrics after each epoch, one trial per method. chosen: which trial, for the caption."""
     panels = [(name, displayed(name)) for name in ESSENTIAL]
-    return _draw_epochs(histories, styles, title, panels, [f"Validation split; for each method, {chosen}."])
+    return _draw_epochs(histories, styles, title, panels, [learning_note(chosen)])
+
+
+def learning_note(chosen: str) -> str:
+    return f"Validation split; for each method, {chosen}."
 
 
 def draw_entropy(histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str) -> Figure:
@@ -300,28 +327,27 @@ def _draw_epochs(
             axes.plot(epochs, values, color=colour, marker=marker, markevery=(place % every, every), **_LINE)
         axes.set_title(heading, fontsize=TEXT)
         _ticks(axes.xaxis, integer=True)
-        axes.set_yscale("linear" if name == "accuracy" else "log")
-        _set_settled(axes, [values for _, values in lines.values()])
-        (_ticks if name == "accuracy" else _log_ticks)(axes.yaxis)
+        logarithmic = name not in LINEAR
+        axes.set_yscale("log" if logarithmic else "linear")
+        axes.set_ylim(settled_limits([values for _, values in lines.values()], logarithmic))
+        (_log_ticks if logarithmic else _ticks)(axes.yaxis)
     for axes in grid[-1]:
         axes.set_xlabel("epoch", fontsize=TEXT)
     finish(figure, list(grid.flat), title, line_entries(histories, styles), wrapped(notes), 2 * PANEL)
     return figure
 
 
-def _set_settled(axes: Axes, lines: Sequence[Values]) -> None:
-    """Set limits by the values after the first sixth of training; the steep start may leave the axes."""
-    logarithmic = axes.get_yscale() == "log"
+def settled_limits(lines: Sequence[Values], logarithmic: bool) -> tuple[float, float] | None:
+    """From the values after the first sixth of training; the steep start may leave the axes. None without values."""
     settled = np.concatenate([values[len(values) // 6 :] for values in lines])
     settled = settled[np.isfinite(settled) & ((settled > 0) | (not logarithmic))]
     if not len(settled):
-        return
+        return None
     low, high = float(settled.min()), float(settled.max())
     if logarithmic:
-        axes.set_ylim(low / (high / low) ** 0.06 / 1.01, high * (high / low) ** 0.06 * 1.01)
-    else:
-        margin = 0.06 * (high - low) or 0.01
-        axes.set_ylim(low - margin, high + margin)
+        return low / (high / low) ** 0.06 / 1.01, high * (high / low) ** 0.06 * 1.01
+    margin = 0.06 * (high - low) or 0.01
+    return low - margin, high + margin
 
 
 # ---- ticks ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,18 @@ from typing import Any
 
 from trainables.files.atomic import write_whole
 
-SCRIPTS = ("dom.js", "front.js", "reliability.js", "tables.js", "confirmation.js", "page.js")  # in this order
+# In this order.
+SCRIPTS = (
+    "dom.js",
+    "glossary.js",
+    "front.js",
+    "reliability.js",
+    "tables.js",
+    "confirmation.js",
+    "charts.js",
+    "searched.js",
+    "page.js",
+)
 
 
 def render(page: dict[str, Any]) -> str:

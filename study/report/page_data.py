@@ -16,20 +16,23 @@ from search_spaces import strict_yaml
 from search_spaces.space import to_plain
 from study.analysis import pareto
 from study.analysis.ranking import Ranking
-from study.analysis.reliability import BINS, STATEMENT, Reliability, diagram
+from study.analysis.reliability import BINS
 from study.confirmation.results import default_texts
-from study.report.style import COLOURS, MARKERS, displayed
-from study.schema.objective import epoch_note
+from study.report.figure_set import Gallery
+from study.report.figures import bins_note
+from study.report.page_curves import curves
+from study.report.page_reliability import diagrams
+from study.report.style import BIN_KEY, COLOURS, HEADINGS, MARKERS, displayed
+from study.schema.objective import epoch_note, plain_name
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant
 from study.schema.versions import versions
-from study.store.files import PREDICTIONS, stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from trainables.fields import FieldError
+from study.uncertainty.intervals import FEWEST_WRONG
+from study.uncertainty.resampling import RESAMPLED
 from trainables.metrics import CONVENTION, describe
 from trainables.plugins import name_of
-from trainables.threads import in_threads
 
 Plain = dict[str, Any]
 
@@ -49,6 +52,7 @@ def gather(
     ranking = Ranking(study, trials)
     front, knee = ranking.front, ranking.knee
     drawn, notes = diagrams(study, finished)
+    drawings = curves(Gallery(study, {label: list(found) for label, found in records.items()}))
     on_front = {record.name for record in front}
     labels = [variant.label for variant in spec.variants]
     return {
@@ -57,7 +61,7 @@ def gather(
         "abstract": _abstract(study, trials, front, knee),
         "facts": _facts(study),
         "objectives": [objective.metric for objective in spec.objectives],
-        "metrics": [{"name": name, "label": displayed(name), "better": describe(name).better} for name in measured],
+        "metrics": [_metric(name) for name in measured],
         "methods": [_method(variant, spec.trials, records.get(variant.label, ())) for variant in spec.variants],
         "budget": _budget(spec.trials, {label: records.get(label, ()) for label in labels}),
         "trials": [
@@ -72,18 +76,24 @@ def gather(
         "knee": knee.name if knee is not None else None,
         "hypervolume": _number(ranking.hypervolume),
         "samples": recorded["sizes"]["validation"],
+        "test_samples": recorded["sizes"]["test"],
         "resamples": None if analysis is None else analysis.resamples,
         "whiskers": None if analysis is None else analysis.named,
         "unfinished": _unfinished(trials),
         "noise": _noise(spec.variants, records, measured),
         "confirmation": None if confirmation is None else _confirmation(confirmation, measured),
         "reproduce": _reproduce(study, finished, analysis, confirmation),
-        "notes": notes,
+        "bins_note": " ".join(bins_note(recorded["sizes"]["validation"])),
+        **drawings,
+        "notes": [*notes, *drawings["notes"]],
     }
 
 
-def gather_page(studies: Sequence[Plain], made: str) -> Plain:
-    """The whole page: `gather` of each study, and notes on comparing them. made: date for the footer."""
+def gather_page(studies: Sequence[Plain], made: str, every: int | None = None) -> Plain:
+    """The whole page: `gather` of each study, and notes on comparing them. made: date for the footer.
+
+    every: seconds after which the page reloads itself; None: never.
+    """
     notes = []
     for what, words in (("objectives", "different objectives"), ("classes", "different numbers of classes")):
         if len({str(_shared(study, what)) for study in studies}) > 1:
@@ -91,13 +101,29 @@ def gather_page(studies: Sequence[Plain], made: str) -> Plain:
             notes.append(f"These studies have {words} ({found}): do not compare values across them.")
     return {
         "made": made,
+        "every": every,
         "version": versions(("calstudy",))["calstudy"],
         "bins": BINS,
-        "band": STATEMENT,
+        "headings": list(HEADINGS),
+        "bin_key": list(BIN_KEY),
+        "fewest_wrong": FEWEST_WRONG,
         "colours": list(COLOURS),
         "markers": list(MARKERS),
         "notes": notes,
         "studies": list(studies),
+    }
+
+
+def _metric(name: str) -> Plain:
+    """`plain`: without unit and temperature; `resampled`: whether the bootstrap gives it intervals."""
+    found = describe(name)
+    resampled = plain_name(name) in RESAMPLED
+    return {
+        "name": name,
+        "label": displayed(name),
+        "plain": found.label,
+        "better": found.better,
+        "resampled": resampled,
     }
 
 
@@ -178,8 +204,9 @@ def _data(data: Any) -> str:
 
 
 def _settings(plain: Mapping[str, Any]) -> str:
-    """`mlp: width 128, depth 1`."""
-    rest = ", ".join(f"{key} {strict_yaml.one_line(value)}" for key, value in plain.items() if key != "name")
+    """`mlp: width 128, depth 1`; a setting that is null is left out."""
+    shown = {key: value for key, value in plain.items() if key != "name" and value is not None}
+    rest = ", ".join(f"{key} {strict_yaml.one_line(value)}" for key, value in shown.items())
     return f"{plain['name']}: {rest}" if rest else str(plain["name"])
 
 
@@ -287,51 +314,6 @@ def _trial(record: TrialRecord, labels: Sequence[str], measured: Sequence[str], 
         },
         "share": _number(analysis.shares.get(record.name)),
     }
-
-
-# ---- reliability ---------------------------------------------------------------------------------------------------
-
-MOST_NAMED = 5  # trials that one note names
-
-
-def diagrams(study: Study, finished: Sequence[TrialRecord]) -> tuple[dict[str, Plain], list[str]]:
-    """{trial: its diagram} of complete trials, and notes on trials whose predictions are missing or altered.
-
-    A diagram: `raw` and `scaled`, as from `_bins`; `temperature`, the median over the folds.
-    """
-    drawn = in_threads(lambda record: _diagram_or_why(study, record), finished)
-    found: dict[str, Plain] = {}
-    lacking: dict[str, list[str]] = {}  # trials by what is wrong
-    for record, one in zip(finished, drawn, strict=True):
-        if isinstance(one, str):
-            lacking.setdefault(one, []).append(record.name)
-        else:
-            found[record.name] = one
-    return found, [f"No reliability diagram for {_some(names)}: {PREDICTIONS} {why}" for why, names in lacking.items()]
-
-
-def _diagram_or_why(study: Study, record: TrialRecord) -> Plain | str:
-    """The diagram, or the reason there is none."""
-    try:
-        found = diagram(stored_predictions(study, record))
-    except FieldError as error:
-        return error.problem.removeprefix(f"{study.files(record) / PREDICTIONS} ")
-    return {"raw": _bins(found.raw), "scaled": _bins(found.scaled), "temperature": round(found.temperature, 4)}
-
-
-def _bins(found: Reliability) -> Plain:
-    """`ece`, and for every non-empty bin [number, samples, mean confidence, hits, low, high].
-
-    The band's ends are counts of hits too: whole numbers are short, and a page has hundreds of trials.
-    """
-    hits = ((found.counts * each).round().astype(int) for each in (found.accuracy, found.low, found.high))
-    columns = (found.numbers, found.counts.astype(int), found.confidence.round(5), *hits)
-    return {"ece": _number(found.ece), "bins": list(zip(*(column.tolist() for column in columns), strict=True))}
-
-
-def _some(names: Sequence[str]) -> str:
-    rest = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 # ---- noise ---------------------------------------------------------------------------------------------------------

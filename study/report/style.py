@@ -26,6 +26,11 @@ TEXT, SMALL = 7.0, 6.0  # points
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # seven, with six colours: 42 methods before a pair repeats
 
+# Of reliability diagrams, in figures and page alike.
+HEADINGS = ("as trained", "after temperature")
+INSIDE, OUTSIDE = (COLOURS[0], "o"), (COLOURS[1], "D")  # a bin's colour and marker: inside the band, or outside
+BIN_KEY = ("inside the band", "outside", "95% band", "perfect calibration")
+
 Style = tuple[str, str]  # colour and marker
 Entry = tuple[Any, str]  # a legend handle and its name
 

@@ -1,5 +1,6 @@
 """Studies for the tests of a report: records and predictions made in process, nothing trained, no ledger."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from study.schema.spec import spec_from_mapping
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from trainables.files.digest import file_digest
 from trainables.outputs.predictions import Predictions
 
 SAMPLES, CLASSES = 400, 10
@@ -89,8 +91,20 @@ def complete(study: Study, label: str, number: int, **changes: Any) -> TrialReco
     )
     file = study.files(record) / "predictions.npz"
     file.parent.mkdir(parents=True, exist_ok=True)
-    found = replace(record, metrics=of_trial.evaluate(), digests={"predictions.npz": of_trial.save(file)})
-    return replace(found, **changes)
+    digests = {"predictions.npz": of_trial.save(file)}
+    history = file.with_name("history.json")
+    history.write_text(json.dumps(curve(seed)))
+    digests[history.name] = file_digest(history)
+    return replace(replace(record, metrics=of_trial.evaluate(), digests=digests), **changes)
+
+
+def curve(seed: int) -> list[dict[str, float]]:
+    """A trial's history: 20 epochs, each metric nearer to its last value, 0.9 for accuracy and 0.1 for the others."""
+    rest = [(1 + seed / 1000) * 0.5**epoch for epoch in range(20)]
+    return [
+        {"epoch": epoch, "accuracy": 0.9 - 0.5 * far, **{name: 0.1 + far for name in ("nll", "brier", "ece")}}
+        for epoch, far in enumerate(rest, 1)
+    ]
 
 
 def small(root: Path) -> tuple[Study, dict[str, list[TrialRecord]]]:

@@ -1,4 +1,4 @@
-// Selected trials: validation value in the search, then fresh seeds on validation and on test.
+// Selected trials, retrained with fresh seeds: their test values first, then how far the search's values shrank.
 
 function confirmationSection(study, view) {
   const found = study.confirmation;
@@ -9,35 +9,64 @@ function confirmationSection(study, view) {
   }
   const wanted = study.objectives.map((name) => view.measures.find((each) => each.name === name)).filter(Boolean);
   return [
-    h("p", {}, `From ${found.name}: each row was retrained with fresh seeds. The change from “search” to “fresh seeds” shows how lucky ` +
-      "the selected seed was on the same validation split; the change to “test” adds the luck of the split. “Test − search” " +
-      "is the shrinkage, with its sign reversed where higher is better. ",
-    found.opened ? "“Test” scores the same seeds on the sealed test split, opened only for this and never used to select anything. " :
-      "The test split has not been opened yet. ", "Values are mean ± one standard deviation over seeds."),
+    ...(found.opened ? [scrolled("Test results", testTable(study, view, found.rows)),
+      h("p", { class: "small" }, `Mean ± one standard deviation over seeds, on the ${countText(study.test_samples)} samples of the sealed ` +
+        "test split, which was opened only for this and never used to select anything. After temperature: fitted on each seed's validation split.")]
+      : [h("p", {}, "The test split has not been opened yet.")]),
+    h("h4", {}, "From the search to the test"),
+    h("p", { class: "small" }, `From ${found.name}: each row was retrained with fresh seeds. The change from “search” to “fresh seeds” shows how ` +
+      "lucky the selected seed was on the same validation split; the change to “test” adds the luck of the split. Shrinkage: how much " +
+      "better the trial scored in the search than it scores on test."),
+    scrolled("From the search to the test", shrinkageTable(found.rows, wanted)),
     h("div", { class: "dumbbells" }, wanted.map((measure) => dumbbells(found.rows, measure))),
-    scrolled("Confirmation", confirmationTable(found.rows, wanted)),
     ...(found.shifts.length ? [h("p", {}, "Under shift, the temperature is the one fitted on the validation split. Noise inflates " +
       "the calibration errors, more so with fewer samples: do not compare sets of different sizes.")] : []),
     ...found.shifts.flatMap((shift) => shiftTable(found.rows, shift, found.shift_samples[shift], found.shift_dropped[shift])),
   ];
 }
 
-function confirmationTable(rows, wanted) {
-  const columns = ["search", "fresh seeds", "test", "test − search"];
+// Per metric, as trained and after temperature side by side: the objectives first, then ECE and NLL.
+function testTable(study, view, rows) {
+  const named = (name) => view.measures.find((each) => each.name === name && rows.some(({ test }) => test[each.place]));
+  const plain = [...new Set([...study.objectives.map((name) => name.replace(/^ts_/, "")), "ece", "nll"])];
+  const groups = plain.map((name) => (UNCHANGED.includes(name) ? [name] : [name, `ts_${name}`]).map(named).filter(Boolean))
+    .filter((group) => group.length);
+  const tag = (measure) => (study.objectives.includes(measure.name) ? h("small", {}, " objective") : null);
+  const under = (measure) => (UNCHANGED.includes(measure.name) ? "" : measure.name.startsWith("ts_") ? "after temperature" : "as trained");
+  const first = (k) => (k === 0 ? "first" : null);
   return h("table", { class: "confirmed" },
+    h("caption", { class: "hidden" }, "Test results: mean and standard deviation over fresh seeds"),
+    h("thead", {},
+      h("tr", {}, h("td"), groups.map((group) =>
+        h("th", { scope: "colgroup", colspan: group.length, class: "first" }, group[0].plain, UNCHANGED.includes(group[0].name) ? tag(group[0]) : null)), h("td", { colspan: "2" })),
+      h("tr", {}, h("th", { scope: "col" }, "retrained"),
+        groups.flatMap((group) => group.map((measure, k) =>
+          h("th", { scope: "col", class: first(k) }, under(measure), under(measure) ? tag(measure) : null))),
+        h("th", { scope: "col", class: "first" }, "seeds"), h("th", { scope: "col", class: "role" }, "role"))),
+    h("tbody", {}, rows.map((each) => h("tr", {}, h("th", { scope: "row" }, each.label),
+      groups.flatMap((group) => group.map(({ place }, k) => h("td", { class: first(k) }, spreadNodes(each.test[place])))),
+      h("td", {}, countText(each.seeds)),
+      h("td", { class: "role" }, each.candidate ? `${each.role} ${each.candidate}` : each.role)))));
+}
+
+const spreadNodes = (spread) => (!spread || spread[1] === null ? spreadText(spread)
+  : [metricText(spread[0]), " ", h("small", { class: "interval" }, `± ${metricText(spread[1])}`)]);
+
+function shrinkageTable(rows, wanted) {
+  const columns = ["search", "fresh seeds", "test", "shrinkage"];
+  return h("table", { class: "shrinkage" },
     h("caption", { class: "hidden" }, "Validation value in the search; validation and test values of fresh seeds"),
     h("thead", {},
-      h("tr", {}, h("td", { colspan: "3" }), wanted.map((each) => h("th", { scope: "colgroup", colspan: columns.length }, each.label))),
-      h("tr", {}, ["retrained", "role", "seeds", ...wanted.flatMap(() => columns)].map((name) => h("th", { scope: "col" }, name)))),
-    h("tbody", {}, rows.map((each) => row(each.label, [
-      each.candidate ? `${each.role} ${each.candidate}` : each.role, countText(each.seeds),
-      ...wanted.flatMap(({ place }) => {
+      h("tr", {}, h("td"), wanted.map((each) => h("th", { scope: "colgroup", colspan: columns.length, class: "first" }, each.short))),
+      h("tr", {}, h("th", { scope: "col" }, "retrained"), wanted.flatMap(() => columns.map((name, k) =>
+        h("th", { scope: "col", class: k === 0 ? "first" : null }, name))))),
+    h("tbody", {}, rows.map((each) => h("tr", {}, h("th", { scope: "row" }, each.label),
+      wanted.flatMap(({ place, better }) => {
         const [searched, test] = [each.searched[place], each.test[place]];
-        const step = searched === null || !test ? null : test[0] - searched;
-        return [metricText(searched), spreadText(each.validation[place]), spreadText(test),
-          step === null ? NONE : `${step > 0 ? "+" : "−"}${metricText(Math.abs(step))}`];
-      }),
-    ]))));
+        const lost = searched === null || !test ? null : better === "higher" ? searched - test[0] : test[0] - searched;
+        return [h("td", { class: "first" }, metricText(searched)), h("td", {}, spreadNodes(each.validation[place])),
+          h("td", {}, spreadNodes(test)), h("td", {}, lost === null ? NONE : `${lost < 0 ? "−" : "+"}${metricText(Math.abs(lost))}`)];
+      })))));
 }
 
 // One measure, one line per row: hollow = searched, grey = fresh seeds, filled = test.

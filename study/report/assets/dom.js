@@ -33,13 +33,21 @@ const paramsText = (params) =>
 // ---- a trial's measures: its metrics in order, then its cost
 
 function measures(study) {
+  const scaled = new Set(study.metrics.map(({ name }) => name));
   const metrics = study.metrics.map((metric, place) => ({
-    ...metric, place, text: metricText, of: (trial) => trial.values[place], interval: (trial) => trial.intervals?.[place],
+    ...metric, short: shortText(metric, scaled), place, text: metricText, of: (trial) => trial.values[place], interval: (trial) => trial.intervals?.[place],
   }));
   const cost = (name, label, text) => ({
-    name, label, text, better: "lower", place: null, of: (trial) => trial[name], interval: () => undefined,
+    name, label, short: label, text, better: "lower", place: null, of: (trial) => trial[name], interval: () => undefined,
   });
   return [...metrics, cost("samples", "training samples seen", countText), cost("seconds", "training seconds", secondsText)];
+}
+
+// As a heading: `ECE as trained` beside `ECE after temperature`. What a temperature cannot change has one name.
+const UNCHANGED = ["accuracy", "error", "top5_accuracy"];
+function shortText({ name, plain, label }, names) {
+  if (name.startsWith("ts_")) return `${plain} after temperature`;
+  return names.has(`ts_${name}`) && !UNCHANGED.includes(name) ? `${plain} as trained` : label;
 }
 
 const betterText = (measure) => (measure.better ? `${measure.better} is better` : "no better direction");
@@ -59,6 +67,24 @@ function valueNodes(measure, trial) {
   return interval
     ? [value, " ", h("small", { class: "interval" }, `[${measure.text(interval[0])}, ${measure.text(interval[1])}]`)]
     : [value];
+}
+
+// ---- commands to copy: [command, what it does] each
+
+function commandList(commands) {
+  return h("ul", { class: "commands" }, commands.map(([command, does]) => {
+    const code = h("code", {}, command.split(" ").flatMap((word, k) => [k ? " " : "", h("span", {}, word)])); // words stay whole
+    const copy = h("button", { type: "button", class: "copy", "aria-label": `copy: ${command}`, click: async () => {
+      getSelection().selectAllChildren(code); // for a browser that does not let a page copy
+      try {
+        await navigator.clipboard.writeText(command);
+        copy.textContent = "copied";
+      } catch {
+        copy.textContent = "selected";
+      }
+    } }, "copy");
+    return h("li", {}, h("div", {}, code, copy), does ? h("span", { class: "small" }, does) : null);
+  }));
 }
 
 // ---- scales and marks

@@ -20,8 +20,8 @@ function frontOf(trials, x, y) {
 
 // The range of an axis. Unless `all` is set it leaves out trials so much worse than most of the front that they would
 // squash it. (A trial at chance accuracy is often perfectly calibrated, and so on the front.) `ends`: for each trial on
-// the front, its value and the ends of its interval.
-function extent(values, ofFront, better, all, ends) {
+// the front, its value and the ends of its interval. `margin`: to either side, a fraction of the range.
+function extent(values, ofFront, better, all, ends, margin = 0.06) {
   let [low, high] = [Math.min(...values), Math.max(...values)];
   if (!all && better && ofFront.length) {
     const sign = better === "higher" ? -1 : 1;
@@ -38,8 +38,8 @@ function extent(values, ofFront, better, all, ends) {
   for (const end of ends.filter(([value]) => value >= low && value <= high).flat()) {
     [low, high] = [Math.min(low, end), Math.max(high, end)];
   }
-  const margin = 0.06 * (high - low) || 0.01 * Math.max(1, Math.abs(high));
-  return [low - margin, high + margin];
+  const more = high > low ? margin * (high - low) : 0.01 * Math.max(1, Math.abs(high));
+  return [low - more, high + more];
 }
 
 function frontFigure(page, study, view) {
@@ -54,6 +54,7 @@ function frontFigure(page, study, view) {
     drawn = drawFront(page, study, view, plot.clientWidth || 640);
     plot.replaceChildren(drawn.svg, tip);
     caption.replaceChildren(...frontCaption(study, view, drawn));
+    explain(caption);
     mark(view.selected);
     if (focused) drawn.points.get(focused)?.node.focus();
   }
@@ -282,6 +283,10 @@ function frontCaption(study, view, drawn) {
     sentences.push(`Whiskers: ${study.whiskers} from a paired bootstrap (${countText(study.resamples)} resamples of the same ` +
       `${countText(study.samples)} validation samples). Point at any trial to see its intervals; metrics that are not ` +
       "objectives have intervals only for trials on the study's Pareto front. ");
+    const without = [view.x, view.y].filter((each) => each.place !== null && !each.resampled).map((each) => each.label);
+    if (without.length) sentences.push(`No intervals of ${without.join(" and ")}: calstudy does not resample ${without.length > 1 ? "them" : "it"}. `);
+  } else if (study.refused) {
+    sentences.push("No intervals: the note at the top says why. ");
   } else {
     sentences.push("No intervals: add them with ", h("code", {}, `calstudy report ${study.name} --bootstrap 1000`), ". ");
   }

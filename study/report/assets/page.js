@@ -31,23 +31,28 @@ function section(study, place) {
   const id = `study-${place + 1}`;
   const view = viewOf(study, id);
   view.shows = view.shows.bind(view);
+  const some = study.trials.length > 0;
+  const confirmed = ["confirmation", "Test results", some ? confirmationSection(study, view) : null];
   const parts = [
-    ["front", study.objectives.length > 1 ? "Pareto front" : "Best trial", study.trials.length
+    ...(study.confirmation ? [confirmed] : []),
+    ["front", study.objectives.length > 1 ? "Pareto front" : "Best trial", some
       ? [h("div", { class: "wide" }, frontFigure(page, study, view), reliabilityPanel(page, study, view))]
       : [h("p", {}, "No trial is complete yet. To continue the study, run ", h("code", {}, `calstudy run ${study.name}`), ".")]],
-    ["trials", "Trials", study.trials.length ? [trialTable(page, study, view)] : null],
-    ["budgets", "Budget per method", [h("p", {}, study.budget.join(" ")), methodTable(page, study)]],
+    ["trials", "Trials", some ? [trialTable(page, study, view)] : null],
+    ["growth", "Hypervolume", study.growth && growthSection(page, study, view)],
+    ["learning", "Learning curves", study.learning && learningSection(page, study, view)],
+    ["searched", "Searched values", study.searched && searchedSection(page, study, view)],
+    ["noise", "Noise floor", some ? noiseSection(page, study, view) : null],
+    ...(study.confirmation ? [] : [confirmed]),
+    ["budgets", "Budgets", [h("p", {}, study.budget.join(" ")), methodTable(page, study)]],
     ["failures", "Incomplete trials", [failureTable(study)]],
-    ["noise", "Noise floor", study.trials.length ? noiseSection(page, study, view) : null],
-    ["confirmation", "Test results", study.trials.length ? confirmationSection(study, view) : null],
+    ["setup", "Study setup", [h("dl", { class: "facts" }, study.facts.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)]))]],
     ["reproduce", "Reproduce this study", reproduceSection(study)],
   ].filter(([, , content]) => content);
   const made = h("article", { id, "aria-labelledby": `${id}-name` },
     h(page.studies.length > 1 ? "h2" : "h1", { id: `${id}-name` }, study.name),
-    h("p", { class: "abstract" }, study.abstract.join(" ")),
+    ...opening(study),
     study.notes.map((note) => h("p", { class: "note" }, note)),
-    h("details", { class: "facts", open: true }, h("summary", {}, "Study setup"),
-      h("dl", {}, study.facts.flatMap(([term, value]) => [h("dt", {}, term), h("dd", {}, value)]))),
     h("nav", { class: "parts", "aria-label": `Sections of ${study.name}` },
       parts.map(([part, title]) => h("a", { href: `#${id}-${part}` }, title))),
     parts.map(([part, title, content]) =>
@@ -55,11 +60,22 @@ function section(study, place) {
   return { made, view };
 }
 
+// Which model, how sure, and what next; without an answer, what the study is and what it found.
+function opening(study) {
+  if (!study.answer) return [h("p", { class: "abstract" }, study.abstract.join(" "))];
+  const [first, ...rest] = study.answer.sentences;
+  return [
+    h("p", { class: "about" }, study.abstract[0]),
+    h("div", { class: "answer" },
+      h("div", {}, h("p", { class: "abstract" }, first), rest.length ? h("p", {}, rest.join(" ")) : null),
+      study.answer.next.length ? h("div", { class: "next" }, h("h4", {}, "Next"), commandList(study.answer.next)) : null),
+  ];
+}
+
 function reproduceSection(study) {
   const how = study.reproduce;
-  const wide = Math.max(...how.commands.map(([command]) => command.length));
   return [
-    h("pre", { class: "commands" }, h("code", {}, how.commands.map(([command, why]) => `${command.padEnd(wide)}  # ${why}\n`))),
+    commandList(how.commands),
     h("p", {}, "Data digest ", h("code", { class: "digest" }, how.data_digest), ". Created ",
       h("time", { datetime: study.created }, study.created.slice(0, 10)), " with ",
       Object.entries(how.versions).map(([name, found]) => `${name} ${found}`).join(", "), "."),
@@ -77,16 +93,38 @@ function index() {
 function show() {
   const sections = page.studies.map(section);
   document.getElementById("head").append(
-    h("p", { class: "kicker" }, "calstudy report"),
+    h("p", { class: "kicker" }, page.every ? `calstudy report, written ${page.made}. It reloads every ${plural(page.every, "second")} while the study runs.` : "calstudy report"),
     ...(page.studies.length > 1 ? [h("h1", {}, `${page.studies.length} studies`), index()] : []),
     ...page.notes.map((note) => h("p", { class: "note" }, note)));
-  document.getElementById("main").replaceChildren(...sections.map(({ made }) => made));
+  document.getElementById("main").replaceChildren(...sections.map(({ made }) => made), glossarySection(), glossaryNote());
   document.getElementById("foot").append(
     h("p", {}, `Written by calstudy ${page.version} on ${page.made}. This file is self-contained and works offline.`));
-  for (const { view } of sections) {
+  for (const { made, view } of sections) {
+    for (const part of made.children) explain(part);
     view.tell("drawn");
     view.tell("selected");
   }
+  return sections;
+}
+
+// While the study runs: load what was written since, and go on at the same place with the same trials selected.
+function reloadLater(sections) {
+  const KEY = `calstudy ${location.pathname}`;
+  let storage = null;
+  try {
+    storage = sessionStorage;
+  } catch { /* a browser may forbid it; then the page starts at its top */ }
+  const kept = JSON.parse(storage?.getItem(KEY) ?? "null");
+  storage?.removeItem(KEY);
+  if (kept) {
+    sections.forEach(({ view }, place) => kept.selected[place] && view.select(kept.selected[place]));
+    scrollTo({ top: kept.top, behavior: "instant" });
+  }
+  if (!page.every) return;
+  setTimeout(() => {
+    storage?.setItem(KEY, JSON.stringify({ top: scrollY, selected: sections.map(({ view }) => view.selected) }));
+    location.reload();
+  }, 1000 * page.every);
 }
 
 // Expand collapsed sections for printing.
@@ -99,4 +137,4 @@ addEventListener("afterprint", () => {
   for (const each of folded) each.open = false;
 });
 
-show();
+reloadLater(show());

@@ -1,9 +1,9 @@
 // Tables: trials, budget per method, incomplete trials, seed noise.
 
 const FIRST_ROWS = 20;
-const CORE = ["accuracy", "nll", "brier", "ece", "ts_nll", "ts_ece"];
+const CORE = ["accuracy", "ece", "ts_ece", "nll", "ts_nll", "brier"];
 
-// The objectives first, then the core calibration metrics.
+// The objectives first, then the core metrics: ECE as trained and after temperature side by side.
 const coreMeasures = (study, view) =>
   [...new Set([...study.objectives, ...CORE])].map((name) => view.measures.find((each) => each.name === name)).filter(Boolean);
 
@@ -16,19 +16,21 @@ const row = (name, cells) => h("tr", {}, h("th", { scope: "row" }, name), cells.
 
 // ---- the trials
 
+const TERM_OF = { accuracy: "accuracy", ece: "ece", nll: "nll", brier: "brier", adaptive_ece: "adaptive", classwise_ece: "classwise", mce: "mce" };
+
 function trialTable(page, study, view) {
   const columns = [
     { title: "trial", of: (t) => t.method * 1e6 + t.number, cell: (t) => trialButton(page, view, t), row: true },
     { title: "front", of: (t) => (t.front ? 0 : 1), cell: (t) => (t.front ? h("span", { title: "on the study's Pareto front" }, "●") : "") },
-    ...(study.resamples ? [{ title: "share", of: (t) => t.share, cell: (t) => shareText(t.share), down: true }] : []),
+    ...(study.resamples ? [{ title: "share", term: "share", of: (t) => t.share, cell: (t) => shareText(t.share), down: true }] : []),
     ...coreMeasures(study, view).map((measure) => ({
-      title: measure.label, of: measure.of, down: measure.better === "higher",
+      title: measure.short, term: TERM_OF[measure.name.replace(/^ts_/, "")], of: measure.of, down: measure.better === "higher",
       cell: (t) => (study.objectives.includes(measure.name) ? valueNodes(measure, t) : measure.text(measure.of(t))),
     })),
-    { title: "samples seen", of: (t) => t.samples, cell: (t) => countText(t.samples) },
-    { title: "seconds", of: (t) => t.seconds, cell: (t) => secondsText(t.seconds) },
     ...(study.trials.some((trial) => Object.keys(trial.params).length)
       ? [{ title: "settings", words: true, cell: (t) => h("span", { class: "params" }, paramsText(t.params)) }] : []),
+    { title: "samples seen", of: (t) => t.samples, cell: (t) => countText(t.samples) },
+    { title: "seconds", of: (t) => t.seconds, cell: (t) => secondsText(t.seconds) },
   ];
   const objective = view.measures.find((each) => each.name === study.objectives[0]);
   let sorted = { column: columns.find((each) => each.of === objective?.of) ?? columns[0], down: objective?.better === "higher" };
@@ -40,7 +42,7 @@ function trialTable(page, study, view) {
     draw();
   } });
   const heads = columns.map((column) => column.of
-    ? h("th", { scope: "col", "data-title": column.title }, h("button", { type: "button", click: () => {
+    ? h("th", { scope: "col", "data-title": column.title }, h("button", { type: "button", "data-term": column.term, click: () => {
       sorted = { column, down: sorted.column === column ? !sorted.down : Boolean(column.down) };
       draw();
     } }, column.title))
@@ -132,7 +134,7 @@ function noiseSection(page, study, view) {
       `estimated from ${plural(most, "value")} is itself known only to about ${Math.round(100 / Math.sqrt(2 * (most - 1)))}%.`),
     scrolled("Noise floor", h("table", {},
       h("caption", { class: "hidden" }, "Spread over fresh seeds"),
-      head(["method", "trials", ...wanted.map((measure) => measure.label)]),
+      head(["method", "trials", ...wanted.map((measure) => measure.short)]),
       h("tbody", {}, study.noise.map((each) => row(
         [glyph(page, study.methods.findIndex((method) => method.label === each.label)), each.label],
         [countText(each.trials), ...wanted.map((measure) => spreadText(each.spread[measure.place]))]))))),

@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from optuna.distributions import BaseDistribution, FloatDistribution
 
 from study.analysis import pareto
 from study.analysis.reliability import STATEMENT, diagram
 from study.report.html import write_page
 from study.report.page_data import gather, gather_page
 from study.schema.objective import Objective
+from study.store.study import Study
 from study.store.trials import TrialRecord
+from tests.study.made import Trial, made_study
 from tests.study.report_studies import HOSTILE, analysis_of, confirmation_of, make_study, predictions, small
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -27,6 +30,7 @@ if CHROMIUM is None or CHROMEDRIVER is None:
     pytest.skip("no tests in a browser: chromium and chromedriver are not installed", allow_module_level=True)
 webdriver = pytest.importorskip("selenium.webdriver", reason="no tests in a browser: selenium is not installed")
 ActionChains, Keys, Driver = webdriver.ActionChains, webdriver.Keys, Any
+WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +43,10 @@ VALUES = {
     "focal/0001": {"accuracy": 0.92, "ece": 0.020, "nll": 0.4},
 }
 NEAR = [name for name in VALUES if name != "cross_entropy/0001"]
+ANSWER = {
+    "sentences": ["Take focal/0001.", "Accuracy 0.9000 [0.8800, 0.9200] on 359 sealed test images, 3 seeds."],
+    "next": [["calstudy export small --trial focal/0001 --name small", "registers the model"]],
+}
 CSS = "css selector"
 FOCAL_1 = predictions(101, 1.5)
 ECE_OF_FOCAL_1 = FOCAL_1.evaluate()  # what its bins must give
@@ -128,7 +136,25 @@ def records(file: Path) -> list[TrialRecord]:
     write_page(file, gather_page([whole], "today"))
     bare, nothing = gather(study, found), gather(make_study(file.parent, "nothing"), {})
     write_page(file.with_name("two.html"), gather_page([bare, nothing], "today"))
+    write_page(file.with_name("answer.html"), gather_page([{**whole, "answer": ANSWER}], "today"))
+    drawn = searched_study(file.parent)
+    write_page(file.with_name("drawn.html"), gather_page([gather(drawn, drawn.records())], "today"))
     return [each for trials in found.values() for each in trials if each.state == "complete"]
+
+
+def searched_study(root: Path) -> Study:
+    """On disk: focal with 16 trials of two searched values, mbls with two. Their accuracy follows gamma alone."""
+    space: dict[str, BaseDistribution] = {
+        "method.gamma": FloatDistribution(0.1, 5.0, log=True),
+        "x": FloatDistribution(0, 1),
+    }
+    draw = np.random.default_rng(0).random
+
+    def trials(count: int) -> list[Trial]:
+        rows = [{"accuracy": 0.9 + 0.1 * draw(), "ece": 0.1 * draw()} for _ in range(count)]
+        return [(row, [{"epoch": 1 + k, "nll": 1 / (1 + k), **row} for k in range(200)]) for row in rows]
+
+    return made_study(root, "drawn", {"focal": trials(16), "mbls": trials(2)}, space)
 
 
 @pytest.fixture
@@ -147,7 +173,7 @@ def test_pointing_at_a_trial_shows_its_values_and_settings(page: Page) -> None:
     tip = page.one(".tip").text
     assert tip.startswith("focal/0000")
     assert "0.9300 [0.9200, 0.9400]" in tip and "0.0300 [0.0200, 0.0400]" in tip and "75% of resamples" in tip
-    assert "Whiskers: 90% intervals from a paired bootstrap" in page.one("figcaption").text
+    assert "Whiskers: 90% intervals from a paired bootstrap" in page.one(".front figcaption").text
     assert re.search(r"method\.gamma\s0\.25", tip)
     ActionChains(page.driver).move_to_element(page.one("h3")).perform()
     assert not page.one(".tip").is_displayed()
@@ -235,7 +261,7 @@ def test_everything_goes_by_keyboard(page: Page) -> None:
 def test_the_table_sorts_and_selects_by_keyboard(page: Page) -> None:
     assert page.rows() == sorted(VALUES, key=lambda name: -VALUES[name]["accuracy"])
     heads = {each.text: each for each in page.all(".trials thead th button")}
-    page.driver.execute_script("arguments[0].focus()", heads["ECE"])
+    page.driver.execute_script("arguments[0].focus()", heads["ECE as trained"])
     page.press(Keys.ENTER)
     assert page.one(".trials [aria-sort]").get_attribute("aria-sort") == "ascending"
     by_ece = sorted(VALUES, key=lambda name: VALUES[name]["ece"])
@@ -253,7 +279,8 @@ def test_the_other_sections_say_what_there_is(page: Page) -> None:
     assert HOSTILE in failures and "still running when the page was written" in failures
     assert "known only to about 50%" in page.one("#study-1-noise p").text  # 1 / sqrt(2 (3 - 1))
     shrinkage = page.one("#study-1-confirmation").text
-    assert "+0.0100" in shrinkage and "\N{MINUS SIGN}0.0300" in shrinkage
+    assert "+0.0100" in shrinkage and "+0.0300" in shrinkage  # ECE rose by 0.01 on test, accuracy fell by 0.03
+    assert "\N{MINUS SIGN}" not in shrinkage
     assert "noisy, 5,000 samples, 3 dropped: also in train or validation" in shrinkage
     assert "calstudy confirm small --trial focal/0001 --seeds 3" in page.one("#study-1-reproduce").text
 
@@ -278,7 +305,7 @@ def luminance(colour: str) -> float:
 def test_on_paper_it_is_light_whole_and_without_controls(page: Page) -> None:
     page.media("print", "dark")
     assert luminance(page.style("body", "color")) < 0.05
-    assert not any(node.is_displayed() for node in page.all(".controls, .choose, .parts, .key input, .more"))
+    assert not any(node.is_displayed() for node in page.all(".controls, .choose, .parts, .key input, .more, .copy"))
     assert page.one(".key").is_displayed() and page.one(".trials").is_displayed()
     page.media()
     page.driver.execute_script(
@@ -292,20 +319,127 @@ def test_on_paper_it_is_light_whole_and_without_controls(page: Page) -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["report.html", "answer.html", "drawn.html"])
 @pytest.mark.parametrize("pixels", [360, 800, 1900])
-def test_nothing_leaves_the_screen(page: Page, pixels: int) -> None:
+def test_nothing_leaves_the_screen(page: Page, file: Path, pixels: int, name: str) -> None:
     page.width(pixels)
+    page.open(file.with_name(name))
     widths = "const page = document.documentElement; return [page.scrollWidth, page.clientWidth]"
     scrolled, shown = page.driver.execute_script(widths)
     assert scrolled <= shown == pixels
     assert abs(page.one(".plot svg").size["width"] - page.one(".plot").size["width"]) < 2
 
 
+def test_the_answer_and_the_test_results_are_the_first_screen(page: Page, file: Path) -> None:
+    page.open(file.with_name("answer.html"))
+    size = {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    assert page.one(".answer .abstract").text == "Take focal/0001."
+    ends = "return [...document.querySelectorAll(arguments[0])].map((each) => each.getBoundingClientRect().bottom)"
+    ordered = [page.driver.execute_script(ends, each) for each in (".answer .abstract", ".confirmed tbody tr")]
+    assert ordered == sorted(ordered) and max(map(max, ordered)) < 800
+    headings = [each.text for each in page.all("article > section > h3")]
+    assert headings[:3] == ["Test results", "Pareto front", "Trials"]
+    command = page.one(".next code")
+    assert command.text == ANSWER["next"][0][0] and "registers the model" in page.one(".next").text
+    page.one(".next .copy").click()
+    assert page.driver.execute_script("return String(getSelection())") == command.text
+
+
+def test_test_ece_is_seen_without_scrolling_and_names_stay(page: Page) -> None:
+    heads = [each.text for each in page.all(".confirmed thead tr:last-child th")]
+    assert heads[1:4] == ["", "as trained objective", "after temperature"]  # accuracy, then ECE
+    groups = [each.text for each in page.all(".confirmed thead th[scope=colgroup]")]
+    assert groups == ["accuracy objective", "ECE", "NLL"]
+    cells = page.all(".confirmed tbody tr:first-child td")[:3]
+    assert max(cell.rect["x"] + cell.rect["width"] for cell in cells) < 1280
+    page.width(400)
+    box, scrolled = page.one("#study-1-trials .scroll"), "arguments[0].scrollLeft = 300; return arguments[0].scrollLeft"
+    assert page.driver.execute_script(scrolled, box) == 300
+    names = "return document.querySelector('.trials tbody th').getBoundingClientRect().left"
+    assert page.driver.execute_script(names) == pytest.approx(box.rect["x"], abs=1)
+
+
+def test_a_metric_without_an_interval_says_why(page: Page) -> None:
+    page.driver.execute_script("document.querySelector('[data-row=\"focal/0001\"] button').click()")
+    assert "No interval" not in page.one(".panel").text  # the made ones are of every metric
+    study = json.loads(page.one("#data").get_attribute("textContent"))["studies"][0]
+    found = next(trial for trial in study["trials"] if not trial["front"])
+    reasons = page.driver.execute_script(
+        """const [study, name, wrong] = arguments, trial = study.trials.find((each) => each.name === name);
+        study.metrics.find((each) => each.name === "mce").resampled = false;
+        const sentences = () => withoutInterval(page, study, { measures: measures(study) }, trial);
+        trial.intervals = {};
+        const off = sentences();
+        trial.front = true;
+        trial.raw.bins = [[14, 400, 0.9, 400 - wrong, 390, 400]];
+        return [off, sentences()]""",
+        study,
+        found["name"],
+        4,
+    )
+    assert reasons[0][0].startswith("No interval of accuracy, ECE: it is undefined") and len(reasons[0]) == 3
+    assert "Metrics that are not objectives have intervals only for trials on the Pareto front." in reasons[0]
+    assert "No interval of MCE: calstudy does not resample it." in reasons[0] and reasons[1][1] == reasons[0][2]
+    assert "NLL, Brier score" in reasons[1][0] and "fewer than 5 wrong predictions" in reasons[1][0]
+
+
+def test_a_word_is_explained_on_hover_and_on_focus(page: Page) -> None:
+    assert not page.one(".meaning").is_displayed()
+    ActionChains(page.driver).move_to_element(page.one("#study-1-confirmation .term[data-term=ece]")).perform()
+    assert page.one(".meaning").text.startswith("ECE Expected calibration error")
+    page.press(Keys.ESCAPE)
+    assert not page.one(".meaning").is_displayed()
+    knee = page.one(".term[data-term=knee]")
+    page.driver.execute_script("arguments[0].focus()", knee)
+    assert page.one(".meaning").text.startswith("knee The compromise")
+    described = page.driver.find_element("id", str(knee.get_attribute("aria-describedby")))
+    assert str(described.get_attribute("textContent")).startswith("The compromise")
+    stops = [each.get_attribute("data-term") for each in page.all("#study-1 .term[tabindex]")]
+    assert len(stops) == len(set(stops))  # a word is one stop of the Tab key, wherever it stands
+    heads = {each.text: each for each in page.all(".trials thead th button")}
+    page.driver.execute_script("arguments[0].focus()", heads["NLL as trained"])
+    assert page.one(".meaning").text.startswith("NLL Negative log-likelihood")
+
+
+def test_curves_and_searched_values_are_drawn(page: Page, file: Path) -> None:
+    page.open(file.with_name("drawn.html"))
+    assert len(page.all("#study-1-growth svg.chart")) == 3 and len(page.all("#study-1-learning svg.chart")) == 3
+    assert "Not every epoch is drawn" in page.one("#study-1-learning").text
+    rows = [each.text.split() for each in page.all(".importances tbody tr")]
+    assert [row[:2] for row in rows] == [["focal", "gamma"], ["focal", "x"]]
+    for column in (2, 3):
+        assert sum(float(row[column]) for row in rows) == pytest.approx(1, abs=0.02)
+    assert "mbls: no importances: too few trials (2; at least 16 are needed)." in page.one("#study-1-searched").text
+    lines = page.all(".panels svg:first-child .across")
+    assert len(lines) == 16 and len(page.all(".panels svg")) == 2
+    page.driver.execute_script("document.querySelector('.panels svg .across[tabindex=\"0\"]').focus()")
+    page.press(Keys.ARROW_UP)
+    name = str(page.focused().get_attribute("data-trial"))
+    page.press(Keys.ENTER)
+    assert page.one(".panel .trial").text == name and page.focused().get_attribute("aria-selected") == "true"
+    page.one("input[name=mbls]").click()
+    assert not page.all(".panels svg")[1].is_displayed() and "mbls" not in page.one("#study-1-growth .legend").text
+
+
+def test_a_page_of_a_running_study_reloads_and_stays_where_it_was(page: Page, file: Path) -> None:
+    plain = json.loads(page.one("#data").get_attribute("textContent"))
+    watched = file.with_name("watched.html")
+    write_page(watched, {**plain, "every": 2})
+    page.open(watched)
+    assert "reloads every 2 seconds" in page.one(".kicker").text
+    page.driver.execute_script("document.querySelector('[data-row=\"focal/0000\"] button').click(); scrollTo(0, 900)")
+    write_page(watched, {**plain, "made": "later"})  # the last one
+    WebDriverWait(page.driver, 20).until(lambda _: "later" in page.one("#foot").text)
+    assert page.driver.execute_script("return scrollY") == 900 and page.one(".panel .trial").text == "focal/0000"
+    assert page.one(".kicker").text == "calstudy report"
+
+
 def test_two_studies_one_of_them_empty(page: Page, file: Path) -> None:
     page.open(file.with_name("two.html"))
     assert [each.text for each in page.all(".index a")] == ["small", "nothing"]
     assert "No trial is complete yet" in page.one("#study-2-front").text
-    assert "add them with calstudy report small --bootstrap 1000" in page.one("#study-1 figcaption").text
+    assert "add them with calstudy report small --bootstrap 1000" in page.one("#study-1 .front figcaption").text
     assert "have not been confirmed" in page.one("#study-1-confirmation").text
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_hex
 from pytest import approx
 
 from study.analysis.pareto import front
@@ -22,7 +23,9 @@ from study.analysis.reliability import STATEMENT, diagram
 from study.cli import main
 from study.report.figures import draw_reliability
 from study.report.html import render
-from study.report.page_data import diagrams, gather, gather_page
+from study.report.page_data import gather, gather_page
+from study.report.page_reliability import diagrams
+from study.report.style import HEADINGS
 from study.store import study as study_module
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -62,7 +65,9 @@ def test_figure_and_page_show_the_same_numbers_and_say_the_same_of_them(made):
     page = gather_page([gather(study, records)], "today")
     (trial,) = (trial for trial in page["studies"][0]["trials"] if trial["name"] == "focal/0001")
     found = diagram(given)
-    figure = draw_reliability({"raw": found.raw, "after temperature": found.scaled}, "focal/0001", len(given.labels))
+    figure = draw_reliability(
+        dict(zip(HEADINGS, (found.raw, found.scaled), strict=True)), "focal/0001", len(given.labels)
+    )
     for name, upper, lower in zip(("raw", "scaled"), figure.axes[:2], figure.axes[2:], strict=True):
         number, count, confidence, hits, low, high = np.array(trial[name]["bins"]).T
         bands = np.array([bar.get_bbox().extents for bar in upper.patches]).T
@@ -74,7 +79,13 @@ def test_figure_and_page_show_the_same_numbers_and_say_the_same_of_them(made):
         assert [len(each.get_offsets()) for each in upper.collections] == [within.sum(), (~within).sum()]
         assert [bar.get_height() for bar in lower.patches] == approx(count)
         assert f"ECE {trial[name]['ece']:.4f}" in upper.get_title()
-    assert page["band"] == STATEMENT and STATEMENT in " ".join(figure.get_supxlabel().split())
+    # They say the same of it, too.
+    note = page["studies"][0]["bins_note"]
+    assert STATEMENT in note and note == " ".join(figure.get_supxlabel().split())
+    for heading, upper in zip(page["headings"], figure.axes[:2], strict=True):
+        assert upper.get_title().startswith(f"{heading}: ECE")
+    assert page["bin_key"] == [text.get_text() for text in figure.legends[0].get_texts()]
+    assert page["colours"][:2] == [to_hex(each.get_facecolor()[0]).upper() for each in figure.axes[0].collections]
 
 
 def test_bins_give_the_ece_that_was_measured(made):
@@ -155,6 +166,23 @@ def test_front_trials_and_values(made):
     better = {metric["name"]: metric["better"] for metric in found["metrics"]}
     assert better["accuracy"] == "higher" and better["ts_ece"] == "lower"
     json.dumps(found, allow_nan=False)
+
+
+def test_the_setup_leaves_out_what_is_not_set(made):
+    study, records = made
+    facts = dict(gather(study, records)["facts"])
+    assert facts["Data"] == "digits: validation 0.2, meta 0.1, augment none"  # padding: null
+    assert facts["Optimizer"].startswith("sgd: lr 0.1") and "null" not in json.dumps(facts)
+
+
+def test_a_metric_that_is_not_resampled_is_marked(made):
+    study, records = made
+    first = records["focal"][0]
+    one = replace(first, metrics={**first.metrics, "smooth_ece": 0.1, "ts_smooth_ece": 0.1})
+    found = {each["name"]: each for each in gather(study, {"focal": [one]})["metrics"]}
+    resampled = {name for name, each in found.items() if each["resampled"]}
+    assert set(found) - resampled == {"smooth_ece", "ts_smooth_ece"}
+    assert (found["ts_nll"]["plain"], found["ts_nll"]["label"]) == ("NLL", "NLL in nats after temperature scaling")
 
 
 def test_a_value_that_is_no_number_is_null(made):
