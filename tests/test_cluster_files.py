@@ -212,7 +212,7 @@ def test_raised_used_and_torn_down(site: Site) -> None:
     laptop.boot()
     switched_on(laptop, site.disk)
     laptop.hide(site.storage)
-    export = "calstudy export mine --pick knee --name mine --alias champion"
+    export = "calstudy export mine --name mine --alias champion"
     assert "registered models:/mine/1" in as_user(laptop, f"ray exec cluster.yaml '{export}'")
     assert head.pids("mlflow server") and head.pids("gcs_server")
     as_user(laptop, "ray down -y cluster.yaml")

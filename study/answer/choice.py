@@ -9,9 +9,9 @@ from functools import partial
 from study.analysis.pareto import front
 from study.analysis.ranking import Ranking, Reasons, rules_of, set_aside_line
 from study.analysis.selection import pick
-from study.confirmation.results import SUFFIX, Confirmation, Confirmed, confirmation_of, moments
+from study.confirmation.results import Confirmation, Confirmed, confirmation_of, moments, search_of
 from study.schema.objective import Objective, as_served
-from study.store.study import Study, open_directory
+from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
 from trainables.metrics import describe
@@ -102,8 +102,7 @@ def _of_the_tied(
 def seed_of(study: Study, record: TrialRecord) -> Choice:
     """The choice of that trial; in a confirmation with the row it is a seed of, so that its card has test results."""
     if study.confirms is not None:
-        search = study.directory.with_name(study.directory.name.removesuffix(SUFFIX))
-        confirmation = confirmation_of(open_directory(search, search.name))
+        confirmation = confirmation_of(search_of(study))
         for row in confirmation.rows if confirmation is not None else ():
             if row.label == record.label:
                 return Choice(study, record, row, confirmation)

@@ -13,6 +13,7 @@ from study.terminal.console import FAILED, console, errors, json_option, storage
 if TYPE_CHECKING:
     from study.confirmation.results import Confirmation, Confirmed, Moments
     from study.schema.objective import Objective
+    from study.store.study import Study
 
 # The metrics of a shift set that fit the terminal.
 SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95_confidence", "ts_auroc_confidence")
@@ -69,8 +70,7 @@ def confirm(
     if as_json:
         click.echo(json.dumps(_json(found)))
     else:
-        _print(found)
-    if not as_json:
+        _print(found, opened)
         conclude(opened, tracking, storage)
     if untracked is not None:
         fix = f"upload them with `calstudy sync {found.study.spec.name}`."
@@ -110,20 +110,28 @@ def _json(found: Confirmation) -> dict[str, Any]:
     return {"name": spec.name, "confirms": spec.confirms, "objectives": named, "rows": rows, "front_on_test": front}
 
 
-def _print(found: Confirmation) -> None:
+def _print(found: Confirmation, search: Study) -> None:
     from study.confirmation.results import default_texts, front_on_test
+    from study.schema.objective import IN_WORDS, in_words, other_than, searched_for
     from study.terminal.layout import Table
 
     spec = found.study.spec
     for objective in spec.objectives:
         columns = (">search", ">validation", ">test", ">shrinkage")
-        made = Table("retrained", ">n", *columns, title=f"{objective.metric} ({objective.direction})")
+        made = Table("retrained", ">n", *columns, title=f"{in_words(objective.metric)} ({objective.direction})")
         for row in found.rows:
             made.add_row(*_row(row, objective))
         console.print(made)
+    _print_both(found, search)
     sets = dict.fromkeys(name for row in found.rows for name in row.shifts)
     for name in sets:
         _print_shift(found, name)
+    serves, other = search.serves, other_than(search.serves)
+    console.print(
+        f"registered models are served {IN_WORDS[serves]} (`calstudy export {search.name} ... --{other}`:"
+        f" {IN_WORDS[other]}); {searched_for(search.objectives)}",
+        soft_wrap=True,
+    )
     front = front_on_test(found.rows, spec.objectives)
     console.print(f"Pareto front on test: {', '.join(front) or 'none yet'}", soft_wrap=True)
     sizes = found.study.recorded["sizes"]
@@ -149,13 +157,33 @@ def _row(row: Confirmed, objective: Objective) -> list[str]:
     return [row.label, str(len(row.records)), chosen_by, _figure(validation), _figure(test), shrinkage]
 
 
+def _print_both(found: Confirmation, search: Study) -> None:
+    """What a temperature changes, on test: as trained and after it side by side."""
+    from study.confirmation.results import moments
+    from study.schema.objective import IN_WORDS, RAW, TEMPERATURE, as_served, changes_with_temperature, plain_name
+    from study.terminal.layout import Table
+    from trainables.metrics import describe
+
+    measured = [plain_name(one.metric) for one in search.objectives if changes_with_temperature(one.metric)]
+    for metric in dict.fromkeys(measured or ["ece"]):
+        headings = (f">{words}" + " (served)" * (serves == search.serves) for serves, words in IN_WORDS.items())
+        made = Table("retrained", *headings, title=f"{describe(metric).label} on test")
+        for row in found.rows:
+            values = moments(row.tests)
+            made.add_row(row.label, *(_figure(values.get(as_served(metric, serves))) for serves in (RAW, TEMPERATURE)))
+        console.print(made)
+
+
 def _print_shift(found: Confirmation, name: str) -> None:
     from study.confirmation.results import moments
+    from study.schema.objective import in_words
     from study.terminal.layout import Table
+    from trainables.metrics import names
 
     rows = [(row.label, moments(row.shifts[name])) for row in found.rows if row.shifts.get(name)]
     shown = [metric for metric in rows[0][1] if metric in SHOWN_OF_SHIFT]
-    made = Table("retrained", *(f">{metric}" for metric in shown), title=_of_shift(name, found))
+    named = (in_words(metric) if metric in names() else metric for metric in shown)
+    made = Table("retrained", *(f">{metric}" for metric in named), title=_of_shift(name, found))
     for label, values in rows:
         made.add_row(label, *(_figure(values.get(metric)) for metric in shown))
     console.print(made)

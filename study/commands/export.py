@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 )
 @click.option("--name", required=True, metavar="M", help="Name of the registered model.")
 @click.option("--alias", metavar="A", help="Alias to point at this version, such as champion.")
+@click.option(
+    "--temperature/--raw",
+    default=None,
+    help="Serve the network with its temperature, or as trained; default: what the study serves.",
+)
 @interval_option
 @storage_option
 @tracking_option
@@ -32,37 +37,53 @@ def export(
     pick: str | None,
     name: str,
     alias: str | None,
+    temperature: bool | None,
     level: float,
     storage: str | None,
     tracking: str | None,
 ) -> None:
     """Register one trial's model in MLflow.
 
-    Includes its temperature, signature, model card and lineage. The model is registered only if it reproduces the
-    measured probabilities. Exporting it twice gives one version.
+    Includes its signature, model card and lineage, and the temperature if the study serves it. The model is registered
+    only if it reproduces the measured probabilities. Exporting it twice gives one version.
 
-    If the study is confirmed, --pick selects among the retrained candidates by their validation means over fresh seeds
-    and registers the seed with the median validation value; the card shows the test results of all seeds.
+    Without --trial and --pick it takes the model that `calstudy answer` names.
+
+    If the study is confirmed, that and --pick select among the retrained candidates by their validation means over
+    fresh seeds, and register the seed with the median validation value; the card shows the test results of all seeds.
     accuracy~best: not significantly worse than the best on validation. knee: the compromise on the Pareto front.
     """
+    from study.confirmation.results import search_of
     from study.registry.export import export as export_model
     from study.registry.model_card import confirmed_facts
+    from study.schema.objective import IN_WORDS, RAW, TEMPERATURE, other_than, searched_for
     from study.schema.uris import public_uri
     from study.store.study import check_home, open_study
 
-    if (trial is None) == (pick is None):
+    if trial is not None and pick is not None:
         raise click.UsageError("use one of --trial and --pick.")
     opened = open_study(study, storage)
     check_home(opened)
     uri = opened.tracking(tracking)
-    choice = _chosen(opened, trial, pick)
-    exported = export_model(choice.study, choice.record, name, alias, uri, confirmed_facts(choice, level))
+    choice, search = _chosen(opened, trial, pick), search_of(opened)
+    asked = None if temperature is None else TEMPERATURE if temperature else RAW
+    is_default = trial is None and pick is None and asked in (None, search.serves)
+    why = _why(search, choice, level) if is_default else ()
+    confirmed = confirmed_facts(choice, level)
+    exported = export_model(choice.study, choice.record, name, alias, uri, confirmed, asked, why)
     made = "registered" if exported.created else "already registered:"
     console.print(f"{made} {exported.uri} from {choice.study.spec.name}/{exported.trial}", soft_wrap=True)
+    measured, other = choice.record.metrics, other_than(exported.serves)
+    note = {exported.serves: "served", other: f"--{other} serves it"}
     console.print(
-        f"temperature {exported.temperature:.4f}; largest difference from the measured probabilities "
-        f"{exported.largest_difference:.1e}",
+        f"validation ECE: {measured['ece']:.4f} {IN_WORDS[RAW]} ({note[RAW]}), {measured['ts_ece']:.4f}"
+        f" {IN_WORDS[TEMPERATURE]} {exported.temperature:.4f} ({note[TEMPERATURE]})",
         soft_wrap=True,
+    )
+    differs = search.serves_note if asked is None else ""
+    console.print(differs or searched_for(search.objectives), soft_wrap=True)
+    console.print(
+        f"largest difference from the measured probabilities: {exported.largest_difference:.1e}", soft_wrap=True
     )
     console.print(f"check it: calstudy verify {exported.uri} --tracking {public_uri(uri)}", soft_wrap=True)
 
@@ -71,6 +92,14 @@ def _chosen(study: Study, trial: str | None, rule: str | None) -> Choice:
     from study.answer.choice import choose, seed_of
     from study.store.trials import trial_named
 
-    if rule is not None:
-        return choose(study, rule)
-    return seed_of(study, trial_named(study.all_records(), trial or "", "--trial"))
+    if trial is not None:
+        return seed_of(study, trial_named(study.all_records(), trial, "--trial"))
+    return choose(study, rule)
+
+
+def _why(study: Study, choice: Choice, level: float) -> tuple[str, ...]:
+    """The study's answer, if it names this model."""
+    from study.answer.answer import answer
+
+    found = answer(study, level)
+    return found.sentences if found.choice is not None and found.choice.record == choice.record else ()

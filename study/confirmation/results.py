@@ -68,6 +68,14 @@ def confirmation_of(study: Study) -> Confirmation | None:
     return Confirmation(confirming, tuple(sorted(rows, key=lambda row: ROLES.index(row.role))))
 
 
+def search_of(study: Study) -> Study:
+    """The study that it confirms; the study itself if it confirms none."""
+    if study.confirms is None:
+        return study
+    directory = study.directory.with_name(study.directory.name.removesuffix(SUFFIX))
+    return open_directory(directory, directory.name)
+
+
 def confirming_directory(directory: Path) -> Path:
     """The directory of a study's confirmation."""
     return directory.with_name(directory.name + SUFFIX)

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from importlib.metadata import version as library_version
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from study.registry.upload import Candidate, ExportError, check_names, find_version, quiet, register, run_of, server
+from study.confirmation.results import search_of
+from study.registry.upload import (
+    Candidate,
+    ExportError,
+    check_names,
+    find_version,
+    quiet,
+    register,
+    run_of,
+    server,
+    serves_of,
+    version_at,
+)
 from study.registry.verify import (
     SAME_PATH_LIMIT,
     TAG,
@@ -18,6 +31,7 @@ from study.registry.verify import (
     probabilities_digest,
     validation_of,
 )
+from study.schema.objective import RAW, TEMPERATURE
 from study.store.files import stored_classifier, stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -26,7 +40,7 @@ from trainables.outputs.classifier import batches
 from trainables.outputs.predictions import Predictions
 
 if TYPE_CHECKING:
-    pass
+    from mlflow import MlflowClient
 
 # Differences in probability, and in accuracy, that measuring on another device, in TF32 or in bfloat16 explains.
 OTHER_PATH_LIMIT, ACCURACY_LIMIT = 2e-2, 0.005
@@ -35,11 +49,15 @@ LIBRARIES = ("calstudy", "torch", "mlflow", "numpy")
 
 @dataclass(frozen=True)
 class Exported:
-    """A registered version. `largest_difference`: in probability, from the trial's stored predictions."""
+    """A registered version. `largest_difference`: in probability, from the trial's stored predictions.
+
+    temperature: fitted on the validation split; applied unless the version serves RAW.
+    """
 
     name: str
     version: int
     trial: str
+    serves: str
     temperature: float
     metrics: dict[str, float | None]  # of the registered probabilities on the validation split
     largest_difference: float
@@ -58,16 +76,23 @@ def export(
     alias: str | None,
     tracking_uri: str,
     confirmed: dict[str, Any] | None = None,
+    serves: str | None = None,
+    answer: Sequence[str] = (),
 ) -> Exported:
     """Register the trial's model as a version of `name`, or find its existing version; point `alias` to it.
 
-    confirmed: `model_card.confirmed_facts`, for a seed of a confirmation. Raises ExportError if the model does not
-    reproduce the measured probabilities, or cannot be registered.
+    confirmed: `model_card.confirmed_facts`, for a seed of a confirmation. serves: TEMPERATURE or RAW; None: as the
+    search says. answer: sentences for the card. Raises ExportError if the model does not reproduce the measured
+    probabilities, or cannot be registered, or if `alias` would lose its temperature unasked.
     """
     with quiet(), server(tracking_uri) as client:
         check_names(name, alias)
+        if serves is None:
+            serves = search_of(study).serves
+            if serves == RAW and alias is not None:
+                _check_alias(client, name, alias)
         run = run_of(client, study, record)
-        candidate = _candidate(study, record, confirmed)
+        candidate = _candidate(study, record, serves, confirmed, answer)
         found = find_version(client, name, candidate.facts)
         version = found or register(client, run, candidate, name)
         if alias is not None and alias not in version.aliases:
@@ -76,6 +101,7 @@ def export(
         name=name,
         version=int(version.version),
         trial=record.name,
+        serves=serves,
         temperature=json.loads(version.tags[TAG + "temperature"]),
         metrics=json.loads(version.tags[TAG + "metrics"]),
         largest_difference=candidate.difference,
@@ -83,11 +109,23 @@ def export(
     )
 
 
+def _check_alias(client: MlflowClient, name: str, alias: str) -> None:
+    """Raise ExportError if the alias points to a version that applies a temperature."""
+    held = version_at(client, name, alias)
+    if held is not None and TAG + "temperature" in held.tags and serves_of(held) == TEMPERATURE:
+        raise ExportError(
+            f"alias {alias}: {name}/{held.version} applies a temperature and this model would not; nothing was"
+            " registered. Move the alias with --raw, or keep a temperature with --temperature."
+        )
+
+
 # ---- measure the trial again ---------------------------------------------------------------------------------------
 
 
-def _candidate(study: Study, record: TrialRecord, confirmed: dict[str, Any] | None) -> Candidate:
-    """The trial's model with its temperature. Raises ExportError unless it reproduces the measured probabilities."""
+def _candidate(
+    study: Study, record: TrialRecord, serves: str, confirmed: dict[str, Any] | None, answer: Sequence[str]
+) -> Candidate:
+    """The trial's model as served. Raises ExportError unless it reproduces the measured probabilities."""
     if record.state != "complete":
         raise ExportError(f"{record.name} is {record.state}; only complete trials have a model.")
     config = study.config_of(record)
@@ -97,6 +135,8 @@ def _candidate(study: Study, record: TrialRecord, confirmed: dict[str, Any] | No
         raise ExportError(f"{record.name}: {error}") from None
     stored = stored_predictions(study, record, keep=True)
     classifier, temperature = stored_classifier(study, record, prepared)
+    if serves == RAW:
+        classifier.temperature.fill_(1.0)
     with torch.inference_mode():
         logits = torch.cat([classifier.logits(images) for images in batches(split.images)])
         probs = torch.cat([classifier(images) for images in batches(split.images)]).numpy()
@@ -112,6 +152,8 @@ def _candidate(study: Study, record: TrialRecord, confirmed: dict[str, Any] | No
         "classes": list(prepared.classes),
         "input_shape": list(prepared.input_shape),
         "num_samples": len(split.labels),
+        "serves": serves,
+        "objectives": [asdict(objective) for objective in study.objectives],
         "temperature": temperature,
         "probabilities_sha256": probabilities_digest(probs),
         "predictions_sha256": record.digests["predictions.npz"],
@@ -124,7 +166,7 @@ def _candidate(study: Study, record: TrialRecord, confirmed: dict[str, Any] | No
         "versions_of_trial": record.versions,
         **({"confirmed": confirmed} if confirmed is not None else {}),
     }
-    return Candidate(classifier, split, probs, difference, record, facts)
+    return Candidate(classifier, split, probs, difference, record, facts, answer)
 
 
 def _searched_values(study: Study, record: TrialRecord) -> dict[str, Any]:

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from study.answer.choice import Choice, median_seed
-from study.schema.objective import epoch_note
+from study.schema.objective import (
+    IN_WORDS,
+    RAW,
+    TEMPERATURE,
+    Objective,
+    as_served,
+    changes_with_temperature,
+    epoch_note,
+    in_words,
+    other_than,
+    searched_for,
+)
 from study.schema.recommended import OWN_SETTINGS, standing, standing_text
 from study.store.files import checked_file
 from study.store.test_openings import TEST_FILE, Tested, read_tested
@@ -21,26 +32,32 @@ from trainables.method import Method
 from trainables.outputs.predictions import Predictions
 
 
-def card(facts: dict[str, Any], name: str) -> str:
-    config, trial = facts["config"], facts["metrics_of_trial"]
+def card(facts: dict[str, Any], name: str, answer: Sequence[str] = ()) -> str:
+    """answer: sentences that say why this model was chosen."""
+    config, trial, serves = facts["config"], facts["metrics_of_trial"], facts["serves"]
     shape = " x ".join(str(size) for size in facts["input_shape"])
+    temperature = f"{facts['temperature']:.4g}"
     rows = [
-        f"| {metric} | {_figure(trial[metric])} | {_figure(facts['metrics'][metric])} "
+        f"| {metrics.describe(metric).label} | {_figure(trial[metric])} "
         f"| {_figure(trial[metrics.AFTER_TEMPERATURE + metric])} |"
         for metric in metrics.ESSENTIAL
     ]
+    headings = {RAW: IN_WORDS[RAW], TEMPERATURE: f"{IN_WORDS[TEMPERATURE]} {temperature}"}
+    headings[serves] += " (served)"
+    applies = f"applies its temperature, {temperature}" if serves == TEMPERATURE else "applies no temperature"
+    searched = searched_for([Objective(**objective) for objective in facts["objectives"]])
     note = epoch_note(config["result"])
     settings = [f"- {path}: {value}" for path, value in sorted(facts["params"].items())]
     return "\n".join(
         [
             f"# {name}: {config['model']['name']} trained by {facts['method']}",
             "",
+            *(["## Why this model", " ".join(answer), ""] if answer else []),
             f"Classifies images of {config['data']['name']} into {len(facts['classes'])} classes. Trial "
             f"`{facts['trial']}` of study `{facts['study']}` (id {facts['id']}, data {facts['data_digest'][:12]}).",
             "",
             f"Input: float32 [N, {shape}], raw pixel values (not normalized). "
-            "Output: float32 [N, K] probabilities; each row sums to 1. The model normalizes its input and applies its "
-            "temperature.",
+            f"Output: float32 [N, K] probabilities; each row sums to 1. The model normalizes its input and {applies}.",
             "",
             "## Training",
             f"{config['epochs']} epochs, weights of epoch {facts['epoch']}; batch size {config['batch_size']}; "
@@ -49,13 +66,14 @@ def card(facts: dict[str, Any], name: str) -> str:
             *(settings or ["- none"]),
             "",
             f"## Validation ({facts['num_samples']} samples)",
-            f"| | without temperature | with temperature {facts['temperature']:.4g} | cross-fitted |",
-            "|---|---|---|---|",
+            f"| | {headings[RAW]} | {headings[TEMPERATURE]} |",
+            "|---|---|---|",
             *rows,
             "",
-            "The temperature was fitted on these samples, so the column with temperature is optimistic. Cross-fitted: "
-            "no sample is used to fit its own temperature. Because this trial was selected on "
-            "validation, its values in all columns tend to look better than they are. The test split was not used.",
+            f"{searched[0].upper()}{searched[1:]}. `calstudy export ... --{other_than(serves)}` registers it "
+            f"{'as trained' if serves == TEMPERATURE else 'with its temperature'}. After temperature: cross-fitted, no "
+            "sample is used to fit its own temperature. Because this trial was selected on validation, its values tend "
+            "to look better than they are. The test split was not used.",
             *([f"{note.capitalize()}."] if note else []),
             "",
             *_confirmed_section(facts),
@@ -150,21 +168,22 @@ def _with_intervals(choice: Choice, record: Any, tested: Tested, level: float) -
 
 def _confirmed_section(facts: dict[str, Any]) -> list[str]:
     """Validation to test: the search's value, fresh seeds on validation, and each of them on the sealed test split."""
-    confirmed = facts.get("confirmed")
+    confirmed, serves = facts.get("confirmed"), facts["serves"]
     if confirmed is None:
         return []
     seeds = confirmed["seeds"]
     tests = [seed["test"] for seed in seeds if seed["test"] is not None]
     searched = confirmed["searched"]
     rows = []
-    for name in _names(seeds[0]["validation"]):
+    for name in _in_pairs(seeds[0]["validation"]):
         before = "-" if searched is None else _figure(searched.get(name))
         validation = _over([seed["validation"][name] for seed in seeds if name in seed["validation"]])
         test = _over([found[name][0] for found in tests]) if tests else "not measured"
-        rows.append(f"| {name} | {before} | {validation} | {test} |")
+        rows.append(f"| {_named(name, serves)} | {before} | {validation} | {test} |")
+    shown = ("accuracy", "ece", metrics.AFTER_TEMPERATURE + "ece", as_served("nll", serves))
     each = [
         f"| {seed['trial']} | "
-        + " | ".join(_with_range(seed["test"][name]) if seed["test"] else "not measured" for name in _EACH)
+        + " | ".join(_with_range(seed["test"][name]) if seed["test"] else "not measured" for name in shown)
         + " |"
         for seed in seeds
     ]
@@ -173,8 +192,7 @@ def _confirmed_section(facts: dict[str, Any]) -> list[str]:
     return [
         f"## Confirmation: {len(seeds)} fresh seeds of {of}",
         f"This model is `{confirmed['registered']}`{median}. Mean and standard deviation over seeds. The test split"
-        f" ({confirmed['test_samples']} samples) was not used for any selection. Shrinkage: how much"
-        " better the value in the search is than the test score.",
+        f" ({confirmed['test_samples']} samples) was not used for any selection.",
         "",
         "| | search, validation | fresh seeds, validation | fresh seeds, test |",
         "|---|---|---|---|",
@@ -182,14 +200,23 @@ def _confirmed_section(facts: dict[str, Any]) -> list[str]:
         "",
         f"Test metrics per seed, with {percent(confirmed.get('level', LEVEL))} intervals:",
         "",
-        f"| seed | {' | '.join(_EACH)} |",
-        f"|---|{'---|' * len(_EACH)}",
+        f"| seed | {' | '.join(_named(name, serves) for name in shown)} |",
+        f"|---|{'---|' * len(shown)}",
         *each,
         "",
     ]
 
 
-_EACH = ("accuracy", "ece", "ts_nll", "ts_ece")
+def _in_pairs(found: Mapping[str, float]) -> list[str]:
+    """The metrics of the table: what a temperature changes as trained, then after it."""
+    pairs = ((name, metrics.AFTER_TEMPERATURE + name) for name in metrics.ESSENTIAL)
+    both = (name for pair in pairs for name in pair[: 1 + changes_with_temperature(pair[0])])
+    return [name for name in both if name in found]
+
+
+def _named(metric: str, serves: str) -> str:
+    is_served = changes_with_temperature(metric) and as_served(metric, serves) == metric
+    return in_words(metric) + " (served)" * is_served
 
 
 def _over(values: Sequence[float]) -> str:

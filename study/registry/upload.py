@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version as library_version
@@ -27,10 +27,12 @@ from study.registry.verify import (
     SAME_PATH_LIMIT,
     TAG,
     first_line,
+    load_registered,
     missing_database,
     predict_registered,
     tag_value,
 )
+from study.schema.objective import TEMPERATURE
 from study.schema.uris import scrub
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -45,8 +47,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION_LIMIT = 5000  # characters the registry keeps
 DESCRIPTION = (
-    "Classifiers with calibrated probabilities; each model applies its own temperature. The page of a version describes"
-    " the model, its training and its metrics. Check a version with `calstudy verify`."
+    "Classifiers trained for calibrated probabilities. The page of a version describes the model, its training and its"
+    " metrics, and says whether it applies a temperature. Check a version with `calstudy verify`."
 )
 
 
@@ -56,7 +58,7 @@ class ExportError(UserError):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A model that can be registered, with its facts."""
+    """A model that can be registered, with its facts. answer: why it was chosen, for its card."""
 
     classifier: Classifier
     split: Split
@@ -64,6 +66,7 @@ class Candidate:
     difference: float
     record: TrialRecord
     facts: dict[str, Any]
+    answer: Sequence[str] = ()
 
 
 def save(candidate: Candidate, name: str, directory: Path) -> None:
@@ -87,7 +90,7 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
         )
     except Exception as error:  # whatever torch makes of a network it cannot trace
         raise ExportError(f"{candidate.record.name}: cannot be exported as a graph ({first_line(error)}).") from None
-    found = predict_registered(directory, images)
+    found = predict_registered(load_registered(directory), images)
     difference = float(np.abs(found.astype(np.float64) - candidate.probs).max())
     if not difference <= SAME_PATH_LIMIT:
         raise ExportError(
@@ -96,7 +99,7 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
         )
     (directory / RECORD).parent.mkdir()
     (directory / RECORD).write_text(json.dumps(candidate.facts, indent=1))
-    (directory / CARD).write_text(card(candidate.facts, name))
+    (directory / CARD).write_text(card(candidate.facts, name, candidate.answer))
     np.savez(directory / PROBABILITIES, probs=candidate.probs, labels=candidate.split.labels.numpy())
 
 
@@ -156,8 +159,26 @@ def run_of(client: MlflowClient, study: Study, record: TrialRecord) -> Run:
     return runs[0]
 
 
+def serves_of(version: ModelVersion) -> str:
+    """What the version gives. One registered before this was recorded applies its temperature."""
+    return str(version.tags.get(TAG + "serves", TEMPERATURE))
+
+
+def version_at(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
+    """The version that the alias points to."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        aliases = client.get_registered_model(name).aliases
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        return None
+    return client.get_model_version(name, aliases[alias]) if alias in aliases else None
+
+
 def find_version(client: MlflowClient, name: str, facts: dict[str, Any]) -> ModelVersion | None:
-    """The existing version of this trial's model: same weights and predictions, same confirmation."""
+    """The existing version of this trial's model: same weights and predictions, served alike, same confirmation."""
     same = {TAG + key: facts[key] for key in ("id", "trial", "model_sha256", "predictions_sha256")}
     of_trial = " and ".join(f"tags.`{key}` = '{value}'" for key, value in same.items())
     # The card includes the confirmation: more seeds or test results make another version.
@@ -165,7 +186,9 @@ def find_version(client: MlflowClient, name: str, facts: dict[str, Any]) -> Mode
     found = [
         version
         for version in client.search_model_versions(of_trial)
-        if version.name == name and version.tags.get(TAG + "confirmed") == confirmed
+        if version.name == name
+        and version.tags.get(TAG + "confirmed") == confirmed
+        and serves_of(version) == facts["serves"]
     ]
     return min(found, key=lambda version: int(version.version), default=None)
 
@@ -189,7 +212,7 @@ def register(client: MlflowClient, run: Run, candidate: Candidate, name: str) ->
         logged.artifact_location,
         run.info.run_id,
         tags={TAG + key: tag_value(value) for key, value in candidate.facts.items()},
-        description=card(candidate.facts, name)[:DESCRIPTION_LIMIT],
+        description=card(candidate.facts, name, candidate.answer)[:DESCRIPTION_LIMIT],
         model_id=logged.model_id,
     )
 

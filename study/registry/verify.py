@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from study.schema.objective import RAW
 from study.schema.uris import scrub, sqlite_file
 from trainables import data, metrics
 from trainables.config import build
@@ -33,12 +34,14 @@ from trainables.plugins import use_extensions
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities.model_registry import ModelVersion
+    from mlflow.pyfunc import PyFuncModel
 
 # In the model's artifacts.
 RECORD, PROBABILITIES, CARD = "calstudy/record.json", "calstudy/validation_probs.npz", "calstudy/card.md"
 TAG = "calstudy."
 
 SAME_PATH_LIMIT, METRIC_LIMIT = 1e-5, 1e-6  # in probability, and in a metric
+TEMPERATURE_LIMIT = 1e-6  # relative: it is applied in float32
 BINS = 15
 
 
@@ -99,11 +102,15 @@ def validation_of(dataset: Dataset, seed: int, digest: str) -> tuple[Prepared, S
     return prepared, load_split(prepared, "validation")
 
 
-def predict_registered(directory: Path, images: Tensor) -> np.ndarray:
-    """Probabilities [N, K] float32 of a saved MLflow model for images [N, C, H, W], on the CPU."""
+def load_registered(directory: Path) -> PyFuncModel:
+    """A saved MLflow model, on the CPU."""
     import mlflow.pyfunc
 
-    model = mlflow.pyfunc.load_model(str(directory), model_config={"device": "cpu"})
+    return mlflow.pyfunc.load_model(str(directory), model_config={"device": "cpu"})
+
+
+def predict_registered(model: PyFuncModel, images: Tensor) -> np.ndarray:
+    """Probabilities [N, K] float32 for images [N, C, H, W]."""
     return np.concatenate([model.predict(batch.float().numpy()) for batch in batches(images)])
 
 
@@ -246,15 +253,19 @@ def examine(model_uri: str) -> VerifyReport:
         record, reference, labels = _read(directory, uri)
         _refuse_code(directory)
         split = _validation(record)
-        probs = predict_registered(directory, split.images)
+        model = load_registered(directory)
+        probs = predict_registered(model, split.images)
+        applied = float(model.get_raw_model().get_buffer("temperature"))  # type: ignore[no-untyped-call]
     if probs.shape != reference.shape:
         raise NotVerified(f"its probabilities have shape {list(probs.shape)}, the registered {list(reference.shape)}.")
     changed = [key for key, value in record.items() if version.tags.get(TAG + key) != tag_value(value)]
+    served = 1.0 if record.get("serves") == RAW else record["temperature"]
     is_registered = probabilities_digest(reference) == record["probabilities_sha256"]
     checks, flipped, values = compare(probs, reference, split.labels, record["metrics"])
     first = [
         _check(f"tags that differ from the record{_listed(changed)}", len(changed), 0),
         _check("stored probabilities with a different digest", int(not is_registered), 0),
+        _check("temperature applied", abs(applied / served - 1), TEMPERATURE_LIMIT),
         _check("labels that differ from the data", int((labels != split.labels).sum()), 0),
     ]
     return VerifyReport(uri, (*first, *checks), len(split.labels), flipped, values)

@@ -8,6 +8,7 @@ from trainables.fields import FieldError, Settings
 
 DIRECTIONS = {"higher": "maximize", "lower": "minimize"}
 TEMPERATURE, RAW = "temperature", "raw"  # what a registered model gives: scaled by its temperature, or as trained
+IN_WORDS = {RAW: "as trained", TEMPERATURE: "after temperature"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,24 @@ def plain_name(metric: str) -> str:
 def changes_with_temperature(metric: str) -> bool:
     """Whether a temperature changes it. The predicted classes stay as they are, and so fractions of right ones."""
     return metrics.describe(metric).kind != "fraction"
+
+
+def in_words(metric: str) -> str:
+    """`ECE as trained` and, of ts_ece, `ECE after temperature`; `accuracy`, which a temperature does not change."""
+    label = metrics.describe(metric).label
+    if not changes_with_temperature(metric):
+        return label
+    return f"{label} {IN_WORDS[TEMPERATURE if metric.startswith(metrics.AFTER_TEMPERATURE) else RAW]}"
+
+
+def searched_for(objectives: Sequence[Objective]) -> str:
+    """What chose the trials."""
+    return f"the search optimized {', '.join(in_words(objective.metric) for objective in objectives)}"
+
+
+def other_than(serves: str) -> str:
+    """RAW of TEMPERATURE and the reverse: also the option of `calstudy export` that serves it."""
+    return RAW if serves == TEMPERATURE else TEMPERATURE
 
 
 def served_by_default(objectives: Sequence[Objective]) -> str | None:

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 
 from search_spaces import strict_yaml
 from study import python
@@ -91,6 +92,23 @@ def test_it_reads_as_it_did_then(old: Path) -> None:
     here("verify", "models:/small@champion", *storage)
     refused = calstudy("run", old / "specs" / "small.yaml", *storage, check=None)
     assert refused.returncode and "this is a copy" in refused.stderr and "remove `home`" in refused.stderr
+
+
+def test_it_exports_with_its_temperature(old: Path) -> None:
+    """As then: what was registered then is the same version, of the study that says nothing of `serve`."""
+    remove_home(old / "studies")
+    storage = ("--storage", old / "studies")
+    client = MlflowClient(f"sqlite:///{old / 'studies' / 'mlflow.db'}")
+    then = client.get_model_version_by_alias("small", "champion")
+    words = ("export", "small-confirm", "--trial", then.tags["calstudy.trial"], "--name", "small", *storage)
+    shown = here(*words, "--alias", "again")
+    assert shown.count("made before `serve` and keeps the temperature") == 1 and "(--raw serves it)" in shown
+    version = client.get_model_version_by_alias("small", "again")
+    assert version.version == then.version
+    here("verify", "models:/small@again", *storage)
+    raw = here(*words, "--raw")
+    assert "registered models:/small/2 from small-confirm/" in raw and "made before" not in raw
+    here("verify", "models:/small/2", *storage)
 
 
 def test_a_finished_study_goes_on(old: Path) -> None:

@@ -154,7 +154,7 @@ def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
             facts = model_card.confirmed_facts(choice, level)
         expected = binomtest(180, 200).proportion_ci(level, "wilson")
         assert facts["seeds"][0]["test"]["accuracy"] == approx([0.9, *expected])
-        of_card = {"confirmed": facts, "method": "focal", "config": {"method": "focal"}}
+        of_card = {"confirmed": facts, "serves": "raw", "method": "focal", "config": {"method": "focal"}}
         section = "\n".join(model_card._confirmed_section(of_card))
         assert f"with {named} intervals" in section and f"{expected[0]:.4f} to {expected[1]:.4f}" in section
         assert ("level" in facts) == (level != 0.95)

@@ -37,7 +37,7 @@ from study.store.ledger import Ledger, driver_lock, open_storage
 from study.store.study import Study, open_study
 from study.store.test_openings import read_tested
 from study.tracking.projection import sync
-from tests.study.command_line import calstudy, here, here_json, start, wait_until, write_spec
+from tests.study.command_line import calstudy, here_json, start, wait_until, write_spec
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
 from trainables.learner import Learner
@@ -333,45 +333,6 @@ def test_no_pick_looks_at_test(storage: Path) -> None:
 
 
 # ---- openings ------------------------------------------------------------------------------------------------------
-
-
-def test_a_confirmed_seed_is_registered_with_what_all_its_seeds_do_on_test(confirmed: Path) -> None:
-    shown = here("export", "small", "--pick", "max accuracy", "--name", "m", "--storage", confirmed)
-    rows = {row.label: row for row in rows_of(open_study("small", str(confirmed)))}
-    means = {label: moments([record.metrics for record in row.records])["accuracy"].mean for label, row in rows.items()}
-    best = rows[max(means, key=lambda label: means[label])]
-    registered = min(best.records, key=lambda record: record.metrics["accuracy"])  # of two seeds the worse one
-    assert f"from small-confirm/{registered.name}" in shown
-    client = MlflowClient(f"sqlite:///{confirmed / 'mlflow.db'}")
-    card = client.get_model_version("m", "1").description
-    assert f"2 fresh seeds of {'`focal/0001`' if best.candidate else ''}" in card
-    pins = open_study("small-confirm", str(confirmed)).spec.variant(best.label).space.pins
-    assert pins and all(f"- {path}: {value}" in card for path, value in pins.items())
-    assert f"number {registered.number + 1_000_000};" in card
-    for record, test in zip(best.records, best.tests, strict=True):
-        (line,) = (line for line in card.splitlines() if line.startswith(f"| {record.name} |"))
-        low, high = map(float, re.findall(r"\(([\d.]+) to ([\d.]+)\)", line)[0])
-        assert f"| {test['accuracy']:.4f} (" in line and low < test["accuracy"] < high
-        # About two standard errors of a share of 359 test samples either way.
-        assert high - low == pytest.approx(4 * (test["accuracy"] * (1 - test["accuracy"]) / 359) ** 0.5, rel=0.1)
-    found = json.loads(here("verify", "models:/m/1", "--storage", confirmed, "--json"))
-    assert found["ok"]
-
-
-def test_the_card_of_a_seed_taken_by_name_tells_of_test_as_soon_as_it_is_opened(storage: Path) -> None:
-    file = storage / "small-confirm" / "study.yaml"
-    plain = strict_yaml.read(file)
-    del plain["recorded"]["home"]  # of which this is a copy
-    file.write_text(strict_yaml.dump(plain))
-    study = unopened(storage)
-    words = ("export", "small-confirm", "--trial", "focal_0001/1", "--name", "n", "--storage", storage)
-    here(*words)
-    assert confirm.measure(study) == 8
-    assert "models:/n/2" in here(*words) and "already registered: models:/n/2" in here(*words)
-    client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}")
-    before, after = (client.get_model_version("n", version).description for version in ("1", "2"))
-    assert "2 fresh seeds of `focal/0001`" in before and "not measured" in before
-    assert "2 fresh seeds of `focal/0001`" in after and "not measured" not in after
 
 
 def test_on_the_front_of_test_is_who_has_every_objective_there() -> None:

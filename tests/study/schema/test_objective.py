@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from study.analysis.pareto import front
-from study.schema.objective import Objective, costs, epoch_note
+from study.schema.objective import Objective, costs, epoch_note, in_words
 from study.store.trials import TrialRecord
 from trainables import metrics
 from trainables.fields import FieldError
@@ -38,6 +38,20 @@ def test_what_dominates_what(first, second, expected):
 def test_only_a_chosen_epoch_needs_a_note():
     assert epoch_note("last") == ""
     assert epoch_note("best_ece").startswith("each result is the epoch with the best ece on the validation split")
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        ("ece", "ECE as trained"),
+        ("ts_ece", "ECE after temperature"),
+        ("ts_nll", "NLL after temperature"),
+        ("accuracy", "accuracy"),
+        ("ts_accuracy", "accuracy"),
+    ],
+)
+def test_no_metric_is_taken_for_the_other_of_its_name(metric, words):
+    assert in_words(metric) == words
 
 
 def test_costs_turn_what_is_maximized():

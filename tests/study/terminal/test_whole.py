@@ -215,15 +215,21 @@ def test_confirm(tmp_path: Path, width: int | None, capsys: pytest.CaptureFixtur
     found = report_studies.confirmation_of(of, records)
     shift = tuple({name: 0.1 + seed / 7 for name in confirm_command.SHOWN_OF_SHIFT} for seed in range(2))
     first = replace(found.rows[0], shifts={"noisy": shift})
-    confirm_command._print(replace(found, rows=(first, *found.rows[1:])))  # type: ignore[arg-type]
+    confirm_command._print(replace(found, rows=(first, *found.rows[1:])), of)  # type: ignore[arg-type]
     rows = []
     for metric in ("accuracy", "ece"):
         searched = first.candidate.metrics[metric]  # type: ignore[union-attr]
         rows.append(["focal_0001", "2", f"{searched:.4f}", *moments(first.tests, metric)])
         baseline = moments([record.metrics for record in found.rows[1].records], metric)
         rows.append(["cross_entropy_default", "2", "-", *baseline])
+    rows.append(["focal_0001", *(word for name in ("ece", "ts_ece") for word in moments(first.tests, name))])
     rows.append(["focal_0001", *(word for name in shift[0] for word in moments(shift, name))])
-    assert_whole(plain(capsys.readouterr().out), rows, width)
+    text = plain(capsys.readouterr().out)
+    assert_whole(text, rows, width)
+    said = " ".join(text.split())
+    assert "accuracy (maximize)" in said and "ECE as trained (minimize)" in said
+    assert "retrained as trained after temperature (served)" in said or width == 60
+    assert "models are served after temperature (`calstudy export small ... --raw`: as trained); the search" in said
 
 
 def moments(values: Any, metric: str) -> list[str]:
