@@ -95,7 +95,7 @@ def searched(table: pa.Table, seed: int, directory: Path) -> Study:
         (directory / f"{name}.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
     study = open_directory(directory / name, name) if (directory / name / "study.yaml").exists() else None
     if study is None or study.lacking(study.records()):
-        run = [sys.executable, "-m", "study.cli", "run", directory / f"{name}.yaml", "--storage", directory]
+        run = [sys.executable, "-m", "study.cli", "run", str(directory / f"{name}.yaml"), "--storage", str(directory)]
         subprocess.run(run, check=True, stdout=sys.stderr)
     return open_directory(directory / name, name)
 
