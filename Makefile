@@ -7,14 +7,15 @@ BIN := .venv/bin
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-study: .venv/installed  ## train the digits study, confirm its best trials, draw figures, write the report, register and verify a model
+study: .venv/installed  ## train the digits study, confirm its front, draw figures, write the report, register and verify a model
 	$(BIN)/calstudy run study/specs/digits.yaml --storage studies
 	$(BIN)/calstudy pareto digits --storage studies --bootstrap 1000
-	$(BIN)/calstudy confirm digits --storage studies --top 3 --seeds 3
+	$(BIN)/calstudy confirm digits --storage studies --pareto --seeds 3
 	$(BIN)/calstudy figures digits --storage studies
 	$(BIN)/calstudy report digits --storage studies
-	$(BIN)/calstudy export digits --storage studies --pick knee --name digits --alias champion
+	$(BIN)/calstudy export digits --storage studies --name digits --alias champion
 	$(BIN)/calstudy verify models:/digits@champion --storage studies
+	$(BIN)/calstudy answer digits --storage studies
 
 # One thread for each of pytest's processes: more of them wait for each other.
 test quick: export OMP_NUM_THREADS := 1

@@ -17,7 +17,7 @@ from trainables.plugins import stems
 
 GROUPS = {
     "Run a study": ("plan", "run", "status"),
-    "Read results": ("pareto", "trials", "report", "figures", "evaluate", "list"),
+    "Read results": ("answer", "pareto", "trials", "report", "figures", "evaluate", "list"),
     "Confirm and ship": ("confirm", "export", "verify"),
     "Check and repair": ("audit", "sync"),
     "Cluster": ("doctor", "submit"),
@@ -64,12 +64,13 @@ def calstudy() -> None:
     calstudy plan study.yaml              check a study and preview its trials
     calstudy run study.yaml               run it; run again to resume
     calstudy status digits                show its progress
+    calstudy answer digits                say which model to take, and how sure that is
     calstudy pareto digits                list the trials on the Pareto front
     calstudy report digits                write an HTML report
     calstudy evaluate predictions.npz     compute the metrics of any predictions
     calstudy list methods                 list the methods a study can use
     calstudy confirm digits --pareto      retrain the front, open the test split
-    calstudy export digits --pick knee --name digits     register one model
+    calstudy export digits --name digits  register the model to take
     calstudy verify models:/digits/1      check the registered model
     calstudy audit digits                 check that each trial is counted once
     calstudy sync digits                  upload trials missing from MLflow

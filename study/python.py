@@ -44,16 +44,18 @@ class Study(store.Study):
         return cls(made.directory, made.plain, made.recorded)
 
     def trials(self) -> pandas.DataFrame:
-        """One row per trial, in any state: trial, method, number, state, front; each searched value by its path; each
-        metric of the result; epoch, samples, seconds, attempts, started, ended, device, reason.
+        """One row per trial, in any state: trial, method, number, state, front, set_aside (why it does not count); each
+        searched value by its path; each metric of the result; epoch, samples, seconds, attempts, started, ended,
+        device, reason.
 
         Times are UTC. `seconds` and `samples` count training only. A value that a trial lacks is missing.
         """
         import pandas
 
+        from study.analysis.ranking import Ranking
         from study.analysis.trial_rows import trial_rows
 
-        frame = pandas.DataFrame(trial_rows(self.all_records(), self.objectives))
+        frame = pandas.DataFrame(trial_rows(Ranking(self, self.all_records())))
         for column in ("started", "ended"):
             if column in frame:
                 frame[column] = pandas.to_datetime(frame[column], unit="s", utc=True)
@@ -80,9 +82,9 @@ class Study(store.Study):
 
     def front(self) -> pandas.DataFrame:
         """The rows of `trials` on the Pareto front, best by the first objective first."""
-        from study.analysis.pareto import front
+        from study.analysis.ranking import Ranking
 
-        names = [record.name for record in front(self.all_records(), self.objectives)]
+        names = [record.name for record in Ranking(self, self.all_records()).front]
         frame = self.trials()
         return frame if frame.empty else frame.set_index("trial", drop=False).loc[names].reset_index(drop=True)
 

@@ -20,9 +20,10 @@ WINGS: dict[str, set[str]] = {
     "audit": {"tracking", "analysis", "store", "schema", "optuna"},
     "terminal": {"uncertainty", "analysis", "store", "schema"},
     "engine": {"terminal", "tracking", "analysis", "store", "schema", "ray"},
-    "confirmation": {"engine", "tracking", "analysis", "store", "schema", "ray"},
-    "report": {"confirmation", "uncertainty", "analysis", "store", "schema"},
-    "registry": {"confirmation", "uncertainty", "analysis", "store", "schema", "tracking", "mlflow"},
+    "confirmation": {"engine", "tracking", "uncertainty", "analysis", "store", "schema", "ray"},
+    "answer": {"confirmation", "uncertainty", "analysis", "store", "schema"},
+    "report": {"answer", "confirmation", "uncertainty", "analysis", "store", "schema"},
+    "registry": {"answer", "confirmation", "uncertainty", "analysis", "store", "schema", "tracking", "mlflow"},
 }
 
 

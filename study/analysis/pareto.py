@@ -25,7 +25,7 @@ def front(records: Iterable[TrialRecord], objectives: Sequence[Objective]) -> li
     kept: list[TrialRecord] = []
     fronted: list[Costs] = []  # without duplicates
     for record in ordered:
-        point = _costs(record, objectives)
+        point = trial_costs(record, objectives)
         # In this order only an earlier point can dominate; with two objectives only the last kept one must be checked:
         # it has the best second objective so far.
         rivals = fronted[-1:] if len(objectives) <= 2 else fronted
@@ -39,20 +39,24 @@ def front(records: Iterable[TrialRecord], objectives: Sequence[Objective]) -> li
 
 def rank(record: TrialRecord, objectives: Sequence[Objective]) -> tuple[Costs, str, int]:
     """Sort key of trials: the objectives in order, best first, then label and number."""
-    return _costs(record, objectives), record.label, record.number
+    return trial_costs(record, objectives), record.label, record.number
 
 
-def _costs(record: TrialRecord, objectives: Sequence[Objective]) -> Costs:
+def trial_costs(record: TrialRecord, objectives: Sequence[Objective]) -> Costs:
     return costs([record.metrics[objective.metric] for objective in objectives], objectives)
 
 
-def hypervolume(front: Iterable[TrialRecord], objectives: Sequence[Objective], num_classes: int) -> float:
+def worst_point(objectives: Sequence[Objective], num_classes: int) -> Costs:
+    """The worst value of each objective that a metric may have."""
+    return costs([metrics.describe(objective.metric).worst(num_classes) for objective in objectives], objectives)
+
+
+def hypervolume(front: Iterable[TrialRecord], objectives: Sequence[Objective], reference: Costs) -> float:
     """Exact volume of the objective space between the front and the reference point, in the metrics' own units.
 
-    The reference is each metric's worst value. A trial that is not better than it in every objective adds nothing.
+    A trial that is not better than the reference in every objective adds nothing.
     """
-    reference = costs([metrics.describe(objective.metric).worst(num_classes) for objective in objectives], objectives)
-    points = {_costs(record, objectives) for record in front}
+    points = {trial_costs(record, objectives) for record in front}
     return _volume([point for point in points if all(map(operator.lt, point, reference))], reference)
 
 
@@ -86,7 +90,7 @@ def knee(front: Sequence[TrialRecord], objectives: Sequence[Objective]) -> Trial
     """
     if not front:
         return None
-    points = [_costs(record, objectives) for record in front]
+    points = [trial_costs(record, objectives) for record in front]
     lows = [min(column) for column in zip(*points, strict=True)]
     spans = [max(column) - low for column, low in zip(zip(*points, strict=True), lows, strict=True)]
     perfect = costs([1.0 if objective.direction == "maximize" else 0.0 for objective in objectives], objectives)

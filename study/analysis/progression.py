@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.analysis import pareto
-from study.schema.objective import Objective
+from study.analysis.ranking import Ranking
 from study.store.trials import TrialRecord
 
 Values = NDArray[np.float64]
@@ -21,7 +21,7 @@ History = Sequence[Mapping[str, float]]  # rows of a trial's history.json, one p
 class Growth:
     """The front's hypervolume after each finished trial, in the order they finished: [T] arrays.
 
-    samples: training samples seen up to then. A failed trial counts, with the samples it reported.
+    samples: training samples seen up to then. A failed trial, or one set aside, counts with the samples it reported.
     """
 
     trials: Values
@@ -29,16 +29,18 @@ class Growth:
     volume: Values
 
 
-def growth(records: Sequence[TrialRecord], objectives: Sequence[Objective], num_classes: int) -> Growth:
-    """The growth over these trials together, without those still running."""
+def growth(ranking: Ranking, label: str | None = None) -> Growth:
+    """The growth over all trials, or a method's, without those still running."""
+    objectives, eligible = ranking.study.objectives, {record.name for record in ranking.eligible}
+    records = [record for record in ranking.records if label is None or record.label == label]
     ended = [record for record in records if record.state != "running"]
     ended.sort(key=lambda record: (math.inf if record.ended is None else record.ended, record.label, record.number))
     front: list[TrialRecord] = []
     volume, volumes, samples = 0.0, [], []
     for record in ended:
-        grown = pareto.front([*front, record], objectives)
+        grown = pareto.front([*front, record], objectives) if record.name in eligible else front
         if any(member is record for member in grown):
-            front, volume = grown, pareto.hypervolume(grown, objectives, num_classes)
+            front, volume = grown, pareto.hypervolume(grown, objectives, ranking.reference)
         volumes.append(volume)
         samples.append(record.samples or 0)
     numbers = np.arange(1, len(ended) + 1, dtype=np.float64)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from study.analysis.pareto import complete, front, knee, measured_names, rank
+from study.schema.condition import Condition, check_metric, read_condition
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from trainables import metrics
@@ -19,27 +19,8 @@ NotWorse = Callable[[str], Collection[str]]
 
 RULES = "knee, or: min ece where accuracy>=0.95, or: min ece where accuracy~best, or: weighted error=1 ece=2"
 
-_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
-_CONDITION = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*([^\s<>=]+)")
 _PICK = re.compile(r"(?:(min|max)\s+(\w+)|weighted\s+(\S.*?))(?:\s+where\s+(.+))?")
 _AS_GOOD = re.compile(r"(\w+)\s*~\s*best")
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A bound on a validation metric."""
-
-    metric: str
-    comparison: str  # >= <= > <
-    bound: float
-
-    def __str__(self) -> str:
-        return f"{self.metric} {self.comparison} {self.bound:g}"
 
 
 def parse_where(text: str) -> list[Condition]:
@@ -50,42 +31,14 @@ def parse_where(text: str) -> list[Condition]:
 
 
 def _condition(text: str) -> Condition:
-    found = _CONDITION.fullmatch(text)
     if _AS_GOOD.fullmatch(text):
         raise FieldError("where", f"'{text}' works only in `export --pick`; write a bound such as accuracy>=0.95.")
-    if found is None:
-        problem = f"cannot parse '{text}'; write METRIC, one of {' '.join(_COMPARISONS)}, NUMBER: accuracy>=0.95."
-        raise FieldError("where", problem)
-    metric, comparison, number = found.groups()
-    _check_metric("where", metric)
-    try:
-        bound = float(number)
-    except ValueError:
-        bound = math.nan
-    if not math.isfinite(bound):
-        raise FieldError("where", f"'{number}' in '{text}' is not a number; write a bound such as accuracy>=0.95.")
-    largest = metrics.describe(metric).largest
-    if bound < 0 or (largest is not None and bound > largest):
-        percent = f" Did you mean {bound / 100:g}?" if largest == 1 and 1 < bound <= 100 else ""
-        within = "is never negative" if largest is None else f"lies in [0, {largest:g}]"
-        raise FieldError("where", f"{metric} {within}, got {bound:g}.{percent}")
-    return Condition(metric, comparison, bound)
-
-
-def _check_metric(where: str, metric: str) -> None:
-    try:
-        metrics.check(metric)
-    except FieldError as error:
-        raise FieldError(where, error.problem) from None
+    return read_condition("where", text)
 
 
 def satisfies(record: TrialRecord, conditions: Iterable[Condition]) -> bool:
     """Whether a trial is complete and meets every condition. A metric that was not measured fails its condition."""
-    return record.state == "complete" and all(
-        condition.metric in record.metrics
-        and _COMPARISONS[condition.comparison](record.metrics[condition.metric], condition.bound)
-        for condition in conditions
-    )
+    return record.state == "complete" and all(condition.holds(record.metrics) for condition in conditions)
 
 
 @dataclass(frozen=True)
@@ -114,7 +67,7 @@ def parse_rule(text: str) -> Rule | None:
     parts = [part.strip() for part in re.split(r"\s+and\s+|,", where, flags=re.IGNORECASE)] if where else []
     as_good = [part[1] for part in map(_AS_GOOD.fullmatch, parts) if part]
     for name in as_good:
-        _check_metric("pick", name)
+        check_metric("pick", name)
     try:
         bounds = [_condition(part) for part in parts if not _AS_GOOD.fullmatch(part)]
     except FieldError as error:
@@ -124,7 +77,7 @@ def parse_rule(text: str) -> Rule | None:
 
 
 def _goal_weight(goal: str, metric: str) -> float:
-    _check_metric("pick", metric)
+    check_metric("pick", metric)
     better = "max" if metrics.describe(metric).better == "higher" else "min"
     if goal != better:
         raise FieldError("pick", f"{metric} must be {better}imized; write {better} {metric}.")
@@ -144,7 +97,7 @@ def _weights(text: str) -> dict[str, float]:
             raise FieldError(
                 "pick", f"cannot parse '{part}'; write metrics with weights above 0: weighted error=1 ece=2."
             )
-        _check_metric("pick", metric)
+        check_metric("pick", metric)
         if metric in weights:
             raise FieldError("pick", f"{metric} is weighted twice; remove one.")
         weights[metric] = weight * metrics.describe(metric).sign
@@ -152,13 +105,13 @@ def _weights(text: str) -> dict[str, float]:
 
 
 def pick(
-    records: Iterable[TrialRecord], objectives: Sequence[Objective], text: str, not_worse: NotWorse | None = None
+    records: Iterable[TrialRecord], served: Sequence[Objective], text: str, not_worse: NotWorse | None = None
 ) -> TrialRecord:
-    """The trial that the rule selects; the objectives break ties. Raises FieldError at `pick`.
+    """The trial that the rule selects; the objectives, as served, break ties. Raises FieldError at `pick`.
 
-    not_worse: called if the rule contains `~best`.
+    records: those that count. not_worse: called if the rule contains `~best`.
     """
-    finished, rule = complete(records), parse_rule(text)
+    finished, rule, objectives = complete(records), parse_rule(text), served
     if not finished:
         raise FieldError("pick", "no trial is complete yet; run the study with `calstudy run` first.")
     if rule is None:

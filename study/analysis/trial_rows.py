@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from study.analysis.pareto import front, measured_names
-from study.schema.objective import Objective
-from study.store.trials import TrialRecord
+from study.analysis.pareto import measured_names
+from study.analysis.ranking import Ranking
 
 
-def trial_rows(records: Sequence[TrialRecord], objectives: Sequence[Objective]) -> list[dict[str, Any]]:
+def trial_rows(ranking: Ranking) -> list[dict[str, Any]]:
     """All with the same columns; None where a trial has no such value. Times are seconds since 1970.
 
-    trial, method, number, state, front; each searched path; each validation metric; then what training it took.
+    trial, method, number, state, front, set_aside (why it does not count); each searched path; each validation metric;
+    then what training it took.
     """
+    records = ranking.records
     paths = sorted({path for record in records for path in record.params})
     measured = measured_names(records)
-    on_front = {record.name for record in front(records, objectives)}
+    on_front = {record.name for record in ranking.front}
     return [
         {
             "trial": record.name,
@@ -27,6 +28,7 @@ def trial_rows(records: Sequence[TrialRecord], objectives: Sequence[Objective]) 
             "number": record.number,
             "state": record.state,
             "front": record.name in on_front,
+            "set_aside": ranking.set_aside.get(record.name),
         }
         | {path: record.params.get(path) for path in paths}
         | {name: record.metrics.get(name) for name in measured}

@@ -16,7 +16,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from study.analysis.pareto import front
+from study.analysis.ranking import Ranking, on_a_front
 from study.audit.epochs import Epochs, trained_epochs
 from study.audit.evidence import Evidence, gather
 from study.audit.result import AuditReport, Check
@@ -179,11 +179,12 @@ def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
     wanted = [(record, file, digest) for record in facts.finished for file, digest in record.digests.items()]
     with ThreadPoolExecutor(READERS) as pool:
         problems = list(pool.map(lambda one: file_problem(study.files(one[0]) / one[1], one[2]), wanted))
-    kept = {record.name for record in front(facts.all, study.spec.objectives)}
+    kept = {record.name for record in on_a_front(study, Ranking(study, facts.all).eligible)}
     whole: dict[str, set[str]] = defaultdict(set)
     for (record, file, _), problem in zip(wanted, problems, strict=True):
         on_purpose = study.spec.keep_models == "front" or study.recorded.get("pruned")
-        dropped = on_purpose and not (record.name in kept and not facts.alive)
+        by_other_rules = study.recorded.get("kept_by_other_rules") or "majority" not in study.recorded
+        dropped = on_purpose and (by_other_rules or record.name not in kept or facts.alive)
         if problem is None:
             whole[record.name].add(file)
             check.counted += 1

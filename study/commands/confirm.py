@@ -24,7 +24,7 @@ SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95
     "--top",
     type=click.IntRange(min=1),
     metavar="K",
-    help="The best K on validation: the Pareto front (knee first if it does not fit), then the next front.",
+    help="The best K on validation: knee, ends of the Pareto front, then by share of resamples; then the next front.",
 )
 @click.option("--pareto", is_flag=True, help="The Pareto front; the default the first time.")
 @click.option("--trial", "trials", multiple=True, metavar="METHOD/NUMBER", help="One trial: focal/0007. Repeatable.")
@@ -50,6 +50,7 @@ def confirm(
     first recorded in the ledger. Results go to the study STUDY-confirm, next to STUDY. To resume after an interruption,
     run the same command again; other candidates or more seeds are added. Nothing is selected on test.
     """
+    from study.commands.answer import conclude
     from study.confirmation.candidates import Asked
     from study.confirmation.confirm import confirm as confirm_study
     from study.confirmation.results import confirmation_of
@@ -69,6 +70,8 @@ def confirm(
         click.echo(json.dumps(_json(found)))
     else:
         _print(found)
+    if not as_json:
+        conclude(opened, tracking, storage)
     if untracked is not None:
         fix = f"upload them with `calstudy sync {found.study.spec.name}`."
         output.print(f"the test results are not in MLflow yet ({untracked}); {fix}", soft_wrap=True)

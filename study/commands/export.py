@@ -9,7 +9,7 @@ import click
 from study.terminal.console import console, interval_option, storage_option, tracking_option
 
 if TYPE_CHECKING:
-    from study.registry.choice import Choice
+    from study.answer.choice import Choice
     from study.store.study import Study
 
 
@@ -68,7 +68,7 @@ def export(
 
 
 def _chosen(study: Study, trial: str | None, rule: str | None) -> Choice:
-    from study.registry.choice import choose, seed_of
+    from study.answer.choice import choose, seed_of
     from study.store.trials import trial_named
 
     if rule is not None:

@@ -61,7 +61,8 @@ def pareto(
     A trial is on the front if no other is at least as good in every objective and better in one; the knee is the best
     compromise. Values are on validation, which the search selects on: the best of many trials looks better than it is.
     """
-    from study.analysis.pareto import front, hypervolume, knee, write_front_csv
+    from study.analysis.pareto import front, hypervolume, write_front_csv
+    from study.analysis.ranking import Ranking, set_aside_line
     from study.analysis.selection import parse_where, satisfies
     from study.schema.objective import epoch_note
     from study.store.study import open_study
@@ -76,16 +77,18 @@ def pareto(
         return
     objectives = opened.objectives
     conditions = parse_where(where) if where else []
-    candidates = [record for record in opened.all_records() if satisfies(record, conditions)]
+    ranking = Ranking(opened, opened.all_records())
+    candidates = [record for record in ranking.eligible if satisfies(record, conditions)]
     found = front(candidates, objectives)
-    chosen = knee(found, objectives)
-    volume = hypervolume(found, objectives, len(opened.recorded["classes"]))
+    chosen = ranking.knee_among(candidates)
+    volume = hypervolume(found, objectives, ranking.reference)
     analysis = None if bootstrap is None else _analysis(opened, candidates, bootstrap, level)
     sure = {record.name: _uncertainty(record, analysis) for record in found if analysis is not None}
     if figure is not None:
         from study.report.front_figure import front_figure
 
-        front_figure(candidates, objectives, opened.name, figure, opened.recorded["sizes"]["validation"], analysis)
+        size = opened.recorded["sizes"]["validation"]
+        front_figure(candidates, objectives, opened.name, figure, size, analysis, chosen, ranking.set_aside)
     if csv_file is not None:
         write_front_csv(found, csv_file, {name: _columns(values, level) for name, values in sure.items()})
     if as_json:
@@ -93,19 +96,26 @@ def pareto(
         knee_row = None if chosen is None else {"method": chosen.label, "number": chosen.number}
         named = [{"metric": objective.metric, "direction": objective.direction} for objective in objectives]
         how = {} if bootstrap is None else {"resamples": bootstrap, "level": level}
-        whole = {"objectives": named, "front": rows, "knee": knee_row, "hypervolume": volume, **how}
+        whole: dict[str, Any] = {"objectives": named, "front": rows, "knee": knee_row, "hypervolume": volume, **how}
+        whole |= {"hypervolume_reference": ranking.reference_values(), "set_aside": ranking.set_aside}
         click.echo(json.dumps(whole))
         return
     if chosen is None:
-        console.print("no complete trial" + (" satisfies the conditions." if where else " yet."))
+        none = "no complete trial" + (" satisfies the conditions." if ranking.eligible else " yet.")
+        aside = set_aside_line(ranking.set_aside)
+        console.print(f"no trial counts. {aside}" if aside and not ranking.eligible else none, soft_wrap=True)
         return
     console.print(front_table(found, objectives, analysis=analysis))
     size = opened.recorded["sizes"]["validation"]
     intervals = "values without intervals" if analysis is None else f"{analysis.named} from {bootstrap:,} resamples"
+    reference = ", ".join(f"{name} {value:.4g}" for name, value in ranking.reference_values().items())
+    served = ", ".join(f"{one.metric} {chosen.metrics[one.metric]:.4f}" for one in opened.served)
+    console.print(f"knee: {chosen.name} (a compromise as served: {served})", soft_wrap=True)
     console.print(
-        f"knee: {chosen.name} (a compromise); hypervolume {volume:.4f}; {size} validation samples, {intervals}",
-        soft_wrap=True,
+        f"hypervolume {volume:.4g} better than {reference}; {size} validation samples, {intervals}", soft_wrap=True
     )
+    for line in filter(None, [set_aside_line(ranking.set_aside), opened.serves_note]):
+        console.print(line, soft_wrap=True)
     if note := epoch_note(opened.plain.get("result", "last")):
         console.print(f"{note}.", soft_wrap=True)
     if bootstrap is not None:

@@ -35,6 +35,7 @@ def plan(
         raise click.UsageError("give SPEC, or --schema.")
     from study.engine.run import existing_study, prepare_data
     from study.schema.explain import explain, kept_line
+    from study.schema.objective import TEMPERATURE, served_by_default, serves_note
     from study.schema.uris import without_credentials
     from study.schema.variant import first_standings
     from study.store.study import read_study_spec, storage_root
@@ -43,7 +44,7 @@ def plan(
     study = read_study_spec(spec, storage, trials=trials)
     prepared = prepare_data(study, spec.name)
     root = storage_root(storage, study.storage)
-    existing_study(study, spec.name, root / study.name, prepared)  # raises what `run` would raise
+    begun = existing_study(study, spec.name, root / study.name, prepared)  # raises what `run` would raise
     if as_json:
         shapes = {"classes": prepared.num_classes, "shape": list(prepared.input_shape), "sizes": dict(prepared.sizes)}
         rows = [row._asdict() for row in explain(study)] if explained else []
@@ -68,6 +69,8 @@ def plan(
     console.print(f"data: {data}", soft_wrap=True)
     wanted = ", ".join(f"{objective.direction} {objective.metric}" for objective in study.objectives)
     console.print(f"objectives: {wanted}")
+    for constraint in study.constraints:
+        console.print(f"constraint: {constraint}")
     made = Table("method", "searched", "tried first")
     for variant in study.variants:
         searched = ", ".join(variant.space.distributions) or "nothing: repeated with fresh seeds to measure noise"
@@ -76,6 +79,9 @@ def plan(
         made.add_row(variant.label, searched, ", ".join(f"{count} {status}" for status, count in counts.items()))
     console.print(made)
     _print_kept(kept_line(study))
+    serves = study.serve or (served_by_default(study.objectives) if begun is None else begun.serves)
+    if note := serves_note(study.objectives, serves or TEMPERATURE):
+        console.print(f"{note}.", soft_wrap=True)
     console.print(f"results go to {root / study.name}")
     console.print("add --explain for every key with its default and every range with its source", style="dim")
 

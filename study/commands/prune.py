@@ -18,7 +18,7 @@ def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
     Predictions, metrics and histories stay, so reports and intervals can still be made; a deleted model can no longer
     be exported. A confirmation is not pruned: `export` needs its models.
     """
-    from study.analysis.pareto import front
+    from study.analysis.ranking import Ranking, on_a_front
     from study.store.removal import drop, droppable
     from study.store.study import open_study
     from trainables.fields import FieldError
@@ -27,7 +27,7 @@ def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
     if opened.confirms is not None:
         raise FieldError(opened.name, "is a confirmation; `calstudy export` needs its models. Prune the study instead.")
     records = opened.all_records()
-    kept = front(records, opened.objectives)
+    kept = on_a_front(opened, Ranking(opened, records).eligible)
     files = droppable(opened, records, kept)
     if not files:
         console.print("nothing to delete: no trial off the front has a model.")

@@ -97,6 +97,7 @@ def _blocks(studies: tuple[str, ...], bootstrap: int, level: float, storage: str
 
 
 def _block(study: Study, bootstrap: int, level: float) -> Block:
+    from study.answer.networks import networks_on_test
     from study.confirmation.results import confirmation_of, default_texts
     from study.report import comparison as tables
     from trainables.fields import FieldError
@@ -114,7 +115,7 @@ def _block(study: Study, bootstrap: int, level: float) -> Block:
         if confirmation is None:
             networks = tables.networks_on_validation(study, block.rows, records)
         else:
-            networks = tables.networks_on_test(confirmation)
+            networks = networks_on_test(confirmation)
         return tables.with_ties(block, networks, bootstrap, level)
     except FieldError as error:  # a missing or altered file: the caption says that nothing is marked as tied
         errors.print(f"{study.name}: {error}")
@@ -141,6 +142,7 @@ def _page(
     storage: str | None,
     tracking: str | None,
 ) -> None:
+    from study.analysis.ranking import Ranking
     from study.confirmation.results import confirmation_of
     from study.report.html import write_page
     from study.report.page_data import gather, gather_page
@@ -158,7 +160,8 @@ def _page(
     for study in opened:
         records, analysis, refused = study.records(), None, None
         try:
-            analysis = analyse_front(study, records, bootstrap, level) if bootstrap else None
+            ranking = Ranking(study, [record for found in records.values() for record in found])
+            analysis = analyse_front(study, records, bootstrap, level, ranking.set_aside) if bootstrap else None
         except FieldError as error:  # a missing or altered file: the page reports it instead of intervals
             refused = f"No intervals: {error}"
         found = gather(study, records, analysis, confirmation_of(study))

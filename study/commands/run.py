@@ -23,6 +23,7 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     methods and change resources or the tracking server; a change to what a trial means is refused.
     """
     from study.analysis.pareto import complete
+    from study.commands.answer import conclude
     from study.engine.run import run_study
     from study.schema.spec import refuse_confirmation
     from study.store.study import read_study_spec, storage_root
@@ -32,12 +33,13 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     root = storage_root(storage, study.storage)
     outcome = run_study(study, spec.name, root, tracking, address, console)
     _report_run(outcome, outcome.study.tracking(None))
+    conclude(outcome.study, None, storage)
     if outcome.interrupted or not any(complete(found) for found in outcome.records.values()):
         raise SystemExit(FAILED)
 
 
 def _report_run(outcome: Any, uri: str) -> None:
-    from study.analysis.pareto import front
+    from study.analysis.ranking import Ranking
     from study.schema.uris import public_uri
     from study.terminal.tables import front_table
 
@@ -48,9 +50,9 @@ def _report_run(outcome: Any, uri: str) -> None:
     console.print(f"{study.spec.name}: {sum(states.values())}/{planned} trials; {counts}", style="bold")
     if outcome.interrupted:
         console.print(f"stopped by {outcome.interrupted}; run the same command again to resume.")
-    found = front(records, study.spec.objectives)
-    if found:
-        console.print(front_table(found, study.spec.objectives))
+    ranking = Ranking(study, records)
+    if ranking.front:
+        console.print(front_table(ranking.front, study.objectives))
     console.print(f"study:    {study.directory}", soft_wrap=True)
     console.print(f"tracking: {public_uri(uri)}", soft_wrap=True)
     if outcome.untracked:

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from search_spaces.space import Value
-from study.analysis.pareto import complete, front, knee
+from study.analysis.pareto import complete, front, rank
+from study.analysis.ranking import Ranking, set_aside_line
 from study.confirmation.results import BASELINE, DEFAULT, SUFFIX, candidate_label, confirming_directory, default_label
-from study.schema.objective import Objective
 from study.schema.spec import SpecError, StudySpec, spec_from_mapping
 from study.schema.variant import Variant
 from study.store.study import Study, open_directory
 from study.store.trials import TrialRecord, trial_named
 from trainables.config import value_at
+from trainables.fields import FieldError
 from trainables.methods.cross_entropy import CrossEntropy
 
 # Far above the trials of any search, so these seeds are fresh. The splits depend only on the study's seed.
@@ -53,6 +54,7 @@ def confirming_spec(search: Study, asked: Asked) -> StudySpec:
         **search.spec.to_mapping(),
         "name": name + SUFFIX,
         "confirms": name,
+        "serve": search.serves,
         "methods": _with_wanted(known, candidates, search),
         "search_space": {},
         "search_optimizer": False,
@@ -64,7 +66,7 @@ def confirming_spec(search: Study, asked: Asked) -> StudySpec:
 
 
 def _with_wanted(known: list[dict[str, Any]], candidates: list[TrialRecord], search: Study) -> list[dict[str, Any]]:
-    """Known entries, then the requested ones. A candidate equal to its method's default is entered once."""
+    """Known entries, then the requested ones, then defaults. What agrees in all values is entered once."""
     defaults = {entry["label"]: entry for entry in _defaults(search)}
     entries, labels = list(known), {entry["label"] for entry in known}
     for record in candidates:
@@ -77,7 +79,11 @@ def _with_wanted(known: list[dict[str, Any]], candidates: list[TrialRecord], sea
         re.sub(rf"_\d{{4,}}(?={DEFAULT}$)", "", entry["label"]) for entry in entries if entry["label"] not in defaults
     }
     covered |= {entry["label"] for entry in entries}
-    return [*entries, *(entry for label, entry in defaults.items() if label not in covered)]
+    for label, entry in defaults.items():
+        alike = ({**entry, "label": known["label"]} == known for known in entries)
+        if label not in covered and not any(alike):
+            entries.append(entry)
+    return entries
 
 
 def _confirmation_before(search: Study) -> StudySpec | None:
@@ -94,17 +100,22 @@ def _confirmation_before(search: Study) -> StudySpec | None:
 
 
 def _chosen(search: Study, asked: Asked) -> list[TrialRecord]:
-    records = search.all_records()
-    finished = complete(records)
-    if not finished:
+    ranking = Ranking(search, search.all_records())
+    if not complete(ranking.records):
         problem = "no trial is complete yet, so there is nothing to confirm. Run `calstudy run` first."
         raise SpecError(search.spec.name, "", problem)
     if asked.trials:
-        named = [trial_named(records, name, "--trial") for name in asked.trials]
+        named = [trial_named(ranking.records, name, "--trial") for name in asked.trials]
+        for record in named:
+            if reason := ranking.set_aside.get(record.name):
+                raise FieldError("--trial", f"{record.name} is set aside: {reason}. Choose another trial.")
         return list({record.name: record for record in named}.values())
+    if ranking.knee is None:
+        problem = f"there is nothing to confirm. {set_aside_line(ranking.set_aside)} `calstudy trials` lists them."
+        raise SpecError(search.spec.name, "", problem)
     if asked.top is not None:
-        return best(finished, search.spec.objectives, asked.top)
-    return _distinct(front(finished, search.spec.objectives))
+        return best(ranking, asked.top)
+    return _distinct([ranking.knee, *ranking.front])
 
 
 def _distinct(records: Iterable[TrialRecord]) -> list[TrialRecord]:
@@ -115,18 +126,37 @@ def _distinct(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     return list(found.values())
 
 
-def best(records: Sequence[TrialRecord], objectives: Sequence[Objective], count: int) -> list[TrialRecord]:
-    """The front, then the front of the rest, and so on until there are `count` trials with distinct values.
+def best(ranking: Ranking, count: int) -> list[TrialRecord]:
+    """The knee and the front, then the front of the rest, and so on until there are `count` trials of distinct values.
 
-    If a front does not fit, its knee comes first. Selected on validation, like everything.
+    A front that does not fit is spread: its knee, its ends, then by the share of resamples in which a trial is on the
+    front; the trial with the largest share is never left out. Selected on validation, like everything.
     """
-    left, taken = list(records), list[TrialRecord]()
+    left, taken = list(ranking.eligible), list[TrialRecord]()
     while left and len(taken) < count:
-        layer = front(left, objectives)
-        compromise = [knee(layer, objectives)] if len(taken) + len(layer) > count else []
-        taken = _distinct([*taken, *(one for one in compromise if one is not None), *layer])
+        compromise = ranking.knee_among(left)
+        layer = front(left, ranking.study.objectives)
+        layer = _distinct([*([] if compromise is None else [compromise]), *layer])
         left = [record for record in left if record not in layer]
-    return taken[:count]
+        fresh = [record for record in layer if len(_distinct([*taken, record])) > len(taken)]
+        room = count - len(taken)
+        taken += fresh if len(fresh) <= room else _spread(ranking, fresh, room)
+    return taken
+
+
+def _spread(ranking: Ranking, layer: Sequence[TrialRecord], room: int) -> list[TrialRecord]:
+    """`room` of a front's trials, the knee first among them."""
+    from study.uncertainty.bootstrap import analyse
+
+    objectives = ranking.study.objectives
+    wanted = [objective.metric for objective in objectives]
+    shares = analyse(ranking.study, ranking.eligible, wanted=wanted, off_front=()).shares
+    by_share = sorted(layer, key=lambda record: (-shares.get(record.name, 0.0), *rank(record, objectives)))
+    ends = [min(layer, key=lambda record: one.sign * record.metrics[one.metric]) for one in objectives]
+    ordered = list({record.name: record for record in (layer[0], *ends, *by_share)}.values())
+    if by_share[0] not in ordered[:room]:
+        ordered.insert(room - 1, by_share[0])
+    return ordered[:room]
 
 
 # ---- as entries under `methods:` -----------------------------------------------------------------------------------

@@ -13,11 +13,12 @@ from typing import Any
 
 from rich.console import Console
 
-from study.analysis.pareto import front
+from study.analysis.ranking import Rules, on_a_front, rules_of
 from study.engine.nodes import check_nodes
 from study.engine.ray_session import check_address, joined, scratch_directory, set_environment
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.explain import kept_line
+from study.schema.objective import TEMPERATURE, served_by_default
 from study.schema.spec import SpecError, StudySpec, check_objectives
 from study.schema.uris import public_uri, resolve_uri
 from study.schema.versions import recorded_versions
@@ -154,6 +155,11 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
     if stored is not None:
         # Kept even without trials: the id may already be in the ledger and MLflow.
         recorded = stored.recorded
+        if "majority" not in recorded or stored.constraints != spec.constraints:
+            recorded = {**recorded, "kept_by_other_rules": True}  # models of a front that was another
+    serves = served_by_default(spec.objectives)
+    if stored is not None and (serves is None or "serves" not in stored.recorded):
+        serves = stored.serves
     recorded = {
         **recorded,
         "data_digest": prepared.digest,
@@ -161,6 +167,8 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
         "sizes": dict(prepared.sizes),
         "versions": recorded_versions(),
         "meaning": spec.meaning(),
+        "serves": spec.serve or serves or TEMPERATURE,
+        "majority": prepared.majority("validation"),
         "home": home_of(directory),
         "tracking": tracking,
     }
@@ -200,7 +208,8 @@ def _train(study: Study, ledger: Ledger, tracking_uri: str, targets: Targets, jo
     with Projection(study, tracking_uri) as projection, _Signals() as signals:
         if study.lacking(records):
             keeper = _ModelKeeper(study, records)
-            with Progress(spec, records, console) as progress:
+            rules = rules_of(study, [record for found in records.values() for record in found])
+            with Progress(spec, records, console, rules) as progress:
                 _tune(study, ledger, [keeper, progress, projection], targets, join, signals)
         records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
         complete = not study.lacking(records)
@@ -283,6 +292,8 @@ class _ModelKeeper(Listener):
     def __init__(self, study: Study, records: dict[str, list[TrialRecord]]) -> None:
         self._study = study
         self._kept: list[TrialRecord] = []
+        self._rules: Rules = rules_of(study, [])
+        self._best: dict[str, float] = {}
         self._keep([record for found in records.values() for record in found if record.state == "complete"])
 
     def finished(self, record: TrialRecord) -> None:
@@ -292,7 +303,9 @@ class _ModelKeeper(Listener):
     def _keep(self, candidates: list[TrialRecord]) -> None:
         if self._study.spec.keep_models == "all":
             return
-        self._kept = front(candidates, self._study.spec.objectives)
+        # Candidates are those kept before and new ones. The best of all trials is remembered: it may itself not count.
+        self._best = self._rules.best(candidates, self._best)
+        self._kept = on_a_front(self._study, self._rules.eligible(candidates, self._best))
         kept = {record.name for record in self._kept}
         for dropped in candidates:
             if dropped.name not in kept:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from study.registry.choice import Choice, median_seed
+from study.answer.choice import Choice, median_seed
 from study.schema.objective import epoch_note
 from study.schema.recommended import OWN_SETTINGS, standing, standing_text
 from study.store.files import checked_file

@@ -13,17 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from study.analysis import pareto
-from study.confirmation.results import Confirmation
+from study.analysis.ranking import Ranking
 from study.schema.objective import Objective, epoch_note
-from study.store.files import checked_file, stored_predictions
+from study.store.files import stored_predictions
 from study.store.study import Study
-from study.store.test_openings import TEST_FILE, read_tested
 from study.store.trials import TrialRecord
 from study.uncertainty.intervals import LEVEL
 from study.uncertainty.methods import Measured, Methods, compare_methods
 from trainables.fields import FieldError
 from trainables.metrics import AFTER_TEMPERATURE, described
-from trainables.outputs.predictions import Predictions
 
 METRICS = [name for name, metric in described().items() if metric.heading]  # smaller is better in all
 Records = Mapping[str, Sequence[TrialRecord]]  # by label
@@ -116,7 +114,8 @@ def block_of_search(study: Study, records: Records) -> Block:
     finished = {label: pareto.complete(found) for label, found in records.items()}
     if not any(finished.values()):
         raise FieldError(study.name, "no trial is complete yet; run the study with `calstudy run` first.")
-    rows = tuple(_row(label, found, study.objectives) for label, found in finished.items() if found)
+    ranking = Ranking(study, [record for found in records.values() for record in found])
+    rows = tuple(_row(label, found, ranking) for label, found in finished.items() if found)
     absent = [label for label, found in finished.items() if not found]
     notes = (f"no complete trial: {', '.join(absent)}" if absent else "", epoch_note(study.plain.get("result", "last")))
     sizes, classes = study.recorded["sizes"], study.recorded["classes"]
@@ -132,10 +131,12 @@ def block_of_search(study: Study, records: Records) -> Block:
     )
 
 
-def _row(label: str, finished: Sequence[TrialRecord], objectives: Sequence[Objective]) -> TableRow:
+def _row(label: str, finished: Sequence[TrialRecord], ranking: Ranking) -> TableRow:
     if not any(record.params for record in finished):
         return TableRow(label, "repeats", tuple(record.metrics for record in finished))
-    best = pareto.front(finished, objectives)[0]
+    # A method whose trials are all set aside is shown by the best of them.
+    counted = [record for record in finished if record.name not in ranking.set_aside]
+    best = pareto.front(counted or finished, ranking.study.objectives)[0]
     return TableRow(label, "best", (best.metrics,), len(finished))
 
 
@@ -163,19 +164,6 @@ def networks_on_validation(study: Study, rows: Sequence[TableRow], records: Reco
     return {
         label: [Measured(stored_predictions(study, record)) for record in pareto.complete(records[label])]
         for label in repeats
-    }
-
-
-def networks_on_test(confirmation: Confirmation) -> dict[str, list[Measured]]:
-    """The networks of a confirmation's rows that were measured on test. Raises as `networks_on_validation`."""
-    study, tested = confirmation.study, read_tested(confirmation.study)
-    return {
-        row.label: [
-            Measured(Predictions.load(checked_file(study, record, TEST_FILE, one.digests)), one.temperature)
-            for record in row.records
-            if (one := tested[row.label].get(record.number)) is not None
-        ]
-        for row in confirmation.rows
     }
 
 

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from study.analysis import pareto
 from study.analysis.importance import searched
 from study.analysis.progression import History, growth, recorded
+from study.analysis.ranking import Ranking, set_aside_line
 from study.report import figures
 from study.report.front_figure import draw_front
 from study.report.style import save, styles_of
@@ -51,8 +52,12 @@ class Gallery:
         return {label: found for label, found in done.items() if found}
 
     @cached_property
+    def ranking(self) -> Ranking:
+        return Ranking(self.study, [record for found in self.records.values() for record in found])
+
+    @property
     def front(self) -> list[TrialRecord]:
-        return pareto.front([record for found in self.finished.values() for record in found], self.study.objectives)
+        return self.ranking.front
 
     @cached_property
     def analysis(self) -> Analysis | None:
@@ -64,7 +69,8 @@ class Gallery:
         try:
             if not self.resamples:
                 return None
-            return analyse(self.study, trials, self.resamples, wanted=wanted, level=self.level)
+            aside = self.ranking.set_aside
+            return analyse(self.study, trials, self.resamples, wanted=wanted, level=self.level, aside=aside)
         except FieldError as error:
             self.absent.append(f"intervals of the Pareto front: {error}")
             return None
@@ -74,8 +80,9 @@ class Gallery:
         """By label, the history of its best trial by the objectives in order; unreadable ones are named in `absent`."""
         found: dict[str, History] = {}
         for label, done in self.finished.items():
+            counted = [record for record in done if record.name not in self.ranking.set_aside]
             try:
-                found[label] = read_history(self.study, pareto.front(done, self.study.objectives)[0])
+                found[label] = read_history(self.study, pareto.front(counted or done, self.study.objectives)[0])
             except FieldError as error:
                 self.absent.append(str(error))
         return found
@@ -116,7 +123,8 @@ def _front(gallery: Gallery) -> Drawn:
     study = gallery.study
     every = [record for found in gallery.records.values() for record in found]
     samples = study.recorded["sizes"]["validation"]
-    yield "front", draw_front(every, study.objectives, study.name, samples, gallery.analysis)
+    knee, aside = gallery.ranking.knee, gallery.ranking.set_aside
+    yield "front", draw_front(every, study.objectives, study.name, samples, gallery.analysis, knee, aside)
 
 
 def _reliability(gallery: Gallery) -> Drawn:
@@ -132,24 +140,26 @@ def _reliability(gallery: Gallery) -> Drawn:
 
 def _chosen(gallery: Gallery) -> TrialRecord:
     if gallery.trial is None:
-        found = pareto.knee(_front_of(gallery), gallery.study.objectives)
-        assert found is not None
-        return found
+        _front_of(gallery)
+        assert gallery.ranking.knee is not None
+        return gallery.ranking.knee
     return trial_named([record for found in gallery.records.values() for record in found], gallery.trial, "--trial")
 
 
 def _front_of(gallery: Gallery) -> list[TrialRecord]:
     if not gallery.front:
-        raise FieldError(gallery.study.name, "no complete trial.")
+        raise FieldError(gallery.study.name, set_aside_line(gallery.ranking.set_aside) or "no complete trial.")
     return gallery.front
 
 
 def _hypervolume(gallery: Gallery) -> Drawn:
     _front_of(gallery)
-    study, classes = gallery.study, len(gallery.study.recorded["classes"])
-    whole = growth([record for found in gallery.records.values() for record in found], study.objectives, classes)
-    methods = {label: growth(gallery.records[label], study.objectives, classes) for label in gallery.finished}
-    yield "hypervolume", figures.draw_growth(whole, methods, gallery.styles(), study.name, study.objectives)
+    study, ranking = gallery.study, gallery.ranking
+    methods = {label: growth(ranking, label) for label in gallery.finished}
+    yield (
+        "hypervolume",
+        figures.draw_growth(growth(ranking), methods, gallery.styles(), study.name, ranking.reference_values()),
+    )
 
 
 def _hyperparameters(gallery: Gallery) -> Drawn:

@@ -86,7 +86,7 @@ def draw_growth(
     methods: Mapping[str, Growth],
     styles: Mapping[str, Style],
     title: str,
-    objectives: Sequence[Objective],
+    reference: Mapping[str, float],
 ) -> Figure:
     """Hypervolume over trials and over training samples seen, for the whole study and per method."""
     figure = new_figure()
@@ -116,11 +116,12 @@ def draw_growth(
         _ticks(axes.xaxis, integer=True)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         _ticks(axes.yaxis)
-    names = " and ".join(displayed(objective.metric) for objective in objectives)
+    names = " and ".join(f"{displayed(metric)} {value:.4g}" for metric, value in reference.items())
     note = wrapped(
         [
-            f"Hypervolume: the objective space dominated by the Pareto front of {names} on the validation split, which"
-            " the search used: it can only grow. Trials in the order they finished, including failed ones."
+            f"Hypervolume: the part of the objective space better than {names} that the Pareto front dominates, on the"
+            " validation split, which the search used: it can only grow. Trials in the order they finished, including"
+            " failed ones."
         ]
     )
     finish(
@@ -132,7 +133,8 @@ def draw_growth(
 def _set_volumes(axes: Axes, volumes: Sequence[Values]) -> None:
     """Start at the lowest first volumes, so that a study's first trials do not squash what the last ones add."""
     top = max(float(volume.max()) for volume in volumes)
-    low = min(float(np.quantile(volume[volume > 0], 0.02)) for volume in volumes if (volume > 0).any())
+    lows = [float(np.quantile(volume[volume > 0], 0.02)) for volume in volumes if (volume > 0).any()]
+    low = min(lows, default=0.0)
     axes.set_ylim(low - 0.06 * (top - low) - 1e-6, top + 0.06 * (top - low) + 1e-6)
 
 

@@ -18,6 +18,7 @@ from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from numpy.typing import NDArray
 
 from study.analysis import pareto
+from study.analysis.ranking import Reasons, set_aside_line
 from study.report.style import (
     PLOT_HEIGHT,
     STRIP_HEIGHT,
@@ -37,6 +38,7 @@ from trainables.metrics import describe
 if TYPE_CHECKING:
     from study.uncertainty.bootstrap import Analysis
 
+NONE: Reasons = {}
 # An axis extends this multiple of the range covered by half of the front or a quarter of all trials.
 REACH = 6.0
 
@@ -58,10 +60,12 @@ def front_figure(
     path: Path,
     samples: int | None = None,
     analysis: Analysis | None = None,
+    knee: TrialRecord | None = None,
+    aside: Reasons = NONE,
 ) -> None:
     """Write `draw_front` as PNG, PDF or SVG, by the suffix. Raises FieldError at `figure`."""
     check_suffix(path)
-    save(draw_front(records, objectives, title, samples, analysis), path)
+    save(draw_front(records, objectives, title, samples, analysis, knee, aside), path)
 
 
 def draw_front(
@@ -70,14 +74,19 @@ def draw_front(
     title: str,
     samples: int | None = None,
     analysis: Analysis | None = None,
+    knee: TrialRecord | None = None,
+    aside: Reasons = NONE,
 ) -> Figure:
     """Every complete trial by its first two objectives, with the front of all objectives and its knee highlighted.
 
     One objective gives one strip per method. With more than two the front is marked but not joined: its projection is
     no staircase. samples: size of the validation split, for the caption. With an analysis, trials on the front get
-    interval bars, and markers whose area grows with their share. Raises FieldError at `figure` if no trial is complete.
+    interval bars, and markers whose area grows with their share. knee: by default that of the objectives. aside: trials
+    set aside, which are not drawn but counted. Raises FieldError at `figure` if no trial is left.
     """
-    finished = pareto.complete(records)
+    finished = [record for record in pareto.complete(records) if record.name not in aside]
+    if not finished and aside:
+        raise FieldError("figure", f"no trial to draw. {set_aside_line(aside)}")
     if not finished:
         states = Counter(record.state for record in records)
         found = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "the study has no trials"
@@ -87,7 +96,7 @@ def draw_front(
     measured = {record.label for record in finished}
     methods = [label for label in labels if label in measured]
     front = pareto.front(finished, objectives)
-    knee = pareto.knee(front, objectives)
+    knee = knee or pareto.knee(front, objectives)
     assert knee is not None
 
     figure = new_figure()
@@ -113,7 +122,8 @@ def draw_front(
     axes.plot(*places[knee.name][:2], **_RING, zorder=5)
     entries += _front_entries(knee, len(front), len(objectives))
     lying = len(outside), sum(record.name in outside for record in front)
-    finish(figure, [axes], title, entries, _caption(len(finished), lying, samples, objectives, analysis), height)
+    caption = _caption(len(finished), lying, samples, objectives, analysis, aside)
+    finish(figure, [axes], title, entries, caption, height)
     return figure
 
 
@@ -210,11 +220,14 @@ def _caption(
     samples: int | None,
     objectives: Sequence[Objective],
     analysis: Analysis | None,
+    aside: Reasons,
 ) -> str:
     """What the figure shows and its limits. lying: trials outside the axes, and how many of them are on the front."""
     split = f"{samples:,} validation samples" if samples is not None else "Validation split"
     sure = "no intervals" if analysis is None else f"bars: {analysis.named}"
     sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; {sure}."]
+    if aside:
+        sentences.append(f"Not drawn: {set_aside_line(aside)}")
     if len(objectives) > 1:
         sentences.append("Knee: the compromise, farthest from the line between the front's extremes.")
     if analysis is not None:

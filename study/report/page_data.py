@@ -15,6 +15,7 @@ from typing import Any
 from search_spaces import strict_yaml
 from search_spaces.space import to_plain
 from study.analysis import pareto
+from study.analysis.ranking import Ranking
 from study.analysis.reliability import BINS, STATEMENT, Reliability, diagram
 from study.confirmation.results import default_texts
 from study.report.style import COLOURS, MARKERS, displayed
@@ -45,8 +46,8 @@ def gather(
     trials = [record for found in records.values() for record in found]
     finished = pareto.complete(trials)
     measured = pareto.measured_names(finished)
-    front = pareto.front(finished, spec.objectives)
-    knee = pareto.knee(front, spec.objectives)
+    ranking = Ranking(study, trials)
+    front, knee = ranking.front, ranking.knee
     drawn, notes = diagrams(study, finished)
     on_front = {record.name for record in front}
     labels = [variant.label for variant in spec.variants]
@@ -63,12 +64,13 @@ def gather(
             {
                 **_trial(record, labels, measured, analysis),
                 "front": record.name in on_front,
+                "set_aside": ranking.set_aside.get(record.name),
                 **drawn.get(record.name, {}),
             }
             for record in finished
         ],
         "knee": knee.name if knee is not None else None,
-        "hypervolume": _number(pareto.hypervolume(front, spec.objectives, len(recorded["classes"]))),
+        "hypervolume": _number(ranking.hypervolume),
         "samples": recorded["sizes"]["validation"],
         "resamples": None if analysis is None else analysis.resamples,
         "whiskers": None if analysis is None else analysis.named,

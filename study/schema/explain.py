@@ -8,6 +8,7 @@ from optuna.distributions import BaseDistribution
 
 from search_spaces import strict_yaml
 from search_spaces.space import Pin, to_plain
+from study.schema.condition import Condition
 from study.schema.objective import Objective
 from study.schema.recommended import standing_text
 from study.schema.spec import StudySpec
@@ -126,6 +127,8 @@ def _written(value: Any) -> str:
     """A value as written in the file."""
     if isinstance(value, Method):
         return name_of(type(value))
-    if isinstance(value, tuple) and all(isinstance(item, Objective) for item in value):
+    if isinstance(value, tuple) and value and all(isinstance(item, Objective) for item in value):
         return ", ".join(f"{objective.direction} {objective.metric}" for objective in value)
+    if isinstance(value, tuple) and all(isinstance(item, Condition) for item in value):
+        value = [str(condition) for condition in value]
     return strict_yaml.one_line(to_plain(value) if isinstance(value, BaseDistribution | Pin) else value)

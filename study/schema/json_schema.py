@@ -78,6 +78,8 @@ def _study_key(field: Field[Any]) -> Schema:
         objective["properties"]["metric"]["examples"] = metrics.names()
         objective["properties"]["direction"] = {"enum": sorted(DIRECTIONS.values())}
         return {"type": "array", "minItems": 1, "items": {**objective, "required": ["metric", "direction"]}, **doc}
+    if field.name == "constraints":
+        return {"type": ["array", "null"], "items": {"type": "string"}, **doc}
     if field.name == "search_space":
         return {"type": ["object", "null"], "additionalProperties": {"$ref": "#/definitions/entry"}, **doc}
     if field.name == "shift":

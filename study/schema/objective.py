@@ -7,6 +7,7 @@ from trainables import metrics
 from trainables.fields import FieldError, Settings
 
 DIRECTIONS = {"higher": "maximize", "lower": "minimize"}
+TEMPERATURE, RAW = "temperature", "raw"  # what a registered model gives: scaled by its temperature, or as trained
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,48 @@ class Objective(Settings):
 def plain_name(metric: str) -> str:
     """The metric without `ts_` (after temperature scaling)."""
     return metric.removeprefix(metrics.AFTER_TEMPERATURE)
+
+
+def changes_with_temperature(metric: str) -> bool:
+    """Whether a temperature changes it. The predicted classes stay as they are, and so fractions of right ones."""
+    return metrics.describe(metric).kind != "fraction"
+
+
+def served_by_default(objectives: Sequence[Objective]) -> str | None:
+    """What the registered model gives if the study does not say: what was selected.
+
+    TEMPERATURE if the objectives are after temperature scaling, RAW if they are before; None if there are both.
+    """
+    named = [objective.metric for objective in objectives if changes_with_temperature(objective.metric)]
+    after = [metric.startswith(metrics.AFTER_TEMPERATURE) for metric in named]
+    if any(after):
+        return TEMPERATURE if all(after) else None
+    return RAW
+
+
+def as_served(metric: str, serves: str) -> str:
+    """`ts_ece` where the temperature is served, `ece` where it is not."""
+    plain = plain_name(metric)
+    return metrics.AFTER_TEMPERATURE + plain if serves == TEMPERATURE and changes_with_temperature(plain) else plain
+
+
+def served_objectives(objectives: Sequence[Objective], serves: str) -> tuple[Objective, ...]:
+    """The objectives of the model that is registered, each once."""
+    found = {as_served(objective.metric, serves): objective.direction for objective in objectives}
+    return tuple(Objective(metric, direction) for metric, direction in found.items())
+
+
+def serves_note(objectives: Sequence[Objective], serves: str, is_older: bool = False) -> str:
+    """What to say where a registered model has other metrics than the search optimizes; empty where it has these.
+
+    is_older: the study was made before `serve`.
+    """
+    sought = [objective.metric for objective in objectives]
+    served = [objective.metric for objective in served_objectives(objectives, serves)]
+    if set(served) <= set(sought):
+        return ""
+    why = "this study was made before `serve` and keeps the temperature" if is_older else f"serve: {serves}"
+    return f"{why}: its registered models have {', '.join(served)}, while the search optimizes {', '.join(sought)}"
 
 
 def epoch_note(result: str) -> str:

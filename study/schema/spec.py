@@ -14,8 +14,9 @@ from typing import Any
 from search_spaces import strict_yaml
 from search_spaces.space import Entry, Pin, SpaceError, parse_entry, to_plain
 from study.schema.compatibility import RecordedSpace, leaves
+from study.schema.condition import Condition, read_constraints
 from study.schema.errors import SpecError as SpecError
-from study.schema.objective import Objective, plain_name
+from study.schema.objective import RAW, TEMPERATURE, Objective, plain_name
 from study.schema.recommended import Recommended, as_recorded, inert_paths, is_of, recommended
 from study.schema.resources import Resources
 from study.schema.variant import (
@@ -75,6 +76,16 @@ class StudySpec(Settings):
     objectives: tuple[Objective, ...] = field(
         default=(Objective("accuracy", "maximize"), Objective("ece", "minimize")),
         metadata={"doc": "what the search optimizes, on the validation split"},
+    )
+    constraints: tuple[Condition, ...] = field(
+        default=(),
+        metadata={
+            "doc": "conditions of every front and choice: accuracy >= 0.9, or accuracy >= best - 0.02 (best: of the"
+            " whole study)"
+        },
+    )
+    serve: str | None = choice(
+        None, TEMPERATURE, RAW, doc="what a registered model gives; null: what the objectives say, both must choose"
     )
     search_space: dict[str, Entry] = field(
         default_factory=dict,
@@ -147,6 +158,7 @@ class StudySpec(Settings):
             plain[key_of(spec)] = settings_to_plain(value) if isinstance(value, Settings) else value
         plain["methods"] = [variant.to_mapping() for variant in self.variants]
         plain["objectives"] = [settings_to_plain(objective) for objective in self.objectives]
+        plain["constraints"] = [str(constraint) for constraint in self.constraints]
         plain["shift"] = {name: shift_set.to_mapping() for name, shift_set in self.shift.items()}
         plain["search_space"] = {path: to_plain(entry) for path, entry in self.search_space.items()}
         return plain
@@ -231,10 +243,12 @@ def _read(plain: Any, folder: Path, recorded: Recorded) -> StudySpec:
     _use_extensions(check_value(StudySpec, StudySpec.field_named("extensions"), plain.get("extensions")))
     taken: dict[str, Any] = {}
     for spec in fields(StudySpec):
-        if spec.name in plain and spec.name not in ("objectives", "search_space", "shift"):
+        if spec.name in plain and spec.name not in ("objectives", "constraints", "search_space", "shift"):
             taken[spec.name] = _read_field(spec, plain[spec.name])
     if "objectives" in plain:
         taken["objectives"] = _read_objectives(plain["objectives"])
+    objectives = taken.get("objectives", StudySpec.field_named("objectives").default)
+    taken["constraints"] = read_constraints(plain.get("constraints"), objectives)
     taken["shift"] = _read_shift(plain.get("shift"))
     taken["search_space"], taken["variants"] = _read_variants(plain, taken, recorded)
     return StudySpec(**taken)

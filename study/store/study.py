@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces import strict_yaml
 from study.schema.compatibility import RecordedSpace, recorded_spaces
+from study.schema.condition import Condition, read_constraints
 from study.schema.errors import SpecError
-from study.schema.objective import Objective
+from study.schema.objective import TEMPERATURE, Objective, served_by_default, served_objectives, serves_note
 from study.schema.uris import resolve_uri
 from study.store.ledger import read_enqueued, read_records
 from study.store.trials import TrialRecord, trial_directory
@@ -77,6 +78,26 @@ class Study:
     @cached_property
     def objectives(self) -> tuple[Objective, ...]:
         return tuple(Objective(**objective) for objective in self.plain["objectives"])
+
+    @cached_property
+    def constraints(self) -> tuple[Condition, ...]:
+        return read_constraints(self.plain.get("constraints"), self.objectives)
+
+    @property
+    def serves(self) -> str:
+        """What its registered models give. A study made before this was recorded keeps the temperature."""
+        return str(self.plain.get("serve") or self.recorded.get("serves") or TEMPERATURE)
+
+    @property
+    def serves_note(self) -> str:
+        """What to say where registered models have other metrics than the search optimizes; else empty."""
+        is_older = not self.plain.get("serve") and "serves" not in self.recorded
+        return serves_note(self.objectives, self.serves, is_older)
+
+    @cached_property
+    def served(self) -> tuple[Objective, ...]:
+        """The objectives as its registered models have them."""
+        return served_objectives(self.objectives, self.serves)
 
     @property
     def planned(self) -> int:
@@ -182,7 +203,8 @@ def open_directory(directory: Path, reference: str) -> Study:
     """The study of a directory. Raises SpecError if its study.yaml is missing or invalid."""
     study = Study(directory, *_read_study(directory, reference))
     try:
-        _ = study.name, study.labels, study.objectives, study.planned, study.ledger, study.plain["tracking"]
+        _ = study.name, study.labels, study.objectives, study.constraints, study.planned, study.ledger
+        _ = study.plain["tracking"]
     except (KeyError, TypeError, ValueError, FieldError):
         _ = study.spec  # the full check reports what is wrong
         raise
@@ -194,13 +216,22 @@ def read_study_spec(path: Path, storage: str | None, **overrides: Any) -> StudyS
     """`read_spec`, for a study that may have begun: it keeps what it recorded where its file names nothing else."""
     from study.schema.spec import read_spec
 
+    begun: Study | None = None
     recorded: dict[str, RecordedSpace] = {}
     if path.is_file():
         with suppress(SpecError):  # reading the spec, or running it, says what is wrong
             directory = directory_of(str(path), storage)
             if (directory / "study.yaml").is_file():
-                recorded = open_directory(directory, str(path)).recorded_spaces
-    return read_spec(path, recorded, **overrides)
+                begun = open_directory(directory, str(path))
+                recorded = begun.recorded_spaces
+    spec = read_spec(path, recorded, **overrides)
+    if begun is None and spec.serve is None and served_by_default(spec.objectives) is None:
+        problem = (
+            "the objectives are of the network as trained and of its temperature: write which of them a registered"
+            " model gives, serve: temperature or serve: raw."
+        )
+        raise SpecError(path.name, "serve", problem)
+    return spec
 
 
 DELETING = ".deleting"  # the suffix of a folder that `calstudy delete` has started on

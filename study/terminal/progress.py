@@ -12,6 +12,7 @@ from rich.segment import SegmentLines
 from rich.text import Text
 
 from study.analysis.pareto import front
+from study.analysis.ranking import Rules
 from study.store.trials import Listener, TrialRecord
 from study.terminal.layout import Table
 from study.terminal.tables import front_table
@@ -27,7 +28,14 @@ FRONT_ROWS = 6
 class Progress(Listener):
     """Follows the search; as a context manager, displays progress until the run ends."""
 
-    def __init__(self, spec: StudySpec, records: dict[str, list[TrialRecord]], console: Console) -> None:
+    def __init__(
+        self,
+        spec: StudySpec,
+        records: dict[str, list[TrialRecord]],
+        console: Console,
+        rules: Rules | None = None,
+    ) -> None:
+        """rules: which trials count; default: all."""
         self._spec, self._console = spec, console
         self._finished = [record for found in records.values() for record in found if record.state != "running"]
         self._planned = sum(max(spec.trials, len(found)) for found in records.values())
@@ -37,6 +45,8 @@ class Progress(Listener):
         self._epochs = 0  # trained since then
         self._last_line = -LINE_SECONDS
         self._over = False
+        self._rules = rules or Rules(spec.objectives)
+        self._highest: dict[str, float] = {}
         self._front: list[TrialRecord] = self._front_of(self._finished)
         self._live = Live(console=console, refresh_per_second=4, get_renderable=self._view, transient=True)
 
@@ -81,7 +91,8 @@ class Progress(Listener):
     # ---- display ---------------------------------------------------------------------------------------------------
 
     def _front_of(self, records: list[TrialRecord]) -> list[TrialRecord]:
-        return front(records, self._spec.objectives)
+        self._highest = self._rules.best(records, self._highest)
+        return front(self._rules.eligible(records, self._highest), self._spec.objectives)
 
     def time_left(self) -> str:
         """Estimated from the epochs per second of this run; running trials count by their epochs."""

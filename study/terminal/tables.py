@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from study.schema.objective import Objective
@@ -95,13 +95,14 @@ def short_params(params: dict[str, Any]) -> str:
     )
 
 
-def trials_table(records: Sequence[TrialRecord], objectives: Sequence[Objective]) -> Table:
-    """One row a trial: state, objectives on validation, hyperparameters."""
+def trials_table(records: Sequence[TrialRecord], objectives: Sequence[Objective], aside: Collection[str] = ()) -> Table:
+    """One row a trial: state, objectives on validation, hyperparameters. aside: trials that are set aside."""
     made = Table("trial", "state", *(f">{objective.metric}" for objective in objectives), "values")
     for record in records:
         values = (record.metrics.get(objective.metric) for objective in objectives)
         shown = ["" if value is None else f"{value:.4f}" for value in values]
-        made.add_row(record.name, record.state, *shown, short_params(record.params))
+        state = "set aside" if record.name in aside else record.state
+        made.add_row(record.name, state, *shown, short_params(record.params))
     return made
 
 

@@ -1,4 +1,4 @@
-"""Upload files as artifacts of a study's own run in MLflow. Creates no experiment and no run."""
+"""Files and the answer in a study's own run in MLflow. Creates no experiment and no run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from study.schema.uris import TrackingError, public_uri
 from study.store.study import check_home
 from study.tracking.client import environment, open_existing, what_happened
+from study.tracking.descriptions import NOTE, with_answer
 from trainables.fields import UserError
 
 if TYPE_CHECKING:
@@ -46,6 +47,23 @@ def log_artifacts(study: Study, uri: str, files: Sequence[Path], folder: str | N
             raise TrackingError(what_happened(error, uri)) from None
     if run_id is None:
         raise TrackingError(f"MLflow at {public_uri(uri)}: no run of this study; create it with `calstudy sync`.")
+
+
+def describe(study: Study, uri: str, sentences: Sequence[str], following: Sequence[tuple[str, str]]) -> None:
+    """Put the answer first in the description of the study's run and experiment. Raises TrackingError."""
+    with environment():
+        try:
+            client = open_existing(uri)
+            experiment, run_id = client.get_experiment_by_name(study.spec.name), _own_run(client, study)
+            if experiment is not None and run_id is not None:
+                text = with_answer(client.get_run(run_id).data.tags.get(NOTE, ""), sentences, following)
+                client.set_tag(run_id, NOTE, text)
+                text = with_answer(experiment.tags.get(NOTE, ""), sentences, following)
+                client.set_experiment_tag(experiment.experiment_id, NOTE, text)
+        except TrackingError:
+            raise
+        except Exception as error:  # anything a server, a driver or a network raises
+            raise TrackingError(what_happened(error, uri)) from None
 
 
 def _own_run(client: MlflowClient, study: Study) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from study.schema.objective import epoch_note
@@ -10,6 +11,17 @@ if TYPE_CHECKING:
     from study.store.study import Study
 
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as a description
+FROM, TO = "<!-- calstudy answer -->", "<!-- calstudy answer ends -->"
+
+
+def with_answer(text: str, sentences: Sequence[str], following: Sequence[tuple[str, str]]) -> str:
+    """A description with the answer first, instead of an earlier one; the rest may be a user's and stays."""
+    before, found, after = text.partition(FROM)
+    rest = before + after.partition(TO)[2] if found else text
+    first, *others = sentences
+    parts = [f"**{first}** {' '.join(others)}".strip(), *(f"Next: `{run}` {does}." for run, does in following)]
+    said = "\n\n".join(parts)
+    return f"{FROM}\n{said}\n{TO}\n\n{rest.strip()}"
 
 
 def description(study: Study) -> str:

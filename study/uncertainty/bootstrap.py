@@ -71,17 +71,19 @@ def analyse(
     wanted: Collection[str] | None = None,
     off_front: Collection[str] | None = None,
     level: float = LEVEL,
+    aside: Collection[str] = (),
 ) -> Analysis:
     """Intervals of the complete trials among `records`, and their shares on the front of the study's objectives.
 
-    wanted: metrics (default: all resampled); off_front: metrics for trials not on the front (default: `wanted`).
+    wanted: metrics (default: all resampled); off_front: metrics for trials not on the front (default: `wanted`);
+    aside: the trials that are set aside, which have no share.
     Raises FieldError if stored predictions are missing or altered.
     """
     wanted = set(resampled_names() if wanted is None else wanted)
     rest = wanted if off_front is None else set(off_front)
     objectives = [objective.metric for objective in study.objectives]
     finished = complete(records)
-    on_front = {record.name for record in front(finished, study.objectives)}
+    on_front = {record.name for record in front((one for one in finished if one.name not in aside), study.objectives)}
 
     def measure(
         record: TrialRecord, predictions: Predictions, draws: Draws
@@ -97,17 +99,22 @@ def analyse(
 
     names = [record.name for record in finished]
     found = _of_each(study, finished, resamples, seed, measure, on_front)
-    shares = front_shares({name: values for name, (_, values) in zip(names, found, strict=True)}, study.objectives)
+    counted = {name: values for name, (_, values) in zip(names, found, strict=True) if name not in aside}
+    shares = front_shares(counted, study.objectives)
     return Analysis(resamples, level, {name: sure for name, (sure, _) in zip(names, found, strict=True)}, shares)
 
 
 def analyse_front(
-    study: Study, records: Mapping[str, Sequence[TrialRecord]], resamples: int, level: float = LEVEL
+    study: Study,
+    records: Mapping[str, Sequence[TrialRecord]],
+    resamples: int,
+    level: float = LEVEL,
+    aside: Collection[str] = (),
 ) -> Analysis:
     """Shares and objective intervals of all complete trials; intervals of every metric for those on the front."""
     trials = [record for found in records.values() for record in found]
     objectives = [objective.metric for objective in study.objectives]
-    return analyse(study, trials, resamples, off_front=objectives, level=level)
+    return analyse(study, trials, resamples, off_front=objectives, level=level, aside=aside)
 
 
 def compare(

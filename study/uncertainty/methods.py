@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.stats import studentized_range
+from scipy.stats import t as student_t
 
 from study.schema.objective import plain_name
-from study.uncertainty.bootstrap import FEWEST_SAMPLES, RESAMPLES, resampled, resampled_names
-from study.uncertainty.intervals import LEVEL, Interval, unseen
+from study.uncertainty.bootstrap import FEWEST_SAMPLES, RESAMPLES, measured, resampled, resampled_names
+from study.uncertainty.intervals import LEVEL, Interval, intervals, unseen
 from study.uncertainty.resampling import Draws, Floats
 from trainables.fields import FieldError
-from trainables.metrics import AFTER_TEMPERATURE
+from trainables.metrics import AFTER_TEMPERATURE, describe
 from trainables.outputs.predictions import Predictions
 from trainables.threads import in_threads
 
@@ -142,9 +143,44 @@ def compare_methods(
     }
 
 
+def mean_over_seeds(
+    networks: Sequence[Measured], wanted: Collection[str], resamples: int = RESAMPLES, level: float = LEVEL
+) -> dict[str, Interval]:
+    """The mean of each metric over a method's networks (seeds), with an interval over seeds and samples.
+
+    Samples: the mean of the networks' own intervals, which is wide enough for their mean. Seeds: Student's t with n - 1
+    degrees of freedom; nothing for one seed. Half-widths add in quadrature. A metric for which a network has no
+    interval is absent. Each network needs its temperature for metrics after it.
+    """
+    draws = Draws.of(len(networks[0].predictions.labels), resamples, 0)
+    found = in_threads(lambda network: _own_intervals(network, draws, wanted, level), networks)
+    means = {}
+    for name in (name for name in wanted if all(name in of for of in found)):
+        estimates, lows, highs = np.array([of[name] for of in found]).T
+        spread = estimates.std(ddof=1) / math.sqrt(len(estimates)) if len(estimates) > 1 else 0.0
+        seeds = float(student_t.ppf((1 + level) / 2, max(1, len(estimates) - 1))) * spread
+        middle, half = (highs.mean() + lows.mean()) / 2, (highs.mean() - lows.mean()) / 2
+        reach = math.hypot(half, seeds)
+        largest = describe(name).largest or math.inf
+        means[name] = Interval(float(estimates.mean()), max(0.0, middle - reach), min(largest, middle + reach))
+    return means
+
+
+def _own_intervals(network: Measured, draws: Draws, wanted: Collection[str], level: float) -> dict[str, Interval]:
+    found: dict[str, Interval] = {}
+    for prefix in ("", AFTER_TEMPERATURE):
+        own = {plain_name(name) for name in wanted if name.startswith(AFTER_TEMPERATURE) == bool(prefix)}
+        if own:
+            by = (network.temperature or 1.0) if prefix else 1.0
+            scaled = Predictions(network.predictions.logits.double() / by, network.predictions.labels)
+            sure = intervals(measured(scaled, draws, own)[""], level, own)
+            found |= {prefix + name: one for name, one in sure.items()}
+    return found
+
+
 def _one_network(network: Measured, counts: Floats, wanted: Collection[str], level: float) -> dict[str, Seeds]:
     """Each metric of one network, as Seeds of one value."""
-    measured = {}
+    found = {}
     for prefix in ("", AFTER_TEMPERATURE):
         own = {plain_name(name) for name in wanted if name.startswith(AFTER_TEMPERATURE) == bool(prefix)}
         if own:
@@ -153,8 +189,8 @@ def _one_network(network: Measured, counts: Floats, wanted: Collection[str], lev
             total, moved = table.total(), again.metrics(own)
             for name, value in total.metrics(own).items():
                 if name in moved:
-                    measured[prefix + name] = Seeds(value, moved[name][None], unseen(total, name, level))
-    return measured
+                    found[prefix + name] = Seeds(value, moved[name][None], unseen(total, name, level))
+    return found
 
 
 def _seeds(networks: Sequence[Seeds]) -> Seeds:

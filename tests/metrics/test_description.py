@@ -11,7 +11,7 @@ import pytest
 import torch
 from pytest import CaptureFixture, MonkeyPatch, approx
 
-from study.analysis.pareto import hypervolume
+from study.analysis.pareto import hypervolume, worst_point
 from study.analysis.selection import parse_rule, parse_where
 from study.cli import main
 from study.report.paper_table import _heading
@@ -121,7 +121,7 @@ def test_a_file_adds_its_metrics(folder: Path, capsys: CaptureFixture[str], anno
     with pytest.raises(FieldError, match="higher mean_confidence is better; write maximize"):
         Objective("mean_confidence", "minimize")
     record = TrialRecord("focal", 0, "complete", {}, {"ts_mean_confidence": 0.5, "log_odds": 3.5})
-    assert hypervolume([record], (sure, less), 10) == approx(0.5 * 2.0)  # before 0 and 5.5
+    assert hypervolume([record], (sure, less), worst_point((sure, less), 10)) == approx(0.5 * 2.0)  # before 0 and 5.5
     assert parse_rule("max mean_confidence").weights == {"mean_confidence": -1.0}
     assert parse_where("log_odds<40")[0].bound == 40
     with pytest.raises(FieldError, match=r"mean_confidence lies in \[0, 1\], got 40\. Did you mean 0\.4\?"):

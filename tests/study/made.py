@@ -3,12 +3,13 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from optuna.distributions import BaseDistribution
 
 from search_spaces import strict_yaml
-from study.schema.objective import Objective
+from study.schema.objective import Objective, served_by_default
 from study.schema.spec import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study
@@ -50,6 +51,8 @@ def made_study(
         "versions": {},
         "classes": [str(k) for k in range(classes)],
         "sizes": {"train": 900, "validation": 287, "test": 360},
+        "serves": served_by_default(objectives),
+        "majority": 0.0,  # nothing guesses
     }
     spec = spec_from_mapping(plain, "study.yaml")
     (directory / "study.yaml").write_text(strict_yaml.dump({**spec.to_mapping(), "recorded": recorded}))
@@ -66,6 +69,31 @@ def made_study(
             )
             ledger.tell(label, number, {**of, **told}, objectives)
     return open_study(name, str(root))
+
+
+def unwritten_study(
+    labels: Sequence[str], objectives: tuple[Objective, ...] = OBJECTIVES, trials: int = 1, **recorded: Any
+) -> Study:
+    """A study that is on no disk: what is read of its spec and of the recorded facts to rank trials."""
+    plain = {
+        "name": "small",
+        "methods": [{"label": label, "name": label} for label in labels],
+        "objectives": [{"metric": each.metric, "direction": each.direction} for each in objectives],
+        "trials": trials,
+        "ledger": None,
+        "confirms": None,
+        **{key: recorded.pop(key) for key in ("constraints", "serve", "search_space") if key in recorded},
+    }
+    facts = {
+        "id": "small",
+        "classes": [str(k) for k in range(10)],
+        "sizes": {"train": 900, "validation": 287, "test": 360},
+        "serves": served_by_default(objectives),
+        "majority": 0.0,
+        "meaning": {"methods": {label: {"fixed": {}, "space": {}, "defaults": []} for label in labels}},
+        **recorded,
+    }
+    return Study(Path("small"), plain, facts)
 
 
 def _write(files: Path, history: list[dict[str, float]], predictions: Predictions | None) -> dict[str, str]:

@@ -47,6 +47,11 @@ class Prepared:
     def num_classes(self) -> int:
         return len(self.classes)
 
+    def majority(self, split: str) -> float:
+        """The fraction of the most frequent class in train or validation."""
+        labels = load_split(self, split).labels
+        return float(labels.bincount().max() / len(labels))
+
 
 class Split(NamedTuple):
     """images: uint8 [N, C, H, W]. labels: int64 [N]. Both memory-mapped from the cache and shared by all processes."""

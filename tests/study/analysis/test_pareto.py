@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from pytest import approx
 
-from study.analysis.pareto import front, front_rows, hypervolume, knee, write_front_csv
+from study.analysis.pareto import front, front_rows, hypervolume, knee, worst_point, write_front_csv
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 
@@ -101,7 +101,7 @@ def test_front_of_ten_thousand_trials_takes_less_than_a_second():
 
 
 def volume_of(points, objectives, num_classes=10):
-    return hypervolume(trials(points, objectives), objectives, num_classes)
+    return hypervolume(trials(points, objectives), objectives, worst_point(objectives, num_classes))
 
 
 @pytest.mark.parametrize(
@@ -172,8 +172,8 @@ def test_hypervolume_is_that_of_inclusion_and_exclusion(dimensions):
 def test_dominated_trials_add_nothing_to_the_hypervolume():
     source = random.Random(1)
     records = trials([(source.random(), source.random(), source.random()) for _ in range(40)], FRACTIONS[:3])
-    whole = hypervolume(records, FRACTIONS[:3], 10)
-    assert hypervolume(front(records, FRACTIONS[:3]), FRACTIONS[:3], 10) == approx(whole)
+    whole = hypervolume(records, FRACTIONS[:3], (0, 1, 1))
+    assert hypervolume(front(records, FRACTIONS[:3]), FRACTIONS[:3], (0, 1, 1)) == approx(whole)
 
 
 # ---- knee ----------------------------------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ from scipy import stats
 from study.analysis import pareto
 from study.analysis.importance import LEAST, searched
 from study.analysis.progression import by_epoch, growth
+from study.analysis.ranking import Ranking
 from study.analysis.reliability import consistency_band, diagram, reliability
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
-from tests.study.made import OBJECTIVES, random_predictions
+from tests.study.made import OBJECTIVES, random_predictions, unwritten_study
 from trainables.metrics import evaluate
 from trainables.post_hoc import cross_fitted
 
@@ -123,19 +124,23 @@ def test_growth_is_the_hypervolume_of_what_had_ended():
     generator = np.random.default_rng(0)
     records = [trial(k, *generator.random(2), ended=generator.random(), samples=k) for k in range(40)]
     records += [trial(40, 0, 0, 0.5, None, "failed"), trial(41, 1, 1, None, None, "running")]
-    found = growth(records, OBJECTIVES, 10)
+    ranking = Ranking(unwritten_study(["a"]), records)
+    found = growth(ranking)
     order = sorted(records[:41], key=lambda record: record.ended)
     for k in range(41):
         front = pareto.front(order[: k + 1], OBJECTIVES)
-        assert found.volume[k] == approx(pareto.hypervolume(front, OBJECTIVES, 10))
+        assert found.volume[k] == approx(pareto.hypervolume(front, OBJECTIVES, ranking.reference))
         assert found.samples[k] == sum(record.samples or 0 for record in order[: k + 1])
     assert list(found.trials) == list(range(1, 42))
 
 
 def test_growth_of_one_trial_and_of_none():
-    assert growth([trial(0, 0.9, 0.1, 1.0)], OBJECTIVES, 10).volume == approx([0.81])
-    assert len(growth([], OBJECTIVES, 10).trials) == 0
-    assert growth([trial(0, 0, 0, 1.0, 5, "failed")], OBJECTIVES, 10).volume == approx([0.0])
+    def of(*records):
+        return growth(Ranking(unwritten_study(["another"]), records))  # its defaults are not done
+
+    assert of(trial(0, 0.9, 0.1, 1.0)).volume == approx([0.81])
+    assert len(of().trials) == 0
+    assert of(trial(0, 0, 0, 1.0, 5, "failed")).volume == approx([0.0])
 
 
 def test_an_epoch_without_a_value_is_a_gap():

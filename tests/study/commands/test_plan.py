@@ -23,6 +23,35 @@ def test_padding(tmp_path: Path, augment: str, padding: int, said: str) -> None:
     assert said in shown and (not said or shown.count("\n") == 1)
 
 
+@pytest.mark.parametrize(
+    ("objectives", "serve", "said"),
+    [
+        (["accuracy", "ece"], None, ""),
+        (["accuracy", "ece"], "temperature", "serve: temperature: its registered models have accuracy, ts_ece, while"),
+        (["accuracy", "ts_ece"], None, ""),
+        (["accuracy", "ts_nll"], "raw", "serve: raw: its registered models have accuracy, nll, while the search"),
+        (["ece", "ts_ece"], "raw", ""),
+        (["ece", "ts_ece"], None, "small.yaml: serve: the objectives are of the network as trained and of its temper"),
+        (["ece"], "scaled", "small.yaml: serve: there is no 'scaled'. Valid values: temperature, raw."),
+    ],
+)
+def test_what_is_served(tmp_path: Path, objectives: list[str], serve: str | None, said: str) -> None:
+    directions = {"accuracy": "maximize"}
+    plain = {
+        "name": "small",
+        "data": "digits",
+        "model": "mlp",
+        "methods": ["focal"],
+        "objectives": [{"metric": name, "direction": directions.get(name, "minimize")} for name in objectives],
+        "serve": serve,
+    }
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(plain))
+    refused = said.startswith("small.yaml")
+    shown = here("plan", tmp_path / "small.yaml", "--storage", tmp_path, check=2 if refused else 0)
+    assert said in shown and ("registered models" in shown) == ("registered models" in said)
+    assert not refused or shown.count("\n") == 1
+
+
 @pytest.mark.slow
 def test_a_change_of_a_study_that_has_trials(tmp_path: Path) -> None:
     plain = {"name": "small", "data": "digits", "model": "mlp", "methods": ["focal"], "epochs": 1, "trials": 1}

@@ -1,14 +1,24 @@
 """Which trials of a search are confirmed, and that what is confirmed is not flattered."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import torch
+from pytest import MonkeyPatch
 from scipy.stats import ks_2samp
 
+from study.analysis.ranking import Ranking
 from study.confirmation.candidates import best
 from study.confirmation.results import Confirmed, moments
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
+from study.uncertainty import bootstrap
+from tests.study.made import unwritten_study
 from trainables.metrics.binned import expected_calibration_error
+
+
+def ranked(records: list[TrialRecord], objectives: tuple[Objective, ...]) -> Ranking:
+    return Ranking(unwritten_study(sorted({record.label for record in records}), objectives), records)
 
 
 def test_the_best_are_the_front_and_then_the_next() -> None:
@@ -18,19 +28,8 @@ def test_the_best_are_the_front_and_then_the_next() -> None:
         TrialRecord(name, 0, "complete", {}, {"accuracy": accuracy, "ece": ece})
         for name, (accuracy, ece) in points.items()
     ]
-    assert [record.label for record in best(records, objectives, 3)] == ["a", "b", "c"]
-    assert [record.label for record in best(records, objectives, 9)] == ["a", "b", "c", "d"]
-
-
-def test_of_a_front_that_does_not_fit_the_knee_comes_first() -> None:
-    objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
-    points = {"a": (0.95, 0.2), "b": (0.94, 0.03), "c": (0.5, 0.01)}
-    records = [
-        TrialRecord(name, 0, "complete", {}, {"accuracy": accuracy, "ece": ece})
-        for name, (accuracy, ece) in points.items()
-    ]
-    assert [record.label for record in best(records, objectives, 2)] == ["b", "a"]
-    assert [record.label for record in best(records, objectives, 3)] == ["a", "b", "c"]
+    assert [record.label for record in best(ranked(records, objectives), 3)] == ["a", "b", "c"]
+    assert [record.label for record in best(ranked(records, objectives), 9)] == ["a", "b", "c", "d"]
 
 
 def test_confirmed_values_are_like_fresh_draws_and_those_of_winners_are_not() -> None:
@@ -49,7 +48,7 @@ def test_confirmed_values_are_like_fresh_draws_and_those_of_winners_are_not() ->
     fresh, winners, confirmed = [], [], []
     for _ in range(60):
         records = [TrialRecord("focal", number, "complete", {}, {"ece": ece()}) for number in range(30)]
-        (winner,) = best(records, objectives, 1)
+        (winner,) = best(ranked(records, objectives), 1)
         tests = tuple({"ece": ece()} for _ in range(3))
         row = Confirmed("focal_0000", "candidate", winner, (), tests, {})
         assert row.candidate is not None
@@ -58,3 +57,17 @@ def test_confirmed_values_are_like_fresh_draws_and_those_of_winners_are_not() ->
         fresh.append(np.mean([ece() for _ in range(3)]))
     assert ks_2samp(confirmed, fresh).pvalue > 0.01
     assert ks_2samp(winners, fresh).pvalue < 1e-12 and np.mean(winners) < 0.8 * np.mean(fresh)
+
+
+def test_a_front_that_does_not_fit_is_spread_along_it(monkeypatch: MonkeyPatch) -> None:
+    """Knee b, ends a and e, then by share: d before c. The largest share takes the last place if it has no other."""
+    objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
+    points = {"a": (0.96, 0.2), "b": (0.95, 0.04), "c": (0.93, 0.035), "d": (0.7, 0.03), "e": (0.5, 0.02)}
+    records = [
+        TrialRecord(name, 0, "complete", {}, {"accuracy": accuracy, "ece": ece})
+        for name, (accuracy, ece) in points.items()
+    ]
+    shares = {"a/0000": 0.5, "b/0000": 0.2, "c/0000": 0.6, "d/0000": 0.9, "e/0000": 0.8}
+    monkeypatch.setattr(bootstrap, "analyse", lambda *taken, **given: SimpleNamespace(shares=shares))
+    chosen = {count: "".join(one.label for one in best(ranked(records, objectives), count)) for count in range(1, 6)}
+    assert chosen == {1: "d", 2: "bd", 3: "bad", 4: "baed", 5: "bacde"}

@@ -10,7 +10,8 @@ from pytest import approx
 
 from benchmarks import coverage as simulation
 from study.analysis.pareto import front
-from study.registry import choice
+from study.analysis.ranking import Ranking
+from study.answer import choice
 from study.report.front_figure import draw_front
 from study.schema.objective import Objective
 from study.store.study import Study
@@ -250,9 +251,9 @@ def test_what_is_not_worse_than_the_best_of_a_search(study):
     found = differences_from(made, one, [twin, poor], "accuracy", 200)
     shown = {record.name: compare(made, record, one, 200)["accuracy"] for record in (twin, poor)}
     assert found == {one.name: (0, 0), **{name: (each.low, each.high) for name, each in shown.items()}}
-    assert choice._not_worse(made, records, "accuracy") == {one.name, twin.name}
+    assert choice._not_worse(Ranking(made, records), "accuracy") == {one.name, twin.name}
     with pytest.raises(FieldError, match=r"^pick: smooth_ece has no interval"):
-        choice._not_worse(made, records, "smooth_ece")
+        choice._not_worse(Ranking(made, records), "smooth_ece")
 
 
 def test_where_nearly_all_are_right_what_a_wrong_one_would_cost_is_not_known():

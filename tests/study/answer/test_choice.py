@@ -1,5 +1,6 @@
 """What becomes the model: means and medians by hand; nothing of the test split moves it."""
 
+import random
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,15 @@ import torch
 from pytest import approx
 from scipy.stats import binomtest
 
+from study.answer import choice as choosing
+from study.answer import networks
+from study.answer.choice import choose, median_seed
 from study.confirmation.results import Confirmation, Confirmed
-from study.registry import choice as choosing
 from study.registry import model_card
-from study.registry.choice import choose, median_seed
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
+from study.uncertainty import methods
+from tests.study.made import unwritten_study
 from trainables.fields import FieldError
 from trainables.outputs.predictions import Predictions
 
@@ -48,10 +52,9 @@ def rows(seeds: dict[str, Any] = SEEDS, test: float = 0.5) -> tuple[Confirmed, .
 
 def chosen(monkeypatch: pytest.MonkeyPatch, rule: str, found: tuple[Confirmed, ...], lacking: int = 0) -> str:
     of_search = [TrialRecord("focal", 1, "complete", {}, {"accuracy": 0.99, "ece": 0.0})]
-    spec = SimpleNamespace(name="small", objectives=BOTH, confirms=None)
-    study: Any = SimpleNamespace(spec=spec, all_records=lambda: of_search)
-    spec = SimpleNamespace(name="small-confirm", objectives=BOTH, confirms="small")
-    confirming: Any = SimpleNamespace(spec=spec, records=dict, lacking=lambda records: lacking)
+    study = unwritten_study(["focal"])
+    study.__dict__["all_records"] = lambda: of_search
+    confirming: Any = SimpleNamespace(name="small-confirm", records=dict, lacking=lambda records: lacking)
     monkeypatch.setattr(choosing, "confirmation_of", lambda study: Confirmation(confirming, found))
     choice = choose(study, rule)
     assert choice.study is (confirming if any(row.records for row in found) else study)
@@ -84,7 +87,7 @@ def test_not_told_from_the_best_over_seeds(monkeypatch: pytest.MonkeyPatch) -> N
         wrong = torch.arange(200) < round(200 * (1 - record.metrics["accuracy"]))
         return Predictions(5.0 * torch.nn.functional.one_hot(torch.where(wrong, (labels + 1) % 10, labels), 10), labels)
 
-    monkeypatch.setattr(choosing, "stored_predictions", stored)
+    monkeypatch.setattr(networks, "stored_predictions", stored)
     assert chosen(monkeypatch, "min ece where accuracy~best", rows()) == "mbls_0007/0002"
     one_seed = {label: values[:1] for label, values in SEEDS.items()}
     with pytest.raises(FieldError, match="accuracy~best needs two seeds per"):
@@ -106,7 +109,8 @@ def test_of_a_confirmation_that_is_not_finished_nothing_is_chosen(monkeypatch: p
 
 
 def test_of_a_confirmation_itself_nothing_is_picked() -> None:
-    study: Any = SimpleNamespace(spec=SimpleNamespace(name="small-confirm", confirms="small"))
+    study = unwritten_study(["focal"])
+    study.plain.update(name="small-confirm", confirms="small")
     with pytest.raises(FieldError, match=r"^pick: small-confirm confirms 'small'; use --pick on 'small'"):
         choose(study, "knee")
 
@@ -154,3 +158,35 @@ def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
         section = "\n".join(model_card._confirmed_section(of_card))
         assert f"with {named} intervals" in section and f"{expected[0]:.4f} to {expected[1]:.4f}" in section
         assert ("level" in facts) == (level != 0.95)
+
+
+def test_none_is_chosen_that_another_beats_in_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is tied with whatever: of the means as served (accuracy, ECE) and NLL, none is better in all three."""
+    source = random.Random(0)
+    for _ in range(200):
+        values = {f"m_{place:04d}": [source.randrange(5) / 5 for _ in range(3)] for place in range(6)}
+        found = tuple(
+            Confirmed(label, "candidate", None, (seed(label, 0, *mean), seed(label, 1, *mean)), ({}, {}), {})
+            for label, mean in values.items()
+        )
+        alike = {label for label in values if source.random() < 0.5}
+        compared = {"accuracy": SimpleNamespace(tied=lambda best, alike=alike: alike - {best})}
+        monkeypatch.setattr(methods, "compare_methods", lambda *taken, compared=compared: compared)
+        monkeypatch.setattr(networks, "networks_on_validation", lambda *taken: {})
+        study = unwritten_study(["focal"])
+        confirming: Any = SimpleNamespace(name="small-confirm", records=dict, lacking=lambda records: 0)
+        choice = choose(study, None, Confirmation(confirming, found))
+        assert choice.row is not None and choice.tied is not None
+        accuracy, ece, nll = values[choice.row.label]
+        assert not any(other[0] > accuracy and other[1] < ece and other[2] < nll for other in values.values())
+        tied = [values[label] for label in choice.tied]
+        assert all(nll <= other[2] or any(_beats(one, other) for one in values.values()) for other in tied)
+
+
+def _beats(one: list[float], other: list[float]) -> bool:
+    no_worse = one[0] >= other[0] and one[1] <= other[1] and one[2] <= other[2]
+    return no_worse and one != other
+
+
+def seed(label: str, number: int, accuracy: float, ece: float, nll: float) -> TrialRecord:
+    return TrialRecord(label, number, "complete", {}, {"accuracy": accuracy, "ece": ece, "nll": nll})

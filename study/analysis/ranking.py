@@ -1,0 +1,198 @@
+"""Which trials of a study count, and how they rank: the one place that front, knee, best and every choice go through.
+
+A complete trial is set aside if it guesses or violates a constraint. It stays in the ledger and is shown as set aside;
+it is on no front, is never selected and never confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from study.analysis.pareto import Costs, complete, front, hypervolume, knee, trial_costs, worst_point
+from study.schema.condition import Condition
+from study.schema.objective import Objective
+from study.store.files import PREDICTIONS
+from study.store.study import Study
+from study.store.trials import TrialRecord
+
+GUESSES = 0.05  # significance of the test against the most frequent class
+Reasons = dict[str, str]  # why a trial is set aside, by name
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a trial must meet to count, for trials measured on one validation split."""
+
+    objectives: tuple[Objective, ...]
+    constraints: tuple[Condition, ...] = ()
+    majority: float = 0.0  # fraction of the most frequent class
+    samples: int = 0
+
+    @cached_property
+    def least_accuracy(self) -> float:
+        """The smallest accuracy significantly above `majority`: a one-sided binomial test at 5%."""
+        from scipy.special import betainc
+
+        right = np.arange(1, self.samples + 1)
+        # P(X >= k) for X ~ Binomial(n, p) is the regularized incomplete beta function I_p(k, n - k + 1).
+        significant = betainc(right, self.samples - right + 1, self.majority) <= GUESSES
+        return float(right[significant.argmax()] / self.samples) if significant.any() else np.inf
+
+    def guesses(self, record: TrialRecord) -> bool:
+        """Whether it is not significantly more accurate than always predicting the most frequent class."""
+        accuracy = record.metrics.get("accuracy")
+        # Half a sample: an accuracy is a mean of float32 values.
+        return bool(self.samples) and accuracy is not None and accuracy < self.least_accuracy - 0.5 / self.samples
+
+    def best(self, records: Sequence[TrialRecord], before: Mapping[str, float] | None = None) -> dict[str, float]:
+        """The best value of each objective among the complete trials that do not guess, and those `before`."""
+        found = dict(before or {})
+        for record in complete(records):
+            if not self.guesses(record):
+                for objective in self.objectives:
+                    better = max if objective.direction == "maximize" else min
+                    value = record.metrics[objective.metric]
+                    found[objective.metric] = better(value, found.get(objective.metric, value))
+        return found
+
+    def set_aside(self, records: Sequence[TrialRecord], best: Mapping[str, float] | None = None) -> Reasons:
+        """Why complete trials do not count. best: of the whole study, if `records` is a part of it."""
+        best = self.best(records) if best is None else best
+        return {record.name: reason for record in complete(records) if (reason := self._reason(record, best))}
+
+    def _reason(self, record: TrialRecord, best: Mapping[str, float]) -> str:
+        if self.guesses(record):
+            return (
+                f"guesses: accuracy {record.metrics['accuracy']:.4f} is not significantly above the"
+                f" {self.majority:.4f} of always predicting the most frequent class"
+            )
+        for condition in self.constraints:
+            if not condition.holds(record.metrics, best):
+                found = record.metrics.get(condition.metric)
+                value = "was not measured" if found is None else f"is {found:.4f}"
+                limit = f" ({condition.comparison} {condition.limit(best):.4f})" if condition.relative else ""
+                return f"{condition.metric} {value}, but the study wants {condition}{limit}"
+        return ""
+
+    def eligible(self, records: Sequence[TrialRecord], best: Mapping[str, float] | None = None) -> list[TrialRecord]:
+        """The complete trials that count."""
+        aside = self.set_aside(records, best)
+        return [record for record in complete(records) if record.name not in aside]
+
+
+def rules_of(study: Study, records: Sequence[TrialRecord]) -> Rules:
+    """The rules of a study; `records` give the labels of one that did not record how frequent its classes are."""
+    majority = study.recorded.get("majority")
+    samples = study.recorded["sizes"]["validation"]
+    if majority is None:
+        majority = _majority(study, records)
+    return Rules(study.objectives, study.constraints, majority, samples)
+
+
+def _majority(study: Study, records: Sequence[TrialRecord]) -> float:
+    """From the labels of the first stored predictions; without any, that of equally frequent classes, the least."""
+    for record in complete(records):
+        try:
+            with np.load(study.files(record) / PREDICTIONS, allow_pickle=False) as archive:
+                labels = archive["labels"]
+            return float(np.bincount(labels).max() / len(labels))
+        except (OSError, ValueError, KeyError):
+            continue
+    return 1 / len(study.recorded["classes"])
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The trials of a study, ranked. `records` must be all of them: `best` is of the whole study."""
+
+    study: Study
+    records: Sequence[TrialRecord]
+
+    @cached_property
+    def rules(self) -> Rules:
+        return rules_of(self.study, self.records)
+
+    @cached_property
+    def set_aside(self) -> Reasons:
+        return self.rules.set_aside(self.records)
+
+    @cached_property
+    def eligible(self) -> list[TrialRecord]:
+        return [record for record in complete(self.records) if record.name not in self.set_aside]
+
+    @cached_property
+    def front(self) -> list[TrialRecord]:
+        """The Pareto front of the study's objectives."""
+        return front(self.eligible, self.study.objectives)
+
+    @cached_property
+    def knee(self) -> TrialRecord | None:
+        """The best compromise of the objectives as the registered model has them."""
+        return self.knee_among(self.eligible)
+
+    def knee_among(self, records: Sequence[TrialRecord]) -> TrialRecord | None:
+        served = [record for record in records if all(one.metric in record.metrics for one in self.study.served)]
+        return knee(front(served, self.study.served), self.study.served)
+
+    @cached_property
+    def reference(self) -> Costs:
+        """The hypervolume's reference point: per objective the worst value of the defaults that count.
+
+        Fixed once all defaults are done, and judged among themselves, so that later trials do not move it. Until then,
+        or if none counts, the metrics' own worst values.
+        """
+        defaults = self._defaults()
+        counted = self.rules.eligible(defaults) if defaults is not None else []
+        if not counted:
+            return worst_point(self.study.objectives, len(self.study.recorded["classes"]))
+        points = [trial_costs(record, self.study.objectives) for record in counted]
+        return tuple(max(column) for column in zip(*points, strict=True))
+
+    def _defaults(self) -> list[TrialRecord] | None:
+        """The trials of the settings tried first, of a method without any its first trial; None until all ended."""
+        found = []
+        for label in self.study.labels:
+            space = self.study.recorded_spaces.get(label)
+            first = max(1, len((space.defaults if space is not None else None) or []))
+            numbers = range(min(first, self.study.planned))
+            ended = {record.number: record for record in self.records if record.label == label}
+            for number in numbers:
+                if number not in ended or ended[number].state == "running":
+                    return None
+                found.append(ended[number])
+        return found
+
+    @cached_property
+    def hypervolume(self) -> float:
+        return hypervolume(self.front, self.study.objectives, self.reference)
+
+    def reference_values(self) -> dict[str, float]:
+        """The reference point in the metrics' own units."""
+        objectives = self.study.objectives
+        return {one.metric: one.sign * cost for one, cost in zip(objectives, self.reference, strict=True)}
+
+
+def on_a_front(study: Study, eligible: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The trials whose models `keep_models: front` and `prune` keep: on the front of the objectives, or as served."""
+    served = [record for record in eligible if all(one.metric in record.metrics for one in study.served)]
+    found = [*front(eligible, study.objectives), *front(served, study.served)]
+    return list({record.name: record for record in found}.values())
+
+
+def set_aside_counts(reasons: Reasons) -> dict[str, int]:
+    """{"guess": 2, "violate a constraint": 5}, without zeros."""
+    guessing = sum(reason.startswith("guesses") for reason in reasons.values())
+    found = {"guess": guessing, "violate a constraint": len(reasons) - guessing}
+    return {what: count for what, count in found.items() if count}
+
+
+def set_aside_line(reasons: Reasons) -> str:
+    """`7 trials are set aside: 2 guess, 5 violate a constraint.`; empty for none."""
+    if not reasons:
+        return ""
+    parts = ", ".join(f"{count} {what}" for what, count in set_aside_counts(reasons).items())
+    return f"{len(reasons)} trial{'s are' if len(reasons) > 1 else ' is'} set aside: {parts}."

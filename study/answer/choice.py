@@ -1,0 +1,162 @@
+"""Select the trial to register, by validation alone: among the confirmed trials if there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from study.analysis.pareto import front
+from study.analysis.ranking import Ranking, Reasons, rules_of, set_aside_line
+from study.analysis.selection import pick
+from study.confirmation.results import SUFFIX, Confirmation, Confirmed, confirmation_of, moments
+from study.schema.objective import Objective, as_served
+from study.store.study import Study, open_directory
+from study.store.trials import TrialRecord
+from trainables.fields import FieldError
+from trainables.metrics import describe
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The trial to register and its study: the search, or its confirmation, where it is a seed of `row`.
+
+    tied: labels of the confirmed rows that cannot be told from it on validation; None: not tested.
+    """
+
+    study: Study
+    record: TrialRecord
+    row: Confirmed | None = None
+    confirmation: Confirmation | None = None
+    tied: tuple[str, ...] | None = None
+
+
+def choose(study: Study, rule: str | None = None, found: Confirmation | None = None) -> Choice:
+    """The trial that the rule selects, by validation values as served. Raises FieldError at `pick`.
+
+    In a confirmed study the rule selects among the retrained trials, by means over fresh seeds, and then takes the
+    median seed: the best one would look better than it is. An unfinished confirmation is refused: which rows it has
+    depends on when it stopped. Trials and rows that are set aside are never selected.
+
+    rule: None takes the knee of the front; of the confirmed rows that cannot be told from it, and that no other beats
+    in every served objective and NLL, the one with the lowest NLL. found: the study's confirmation, if already read.
+    """
+    if study.confirms is not None:
+        problem = f"{study.name} confirms '{study.confirms}'; use --pick on '{study.confirms}' instead."
+        raise FieldError("pick", problem)
+    confirmation = found or confirmation_of(study)
+    if confirmation is not None and not is_finished(confirmation):
+        problem = f"{confirmation.study.name} is not finished; resume it with `calstudy confirm {study.name}`."
+        raise FieldError("pick", f"{problem} (--trial can export a single trial now.)")
+    rows = [row for row in confirmation.rows if row.records] if confirmation is not None else []
+    if confirmation is None or not rows:
+        ranking = Ranking(study, study.all_records())
+        _refuse_none(ranking.eligible, ranking.set_aside)
+        selected = pick(ranking.eligible, study.served, rule or "knee", partial(_not_worse, ranking))
+        return Choice(study, selected)
+    means, aside = rows_that_count(study, rows)
+    _refuse_none(means, aside)
+    counted = [row for row in rows if any(mean.label == row.label for mean in means)]
+    not_worse = partial(_tied_over_seeds, confirmation.study, counted)
+    chosen = pick(means, study.served, rule or "knee", not_worse)
+    tied = None
+    if rule is None:
+        chosen, tied = _of_the_tied(study, confirmation, counted, means, chosen)
+    (row,) = (row for row in rows if row.label == chosen.label)
+    return Choice(confirmation.study, median_seed(row.records, study.objectives[0]), row, confirmation, tied)
+
+
+def rows_that_count(study: Study, rows: Sequence[Confirmed]) -> tuple[list[TrialRecord], Reasons]:
+    """The rows' means over seeds on validation, without those set aside; and why those are, by name."""
+    means = [mean_of(row) for row in rows]
+    rules = rules_of(study, [record for row in rows for record in row.records])
+    return rules.eligible(means), rules.set_aside(means)
+
+
+def _refuse_none(counted: Sequence[TrialRecord], aside: Reasons) -> None:
+    if not counted and aside:
+        raise FieldError("pick", f"no trial counts. {set_aside_line(aside)} `calstudy trials` lists them.")
+
+
+def _of_the_tied(
+    study: Study, confirmation: Confirmation, rows: Sequence[Confirmed], means: Sequence[TrialRecord], knee: TrialRecord
+) -> tuple[TrialRecord, tuple[str, ...] | None]:
+    """The row to take of those that cannot be told from the knee; and the labels of the others."""
+    from study.answer.networks import networks_on_validation
+    from study.uncertainty.bootstrap import resampled_names
+    from study.uncertainty.methods import compare_methods
+
+    nll = Objective(as_served("nll", study.serves), "minimize")
+    wanted = [one.metric for one in study.served if one.metric in resampled_names()]
+    if any(len(row.records) < 2 for row in rows) or len(rows) < 2 or not wanted:
+        return knee, None
+    compared = compare_methods(networks_on_validation(confirmation.study, rows), wanted)
+    like = set.intersection({row.label for row in rows}, *(methods.tied(knee.label) for methods in compared.values()))
+    together = like | {knee.label}
+    unbeaten = front(means, (*study.served, nll) if nll not in study.served else study.served)
+    candidates = [mean for mean in unbeaten if mean.label in together] or [knee]
+    chosen = min(candidates, key=lambda mean: (mean.metrics[nll.metric], mean.label))
+    return chosen, tuple(sorted(together - {chosen.label}))
+
+
+def seed_of(study: Study, record: TrialRecord) -> Choice:
+    """The choice of that trial; in a confirmation with the row it is a seed of, so that its card has test results."""
+    if study.confirms is not None:
+        search = study.directory.with_name(study.directory.name.removesuffix(SUFFIX))
+        confirmation = confirmation_of(open_directory(search, search.name))
+        for row in confirmation.rows if confirmation is not None else ():
+            if row.label == record.label:
+                return Choice(study, record, row, confirmation)
+    return Choice(study, record)
+
+
+def is_finished(confirmation: Confirmation) -> bool:
+    """Whether every seed is trained and measured on test."""
+    measured = all(len(row.tests) == len(row.records) for row in confirmation.rows)
+    return measured and not confirmation.study.lacking(confirmation.study.records())
+
+
+def mean_of(row: Confirmed) -> TrialRecord:
+    """The row as one trial, with means over seeds of its validation metrics."""
+    values = {name: value.mean for name, value in moments([record.metrics for record in row.records]).items()}
+    return TrialRecord(row.label, 0, "complete", dict(row.records[0].params), values)
+
+
+def median_seed(records: Sequence[TrialRecord], objective: Objective) -> TrialRecord:
+    """The seed with the median value of the objective; the worse of two middle ones."""
+    return sorted(records, key=lambda record: (objective.sign * record.metrics[objective.metric], record.number))[
+        len(records) // 2
+    ]
+
+
+def _not_worse(ranking: Ranking, metric: str) -> Collection[str]:
+    """The trials that count whose paired difference from the best has an interval that contains 0."""
+    from study.uncertainty.bootstrap import differences_from
+
+    _check_resampled(metric)
+    finished = [record for record in ranking.eligible if metric in record.metrics]
+    sign = describe(metric).sign
+    best = min(finished, key=lambda record: (sign * record.metrics[metric], record.label, record.number))
+    found = differences_from(ranking.study, best, finished, metric)
+    return {best.name, *(name for name, (low, high) in found.items() if low <= 0 <= high)}
+
+
+def _tied_over_seeds(study: Study, rows: Sequence[Confirmed], metric: str) -> Collection[str]:
+    """The rows not significantly different from the best mean: `study.uncertainty.methods`."""
+    from study.answer.networks import networks_on_validation
+    from study.uncertainty.methods import compare_methods
+
+    _check_resampled(metric)
+    if any(len(row.records) < 2 for row in rows):
+        problem = f"{metric}~best needs two seeds per confirmed trial; add them with `calstudy confirm --seeds`."
+        raise FieldError("pick", problem)
+    methods = compare_methods(networks_on_validation(study, rows), [metric])[metric]
+    best = min(methods.rows, key=lambda name: describe(metric).sign * methods.rows[name].values.mean())
+    return {mean_of(row).name for row in rows if row.label in {best, *methods.tied(best)}}
+
+
+def _check_resampled(metric: str) -> None:
+    from study.uncertainty.bootstrap import resampled_names
+
+    if metric not in resampled_names():
+        raise FieldError("pick", f"{metric} has no interval; ~best works with {', '.join(resampled_names())}.")

@@ -1,0 +1,180 @@
+"""Which trials count: against SciPy's binomial test, and values by hand."""
+
+import pytest
+from pytest import approx
+from scipy.stats import binomtest
+
+from study.analysis.ranking import Ranking, Rules, on_a_front, set_aside_line
+from study.schema.condition import read_constraints
+from study.schema.objective import Objective
+from study.store.trials import TrialRecord
+from tests.study.made import OBJECTIVES, made_study, random_predictions, unwritten_study
+
+ACCURACY, ECE = OBJECTIVES
+
+
+def trial(number, accuracy, ece=0.1, label="focal", state="complete", **more):
+    values = {"accuracy": accuracy, "ece": ece, **more} if state == "complete" else {}
+    return TrialRecord(label, number, state, {}, values)
+
+
+def names(records):
+    return [record.name for record in records]
+
+
+# ---- guessing ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("samples", [1, 10, 287, 5000])
+@pytest.mark.parametrize("majority", [0.02, 0.1, 0.5, 0.97, 1.0])
+def test_who_guesses_is_what_the_binomial_test_says(samples, majority):
+    rules = Rules(OBJECTIVES, (), majority, samples)
+    near = int(samples * majority)
+    for right in {0, 1, samples, *range(max(0, near - 5), min(samples, near + 200))}:
+        chance = binomtest(right, samples, majority, alternative="greater").pvalue
+        assert rules.guesses(trial(0, right / samples)) == (chance > 0.05), right
+
+
+def test_without_a_validation_split_nothing_guesses():
+    assert not Rules(OBJECTIVES).guesses(trial(0, 0.0))
+
+
+def test_a_study_of_before_takes_the_labels_of_its_predictions(tmp_path):
+    """Its most frequent class; without any stored predictions, equally frequent ones."""
+    found = [({"accuracy": 0.5, "ece": 0.1, "ts_ece": 0.1}, [])]
+    predictions = random_predictions(0)
+    made = made_study(tmp_path, "before", {"focal": found}, predictions=lambda label, number: predictions)
+    del made.recorded["majority"]
+    records = made.all_records()
+    assert Ranking(made, records).rules.majority == approx(int(predictions.labels.bincount().max()) / 287)
+    (made.files(records[0]) / "predictions.npz").unlink()
+    assert Ranking(made, records).rules.majority == approx(0.1)
+
+
+# ---- constraints ---------------------------------------------------------------------------------------------------
+
+
+def test_relative_to_the_best_of_the_whole_study_that_does_not_guess():
+    """The guesser has the best ECE, which is not what others are measured by."""
+    constraints = ["accuracy >= best - 0.02", "ece <= best + 0.05"]
+    study = unwritten_study(["focal", "mbls"], constraints=constraints, majority=0.1)
+    records = [
+        trial(0, 0.96, 0.12),
+        trial(1, 0.945, 0.05, label="mbls"),
+        trial(2, 0.94, 0.06),
+        trial(3, 0.93, 0.05),
+        trial(4, 0.10, 0.001),
+        trial(5, 0, state="failed"),
+    ]
+    ranking = Ranking(study, records)
+    assert names(ranking.eligible) == ["mbls/0001", "focal/0002"]
+    assert {name: reason.partition(":")[0].partition(",")[0] for name, reason in ranking.set_aside.items()} == {
+        "focal/0000": "ece is 0.1200",
+        "focal/0003": "accuracy is 0.9300",
+        "focal/0004": "guesses",
+    }
+    assert "(<= 0.1000)" in ranking.set_aside["focal/0000"] and "(>= 0.9400)" in ranking.set_aside["focal/0003"]
+    assert names(ranking.front) == ["mbls/0001"] and ranking.knee is records[1]
+    assert set_aside_line(ranking.set_aside) == "3 trials are set aside: 1 guess, 2 violate a constraint."
+
+
+def test_where_all_are_set_aside_there_is_no_front():
+    ranking = Ranking(unwritten_study(["focal"], majority=0.1), [trial(0, 0.1), trial(1, 0.12)])
+    assert ranking.front == [] and ranking.knee is None and ranking.hypervolume == 0.0
+    assert set_aside_line(ranking.set_aside) == "2 trials are set aside: 2 guess."
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("accuracy >= best - 0.02", "accuracy >= best - 0.02"),
+        ("accuracy>=best", "accuracy >= best - 0"),
+        ("ece < best + 0.01", "ece < best + 0.01"),
+        ("nll <= 0.5", "nll <= 0.5"),
+        ("ts_brier<0.1", "ts_brier < 0.1"),
+    ],
+)
+def test_a_constraint_is_read_and_written_back(text, found):
+    (condition,) = read_constraints([text], OBJECTIVES)
+    assert str(condition) == found
+    assert read_constraints([found], OBJECTIVES) == (condition,)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("accuracy >= 0.9", r"constraints: must be a list such as"),
+        ([0.9], r"constraints\[0\]: must be text such as"),
+        (["accuracy >= 0.9", "accuracy>=0.9"], r"constraints\[1\]: 'accuracy >= 0.9' is listed twice"),
+        (["acuracy >= 0.9"], "there is no metric 'acuracy'. Did you mean 'accuracy'"),
+        (["accuracy >= 95"], r"lies in \[0, 1\], got 95. Did you mean 0.95"),
+        (["accuracy >= best - 2"], r"distance of 2. Did you mean 0.02"),
+        (["accuracy >= best - x"], "'x' in 'accuracy >= best - x' is not a number"),
+        (["accuracy >= best + 0.02"], "asks for more than the best; write best - 0.02"),
+        (["accuracy <= best - 0.02"], "keeps the worse trials: higher accuracy is better; write '>='"),
+        (["ece >= 0.1"], "keeps the worse trials: lower ece is better; write '<='"),
+        (["nll <= best + 0.1"], r"'best' is known of objectives only \(accuracy, ece\), not of nll; write a number"),
+        (["smooth_ece <= 0.1"], "trials do not store smooth_ece; make it an objective"),
+        (["accuracy is high"], "cannot parse 'accuracy is high'"),
+    ],
+)
+def test_a_constraint_that_makes_no_sense(written, said):
+    with pytest.raises(ValueError, match=said):
+        read_constraints(written, OBJECTIVES)
+
+
+# ---- what is served ------------------------------------------------------------------------------------------------
+
+
+def test_the_knee_is_that_of_what_is_served():
+    """As trained the first is better calibrated, after its temperature the second."""
+    records = [trial(0, 0.95, 0.02, ts_ece=0.03), trial(1, 0.95, 0.04, ts_ece=0.01), trial(2, 0.9, 0.1, ts_ece=0.1)]
+    assert Ranking(unwritten_study(["focal"]), records).knee is records[0]
+    assert Ranking(unwritten_study(["focal"], serve="temperature"), records).knee is records[1]
+    before = unwritten_study(["focal"])
+    del before.recorded["serves"]
+    assert Ranking(before, records).knee is records[1]
+    assert "made before `serve` and keeps the temperature" in before.serves_note
+    assert names(Ranking(before, records).front) == ["focal/0000"]  # of the objectives, as they are searched
+    assert names(on_a_front(before, records)) == ["focal/0000", "focal/0001"]
+
+
+@pytest.mark.parametrize(
+    ("objectives", "serves"),
+    [
+        (["accuracy", "ece"], "raw"),
+        (["accuracy"], "raw"),
+        (["accuracy", "ts_ece"], "temperature"),
+        (["ts_nll"], "temperature"),
+        (["accuracy", "ece", "ts_ece"], None),
+    ],
+)
+def test_what_was_selected_is_what_is_served(objectives, serves):
+    from study.schema.objective import served_by_default
+
+    directions = {"accuracy": "maximize"}
+    assert served_by_default([Objective(name, directions.get(name, "minimize")) for name in objectives]) == serves
+
+
+# ---- the reference of the hypervolume ------------------------------------------------------------------------------
+
+
+def test_the_reference_is_the_worst_default_that_counts():
+    """Two defaults each; the guesser among them does not count, and later trials move nothing."""
+    meaning = {"methods": {label: {"fixed": {}, "space": {}, "defaults": [{}, {}]} for label in ("focal", "mbls")}}
+    study = unwritten_study(["focal", "mbls"], trials=5, majority=0.1, meaning=meaning)
+    defaults = [trial(0, 0.9, 0.2), trial(1, 0.95, 0.1), trial(0, 0.1, 0.9, "mbls"), trial(1, 0.92, 0.3, "mbls")]
+    assert Ranking(study, defaults).reference_values() == approx({"accuracy": 0.9, "ece": 0.3})
+    more = [*defaults, trial(2, 0.99, 0.01), trial(2, 0.5, 0.9, "mbls")]
+    assert Ranking(study, more).reference_values() == approx({"accuracy": 0.9, "ece": 0.3})
+    assert Ranking(study, more).hypervolume == approx(0.09 * 0.29)
+    assert Ranking(study, defaults[:3]).reference_values() == approx({"accuracy": 0.0, "ece": 1.0})
+
+
+def test_a_constraint_of_the_reference_is_judged_among_the_defaults():
+    """0.95 is within 0.02 of the best default, though not of the best trial: the reference stays."""
+    meaning = {"methods": {"focal": {"fixed": {}, "space": {}, "defaults": [{}, {}]}}}
+    study = unwritten_study(["focal"], trials=9, constraints=["accuracy >= best - 0.02"], meaning=meaning)
+    records = [trial(0, 0.95, 0.2), trial(1, 0.90, 0.3), trial(2, 0.99, 0.1)]
+    assert Ranking(study, records).reference_values() == approx({"accuracy": 0.95, "ece": 0.2})
+    assert names(Ranking(study, records).eligible) == ["focal/0002"]
