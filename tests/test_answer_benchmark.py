@@ -1,7 +1,6 @@
-"""benchmarks/answer.py: who may be taken, what is measured, and regret, on cases worked out by hand."""
+"""benchmarks/answer.py: what a rule takes, what is measured, and regret, on cases worked out by hand."""
 
 from math import exp, log
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,22 +8,7 @@ import torch
 from pytest import approx
 
 from benchmarks import answer
-from study.schema.objective import Objective
-from study.store.trials import TrialRecord
-from trainables.outputs.predictions import Predictions
-
-OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
-
-
-def study(samples, classes, **values):
-    """Trials by label, each (accuracy, ece) on a balanced validation split."""
-    records = [
-        TrialRecord(label, 0, "complete", {}, {"accuracy": accuracy, "ece": ece})
-        for label, (accuracy, ece) in values.items()
-    ]
-    predictions = Predictions(torch.zeros(samples, classes), torch.arange(samples) % classes)
-    kept = {record.name: predictions for record in records}
-    return SimpleNamespace(all_records=lambda: records, objectives=OBJECTIVES, kept=kept)
+from tests.study.made import made_study
 
 
 def test_the_splits_of_a_search_are_stratified_and_the_fresh_sample_is_outside(monkeypatch):
@@ -41,20 +25,21 @@ def test_the_splits_of_a_search_are_stratified_and_the_fresh_sample_is_outside(m
     assert all((one[name] == again[name]).all() and (one[name] != other[name]).any() for name in one)
 
 
-def test_a_trial_must_be_significantly_better_than_the_majority_class():
-    # Of 20 fair coins, 15 or more are heads with probability .0207, 14 or more with .0577.
-    found = answer.better_than_guessing(study(20, 2, fourteen=(0.70, 0.1), fifteen=(0.75, 0.1), never=(0.0, 0.0)))
-    assert [record.label for record in found] == ["fifteen"]
-
-
-def test_a_guesser_sets_the_former_knee_and_not_todays():
-    trials = study(
-        500, 10, sharp=(0.90, 0.10), good=(0.89, 0.07), even=(0.88, 0.065), weak=(0.60, 0.02), guess=(0.1, 0)
-    )
-    # Scaled over the whole front, as sums of (accuracy lost, ece): sharp 1, good .7125, even .675, weak .575, guess 1.
-    assert answer.former(trials) == (trials.all_records()[3], "temperature")
-    # Within .02 of the best: sharp (0, 1), good (.5, .14), even (1, 0).
-    assert answer.todays(trials) == (trials.all_records()[1], "raw")
+def test_a_guesser_sets_the_former_knee_and_not_todays(tmp_path):
+    values = {  # accuracy, ECE, and after the temperature
+        "cross_entropy": (0.90, 0.100, 0.01),
+        "focal": (0.89, 0.070, 0.05),
+        "mbls": (0.88, 0.065, 0.06),
+        "brier": (0.60, 0.020, 0.02),
+        "label_smoothing": (0.10, 0.000, 0.00),
+    }
+    names = ("accuracy", "ece", "ts_ece")
+    trials = {label: [(dict(zip(names, of, strict=True)), [])] for label, of in values.items()}
+    study = made_study(tmp_path, "small", trials)
+    takes = [(found.record.label, found.served) for found in (rule(study) for rule in answer.RULES.values())]
+    # Sums of accuracy lost and ECE, each scaled over the front: .575 for brier, 1, .71, .675 and 1 for the others. Of
+    # those within .02: 1, .64, 1; with the temperature, cross-entropy is better than both others in both.
+    assert takes == [("brier", "temperature"), ("brier", "raw"), ("focal", "raw"), ("cross_entropy", "temperature")]
 
 
 def test_a_model_is_measured_as_trained_and_with_its_temperature():
@@ -79,8 +64,8 @@ def test_the_difference_of_regrets_is_paired():
 
 
 def test_logits_of_other_trials_are_refused(tmp_path):
-    trials = study(20, 2, one=(0.9, 0.1))
+    study = made_study(tmp_path, "small", {"focal": [({"accuracy": 0.9, "ece": 0.1}, [])]})
     cache = tmp_path / "fresh.npz"
-    np.savez(cache, names=["two/0000"], logits=np.zeros((1, 4, 2)), temperatures=[1.0], labels=np.zeros(4))
+    np.savez(cache, names=["mbls/0000"], logits=np.zeros((1, 4, 2)), temperatures=[1.0], labels=np.zeros(4))
     with pytest.raises(AssertionError, match="of other trials"):
-        answer.fresh(trials, None, cache)
+        answer.fresh(study, None, cache)
