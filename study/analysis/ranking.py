@@ -14,7 +14,7 @@ import numpy as np
 
 from study.analysis.pareto import Costs, complete, front, hypervolume, knee, trial_costs, worst_point
 from study.schema.condition import Condition
-from study.schema.objective import Objective
+from study.schema.objective import Objective, as_served
 from study.store.files import PREDICTIONS
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -177,10 +177,17 @@ class Ranking:
 
 
 def on_a_front(study: Study, eligible: Sequence[TrialRecord]) -> list[TrialRecord]:
-    """The trials whose models `keep_models: front` and `prune` keep: on the front of the objectives, or as served."""
-    served = [record for record in eligible if all(one.metric in record.metrics for one in study.served)]
-    found = [*front(eligible, study.objectives), *front(served, study.served)]
-    return list({record.name: record for record in found}.values())
+    """The trials whose models `keep_models: front` and `prune` keep: what a choice may take.
+
+    On the front of the objectives; of the objectives as served, for the knee; or of these and NLL, which breaks ties.
+    """
+    nll = Objective(as_served("nll", study.serves), "minimize")
+    with_nll = tuple({one.metric: one for one in (*study.served, nll)}.values())
+    found: dict[str, TrialRecord] = {}
+    for objectives in (study.objectives, study.served, with_nll):
+        measured = (record for record in eligible if all(one.metric in record.metrics for one in objectives))
+        found |= {record.name: record for record in front(measured, objectives)}
+    return list(found.values())
 
 
 def set_aside_counts(reasons: Reasons) -> dict[str, int]:

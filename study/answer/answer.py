@@ -73,13 +73,16 @@ def _nothing(study: Study, ranking: Ranking) -> Answer:
 
 def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | None, level: float) -> Answer:
     from study.uncertainty.intervals import percent
+    from study.uncertainty.recommended import recommended
 
-    choice = Choice(study, ranking.knee or ranking.front[0])
+    choice = Choice(study, recommended(ranking) or ranking.front[0])
     record, size = choice.record, study.recorded["sizes"]["validation"]
     values = _of_trial(study, record, level)
-    many = (
-        "the only trial" if len(ranking.eligible) == 1 else f"the best compromise of {len(ranking.eligible):,} trials"
-    )
+    count = len(ranking.eligible)
+    others = f"of {count:,} trials, the one with the lowest NLL of those that cannot be told from the knee"
+    if record is not ranking.knee and ranking.knee is not None:
+        others += f", {ranking.knee.name}"
+    many = "the only trial that counts" if count == 1 else others
     sentences = [
         f"Take {record.name}{_values(record.params)}, {_served(study)}, for now: {many}.",
         f"{_values_text(study, values)} on {size:,} validation images of {_data(study)}, one seed ({percent(level)}"

@@ -38,8 +38,8 @@ def choose(study: Study, rule: str | None = None, found: Confirmation | None = N
     median seed: the best one would look better than it is. An unfinished confirmation is refused: which rows it has
     depends on when it stopped. Trials and rows that are set aside are never selected.
 
-    rule: None takes the knee of the front; of the confirmed rows that cannot be told from it, and that no other beats
-    in every served objective and NLL, the one with the lowest NLL. found: the study's confirmation, if already read.
+    rule: None takes the trial or row with the lowest NLL, of what cannot be told from the knee and nothing beats in
+    every served objective and NLL. found: the study's confirmation, if already read.
     """
     if study.confirms is not None:
         problem = f"{study.name} confirms '{study.confirms}'; use --pick on '{study.confirms}' instead."
@@ -52,8 +52,11 @@ def choose(study: Study, rule: str | None = None, found: Confirmation | None = N
     if confirmation is None or not rows:
         ranking = Ranking(study, study.all_records())
         _refuse_none(ranking.eligible, ranking.set_aside)
-        selected = pick(ranking.eligible, study.served, rule or "knee", partial(_not_worse, ranking))
-        return Choice(study, selected)
+        from study.uncertainty.recommended import recommended
+
+        selected = recommended(ranking) if rule is None else None
+        picked = selected or pick(ranking.eligible, study.served, rule or "knee", partial(_not_worse, ranking))
+        return Choice(study, picked)
     means, aside = rows_that_count(study, rows)
     _refuse_none(means, aside)
     counted = [row for row in rows if any(mean.label == row.label for mean in means)]

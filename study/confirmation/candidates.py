@@ -115,7 +115,7 @@ def _chosen(search: Study, asked: Asked) -> list[TrialRecord]:
         raise SpecError(search.spec.name, "", problem)
     if asked.top is not None:
         return best(ranking, asked.top)
-    return _distinct([ranking.knee, *ranking.front])
+    return _distinct([*_first(ranking), *ranking.front])
 
 
 def _distinct(records: Iterable[TrialRecord]) -> list[TrialRecord]:
@@ -126,26 +126,36 @@ def _distinct(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     return list(found.values())
 
 
-def best(ranking: Ranking, count: int) -> list[TrialRecord]:
-    """The knee and the front, then the front of the rest, and so on until there are `count` trials of distinct values.
+def _first(ranking: Ranking) -> list[TrialRecord]:
+    """The knee, and the trial that the answer takes before a confirmation."""
+    from study.uncertainty.recommended import recommended
 
-    A front that does not fit is spread: its knee, its ends, then by the share of resamples in which a trial is on the
-    front; the trial with the largest share is never left out. Selected on validation, like everything.
+    found = (ranking.knee, recommended(ranking))
+    return list({record.name: record for record in found if record is not None}.values())
+
+
+def best(ranking: Ranking, count: int) -> list[TrialRecord]:
+    """The knee, the answer before a confirmation and the front; then the front of the rest, and so on until there are
+    `count` trials of distinct values.
+
+    A front that does not fit is spread: its knee, the answer, its ends, then by the share of resamples in which a trial
+    is on the front; the trial with the largest share is never left out. Selected on validation, like everything.
     """
-    left, taken = list(ranking.eligible), list[TrialRecord]()
+    left, taken, first = list(ranking.eligible), list[TrialRecord](), _first(ranking)
     while left and len(taken) < count:
-        compromise = ranking.knee_among(left)
-        layer = front(left, ranking.study.objectives)
-        layer = _distinct([*([] if compromise is None else [compromise]), *layer])
+        layer = _distinct([*first, *front(left, ranking.study.objectives)])
         left = [record for record in left if record not in layer]
         fresh = [record for record in layer if len(_distinct([*taken, record])) > len(taken)]
         room = count - len(taken)
-        taken += fresh if len(fresh) <= room else _spread(ranking, fresh, room)
+        taken += fresh if len(fresh) <= room else _spread(ranking, fresh, first, room)
+        first = [one for one in [ranking.knee_among(left)] if one is not None]
     return taken
 
 
-def _spread(ranking: Ranking, layer: Sequence[TrialRecord], room: int) -> list[TrialRecord]:
-    """`room` of a front's trials, the knee first among them."""
+def _spread(
+    ranking: Ranking, layer: Sequence[TrialRecord], first: Sequence[TrialRecord], room: int
+) -> list[TrialRecord]:
+    """`room` of a front's trials, `first` of all these."""
     from study.uncertainty.bootstrap import analyse
 
     objectives = ranking.study.objectives
@@ -153,7 +163,8 @@ def _spread(ranking: Ranking, layer: Sequence[TrialRecord], room: int) -> list[T
     shares = analyse(ranking.study, ranking.eligible, wanted=wanted, off_front=()).shares
     by_share = sorted(layer, key=lambda record: (-shares.get(record.name, 0.0), *rank(record, objectives)))
     ends = [min(layer, key=lambda record: one.sign * record.metrics[one.metric]) for one in objectives]
-    ordered = list({record.name: record for record in (layer[0], *ends, *by_share)}.values())
+    known = [record for record in first if record in layer]
+    ordered = list({record.name: record for record in (*known, *ends, *by_share)}.values())
     if by_share[0] not in ordered[:room]:
         ordered.insert(room - 1, by_share[0])
     return ordered[:room]

@@ -10,7 +10,9 @@ from scipy.stats import binomtest
 from scipy.stats import t as student_t
 
 from search_spaces import strict_yaml
+from study.analysis.ranking import Ranking
 from study.answer.answer import answer
+from study.answer.choice import choose
 from study.store import test_openings
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study
@@ -23,13 +25,17 @@ SAMPLES = 400
 LABELS = torch.arange(SAMPLES) % 10
 
 
-def predictions(wrong: int, confidence: float = 0.95, shift: int = 0) -> Predictions:
-    """The first `wrong` samples (from `shift` on) are wrong; the predicted class always has that probability."""
+def predictions(wrong: int, confidence: float = 0.95, shift: int = 0, of_wrong: float | None = None) -> Predictions:
+    """The first `wrong` samples (from `shift` on) are wrong. The predicted class has that probability; another one
+    where it is wrong, if given.
+    """
     classes = LABELS.clone()
     places = (torch.arange(wrong) + shift) % SAMPLES
     classes[places] = (classes[places] + 1) % 10
-    probs = torch.full((SAMPLES, 10), (1 - confidence) / 9)
-    return Predictions(probs.scatter(1, classes[:, None], confidence).log(), LABELS)
+    tops = torch.full((SAMPLES,), confidence)
+    tops[places] = confidence if of_wrong is None else of_wrong
+    probs = ((1 - tops) / 9)[:, None].repeat(1, 10)
+    return Predictions(probs.scatter(1, classes[:, None], tops[:, None]).log(), LABELS)
 
 
 def search(root: Path, focal: tuple[Predictions, ...] = (predictions(20), predictions(60))) -> Study:
@@ -77,12 +83,28 @@ def said(study: Study) -> str:
 def test_before_a_confirmation_it_says_what_is_not_known(tmp_path: Path) -> None:
     found = answer(search(tmp_path))
     low, high = binomtest(380, 400).proportion_ci(0.95, "wilson")
-    assert found.sentences[0] == "Take focal/0000, as trained, for now: the best compromise of 3 trials."
+    why = "of 3 trials, the one with the lowest NLL of those that cannot be told from the knee"
+    assert found.sentences[0] == f"Take focal/0000, as trained, for now: {why}."
     assert found.sentences[1].startswith(f"Accuracy 0.9500 [{low:.4f}, {high:.4f}] and ECE 0.0000 [0.0000, ")
     assert "one seed (95% intervals)" in found.sentences[1] and "looks better than it is" in found.sentences[1]
     assert found.sentences[2].startswith("Not known yet: its values on the sealed test images")
     assert [command for command, _ in found.next] == ["calstudy confirm small"]
     assert "1 trials are still to do" in said(changed(search(tmp_path / "more"), trials=2))
+
+
+def test_of_what_cannot_be_told_from_the_knee_the_lowest_nll(tmp_path: Path) -> None:
+    """The knee is as sure of its 14 mistakes; another is less sure of 15, in one bin of its own. A third is far off."""
+    unsure = predictions(15, 0.99, 7, of_wrong=0.4)
+    study = search(tmp_path, (predictions(14, 0.95), unsure, predictions(150, 0.6)))
+    knee, other, _ = study.records()["focal"]
+    assert other.metrics["nll"] < knee.metrics["nll"] and other.metrics["ece"] > knee.metrics["ece"]
+    assert Ranking(study, study.all_records()).knee == knee
+    found = answer(study)
+    assert found.sentences[0].startswith(
+        "Take focal/0001, as trained, for now: of 4 trials, the one with the lowest NLL"
+    )
+    assert found.sentences[0].endswith("cannot be told from the knee, focal/0000.")
+    assert choose(study).record == other and choose(study, "knee").record == knee
 
 
 @pytest.mark.slow

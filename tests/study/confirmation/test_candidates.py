@@ -12,7 +12,7 @@ from study.confirmation.candidates import best
 from study.confirmation.results import Confirmed, moments
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
-from study.uncertainty import bootstrap
+from study.uncertainty import bootstrap, recommended
 from tests.study.made import unwritten_study
 from trainables.metrics.binned import expected_calibration_error
 
@@ -68,6 +68,10 @@ def test_a_front_that_does_not_fit_is_spread_along_it(monkeypatch: MonkeyPatch) 
         for name, (accuracy, ece) in points.items()
     ]
     shares = {"a/0000": 0.5, "b/0000": 0.2, "c/0000": 0.6, "d/0000": 0.9, "e/0000": 0.8}
+    monkeypatch.setattr(recommended, "recommended", lambda ranking: ranking.knee)
     monkeypatch.setattr(bootstrap, "analyse", lambda *taken, **given: SimpleNamespace(shares=shares))
     chosen = {count: "".join(one.label for one in best(ranked(records, objectives), count)) for count in range(1, 6)}
     assert chosen == {1: "d", 2: "bd", 3: "bad", 4: "baed", 5: "bacde"}
+    # What the answer takes before a confirmation comes after the knee.
+    monkeypatch.setattr(recommended, "recommended", lambda ranking: records[3])
+    assert [one.label for one in best(ranked(records, objectives), 3)] == ["b", "d", "a"]
