@@ -118,18 +118,20 @@ def former(study: Study) -> Shipped:
     return Shipped(found, TEMPERATURE)
 
 
-def todays(study: Study, serve: str) -> Shipped:
-    """What `choose` takes before a confirmation, under the constraint of study/specs/digits.yaml."""
+def todays(study: Study, serve: str, rule: str | None = None) -> Shipped:
+    """What `choose` takes before a confirmation, under a constraint on accuracy. rule: None is that of the answer."""
     plain = study.plain | {"serve": serve, "constraints": ["accuracy >= best - 0.02"]}
-    return Shipped(choose(replace(study, plain=plain)).record, serve)
+    return Shipped(choose(replace(study, plain=plain), rule).record, serve)
 
 
 FORMER = "former: the knee of all trials, with a temperature"
 RULES: dict[str, Callable[[Study], Shipped]] = {
     FORMER: former,
     "the same trials as trained": lambda study: former(study)._replace(served=RAW),
-    "today's, `serve: raw`": lambda study: todays(study, RAW),
-    "today's, `serve: temperature`": lambda study: todays(study, TEMPERATURE),
+    "today's knee, `serve: raw`": lambda study: todays(study, RAW, "knee"),
+    "today's knee, `serve: temperature`": lambda study: todays(study, TEMPERATURE, "knee"),
+    "the answer, `serve: raw`": lambda study: todays(study, RAW),
+    "the answer, `serve: temperature`": lambda study: todays(study, TEMPERATURE),
 }
 
 
