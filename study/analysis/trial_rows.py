@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,13 @@ from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 
 
-def trial_rows(records: Sequence[TrialRecord], objectives: Sequence[Objective]) -> list[dict[str, Any]]:
+def trial_rows(
+    records: Sequence[TrialRecord], objectives: Sequence[Objective], states: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """All with the same columns; None where a trial has no such value. Times are seconds since 1970.
 
-    trial, method, number, state, front; each searched path; each validation metric; then what training it took.
+    states: by trial, as in a `Snapshot`. Columns: trial, method, number, state, front; each searched path; each
+    validation metric; then what training it took.
     """
     paths = sorted({path for record in records for path in record.params})
     measured = measured_names(records)
@@ -25,7 +28,7 @@ def trial_rows(records: Sequence[TrialRecord], objectives: Sequence[Objective]) 
             "trial": record.name,
             "method": record.label,
             "number": record.number,
-            "state": record.state,
+            "state": states[record.name],
             "front": record.name in on_front,
         }
         | {path: record.params.get(path) for path in paths}

@@ -144,6 +144,7 @@ def _page(
     from study.confirmation.results import confirmation_of
     from study.report.html import write_page
     from study.report.page_data import gather, gather_page
+    from study.store.states import snapshot
     from study.store.study import open_study
     from study.tracking.artifacts import try_to_log
     from study.uncertainty.bootstrap import analyse_front
@@ -156,12 +157,12 @@ def _page(
     file = (output or (first if len(opened) == 1 else first.parent) / "report.html").absolute()
     gathered = []
     for study in opened:
-        records, analysis, refused = study.records(), None, None
+        now, analysis, refused = snapshot(study), None, None
         try:
-            analysis = analyse_front(study, records, bootstrap, level) if bootstrap else None
+            analysis = analyse_front(study, now.records, bootstrap, level) if bootstrap else None
         except FieldError as error:  # a missing or altered file: the page reports it instead of intervals
             refused = f"No intervals: {error}"
-        found = gather(study, records, analysis, confirmation_of(study))
+        found = gather(study, now.records, analysis, confirmation_of(study), now.alive)
         found["notes"] += [refused] if refused else []
         gathered.append(found)
     write_page(file, gather_page(gathered, f"{datetime.now():%d %B %Y, %H:%M}"))

@@ -23,19 +23,20 @@ def trials(study: str, file: Path | None, storage: str | None, as_json: bool) ->
     same as a pandas DataFrame.
     """
     from study.analysis.trial_rows import trial_rows, write_csv
+    from study.store.states import snapshot
     from study.store.study import open_study
     from study.terminal.tables import trials_table
 
     opened = open_study(study, storage)
-    records = opened.all_records()
-    rows = trial_rows(records, opened.objectives)
+    now = snapshot(opened)
+    rows = trial_rows(now.all, opened.objectives, now.states)
     if as_json:
         click.echo(json.dumps(rows))
     elif file is not None:
         write_csv([row | {name: _utc(row[name]) for name in ("started", "ended")} for row in rows], file)
         console.print(f"wrote {file}: {len(rows)} trials", soft_wrap=True)
-    elif records:
-        console.print(trials_table(records, opened.objectives))
+    elif rows:
+        console.print(trials_table(now.all, opened.objectives, now.states))
     else:
         console.print("no trials yet.")
 
