@@ -22,7 +22,7 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     To resume after an interruption, run the same command again; every trial is counted once. You may add trials or
     methods and change resources or the tracking server; a change to what a trial means is refused.
     """
-    with console.status("importing torch"):
+    with console.status("importing torch"):  # shows nothing on a pipe
         from study.analysis.pareto import complete
         from study.engine.run import run_study
         from study.schema.spec import refuse_confirmation

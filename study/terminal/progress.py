@@ -152,7 +152,8 @@ class Progress(Listener):
         epochs = [f"{name} {epoch}/{self._spec.epochs}" for name, (_, epoch) in list(self._running.items())[:4]]
         now = Text(f"{done(total)}/{total['planned']} trials  {self.time_left()}  {', '.join(epochs)}", style="dim")
         best = front_table(self._front, self._spec.objectives, FRONT_ROWS)
-        lines = self._console.render_lines(Group(methods, now, Text(), best), pad=False)
+        shown = Group(methods, now, Text(), best) if self._front else Group(methods, now)
+        lines = self._console.render_lines(shown, pad=False)
         # The cursor rests on an empty line: after a full one, the terminal's ^C would move everything down by a line.
         return Group(SegmentLines(lines[: self._console.height - 1], new_lines=True), Text())
 
