@@ -57,7 +57,7 @@ def audit(study: Study, tracking_uri: str) -> AuditReport:
         check_openings(facts),
     ]
     states = summed(Snapshot.of(study, facts.records, facts.alive).counts.values())
-    lost, twice = len(_never_begun(facts)) + len(_unknown(facts)), sum(check.twice for check in checks)
+    lost, twice = len({*_missing(facts), *_unknown(facts)}), sum(check.twice for check in checks)
     return AuditReport(study.spec.name, facts.alive, _copied(study), checks, states, lost, twice, counts)
 
 
@@ -103,7 +103,7 @@ def _identity(facts: Evidence) -> Check:
 def _ledger(facts: Evidence) -> Check:
     check = Check("ledger", "each planned trial once in the ledger", len(facts.all))
     spec = facts.study.spec
-    for name in _never_begun(facts):
+    for name in _missing(facts):
         check.add_offender(name, "is not in the ledger, later trials are", BACKUP)
     for variant in spec.variants:
         label, found = variant.label, facts.records[variant.label]
@@ -122,7 +122,7 @@ def _ledger(facts: Evidence) -> Check:
     return check
 
 
-def _never_begun(facts: Evidence) -> list[str]:
+def _missing(facts: Evidence) -> list[str]:
     """Trials missing in the ledger although it has later ones."""
     return [
         trial_name(label, number)

@@ -38,7 +38,7 @@ class Check:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """states: trials by state, as from `count_states`. lost: trials that were begun, but are not in the ledger.
+    """states: trials by state, as from `count_states`. lost: trials the ledger should have, but has not.
     duplicated: trials counted twice anywhere.
     """
 

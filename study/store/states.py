@@ -15,7 +15,7 @@ from study.store.ledger import driver_is_alive
 from study.store.study import Study
 from study.store.trials import TrialRecord
 
-# What people read for each state. The last: planned, and nobody trains it or has begun to.
+# What people read for each state. To do: planned and not begun, or waiting for its turn while a driver runs.
 WORDS = {
     "complete": "complete",
     "pruned": "stopped early",

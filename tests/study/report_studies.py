@@ -94,7 +94,7 @@ def complete(study: Study, label: str, number: int, **changes: Any) -> TrialReco
 
 
 def small(root: Path) -> tuple[Study, dict[str, list[TrialRecord]]]:
-    """Three trials of cross_entropy, two of focal and one that failed with a hostile reason, one of mbls that was interrupted."""
+    """Three trials of cross_entropy; two of focal one that failed with a hostile reason; of mbls one interrupted."""
     study = make_study(root)
     begun = TrialRecord("mbls", 0, "running", {"method.margin": 10.0, "method.weight": 0.1}, attempt=1)
     study.files(begun).mkdir(parents=True)
