@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from study.store import study as store
 from study.store.files import HISTORY, checked_file, stored_predictions
@@ -44,18 +44,18 @@ class Study(store.Study):
         return cls(made.directory, made.plain, made.recorded)
 
     def trials(self) -> pandas.DataFrame:
-        """One row per trial, in any state: trial, method, number, state, front, set_aside (why it does not count); each
-        searched value by its path; each metric of the result; epoch, samples, seconds, attempts, started, ended,
-        device, reason.
+        """One row per trial, in any state: trial, method, number, state, front; each searched value by its path; each
+        metric of the result; epoch, samples, seconds, attempts, started, ended, device, reason.
 
-        Times are UTC. `seconds` and `samples` count training only. A value that a trial lacks is missing.
+        Trials not proposed yet have no row. Times are UTC. `seconds` and `samples` count training only. A value that a
+        trial lacks is missing.
         """
         import pandas
 
-        from study.analysis.ranking import Ranking
+        from study.analysis.states import snapshot
         from study.analysis.trial_rows import trial_rows
 
-        frame = pandas.DataFrame(trial_rows(Ranking(self, self.all_records())))
+        frame = pandas.DataFrame(trial_rows(snapshot(self)))
         for column in ("started", "ended"):
             if column in frame:
                 frame[column] = pandas.to_datetime(frame[column], unit="s", utc=True)
@@ -108,8 +108,7 @@ class Study(store.Study):
         return type(self).open(outcome.study.directory)
 
     def __repr__(self) -> str:
-        counts: dict[str, Any] = {}
-        for record in self.all_records() if self.recorded else ():
-            counts[record.state] = counts.get(record.state, 0) + 1
-        states = ", ".join(f"{count} {state}" for state, count in counts.items()) or "not run yet"
+        from study.analysis.states import in_words, snapshot, summed
+
+        states = in_words(summed(snapshot(self).counts.values())) if self.recorded else "not run yet"
         return f"Study({self.name!r}: {states}; {self.directory})"

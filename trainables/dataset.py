@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +14,13 @@ from trainables.fields import FieldError, Settings, choice, number
 from trainables.plugins import name_of
 
 Rows = dict[str, np.ndarray]  # row numbers of source files, by what identifies a file
+
+
+Progress = Callable[[int, int], None]  # images decoded, of how many
+
+
+def nothing(done: int, total: int) -> None:
+    """Progress that nobody follows."""
 
 
 class RawSplit(NamedTuple):
@@ -75,7 +84,10 @@ class Dataset(Settings, ABC):
 
     @abstractmethod
     def read(self) -> RawData:
-        """Decode the whole source. Raises FieldError if it cannot be used."""
+        """Decode the whole source. Raises FieldError if it cannot be used.
+
+        One that takes long may take `progress: Progress = nothing`, by that name, and call it now and then.
+        """
 
     def samples(self, where: dict[str, Any] | None = None) -> Samples:
         """The test split if the source has one, else all of it. where: column values, for a table."""
@@ -95,6 +107,12 @@ class Dataset(Settings, ABC):
         if type(self).samples is Dataset.samples:
             self._refuse_where(where)
         return Header(self.source_rows())
+
+    @property
+    def shown(self) -> str:
+        """`digits`, or the file name of a data set with a path: `cifar10.parquet`."""
+        path = getattr(self, "path", None)
+        return name_of(type(self)) if path is None else Path(path).name
 
     def _refuse_where(self, where: dict[str, Any] | None) -> None:
         if where is not None:

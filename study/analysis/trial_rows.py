@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from study.analysis.pareto import measured_names
-from study.analysis.ranking import Ranking
+from study.analysis.states import Snapshot
 
 
-def trial_rows(ranking: Ranking) -> list[dict[str, Any]]:
+def trial_rows(now: Snapshot) -> list[dict[str, Any]]:
     """All with the same columns; None where a trial has no such value. Times are seconds since 1970.
 
-    trial, method, number, state, front, set_aside (why it does not count); each searched path; each validation metric;
-    then what training it took.
+    trial, method, number, state (a key of `states.WORDS`), front; each searched path; each validation metric; then what
+    training it took, and why the trial does not count, if so.
     """
-    records = ranking.records
+    records, ranking = now.all, now.ranking
     paths = sorted({path for record in records for path in record.params})
     measured = measured_names(records)
     on_front = {record.name for record in ranking.front}
@@ -26,9 +26,8 @@ def trial_rows(ranking: Ranking) -> list[dict[str, Any]]:
             "trial": record.name,
             "method": record.label,
             "number": record.number,
-            "state": record.state,
+            "state": now.states[record.name],
             "front": record.name in on_front,
-            "set_aside": ranking.set_aside.get(record.name),
         }
         | {path: record.params.get(path) for path in paths}
         | {name: record.metrics.get(name) for name in measured}
@@ -40,7 +39,7 @@ def trial_rows(ranking: Ranking) -> list[dict[str, Any]]:
             "started": record.started,
             "ended": record.ended,
             "device": record.device,
-            "reason": record.reason,
+            "reason": record.reason or ranking.set_aside.get(record.name),
         }
         for record in records
     ]

@@ -1,6 +1,7 @@
 """Audit: prove that every planned trial is counted exactly once, or report every problem. Read-only.
 
-While a driver is running, trials it has yet to upload or clean up are `pending`; otherwise they are problems.
+What the running driver, or the next run of a study that stopped before its end, uploads or cleans up is `pending`, not
+a problem. Trials that are to do or interrupted are counted; they are not a problem either.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, FloatDistribution
 
 from study.analysis.ranking import Ranking, on_a_front
+from study.analysis.states import Snapshot, summed
 from study.audit.epochs import Epochs, trained_epochs
 from study.audit.evidence import Evidence, gather
 from study.audit.result import AuditReport, Check
@@ -54,10 +56,9 @@ def audit(study: Study, tracking_uri: str) -> AuditReport:
         epochs,
         check_openings(facts),
     ]
-    planned = sum(max(study.spec.trials, len(found)) for found in facts.records.values())
-    lost = 0 if facts.alive else study.lacking(facts.records)
-    twice = sum(check.twice for check in checks)
-    return AuditReport(study.spec.name, facts.alive, _copied(study), checks, planned, lost, twice, counts)
+    states = summed(Snapshot.of(study, facts.records, facts.alive).counts.values())
+    lost, twice = len({*_missing(facts), *_unknown(facts)}), sum(check.twice for check in checks)
+    return AuditReport(study.spec.name, facts.alive, _copied(study), checks, states, lost, twice, counts)
 
 
 def _copied(study: Study) -> str | None:
@@ -102,27 +103,32 @@ def _identity(facts: Evidence) -> Check:
 def _ledger(facts: Evidence) -> Check:
     check = Check("ledger", "each planned trial once in the ledger", len(facts.all))
     spec = facts.study.spec
+    for name in _missing(facts):
+        check.add_offender(name, "is not in the ledger, later trials are", BACKUP)
     for variant in spec.variants:
         label, found = variant.label, facts.records[variant.label]
-        for number in sorted({*range(len(found))} - {record.number for record in found}):
-            check.add_offender(trial_name(label, number), "was never started, later trials were", BACKUP)
-        if len(found) < spec.trials:
-            problem = f"{spec.trials - len(found)} of {spec.trials} trials have not been started"
-            check.add_offender(label, problem, f"resume with {facts.goes_on}", facts.alive)
         for record in found[spec.trials :]:
             fix = f"if the study ran with more, run {facts.goes_on} with `trials: {len(found)}`"
             check.add_offender(record.name, f"only {spec.trials} trials of {label} were requested", fix)
         lacking = [record for record in found if not set(variant.space.distributions) <= set(record.params)]
-        for record in lacking if not facts.alive else ():
-            check.add_offender(
-                record.name, "lacks parameters of its space after a kill", f"complete it with {facts.goes_on}"
-            )
+        for record in lacking:
+            fix = f"complete it with {facts.goes_on}"
+            check.add_offender(record.name, "lacks parameters of its space after a kill", fix, facts.goes_on_later)
         again = list(_proposed_again(found, variant.space.distributions))
         for record, first in again:
             fix = "no sampler draws the same point of a continuous range twice; one of the two should not exist"
             check.add_offender(record.name, f"has the same parameters as {first.name}", fix)
         check.twice += len({record.name for record in [*found[spec.trials :], *(record for record, _ in again)]})
     return check
+
+
+def _missing(facts: Evidence) -> list[str]:
+    """Trials missing in the ledger although it has later ones."""
+    return [
+        trial_name(label, number)
+        for label, found in facts.records.items()
+        for number in sorted({*range(len(found))} - {record.number for record in found})
+    ]
 
 
 def _proposed_again(
@@ -147,17 +153,14 @@ def _proposed_again(
 
 
 def _running(facts: Evidence) -> Check:
-    """No trial or MLflow run is RUNNING without a driver."""
+    """No MLflow run is RUNNING without a driver, unless its trial goes on with the next run."""
     running = [record for record in facts.all if record.state == "running"]
     open_runs = [run for run in facts.runs if not run.ended]
     check = Check("running", "nothing running unless the study runs", len(running) + len(open_runs))
-    if facts.alive:
-        return check
-    for record in running:
-        check.add_offender(record.name, "is RUNNING, but the study is not running", f"resume it with {facts.goes_on}")
-    for run in open_runs:
+    for run in open_runs if not facts.alive else ():
         problem = f"its MLflow run is {run.status}, but the study is not running"
-        check.add_offender(run.trial or facts.study.spec.name, problem, f"end it with {facts.sync}")
+        name = run.trial or facts.study.spec.name
+        check.add_offender(name, problem, f"end it with {facts.sync}", facts.goes_on_later)
     return check
 
 
@@ -167,8 +170,8 @@ def _running(facts: Evidence) -> Check:
 def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
     """The check, and per trial the files that match the ledger."""
     check = Check("files", "files of finished trials match their digests")
-    study, known = facts.study, {record.name for record in facts.all}
-    for name in sorted(set(facts.attempts) - known):
+    study = facts.study
+    for name in _unknown(facts):
         check.add_offender(
             name,
             "has a directory, but is not in the ledger",
@@ -193,6 +196,11 @@ def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
     return check, whole
 
 
+def _unknown(facts: Evidence) -> list[str]:
+    """Trials with a directory that are not in the ledger."""
+    return sorted(set(facts.attempts) - {record.name for record in facts.all})
+
+
 def _leftovers(facts: Evidence, record: TrialRecord, check: Check) -> None:
     """A finished trial has all files of the counted attempt, no newer attempt and no checkpoint."""
     if record.state == "complete":
@@ -204,7 +212,8 @@ def _leftovers(facts: Evidence, record: TrialRecord, check: Check) -> None:
             check.add_offender(record.name, f"attempt {attempt} is newer than the counted one", f"remove {directory}")
         if os.path.exists(directory / "last.pt"):
             fix = f"remove it with {facts.goes_on}"
-            check.add_offender(record.name, f"is finished but still has {directory.name}/last.pt", fix, facts.alive)
+            problem = f"is finished but still has {directory.name}/last.pt"
+            check.add_offender(record.name, problem, fix, facts.goes_on_later)
 
 
 def _histories(facts: Evidence, whole: Mapping[str, set[str]]) -> dict[str, list[dict[str, Any]]]:
@@ -294,13 +303,14 @@ def _mlflow(facts: Evidence) -> Check:
         check.add_offender("tracking", facts.unreachable.rstrip("."), f"make MLflow reachable, then run {facts.sync}")
         return check
     if not facts.runs:
-        check.add_offender("tracking", "MLflow has no run of this study", f"upload it with {facts.sync}", facts.alive)
+        fix = f"upload it with {facts.sync}"
+        check.add_offender("tracking", "MLflow has no run of this study", fix, facts.goes_on_later)
         return check
     _check_parents(facts, parents, check)
     for record in facts.finished:
         runs = by_trial.pop(record.name, [])
         if not runs:
-            check.add_offender(record.name, "is not in MLflow", f"upload it with {facts.sync}", facts.alive)
+            check.add_offender(record.name, "is not in MLflow", f"upload it with {facts.sync}", facts.goes_on_later)
         if len(runs) > 1:
             check.twice += len(runs) - 1
             fix = f"reduce them to one with {facts.sync}"
@@ -311,7 +321,7 @@ def _mlflow(facts: Evidence) -> Check:
                 check.add_offender(record.name, differences, f"delete its MLflow run, then run {facts.sync}")
             elif run.ended and facts.tested.get(record.name, {}).keys() - run.tested.keys():
                 fix = f"upload them with {facts.sync}"
-                check.add_offender(record.name, "its test results are not in MLflow", fix, facts.alive)
+                check.add_offender(record.name, "its test results are not in MLflow", fix, facts.goes_on_later)
     known = {record.name for record in facts.all}
     for name in by_trial:
         problem = "is not finished in the ledger" if name in known else "is not in the ledger"
@@ -327,7 +337,8 @@ def _check_parents(facts: Evidence, parents: list[TrackedRun], check: Check) -> 
     elif parents[0].ended and not facts.alive:
         status = "KILLED" if facts.study.lacking(facts.records) else "FINISHED"
         if parents[0].status != status:
-            check.add_offender(name, f"its MLflow run is {parents[0].status}, not {status}", f"fix with {facts.sync}")
+            problem = f"its MLflow run is {parents[0].status}, not {status}"
+            check.add_offender(name, problem, f"fix with {facts.sync}", facts.goes_on_later)
 
 
 def _differences(facts: Evidence, record: TrialRecord, run: TrackedRun) -> Iterator[str]:

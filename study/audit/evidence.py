@@ -77,6 +77,11 @@ class Evidence:
         return self.study.goes_on
 
     @property
+    def goes_on_later(self) -> bool:
+        """Whether a driver runs, or has to be started for what is left: it resolves what a kill leaves behind."""
+        return self.alive or bool(self.study.lacking(self.records))
+
+    @property
     def sync(self) -> str:
         """The command that uploads what MLflow lacks."""
         return f"`calstudy sync {self.study.spec.name}`"

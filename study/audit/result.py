@@ -28,7 +28,7 @@ class Check:
     title: str
     counted: int = 0
     twice: int = 0  # trials found twice
-    pending: list[Offender] = field(default_factory=list)  # the running driver will resolve these
+    pending: list[Offender] = field(default_factory=list)  # the running driver, or the next run, will resolve these
     offenders: list[Offender] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # information, not problems
 
@@ -38,13 +38,15 @@ class Check:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """lost: planned trials that are unfinished while no driver runs. duplicated: trials counted twice anywhere."""
+    """states: trials by state, as from `count_states`. lost: trials the ledger should have, but has not.
+    duplicated: trials counted twice anywhere.
+    """
 
     study: str
     driver: bool
     note: str | None
     checks: list[Check]
-    planned: int
+    states: dict[str, int]
     lost: int
     duplicated: int
     epochs: Epochs
@@ -53,5 +55,9 @@ class AuditReport:
     def clean(self) -> bool:
         return not any(check.offenders for check in self.checks)
 
+    @property
+    def planned(self) -> int:
+        return self.states["planned"]
+
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "clean": self.clean}
+        return {**asdict(self), "planned": self.planned, "clean": self.clean}

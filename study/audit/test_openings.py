@@ -41,7 +41,7 @@ def check_openings(facts: Evidence) -> Check:
         for number, record in records.items():
             if number not in tested:
                 fix = f"measure it with {facts.study.goes_on}"
-                check.add_offender(record.name, "is complete, but not measured on test", fix, facts.alive)
+                check.add_offender(record.name, "is complete, but not measured on test", fix, facts.goes_on_later)
             else:
                 _check_files(facts, record, tested[number], check)
         if openings:

@@ -19,7 +19,8 @@ def audit(study: str, storage: str | None, tracking: str | None, as_json: bool) 
     """Prove that every planned trial is counted once.
 
     Compares the ledger, MLflow, files and logs of STUDY, and prints each problem with its fix. Writes nothing. Exits
-    with code 1 if there are problems. While the study is running, unfinished work is shown as pending.
+    with code 1 if there are problems. Trials that are interrupted or to do are no problem; what the next `run`, or the
+    one at work, uploads or cleans up is shown as pending.
     """
     from study.audit.audit import audit as audit_study
     from study.store.study import open_study
@@ -29,17 +30,19 @@ def audit(study: str, storage: str | None, tracking: str | None, as_json: bool) 
     if as_json:
         click.echo(json.dumps(report.to_json()))
     else:
-        _print(report)
+        _print(report, opened.goes_on)
     if not report.clean:
         raise SystemExit(FAILED)
 
 
-def _print(report: Any) -> None:
+def _print(report: Any, goes_on: str) -> None:
+    from study.analysis.states import in_words, stopped_line
     from study.terminal.layout import Table
 
-    made = Table("check", ">counted", *([">pending"] if report.driver else []), ">problems")
+    waits = report.driver or any(check.pending for check in report.checks)
+    made = Table("check", ">counted", *([">pending"] if waits else []), ">problems")
     for check in report.checks:
-        pending = [str(len(check.pending))] if report.driver else []
+        pending = [str(len(check.pending))] if waits else []
         made.add_row(check.title, str(check.counted), *pending, str(len(check.offenders) or "-"))
     console.print(made)
     epochs = report.epochs
@@ -58,6 +61,9 @@ def _print(report: Any) -> None:
         console.print(f"note: {report.note}", soft_wrap=True)
     if report.driver:
         console.print("another calstudy process is running this study; audit again once it has finished.")
+    elif line := stopped_line(report.states, goes_on):
+        console.print(line)
     problems = sum(len(check.offenders) for check in report.checks)
-    counts = f"{report.planned} trials planned, {report.lost} lost, {report.duplicated} duplicated"
+    states = f"{report.planned} trials planned: {in_words(report.states)}"
+    counts = f"{states}; {report.lost} lost, {report.duplicated} duplicated"
     console.print(f"{report.study}: {f'{problems} problems' if problems else 'clean'}; {counts}", style="bold")

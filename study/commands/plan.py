@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from study.terminal.console import console, json_option, storage_option
+from study.terminal.console import console, errors, json_option, storage_option
 
 
 @click.command()
@@ -42,7 +42,7 @@ def plan(
     from study.terminal.layout import Table
 
     study = read_study_spec(spec, storage, trials=trials)
-    prepared = prepare_data(study, spec.name)
+    prepared = prepare_data(study, spec.name, errors)
     root = storage_root(storage, study.storage)
     begun = existing_study(study, spec.name, root / study.name, prepared)  # raises what `run` would raise
     if as_json:

@@ -16,7 +16,7 @@ def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
     """Delete the models of trials that are not on the Pareto front.
 
     Predictions, metrics and histories stay, so reports and intervals can still be made; a deleted model can no longer
-    be exported. A confirmation is not pruned: `export` needs its models.
+    be exported. Trials keep their state. Models of a confirmation stay: `export` needs them.
     """
     from study.analysis.ranking import Ranking, on_a_front
     from study.store.removal import drop, droppable
@@ -25,7 +25,7 @@ def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
 
     opened = open_study(study, storage)
     if opened.confirms is not None:
-        raise FieldError(opened.name, "is a confirmation; `calstudy export` needs its models. Prune the study instead.")
+        raise FieldError(opened.name, "is a confirmation; `calstudy export` needs its models. Name the study instead.")
     records = opened.all_records()
     kept = on_a_front(opened, Ranking(opened, records).eligible)
     files = droppable(opened, records, kept)

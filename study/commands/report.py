@@ -197,7 +197,7 @@ def _write(studies: list[Study], file: Path, every: int | None, bootstrap: int, 
 
     every: seconds after which the page reloads itself, unless all have ended.
     """
-    from study.analysis.ranking import Ranking
+    from study.analysis.states import done, snapshot, summed
     from study.answer.answer import answer
     from study.confirmation.results import confirmation_of
     from study.report.html import write_page
@@ -207,19 +207,20 @@ def _write(studies: list[Study], file: Path, every: int | None, bootstrap: int, 
 
     gathered, lacking = [], 0
     for study in studies:
-        records, analysis, refused = study.records(), None, None
+        now, analysis, said, refused = snapshot(study), None, None, None
         try:
-            ranking = Ranking(study, [record for found in records.values() for record in found])
-            analysis = analyse_front(study, records, bootstrap, level, ranking.set_aside) if bootstrap else None
-        except FieldError as error:  # a missing or altered file: the page reports it instead of intervals
-            refused = f"No intervals: {error}"
+            aside = now.ranking.set_aside
+            analysis = analyse_front(study, now.records, bootstrap, level, aside) if bootstrap else None
+            said = answer(study, level).to_plain()
+        except FieldError as error:  # a missing or altered file: the page reports it instead
+            refused = f"No {'answer' if analysis or not bootstrap else 'intervals'}: {error}"
         confirmation = confirmation_of(study)
-        found = gather(study, records, analysis, confirmation)
-        found |= {"notes": [*found["notes"], *([refused] if refused else [])], "refused": refused is not None}
-        if refused is None:
-            found["answer"] = answer(study, level).to_plain()
+        found = gather(study, now.records, analysis, confirmation, now.alive)
+        notes = [*found["notes"], *([refused] if refused else [])]
+        found |= {"answer": said, "notes": notes, "refused": bootstrap > 0 and analysis is None}
         gathered.append(found)
-        lacking += study.lacking(records)
+        counts = summed(now.counts.values())
+        lacking += counts["planned"] - done(counts)
         if confirmation is not None:
             lacking += confirmation.study.lacking(confirmation.study.records())
             lacking += sum(len(row.records) - len(row.tests) for row in confirmation.rows)

@@ -22,11 +22,12 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     To resume after an interruption, run the same command again; every trial is counted once. You may add trials or
     methods and change resources or the tracking server; a change to what a trial means is refused.
     """
-    from study.analysis.pareto import complete
-    from study.commands.answer import conclude
-    from study.engine.run import run_study
-    from study.schema.spec import refuse_confirmation
-    from study.store.study import read_study_spec, storage_root
+    with console.status("importing torch"):  # shows nothing on a pipe
+        from study.analysis.pareto import complete
+        from study.commands.answer import conclude
+        from study.engine.run import run_study
+        from study.schema.spec import refuse_confirmation
+        from study.store.study import read_study_spec, storage_root
 
     study = read_study_spec(spec, storage, trials=trials)
     refuse_confirmation(study, spec.name)
@@ -39,20 +40,18 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
 
 
 def _report_run(outcome: Any, uri: str) -> None:
-    from study.analysis.ranking import Ranking
+    from study.analysis.states import Snapshot, done, in_words, summed
     from study.schema.uris import public_uri
     from study.terminal.tables import front_table
 
-    study, records = outcome.study, [record for found in outcome.records.values() for record in found]
-    states = {state: sum(record.state == state for record in records) for state in ("complete", "pruned", "failed")}
-    counts = ", ".join(f"{count} {state}" for state, count in states.items() if count or state == "complete")
-    planned = sum(max(study.spec.trials, len(found)) for found in outcome.records.values())
-    console.print(f"{study.spec.name}: {sum(states.values())}/{planned} trials; {counts}", style="bold")
+    study = outcome.study
+    now = Snapshot.of(study, outcome.records, alive=False)
+    counts = summed(now.counts.values())
+    console.print(f"{study.spec.name}: {done(counts)}/{counts['planned']} trials; {in_words(counts)}", style="bold")
     if outcome.interrupted:
         console.print(f"stopped by {outcome.interrupted}; run the same command again to resume.")
-    ranking = Ranking(study, records)
-    if ranking.front:
-        console.print(front_table(ranking.front, study.objectives))
+    if now.ranking.front:
+        console.print(front_table(now.ranking.front, study.objectives))
     console.print(f"study:    {study.directory}", soft_wrap=True)
     console.print(f"tracking: {public_uri(uri)}", soft_wrap=True)
     if outcome.untracked:

@@ -22,22 +22,21 @@ def trials(study: str, file: Path | None, storage: str | None, as_json: bool) ->
     Each with its state, hyperparameters, validation metrics and cost. In Python, Study.open(STUDY).trials() returns the
     same as a pandas DataFrame.
     """
-    from study.analysis.ranking import Ranking
+    from study.analysis.states import snapshot
     from study.analysis.trial_rows import trial_rows, write_csv
     from study.store.study import open_study
     from study.terminal.tables import trials_table
 
     opened = open_study(study, storage)
-    records = opened.all_records()
-    ranking = Ranking(opened, records)
-    rows = trial_rows(ranking)
+    now = snapshot(opened)
+    rows = trial_rows(now)
     if as_json:
         click.echo(json.dumps(rows))
     elif file is not None:
         write_csv([row | {name: _utc(row[name]) for name in ("started", "ended")} for row in rows], file)
         console.print(f"wrote {file}: {len(rows)} trials", soft_wrap=True)
-    elif records:
-        console.print(trials_table(records, opened.objectives, ranking.set_aside))
+    elif rows:
+        console.print(trials_table(now.all, opened.objectives, now.states))
     else:
         console.print("no trials yet.")
 

@@ -58,7 +58,7 @@ def confirm(
         problem = "another calstudy process is running this study. Wait until it is done, then confirm."
         raise LedgerError(f"{search.directory}: {problem}")
     spec = confirming_spec(search, asked)
-    prepared = prepare_data(spec, spec.name)
+    prepared = prepare_data(spec, spec.name, console)
     if prepared.digest != search.recorded["data_digest"]:
         problem = f"the source has changed since '{search.spec.name}' was trained. Restore it."
         raise SpecError(spec.name, "data", problem)

@@ -121,8 +121,8 @@ def show(report: Report, console: Console) -> None:
             console.print(f"{finding.state}: {finding.machine}: {finding.text}", soft_wrap=True)
     if report.ok:
         warned = sum(finding.state == "warning" for finding in report.findings)
-        plural = "s" if warned > 1 else ""
-        console.print("no problems found" + (f", {warned} warning{plural}." if warned else "."))
+        of_it = f"nothing failed; {warned} warning{'s' * (warned > 1)}, above. A study can run."
+        console.print(of_it if warned else "no problems found.")
 
 
 def _cell(finding: Finding) -> str:

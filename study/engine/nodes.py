@@ -56,18 +56,21 @@ class NodeFacts:
 # ---- what a run asks ----------------------------------------------------------------------------------------------
 
 
-def check_nodes(spec: StudySpec, root: Path, data_digest: str) -> None:
+def check_nodes(spec: StudySpec, root: Path, data_digest: str, say: Callable[[str], None]) -> None:
     """Ensure that every node that can run a trial has our code, sees the storage `root`, and has prepared the data.
 
-    Ray must be joined. Raises ClusterError naming the first node with a problem and the fix.
+    say: is told what is being done. Ray must be joined. Raises ClusterError naming the first node with a problem and
+    the fix.
     """
     nodes = [node for node in alive_nodes() if any(slots([node], spec.resources_of(v.label)) for v in spec.variants)]
+    say(f"checking {len(nodes)} nodes")
     with Probe(root) as probe:
         code: node_facts.Question = (node_facts.code, (spec.extensions,))
         answers = _ask(nodes, lambda node: [code, probe.question(node)], PATIENCE)
         found = {node: probe.seen(node, answer) for node, answer in answers.items()}
     own = NodeFacts(name="here", **node_facts.code(spec.extensions))
     _raise_first(nodes, found, lambda node: storage_problem(node, root) or code_problem(node, own, spec.extensions))
+    say(f"preparing data on {len(nodes)} nodes")
     trial = spec.trial_mapping(spec.variants[0].label)
     found = _ask(nodes, lambda node: [(node_facts.prepared, (trial, data_digest, False))], DATA_PATIENCE)
     _raise_first(nodes, found, lambda node: node.data_problem)

@@ -45,11 +45,15 @@ def set_environment() -> None:
 
 
 @contextmanager
-def joined(address: str | None, needs: Mapping[str, Resources]) -> Iterator[Callable[[], int]]:
+def joined(
+    address: str | None, needs: Mapping[str, Resources], say: Callable[[str], None] = lambda step: None
+) -> Iterator[Callable[[], int]]:
     """Join Ray, and yield a function that returns how many trials fit now; on exit leave Ray, or stop a local one.
 
-    needs: resources of a trial per method. Raises ClusterError if a method's trials fit on no node.
+    needs: resources of a trial per method. say: is told what is being done. Raises ClusterError if a method's trials
+    fit on no node.
     """
+    say("starting Ray" if address is None else f"joining Ray at {address}")
     set_environment()
     import ray
 

@@ -27,6 +27,7 @@ from study.store.study import Study, check_home, home_of, open_directory, write_
 from study.store.targets import Targets
 from study.store.trials import Listener, TrialRecord, trial_directory
 from study.terminal.progress import Progress
+from study.terminal.steps import Steps
 from trainables.dataset import Dataset
 from trainables.fields import FieldError
 from trainables.loading.cache import Prepared, prepare
@@ -50,11 +51,12 @@ class Outcome:
     tracking_trouble: str | None
 
 
-def prepare_data(spec: StudySpec, file_name: str) -> Prepared:
+def prepare_data(spec: StudySpec, file_name: str, console: Console) -> Prepared:
     """The study's data, decoded once on this machine; of shift sets only the header is read. Raises SpecError if data,
     an objective or a shift set is unusable."""
-    with located(file_name, "data"):
-        prepared = prepare(spec.data, spec.seed)
+    with Steps(console) as steps, located(file_name, "data"):
+        steps(f"preparing data {spec.data.shown}")
+        prepared = prepare(spec.data, spec.seed, progress=steps.progress)
         used = spec.data.source_rows() if spec.shift else {}
     check_objectives(spec, prepared.num_classes, file_name)
     _check_padding(spec.data, prepared.input_shape, file_name)
@@ -97,7 +99,7 @@ def run_study(
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
     if address is not None:
         check_address(address)
-    prepared = prepare_data(spec, file_name)
+    prepared = prepare_data(spec, file_name, console)
     targets = Targets(root)
     targets.check(spec, prepared.digest, file_name)
     directory = root / spec.name
@@ -106,25 +108,26 @@ def run_study(
         Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
     if line := kept_line(spec):
         console.print(line, soft_wrap=True)
-    with driver_lock(directory, spec.ledger), _ray(spec, root, prepared, address) as join:
+    lock, steps = driver_lock(directory, spec.ledger), Steps(console)
+    with lock, steps, _ray(spec, root, prepared, address, steps) as join:
         study = _record_spec(spec, file_name, directory, prepared, tracking)
         if spec.ledger is None or "://" not in spec.ledger:
             for repaired in repair_journal(journal_path(directory, spec.ledger)):
                 console.print(f"ledger: {repaired}.")
         ledger = _open_ledger(study)
         _remove_leftovers(study)
-        return _train(study, ledger, tracking_uri, targets, join, console)
+        return _train(study, ledger, tracking_uri, targets, join, console, steps)
 
 
 @contextmanager
-def _ray(spec: StudySpec, root: Path, prepared: Prepared, address: str | None) -> Iterator[Join]:
+def _ray(spec: StudySpec, root: Path, prepared: Prepared, address: str | None, steps: Steps) -> Iterator[Join]:
     """How to join Ray. A cluster is joined now, to check its nodes before anything of the study is written."""
     needs = {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
     if address is None:
-        yield joined(None, needs)
+        yield joined(None, needs, steps)
         return
-    with joined(address, needs) as slots:
-        check_nodes(spec, root, prepared.digest)
+    with joined(address, needs, steps) as slots:
+        check_nodes(spec, root, prepared.digest, steps)
         yield nullcontext(slots)
 
 
@@ -200,7 +203,15 @@ def _remove_leftovers(study: Study) -> None:
             clear_checkpoints(trial_directory(study.directory, record.label, record.number))
 
 
-def _train(study: Study, ledger: Ledger, tracking_uri: str, targets: Targets, join: Join, console: Console) -> Outcome:
+def _train(
+    study: Study,
+    ledger: Ledger,
+    tracking_uri: str,
+    targets: Targets,
+    join: Join,
+    console: Console,
+    steps: Steps,
+) -> Outcome:
     from study.tracking.projection import Projection
 
     spec = study.spec
@@ -209,17 +220,26 @@ def _train(study: Study, ledger: Ledger, tracking_uri: str, targets: Targets, jo
         if study.lacking(records):
             keeper = _ModelKeeper(study, records)
             rules = rules_of(study, [record for found in records.values() for record in found])
-            with Progress(spec, records, console, rules) as progress:
-                _tune(study, ledger, [keeper, progress, projection], targets, join, signals)
+            with Progress(spec, records, console, steps, rules) as progress:
+                _tune(study, ledger, [keeper, progress, projection], targets, join, signals, steps)
         records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
         complete = not study.lacking(records)
         untracked = projection.close(complete, TRACKING_PATIENCE)
     return Outcome(study, records, signals.caught, untracked, projection.trouble)
 
 
-def _tune(study: Study, ledger: Ledger, listeners: list[Any], targets: Targets, join: Join, signals: _Signals) -> None:
+def _tune(
+    study: Study,
+    ledger: Ledger,
+    listeners: list[Any],
+    targets: Targets,
+    join: Join,
+    signals: _Signals,
+    steps: Steps,
+) -> None:
     """Join Ray and train until every budget is met or a stop is requested."""
     with join as slots:
+        steps("starting workers")  # until the first trial trains
         signals.listen()
         from study.engine.search import LedgerSearch
         from trainables.trainable import CalibrationTrainable

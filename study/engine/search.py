@@ -194,6 +194,8 @@ class LedgerSearch(Searcher):
         if may_retry and not (cause == "out_of_memory" and whole):
             del self._live[trial_id]
             self._again.append(self._ledger.record(record.label, record.number))
+            for listener in self._listeners:
+                listener.stopped(record)
         else:
             self._finish(trial_id, [], {"state": "failed", "reason": reason, **remains})
 

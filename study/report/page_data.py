@@ -9,14 +9,13 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from search_spaces import strict_yaml
 from search_spaces.space import to_plain
 from study.analysis import pareto
-from study.analysis.ranking import Ranking
 from study.analysis.reliability import BINS
+from study.analysis.states import WORDS, Counts, Snapshot, in_words, summed
 from study.confirmation.results import default_texts
 from study.report.figure_set import Gallery
 from study.report.figures import bins_note
@@ -38,19 +37,23 @@ Plain = dict[str, Any]
 
 
 def gather(
-    study: Study, records: Mapping[str, Sequence[TrialRecord]], analysis: Any = None, confirmation: Any = None
+    study: Study,
+    records: Mapping[str, Sequence[TrialRecord]],
+    analysis: Any = None,
+    confirmation: Any = None,
+    alive: bool = False,
 ) -> Plain:
     """One study's page content, JSON-serializable.
 
-    analysis: `bootstrap.Analysis`, or None without intervals. confirmation: `confirmed.Confirmation`, or None.
-    Metric values are listed in the order of `metrics`; null if a trial has none.
+    analysis: `bootstrap.Analysis`, or None without intervals. confirmation: `confirmed.Confirmation`, or None. alive:
+    whether a driver ran the study when the records were read. Metric values are listed in the order of `metrics`; null
+    if a trial has none.
     """
     spec, recorded = study.spec, study.recorded
-    trials = [record for found in records.values() for record in found]
-    finished = pareto.complete(trials)
+    now = Snapshot.of(study, {variant.label: records.get(variant.label, ()) for variant in spec.variants}, alive)
+    finished = pareto.complete(now.all)
     measured = pareto.measured_names(finished)
-    ranking = Ranking(study, trials)
-    front, knee = ranking.front, ranking.knee
+    front, knee = now.ranking.front, now.ranking.knee
     drawn, notes = diagrams(study, finished)
     drawings = curves(Gallery(study, {label: list(found) for label, found in records.items()}))
     on_front = {record.name for record in front}
@@ -58,28 +61,28 @@ def gather(
     return {
         "name": spec.name,
         "created": str(recorded.get("created", "")),
-        "abstract": _abstract(study, trials, front, knee),
+        "abstract": _abstract(study, summed(now.counts.values()), front, knee),
         "facts": _facts(study),
         "objectives": [objective.metric for objective in spec.objectives],
         "metrics": [_metric(name) for name in measured],
-        "methods": [_method(variant, spec.trials, records.get(variant.label, ())) for variant in spec.variants],
+        "methods": [_method(variant, now) for variant in spec.variants],
         "budget": _budget(spec.trials, {label: records.get(label, ()) for label in labels}),
         "trials": [
             {
                 **_trial(record, labels, measured, analysis),
                 "front": record.name in on_front,
-                "set_aside": ranking.set_aside.get(record.name),
+                "set_aside": now.ranking.set_aside.get(record.name),
                 **drawn.get(record.name, {}),
             }
             for record in finished
         ],
         "knee": knee.name if knee is not None else None,
-        "hypervolume": _number(ranking.hypervolume),
+        "hypervolume": _number(now.ranking.hypervolume),
         "samples": recorded["sizes"]["validation"],
         "test_samples": recorded["sizes"]["test"],
         "resamples": None if analysis is None else analysis.resamples,
         "whiskers": None if analysis is None else analysis.named,
-        "unfinished": _unfinished(trials),
+        "unfinished": _unfinished(now),
         "noise": _noise(spec.variants, records, measured),
         "confirmation": None if confirmation is None else _confirmation(confirmation, measured),
         "reproduce": _reproduce(study, finished, analysis, confirmation),
@@ -134,19 +137,13 @@ def _shared(study: Plain, what: str) -> Any:
 # ---- study setup ---------------------------------------------------------------------------------------------------
 
 
-def _abstract(
-    study: Study, trials: Sequence[TrialRecord], front: Sequence[TrialRecord], knee: TrialRecord | None
-) -> list[str]:
+def _abstract(study: Study, counts: Counts, front: Sequence[TrialRecord], knee: TrialRecord | None) -> list[str]:
     spec, sizes = study.spec, study.recorded["sizes"]
     sought = " and ".join(f"{displayed(o.metric)} ({describe(o.metric).better} is better)" for o in spec.objectives)
-    states = Counter(record.state for record in trials)
-    planned = max(spec.trials * len(spec.variants), len(trials))
     sentences = [
-        f"{_count(len(spec.variants), 'method')} for training {_name(spec.model)} on {_data(spec.data)},"
+        f"{_count(len(spec.variants), 'method')} for training {_name(spec.model)} on {spec.data.shown},"
         f" {_count(spec.trials, 'trial')} each. Objectives: {sought}.",
-        f"{states['complete']:,} of {_count(planned, 'planned trial')} complete"
-        + "".join(f", {states[state]:,} {state}" for state in ("pruned", "failed", "running") if states[state])
-        + ".",
+        f"{_count(counts['planned'], 'planned trial')}: {in_words(counts)}.",
     ]
     if knee is not None and len(spec.objectives) == 1:
         values = f"{displayed(spec.objectives[0].metric)} {knee.metrics[spec.objectives[0].metric]:.4f}"
@@ -197,12 +194,6 @@ def _name(settings: Any) -> str:
     return name_of(type(settings))
 
 
-def _data(data: Any) -> str:
-    """`digits`, or the file name of a data set with a path: `cifar10.parquet`."""
-    path = getattr(data, "path", None)
-    return _name(data) if path is None else Path(path).name
-
-
 def _settings(plain: Mapping[str, Any]) -> str:
     """`mlp: width 128, depth 1`; a setting that is null is left out."""
     shown = {key: value for key, value in plain.items() if key != "name" and value is not None}
@@ -217,15 +208,15 @@ def _count(number: int, noun: str) -> str:
 # ---- methods, budgets, failures ------------------------------------------------------------------------------------
 
 
-def _method(variant: Variant, planned: int, records: Sequence[TrialRecord]) -> Plain:
-    """A method's settings and budget: trials by state, and their total compute."""
-    states = Counter(record.state for record in records)
+def _method(variant: Variant, now: Snapshot) -> Plain:
+    """A method's settings and budget: trials by state in words, and their total compute."""
+    counts, records = now.counts[variant.label], now.records[variant.label]
     return {
         "label": variant.label,
         "name": _name(variant.method),
         "searched": {path: _range(to_plain(entry)) for path, entry in variant.space.distributions.items()},
-        "planned": max(planned, len(records)),
-        "states": {state: states[state] for state in ("complete", "pruned", "failed", "running")},
+        "planned": counts["planned"],
+        "states": {word: counts[state] for state, word in WORDS.items()},
         "samples": _total(records, "samples"),
         "seconds": _total(records, "seconds"),
         "devices": sorted({record.device for record in records if record.seconds is not None}),
@@ -276,18 +267,21 @@ def _budget(planned: int, records: Mapping[str, Sequence[TrialRecord]]) -> list[
     return sentences
 
 
-def _unfinished(trials: Iterable[TrialRecord]) -> list[Plain]:
-    """Every trial that is not complete, with the reason."""
+WHY = {"running": "was training when the page was written", "interrupted": "`calstudy run` resumes it"}
+
+
+def _unfinished(now: Snapshot) -> list[Plain]:
+    """Every trial that began and is not complete, with the reason."""
     return [
         {
             "trial": record.name,
-            "state": record.state,
-            "reason": record.reason or ("still running when the page was written" if record.state == "running" else ""),
+            "state": WORDS[state],
+            "reason": record.reason or WHY.get(state, ""),
             "attempts": record.attempt,
             "params": record.params,
         }
-        for record in trials
-        if record.state != "complete"
+        for record in now.all
+        if (state := now.states[record.name]) not in ("complete", "to_do")
     ]
 
 

@@ -144,6 +144,10 @@ class Study:
         except FileNotFoundError:
             return False
 
+    def began(self, record: TrialRecord) -> bool:
+        """Whether any attempt at the trial began to train."""
+        return any(trial_directory(self.directory, record.label, record.number).glob("attempt-*/log"))
+
     def tracking(self, option: str | None) -> str:
         """The MLflow URI of this study: --tracking, else that of its last run, else the spec's."""
         return resolve_uri(option or self.recorded.get("tracking"), self.plain["tracking"], self.directory.parent)

@@ -54,6 +54,9 @@ class Listener:
     def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
         """A trial reported epochs."""
 
+    def stopped(self, record: TrialRecord) -> None:
+        """An attempt died; the trial waits for the next one."""
+
     def finished(self, record: TrialRecord) -> None:
         """The ledger has a trial's result."""
 

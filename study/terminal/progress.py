@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -13,36 +13,37 @@ from rich.text import Text
 
 from study.analysis.pareto import front
 from study.analysis.ranking import Rules
+from study.analysis.states import Counts, count_states, done, in_words, summed
 from study.store.trials import Listener, TrialRecord
-from study.terminal.layout import Table
-from study.terminal.tables import front_table
+from study.terminal.steps import LINE_SECONDS, Steps
+from study.terminal.tables import front_table, states_table
 
 if TYPE_CHECKING:
     from study.schema.spec import StudySpec
 
-# On a pipe: at most one line per interval, and one at the end.
-LINE_SECONDS = 10.0
 FRONT_ROWS = 6
+ENOUGH = 2  # ended trials of each method, before an estimate is made from them
 
 
 class Progress(Listener):
-    """Follows the search; as a context manager, displays progress until the run ends."""
+    """Follows the search; as a context manager, displays progress until the run ends.
+
+    steps: what the run does until its first trial trains; then this display takes over. rules: which trials count.
+    """
 
     def __init__(
         self,
         spec: StudySpec,
         records: dict[str, list[TrialRecord]],
         console: Console,
+        steps: Steps | None = None,
         rules: Rules | None = None,
     ) -> None:
-        """rules: which trials count; default: all."""
-        self._spec, self._console = spec, console
+        self._spec, self._console, self._steps = spec, console, steps or Steps(console)
         self._finished = [record for found in records.values() for record in found if record.state != "running"]
-        self._planned = sum(max(spec.trials, len(found)) for found in records.values())
+        self._planned = {label: max(spec.trials, len(found)) for label, found in records.items()}
         self._running: dict[str, tuple[TrialRecord, int]] = {}
-        self._started = time.monotonic()
-        self._start_time = time.time()
-        self._epochs = 0  # trained since then
+        self._slots = 0  # trials that trained at once when the last one started
         self._last_line = -LINE_SECONDS
         self._over = False
         self._rules = rules or Rules(spec.objectives)
@@ -51,32 +52,33 @@ class Progress(Listener):
         self._live = Live(console=console, refresh_per_second=4, get_renderable=self._view, transient=True)
 
     def __enter__(self) -> Progress:
-        left = self._planned - len(self._finished)
-        methods = len(self._spec.variants)
-        self._console.print(f"{self._spec.name}: {left} of {self._planned} trials to run, {methods} methods")
-        if self._console.is_terminal:
-            self._live.start()
+        counts, methods = summed(self._counts().values()), len(self._spec.variants)
+        left = counts["planned"] - done(counts)
+        self._console.print(f"{self._spec.name}: {left} of {counts['planned']} trials to run, {methods} methods")
         return self
 
     def __exit__(self, *failure: Any) -> None:
-        if self._console.is_terminal:
+        self._steps.end()
+        if self._live.is_started:
             self._over = True
             self._live.stop()
 
     # ---- events ----------------------------------------------------------------------------------------------------
 
     def started(self, record: TrialRecord) -> None:
-        """The first trial to start also starts the clock of `time_left`."""
-        if not self._epochs and not self._running:
-            self._started = time.monotonic()
+        self._steps.end()
         self._running[record.name] = (record, 0)
+        self._slots = len(self._running)
+        if self._console.is_terminal and not self._live.is_started:
+            self._live.start(refresh=True)
 
     def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
         if rows:
-            # The first report includes epochs of earlier attempts, timed before this run.
-            self._epochs += sum(row["time"] >= self._start_time for row in rows)
             self._running[record.name] = (record, int(rows[-1]["epoch"]))
         self._line()
+
+    def stopped(self, record: TrialRecord) -> None:
+        self._running.pop(record.name, None)
 
     def finished(self, record: TrialRecord) -> None:
         self._running.pop(record.name, None)
@@ -94,25 +96,45 @@ class Progress(Listener):
         self._highest = self._rules.best(records, self._highest)
         return front(self._rules.eligible(records, self._highest), self._spec.objectives)
 
+    def _counts(self) -> dict[str, Counts]:
+        """By label, as `calstudy status` counts them."""
+        states: dict[str, list[str]] = {label: [] for label in self._planned}
+        aside = self._rules.set_aside(self._finished, self._highest)
+        for record in self._finished:
+            states[record.label].append("set_aside" if record.name in aside else record.state)
+        for record, _ in list(self._running.values()):
+            states[record.label].append("running")
+        return {label: count_states(self._planned[label], found) for label, found in states.items()}
+
     def time_left(self) -> str:
-        """Estimated from the epochs per second of this run; running trials count by their epochs."""
-        trials = self._planned - len(self._finished)
-        left = trials * self._spec.epochs - sum(epoch for _, epoch in list(self._running.values()))
-        if not self._epochs or left <= 0:
-            return ""
-        return f"about {human_seconds((time.monotonic() - self._started) / self._epochs * left)} left"
+        """Each method's trials take as long as its ended ones did on average; "" until two of each have ended.
+
+        Running trials count by their epochs. As many trials train at once as when the last one started.
+        """
+        work, trials = 0.0, 0
+        for label, planned in self._planned.items():
+            ended = [record.seconds for record in self._finished if record.label == label]
+            seconds = [each for each in ended if each is not None]
+            if left := planned - len(ended):
+                if len(seconds) < ENOUGH:
+                    return ""
+                epochs = sum(epoch for record, epoch in list(self._running.values()) if record.label == label)
+                work += statistics.fmean(seconds) * (left - epochs / self._spec.epochs)
+                trials += left
+        slots = min(self._slots, trials)
+        return f"about {human_seconds(work / slots)} left" if slots else ""
 
     def _line(self) -> None:
         """Print a progress line if on a pipe and one is due."""
-        over = len(self._finished) >= self._planned
+        counts = summed(self._counts().values())
+        over = done(counts) >= counts["planned"]
         if self._console.is_terminal or not (over or time.monotonic() - self._last_line >= LINE_SECONDS):
             return
         self._last_line = time.monotonic()
-        states = Counter(record.state for record in self._finished)
         best = [f"{name} {value:.4f}" for name, value in self._best().items()]
         parts = [
-            f"{len(self._finished)}/{self._planned} trials",
-            *(f"{states[state]} {state}" for state in ("pruned", "failed") if states[state]),
+            f"{done(counts)}/{counts['planned']} trials",
+            in_words(counts),
             *([f"best {', '.join(best)}"] if best else []),
             *([self.time_left()] if self.time_left() else []),
         ]
@@ -130,27 +152,14 @@ class Progress(Listener):
         """The live view: one row per method, then the front so far."""
         if self._over:  # Rich draws it once more, as high as it is: what leaves the screen could not be removed
             return Group()
-        bar = 24 if self._console.width >= 80 else 8
-        methods = Table("method", ">done", ">running", ">failed", "")
-        states = Counter((record.label, record.state) for record in self._finished)
-        running = Counter(record.label for record, _ in list(self._running.values()))
-        for variant in self._spec.variants:
-            label = variant.label
-            done, failed = states[label, "complete"] + states[label, "pruned"], states[label, "failed"]
-            full = min(bar, bar * (done + failed) // self._spec.trials)
-            methods.add_row(
-                label,
-                f"{done}/{self._spec.trials}",
-                str(running[label]),
-                Text(str(failed), style="red" if failed else "dim"),
-                Text.assemble((full * "━", "bar.complete"), ((bar - full) * "━", "bar.back")),
-            )
+        counts = self._counts()
+        methods = states_table(counts, bar=24 if self._console.width >= 80 else 8)
+        total = summed(counts.values())
         epochs = [f"{name} {epoch}/{self._spec.epochs}" for name, (_, epoch) in list(self._running.items())[:4]]
-        now = Text(
-            f"{len(self._finished)}/{self._planned} trials  {self.time_left()}  {', '.join(epochs)}", style="dim"
-        )
+        now = Text(f"{done(total)}/{total['planned']} trials  {self.time_left()}  {', '.join(epochs)}", style="dim")
         best = front_table(self._front, self._spec.objectives, FRONT_ROWS)
-        lines = self._console.render_lines(Group(methods, now, Text(), best), pad=False)
+        shown = Group(methods, now, Text(), best) if self._front else Group(methods, now)
+        lines = self._console.render_lines(shown, pad=False)
         # The cursor rests on an empty line: after a full one, the terminal's ^C would move everything down by a line.
         return Group(SegmentLines(lines[: self._console.height - 1], new_lines=True), Text())
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text
+
+from study.analysis.states import WORDS, Counts, done
 from study.schema.objective import Objective
-from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.terminal.layout import Table
 from trainables import metrics
@@ -17,37 +19,29 @@ if TYPE_CHECKING:
     from study.uncertainty.bootstrap import Analysis, Difference
     from study.uncertainty.intervals import Interval
 
+ALWAYS = ("complete", "running", "to_do")
+
 
 # ---- a study -------------------------------------------------------------------------------------------------------
 
 
-def status_counts(study: Study, records: dict[str, list[TrialRecord]], alive: bool) -> dict[str, dict[str, int]]:
-    """{label: {planned, complete, pruned, failed, running, to_do}}; planned is the sum of the others.
-
-    alive: whether a driver is at work; without one nothing runs.
-    """
-    counts = {}
-    for label, found in records.items():
-        states = {state: sum(record.state == state for record in found) for state in ("complete", "pruned", "failed")}
-        states["running"] = sum(alive and study.trains(record) for record in found)
-        planned = max(study.planned, len(found))
-        counts[label] = {"planned": planned, **states, "to_do": planned - sum(states.values())}
-    return counts
-
-
-def status_table(counts: dict[str, dict[str, int]]) -> Table:
-    """One row per method."""
-    made = Table("method", ">planned", ">complete", ">pruned", ">failed", ">running", ">to do")
+def states_table(counts: dict[str, Counts], bar: int = 0) -> Table:
+    """One row per method; states no trial is in are left out. bar: columns of a bar of what is done."""
+    shown = [key for key in WORDS if key in ALWAYS or any(row[key] for row in counts.values())]
+    made = Table("method", ">planned", *(f">{WORDS[key]}" for key in shown), *([""] if bar else []))
     for label, row in counts.items():
-        made.add_row(label, *(str(value) for value in row.values()))
+        cells = [Text(str(row[key]), style="red" if key == "failed" and row[key] else "") for key in shown]
+        full = bar * done(row) // max(1, row["planned"])
+        bars = [Text.assemble((full * "━", "bar.complete"), ((bar - full) * "━", "bar.back"))] if bar else []
+        made.add_row(label, str(row["planned"]), *cells, *bars)
     return made
 
 
-def failures_table(records: dict[str, list[TrialRecord]]) -> Table | None:
+def failures_table(records: Mapping[str, Sequence[TrialRecord]]) -> Table | None:
     """Trials that did not complete, with their reasons; None if there are none."""
     made = Table("trial", "state", "reason")
     for record in (record for found in records.values() for record in found if record.reason):
-        made.add_row(record.name, record.state, record.reason or "")
+        made.add_row(record.name, WORDS[record.state], record.reason or "")
     return made if len(made) else None
 
 
@@ -95,14 +89,13 @@ def short_params(params: dict[str, Any]) -> str:
     )
 
 
-def trials_table(records: Sequence[TrialRecord], objectives: Sequence[Objective], aside: Collection[str] = ()) -> Table:
-    """One row a trial: state, objectives on validation, hyperparameters. aside: trials that are set aside."""
+def trials_table(records: Sequence[TrialRecord], objectives: Sequence[Objective], states: Mapping[str, str]) -> Table:
+    """One row a trial: state (as in a `Snapshot`), objectives on validation, hyperparameters."""
     made = Table("trial", "state", *(f">{objective.metric}" for objective in objectives), "values")
     for record in records:
         values = (record.metrics.get(objective.metric) for objective in objectives)
         shown = ["" if value is None else f"{value:.4f}" for value in values]
-        state = "set aside" if record.name in aside else record.state
-        made.add_row(record.name, state, *shown, short_params(record.params))
+        made.add_row(record.name, WORDS[states[record.name]], *shown, short_params(record.params))
     return made
 
 

@@ -152,7 +152,10 @@ def test_more_images_than_one_slice_stay_in_order(tmp_path: Path) -> None:
     image(tmp_path / "train" / "a" / "0.png", 7, (1, 1))
     image(tmp_path / "train" / "b" / "0.png", 8, (1, 1))
     assert len(pixels) == len(values)
-    assert first(ImageFolder(path=str(tmp_path)).read().train) == [7, *values, 8]
+    told: list[tuple[int, int]] = []
+    data = ImageFolder(path=str(tmp_path)).read(progress=lambda done, total: told.append((done, total)))
+    assert first(data.train) == [7, *values, 8]
+    assert told == [(SLICE, SLICE + 46), (SLICE + 46, SLICE + 46)]
 
 
 def test_limit_is_stratified_and_decodes_no_more(tmp_path: Path) -> None:

@@ -86,8 +86,10 @@ def test_splits_that_lie_among_each_other_keep_their_rows(tmp_path):
 def test_more_rows_than_one_slice_stay_in_order(tmp_path):
     images, n = rgb(0, 100), 700
     path = write(tmp_path / "set.parquet", image=[images[i % 2] for i in range(n)], label=[i % 2 for i in range(n)])
-    data = Parquet(path=str(path)).read()
+    told: list[tuple[int, int]] = []
+    data = Parquet(path=str(path)).read(progress=lambda done, total: told.append((done, total)))
     assert data.train.images[:, 0, 0, 0].tolist() == [0, 100] * (n // 2)
+    assert told == [(256, 700), (512, 700), (700, 700)]
 
 
 def test_grey_stays_one_channel(tmp_path):

@@ -16,7 +16,7 @@ import torch
 
 from trainables.data.digits import Digits
 from trainables.data.shared.splits import ranks_in_class
-from trainables.dataset import Dataset, RawData, RawSplit
+from trainables.dataset import Dataset, Progress, RawData, RawSplit, nothing
 from trainables.fields import FieldError
 from trainables.loading import cache as module
 from trainables.loading.cache import data_digest, load_split, open_prepared, prepare
@@ -52,6 +52,13 @@ class Counted(Dataset):
         return RawData(("a", "b", "c"), raw_split(self.counts), **self.given)
 
 
+@dataclass(frozen=True)
+class Telling(Counted):
+    def read(self, progress: Progress = nothing) -> RawData:
+        progress(40, 100)
+        return super().read()
+
+
 def rows_of(prepared: Any, name: str) -> list[int]:
     """Which rows a split holds, in its order. The test file is read here as its later owner will."""
     return np.load(prepared.directory / f"{name}.npy")[:, 0, 0, 0].tolist()
@@ -65,6 +72,15 @@ def test_splits_are_disjoint_and_complete(tmp_path):
     prepared = prepare(Counted(), 0, tmp_path)
     rows = [row for name in ("train", "validation", "test") for row in rows_of(prepared, name)]
     assert sorted(rows) == list(range(100))
+
+
+def test_a_data_set_that_tells_how_far_it_is_is_listened_to(tmp_path):
+    """An extension's `read` may take nothing."""
+    told = []
+    for dataset in (Counted(), Telling()):
+        for _ in range(2):  # the second time it is in the cache
+            prepare(dataset, 0, tmp_path / type(dataset).__name__, progress=lambda *counts: told.append(counts))
+        assert told == ([] if type(dataset) is Counted else [(40, 100)])
 
 
 def test_splits_are_stratified(tmp_path):

@@ -31,8 +31,9 @@ def made_study(
     objectives: tuple[Objective, ...] = OBJECTIVES,
     predictions: Callable[[str, int], Predictions] | None = None,
     classes: int = 10,
+    planned: int | None = None,
 ) -> Study:
-    """trials by label, told in order; space: of every label; predictions: of (label, number)."""
+    """trials by label, told in order; planned, space: of every label; predictions: of (label, number)."""
     directory = root / name
     directory.mkdir(parents=True)
     known = methods.names()
@@ -42,7 +43,7 @@ def made_study(
         "model": "mlp",
         "methods": [{"label": label, "name": label if label in known else "cross_entropy"} for label in trials],
         "objectives": [{"metric": each.metric, "direction": each.direction} for each in objectives],
-        "trials": max(1, *map(len, trials.values())),
+        "trials": planned or max(1, *map(len, trials.values())),
     }
     recorded = {
         "id": name,

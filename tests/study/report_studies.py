@@ -108,13 +108,16 @@ def curve(seed: int) -> list[dict[str, float]]:
 
 
 def small(root: Path) -> tuple[Study, dict[str, list[TrialRecord]]]:
-    """Three trials of cross_entropy, two of focal and one that failed with a hostile reason, one of mbls that runs."""
+    """Three trials of cross_entropy; two of focal one that failed with a hostile reason; of mbls one interrupted."""
     study = make_study(root)
+    begun = TrialRecord("mbls", 0, "running", {"method.margin": 10.0, "method.weight": 0.1}, attempt=1)
+    study.files(begun).mkdir(parents=True)
+    (study.files(begun) / "log").write_text("process 1 on node\n")
     failed = TrialRecord("focal", 2, "failed", {"method.gamma": 4.5}, attempt=2, reason=HOSTILE)
     return study, {
         "cross_entropy": [complete(study, "cross_entropy", number) for number in range(3)],
         "focal": [*(complete(study, "focal", number) for number in range(2)), failed],
-        "mbls": [TrialRecord("mbls", 0, "running", {"method.margin": 10.0, "method.weight": 0.1}, attempt=1)],
+        "mbls": [begun],
     }
 
 

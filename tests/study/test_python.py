@@ -59,7 +59,7 @@ def test_the_front_and_predictions(study: Study) -> None:
     assert torch.equal(found.logits, some_predictions("focal", 1).logits)
     with pytest.raises(FieldError, match="there is no trial 'focl/1'"):
         study.predictions("focl/1")
-    assert repr(study).startswith("Study('made': 2 complete, 1 failed; /")
+    assert repr(study).startswith("Study('made': 2 complete, 1 failed, 1 to do; /")
     assert study.spec.name == "made"
 
 

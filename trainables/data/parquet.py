@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from trainables.data.shared.images import SMALL_BYTES, decode, shape_of
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, limited, split_names
-from trainables.dataset import Dataset, Header, RawData, RawSplit, Rows, Samples
+from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
 from trainables.fields import FieldError, nearest, number, text
 from trainables.files.digest import file_digest
 
@@ -83,10 +83,10 @@ class Parquet(Dataset):
                 digest.update(f"{name} {hashlib.file_digest(source, 'sha256').hexdigest()}\n".encode())
         return digest.hexdigest()
 
-    def read(self) -> RawData:
+    def read(self, progress: Progress = nothing) -> RawData:
         table = self._table()
         num_classes, rows = self._taken(table)
-        images = self._images(table, rows)
+        images = self._images(table, rows, progress)
         named = (table.class_names or [])[:num_classes]
         classes = named if len(named) == num_classes else [str(label) for label in range(num_classes)]
         splits = {name: RawSplit(images[name], table.labels[taken]) for name, taken in rows.items()}
@@ -252,7 +252,9 @@ class Parquet(Dataset):
                 raise FieldError("label", f"{table.place(beyond[0])}: {problem} Remove classes that are not in train.")
         return num_classes
 
-    def _images(self, table: _Table, rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _images(
+        self, table: _Table, rows: dict[str, np.ndarray], progress: Progress = nothing
+    ) -> dict[str, np.ndarray]:
         """For each split uint8 [N, C, H, W], in row order. Raises FieldError."""
         wanted = np.concatenate(list(rows.values()))
         order = np.argsort(wanted)
@@ -264,6 +266,7 @@ class Parquet(Dataset):
                 if chunks and chunk.shape[1:3] != chunks[0][1].shape[1:3]:
                     self._refuse_sizes(table, wanted[order[start]], chunk[0], wanted[order[0]], chunks[0][1][0])
                 chunks.append((start, chunk))
+                progress(start + len(chunk), len(wanted))
         channels = max(chunk.shape[3] for _, chunk in chunks)
         images = np.empty((len(wanted), channels, *chunks[0][1].shape[1:3]), dtype=np.uint8)
         while chunks:

@@ -8,8 +8,10 @@ The test split is written but never loaded here: `load_split` only loads train a
 """
 
 import hashlib
+import inspect
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +22,7 @@ from filelock import FileLock
 from torch import Tensor
 
 from trainables.data.shared.splits import SPLITS, ranks_in_class
-from trainables.dataset import Dataset, RawData, RawSplit
+from trainables.dataset import Dataset, Progress, RawData, RawSplit, nothing
 from trainables.fields import FieldError
 from trainables.files.digest import file_digest
 from trainables.files.download import default_cache
@@ -69,11 +71,18 @@ def data_digest(dataset: Dataset, seed: int) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def prepare(dataset: Dataset, seed: int, cache: Path | None = None, digest: str | None = None) -> Prepared:
+def prepare(
+    dataset: Dataset,
+    seed: int,
+    cache: Path | None = None,
+    digest: str | None = None,
+    progress: Progress = nothing,
+) -> Prepared:
     """The prepared data set, decoded first if it is missing or damaged in the cache.
 
-    Concurrent processes wait for the one that decodes. Raises FieldError if the source cannot be used or does not have
-    the given `digest`; if that is in the cache, the source is not read at all.
+    progress: is told how many images are decoded, if the data set tells. Concurrent processes wait for the one that
+    decodes. Raises FieldError if the source cannot be used or does not have the given `digest`; if that is in the
+    cache, the source is not read at all.
     """
     # Absolute: workers have another working directory.
     cache = (cache or default_cache()).expanduser().absolute()
@@ -94,7 +103,7 @@ def prepare(dataset: Dataset, seed: int, cache: Path | None = None, digest: str 
         try:
             return open_prepared(directory)
         except ValueError:
-            _build(dataset, seed, directory)
+            _build(dataset, seed, directory, progress)
     return open_prepared(directory)
 
 
@@ -175,9 +184,10 @@ def _shuffled(rows: np.ndarray, seed: int, name: str) -> np.ndarray:
     return shuffled
 
 
-def _build(dataset: Dataset, seed: int, directory: Path) -> None:
+def _build(dataset: Dataset, seed: int, directory: Path, progress: Progress) -> None:
     """Write the set atomically (temporary folder, then rename). The caller holds the lock."""
-    raw = dataset.read()
+    read: Callable[..., RawData] = dataset.read
+    raw = read(progress=progress) if "progress" in inspect.signature(read).parameters else read()
     rows = split_rows(raw, dataset.validation, seed)
     partial = directory.with_name(f"{directory.name}.partial")
     # Left by a killed process: under the lock nobody else writes it.

@@ -94,7 +94,7 @@ function trialButton(page, view, trial) {
 // ---- methods, failures, noise
 
 function methodTable(page, study) {
-  const states = ["complete", "pruned", "failed", "running"].filter(
+  const states = Object.keys(study.methods[0].states).filter(
     (state) => state === "complete" || study.methods.some((method) => method.states[state]));
   return scrolled("Budget per method", h("table", { class: "budgets" },
     h("caption", { class: "hidden" }, "Budget per method"),

@@ -1,15 +1,26 @@
-"""`calstudy status` while a driver is at work: what it counts as running."""
+"""What `status`, `trials`, `audit`, the page and the live view say of a study's trials: all the same."""
 
+import io
 import os
+from collections import Counter
 from pathlib import Path
 
+import pytest
+from rich.console import Console
+
+from study import Study
+from study.analysis.states import Snapshot, snapshot
+from study.audit.audit import audit
+from study.report.page_data import gather
 from study.store.ledger import Ledger, driver_lock, open_storage
 from study.store.trials import trial_directory
+from study.terminal.progress import Progress
 from tests.study.command_line import here, here_json
 from tests.study.made import OBJECTIVES, made_study
 from trainables.outputs.attempts import attempt_directory
 
 DONE = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])
+FAILED: tuple[dict[str, float], list[dict[str, float]]] = ({}, [])
 
 
 def log(study: Path, number: int, attempt: int, seconds: float) -> None:
@@ -21,22 +32,95 @@ def log(study: Path, number: int, attempt: int, seconds: float) -> None:
     os.utime(file, (began + seconds, began + seconds))
 
 
-def test_running_is_what_trains_now(tmp_path: Path) -> None:
-    """Of five begun trials: two train; one waits; two were left by an earlier driver, one of them begun again."""
-    study = made_study(tmp_path, "small", {"focal": [DONE] * 8, "mbls": [DONE] * 8}).directory
-    ledger = Ledger(open_storage(study, None), "small", "small")
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    """Twelve trials of focal are planned; 0 to 3 are done, one of them failed; the ledger has 4 to 8 as running.
+
+    4 and 5 train; 6 waits; 7 and 8 were left by an earlier driver, 8 was given out again and waits. Of mbls one of
+    twelve is done.
+    """
+    directory = made_study(tmp_path, "small", {"focal": [DONE] * 3 + [FAILED], "mbls": [DONE]}, planned=12).directory
+    ledger = Ledger(open_storage(directory, None), "small", "small")
     ledger.open("focal", OBJECTIVES)
-    for number in range(8, 13):
+    for number in range(4, 9):
         assert ledger.ask("focal", {}, "random", 0).number == number
         assert ledger.begin_attempt("focal", number) == 1
-    with driver_lock(study):
-        log(study, 8, 1, seconds=1)
-        log(study, 9, 1, seconds=2)
-        log(study, 10, 1, seconds=-60)
-        log(study, 11, 1, seconds=-60)
-        assert ledger.begin_attempt("focal", 11) == 2
-        counts = here_json("status", "small", "--storage", tmp_path)["methods"]
-        assert counts["focal"] == dict(planned=13, complete=8, pruned=0, failed=0, running=2, to_do=3)
-        assert counts["mbls"] == dict(planned=8, complete=8, pruned=0, failed=0, running=0, to_do=0)
-    assert here_json("status", "small", "--storage", tmp_path)["methods"]["focal"]["running"] == 0
-    assert "5 of them interrupted" in here("status", "small", "--storage", tmp_path)
+    with driver_lock(directory):
+        pass
+    log(directory, 4, 1, seconds=1)
+    log(directory, 5, 1, seconds=2)
+    log(directory, 7, 1, seconds=-60)
+    log(directory, 8, 1, seconds=-60)
+    assert ledger.begin_attempt("focal", 8) == 2
+    study = Study.open(directory)
+    study.recorded["meaning"] = study.spec.meaning()
+    return study
+
+
+WORKING = dict(planned=12, complete=3, pruned=0, failed=1, running=2, interrupted=0, to_do=6)
+STOPPED = dict(planned=12, complete=3, pruned=0, failed=1, running=0, interrupted=4, to_do=4)
+OTHER = dict(planned=12, complete=1, pruned=0, failed=0, running=0, interrupted=0, to_do=11)
+
+
+def all_say(study: Study, focal: dict[str, int]) -> None:
+    """Each that shows the states has these counts of focal, and OTHER of mbls."""
+    storage = study.directory.parent
+    assert here_json("status", "small", "--storage", storage)["methods"] == {"focal": focal, "mbls": OTHER}
+
+    total = {state: focal[state] + OTHER[state] for state in focal}
+    report = audit(study, f"sqlite:///{storage}/none.db")
+    assert report.states == total and (report.planned, report.lost) == (24, 0)
+    assert not any(check.offenders for check in report.checks if check.name in ("ledger", "running"))
+
+    proposed = {state: count for state, count in focal.items() if count and state not in ("planned", "to_do")}
+    frame = study.trials()
+    of_focal = Counter(frame[frame.method == "focal"].state)
+    assert of_focal.pop("to_do", 0) == 9 - sum(proposed.values()) and of_focal == proposed
+
+    now = snapshot(study)
+    page = gather(study, now.records, alive=now.alive)
+    words = {"pruned": "stopped early", "to_do": "to do"}
+    shown = {words.get(state, state): count for state, count in focal.items() if state != "planned"}
+    assert (page["methods"][0]["states"], page["methods"][0]["planned"]) == (shown, 12)
+    begun = {trial["state"] for trial in page["unfinished"]}
+    assert begun == {"failed", *({"running"} if focal["running"] else {"interrupted"})}
+    assert (
+        f"24 planned trials: 4 complete, 1 failed, {'2 running, 17' if focal['running'] else '4 interrupted, 15'}"
+        in (page["abstract"][1])
+    )
+
+
+def test_all_say_the_same_while_a_driver_works(study: Study) -> None:
+    with driver_lock(study.directory):
+        all_say(study, WORKING)
+        records = study.records()
+        assert "another calstudy process is running" in here("status", "small", "--storage", study.directory.parent)
+    progress = Progress(study.spec, records, Console(file=io.StringIO()))
+    with progress:
+        for number in (4, 5):
+            progress.started(records["focal"][number])
+        assert progress._counts() == {"focal": WORKING, "mbls": OTHER}
+        progress.started(records["focal"][6])
+        progress.stopped(records["focal"][6])  # its process died: it waits again
+        assert progress._counts() == {"focal": WORKING, "mbls": OTHER}
+
+
+def test_all_say_the_same_once_it_was_stopped(study: Study) -> None:
+    """What had begun was interrupted; what had only been proposed is to do, as if it had not been."""
+    all_say(study, STOPPED)
+    storage = study.directory.parent
+    assert Snapshot.of(study, study.records(), alive=False).counts["focal"] == STOPPED  # what `run` ends with
+    shown = here("status", "small", "--storage", storage)
+    assert "the study is not running; 4 interrupted and 15 to do. Resume: `calstudy run`" in shown
+    assert "missing" not in shown and "lost" not in shown
+    assert "4 complete, 1 failed, 4 interrupted, 15 to do" in repr(study)
+    listed = [line.split() for line in here("trials", "small", "--storage", storage).splitlines()]
+    states = {line[0]: " ".join(line[1:3]) for line in listed}
+    assert states["focal/0004"] == "interrupted" and states["focal/0006"] == "to do"
+
+
+def test_states_no_trial_is_in_have_no_column(study: Study) -> None:
+    with driver_lock(study.directory):
+        shown = here("status", "small", "--storage", study.directory.parent).splitlines()
+    assert shown[1].split() == ["method", "planned", "complete", "failed", "running", "to", "do"]
+    assert shown[2].split() == ["focal", "12", "3", "1", "2", "6"]

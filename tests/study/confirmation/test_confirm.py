@@ -15,6 +15,7 @@ import pytest
 import torch
 from mlflow import MlflowClient
 from PIL import Image
+from rich.console import Console
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.datasets import load_digits
@@ -73,7 +74,7 @@ def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) ->
     spec = read_spec(write_spec(storage / f"{name}.yaml", name=name, methods=list(told), trials=2, **keys))
     directory = storage / name
     directory.mkdir()
-    study = _record_spec(spec, "study.yaml", directory, prepare_data(spec, "study.yaml"), None)
+    study = _record_spec(spec, "study.yaml", directory, prepare_data(spec, "study.yaml", Console()), None)
     ledger = Ledger(open_storage(directory, None), name, study.id)
     for label, values in told.items():
         variant = spec.variant(label)
@@ -438,7 +439,7 @@ def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> 
     assert spec.variant("focal_0000_default").space.pins == {"method.gamma": 3.0}
     directory = tmp_path / "small-confirm"
     directory.mkdir()
-    _record_spec(spec, "study.yaml", directory, prepare_data(spec, "study.yaml"), None)
+    _record_spec(spec, "study.yaml", directory, prepare_data(spec, "study.yaml", Console()), None)
     assert confirming_spec(searched, Asked()) == spec  # the defaults are there
     rows = rows_of(searched)
     assert [(row.role, row.candidate.name) for row in rows if row.candidate is not None] == [

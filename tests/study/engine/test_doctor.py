@@ -111,6 +111,21 @@ def test_a_tracking_that_cannot_be_written(tmp_path: Path, uri: str, words: str)
     assert "maria" not in found.text
 
 
+@pytest.mark.parametrize(
+    ("states", "end"),
+    [
+        (["ok"], "no problems found."),
+        (["ok", "warning"], "nothing failed; 1 warning, above. A study can run."),
+        (["warning", "warning"], "nothing failed; 2 warnings, above. A study can run."),
+        (["failed", "warning"], "warning: here: so it is"),
+    ],
+)
+def test_the_last_line_says_what_was_found(capsys: pytest.CaptureFixture[str], states: list[str], end: str) -> None:
+    found = [doctor.Finding("here", f"check {n}", state, "so it is") for n, state in enumerate(states)]
+    doctor.show(doctor.Report(found), Console(width=80))
+    assert capsys.readouterr().out.splitlines()[-1] == end
+
+
 def test_a_database_anywhere_on_this_machine_is_a_tracking(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     for root in (tmp_path, tmp_path / "studies"):
@@ -230,7 +245,8 @@ def test_what_is_well_is_not_accused(ill: Ill) -> None:
 
 @pytest.mark.slow
 def test_a_run_is_refused_where_a_node_does_not_see_the_storage(ill: Ill) -> None:
-    assert (ill.hidden.returncode, ill.hidden.stdout) == (2, "")
+    said = set(ill.hidden.stdout.splitlines())  # what took more than a second
+    assert ill.hidden.returncode == 2 and all(line.startswith(("joining Ray", "checking")) for line in said)
     (line,) = ill.hidden.stderr.splitlines()
     assert line.startswith(f"node {ONE}: does not see the storage") and "1 more nodes fail" in line
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from study.analysis.states import done, in_words
 from study.store.study import open_study
 from tests.study.command_line import calstudy, here, here_json, start, wait_until, write_spec
 from tests.study.counting import counted_once, epochs_trained
@@ -36,8 +37,8 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
         wait_until(lambda kill=kill: one_is_well_under_way(directory, kill + 1, 12))
         driver.kill()
         driver.wait()
-    refused = here("status", "small", "--storage", tmp_path)
-    assert "interrupted" in refused and "Resume: `calstudy run`" in refused
+    assert "2 interrupted. Resume: `calstudy run`" in here("status", "small", "--storage", tmp_path)
+    assert "2 trials planned: 0 complete, 2 interrupted; 0 lost" in here("audit", "small", "--storage", tmp_path)
     calstudy("run", spec, "--storage", tmp_path)
     study = counted_once(tmp_path, 2)
     resumed = [log for log in study.directory.glob("trials/*/*/*/log") if "resumed from" in log.read_text()]
@@ -57,7 +58,10 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, name: str) -> None:
     shown, _ = driver.communicate(timeout=60)
     assert driver.returncode == 1 and f"stopped by {name}" in shown and "Traceback" not in shown
     if name == "SIGTERM":  # once is enough: both end by the same way
-        assert here_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]["running"] == 0
+        counts = here_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]
+        assert counts["running"] == 0 and f"small: {done(counts)}/3 trials; {in_words(counts)}\n" in shown
+        shown = here("audit", "small", "--storage", tmp_path)
+        assert f"small: clean; 3 trials planned: {in_words(counts)}; 0 lost, 0 duplicated" in shown
         here("run", spec, "--storage", tmp_path)
         counted_once(tmp_path, 3)
 

@@ -215,7 +215,7 @@ def test_a_stopped_study_goes_on_when_it_is_submitted_again(cluster: Cluster, su
     head, other, storage = cluster.head, cluster.workers[0], submission.storage
     head.run(["ray", "job", "stop", submission.job, "--address", JOBS])
     assert "stopped by SIGTERM; run the same command again to resume." in log_of(head, submission.job)
-    assert counts(other, storage) == {"planned": 2, "to_do": 2}  # no driver: nothing runs
+    assert counts(other, storage) == {"planned": 2, "interrupted": 2}  # no driver: nothing runs
     submission.gate.touch()
     on(head, *submission.words)
     wait_until(lambda: "2/2 trials; 2 complete" in log_of(head, "calstudy-small-*"), 300, "the study is finished")

@@ -276,7 +276,7 @@ def test_the_table_sorts_and_selects_by_keyboard(page: Page) -> None:
 
 def test_the_other_sections_say_what_there_is(page: Page) -> None:
     failures = page.one("#study-1-failures").text
-    assert HOSTILE in failures and "still running when the page was written" in failures
+    assert HOSTILE in failures and "`calstudy run` resumes it" in failures
     assert "known only to about 50%" in page.one("#study-1-noise p").text  # 1 / sqrt(2 (3 - 1))
     shrinkage = page.one("#study-1-confirmation").text
     assert "+0.0100" in shrinkage and "+0.0300" in shrinkage  # ECE rose by 0.01 on test, accuracy fell by 0.03

@@ -198,7 +198,10 @@ def test_budgets_are_counted_and_said_to_be_equal_or_not(made):
     study, records = made
     found = gather(study, records)
     focal = found["methods"][1]
-    assert focal["states"] == {"complete": 2, "pruned": 0, "failed": 1, "running": 0} and focal["planned"] == 3
+    assert (
+        focal["states"] == {"complete": 2, "stopped early": 0, "failed": 1, "running": 0, "interrupted": 0, "to do": 0}
+        and focal["planned"] == 3
+    )
     assert (focal["samples"], focal["seconds"]) == (46_040, 21.0)
     assert focal["searched"] == {"method.gamma": "0 to 5"}
     assert found["budget"][0].startswith(
@@ -215,9 +218,9 @@ def test_budgets_are_counted_and_said_to_be_equal_or_not(made):
 def test_what_did_not_complete_stands_with_its_reason(made):
     study, records = made
     found = gather(study, records)["unfinished"]
-    assert [(row["trial"], row["state"]) for row in found] == [("focal/0002", "failed"), ("mbls/0000", "running")]
+    assert [(row["trial"], row["state"]) for row in found] == [("focal/0002", "failed"), ("mbls/0000", "interrupted")]
     assert found[0]["reason"] == records["focal"][2].reason and found[0]["attempts"] == 2
-    assert found[1]["reason"] == "still running when the page was written"
+    assert found[1]["reason"] == "`calstudy run` resumes it"
 
 
 def test_the_noise_floor_is_the_spread_of_what_has_nothing_to_search(made):
@@ -277,7 +280,7 @@ def test_how_to_reproduce_holds_no_password(tmp_path, made):
 def test_a_study_with_nothing_complete(tmp_path: Path, records):
     found = gather(make_study(tmp_path), records)
     assert found["trials"] == found["metrics"] == found["noise"] == [] and found["knee"] is None
-    assert found["abstract"][1].startswith("0 of 9 planned trials complete")
+    assert found["abstract"][1].startswith("9 planned trials: 0 complete")
     assert not any("front" in sentence for sentence in found["abstract"])
 
 

@@ -1,7 +1,7 @@
 """The live view: counts, time left, and text that may hold anything."""
 
 import io
-import time
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -23,13 +23,13 @@ def record(label: str, number: int, state: str = "complete", reason: str | None 
     return TrialRecord(label, number, state, {"method.gamma": 1.0}, metrics=metrics, reason=reason)
 
 
-def rows(count: int, ago: float = 0.0) -> list[dict[str, float]]:
-    return [{"epoch": epoch, "time": time.time() - ago} for epoch in range(1, count + 1)]
+def rows(count: int) -> list[dict[str, float]]:
+    return [{"epoch": epoch} for epoch in range(1, count + 1)]
 
 
-def view(records: dict[str, list[TrialRecord]], terminal: bool = False) -> tuple[Progress, io.StringIO]:
+def view(records: dict[str, list[TrialRecord]]) -> tuple[Progress, io.StringIO]:
     out = io.StringIO()
-    console = Console(file=out, markup=False, force_terminal=terminal, width=120)
+    console = Console(file=out, markup=False, width=120)
     return Progress(SPEC, records, console), out
 
 
@@ -43,7 +43,10 @@ def test_a_pipe_gets_plain_lines() -> None:
                 progress.finished(record(label, number))
     lines = out.getvalue().splitlines()
     assert lines[0] == "small: 8 of 8 trials to run, 2 methods"
-    assert lines[-1].startswith("8/8 trials; best accuracy 0.9300, ece 0.1000") and "\x1b" not in out.getvalue()
+    assert (
+        lines[-1].startswith("8/8 trials; 8 complete; best accuracy 0.9300, ece 0.1000")
+        and "\x1b" not in out.getvalue()
+    )
 
 
 @pytest.mark.parametrize("reason", ["OSError: cannot open [/data/x]", "[bold]", "[", "]]"])
@@ -54,22 +57,41 @@ def test_a_reason_may_hold_anything(reason: str) -> None:
     assert f"trial focal/0000: {reason}. Recorded as failed; the study continues." in out.getvalue()
 
 
-def test_time_left_counts_what_running_trials_have_done() -> None:
-    """Four trials of ten epochs half done after 100 s: 20 epochs of 80; 300 s are left, with none finished."""
-    progress, _ = view({"focal": [], "mbls": []})
-    for number in range(4):
-        progress.started(record("focal", number, "running"))
-    progress._started = time.monotonic() - 100
-    for number in range(4):
-        progress.trained(record("focal", number, "running"), rows(5))
-    assert progress.time_left() == f"about {human_seconds(300)} left"
+def test_time_left_is_the_work_of_each_method_over_the_slots_in_use() -> None:
+    """focal takes 100 s and mbls 20 s a trial; two of four are left of each, and two of these train.
+
+    Left: 2 x 100 s less 4 of 10 epochs, and 2 x 20 s less 5 of 10: 160 + 30 s for two slots.
+    """
+    ended = {
+        "focal": [replace(record("focal", n), seconds=seconds) for n, seconds in enumerate((80.0, 120.0))],
+        "mbls": [replace(record("mbls", 0), seconds=30.0), replace(record("mbls", 1, "failed"), seconds=10.0)],
+    }
+    progress, _ = view(ended)
+    assert progress.time_left() == ""  # nothing trains yet: nobody knows how many at once
+    for label, epochs in (("focal", 4), ("mbls", 5)):
+        progress.started(record(label, 2, "running"))
+        progress.trained(record(label, 2, "running"), rows(epochs))
+    assert progress.time_left() == f"about {human_seconds(95)} left"
+    progress.finished(replace(record("mbls", 2), seconds=20.0))
+    # Between the end of a trial and the start of the next, the slots are as many as before.
+    assert progress.time_left() == f"about {human_seconds((160 + 20) / 2)} left"
+    progress.started(record("mbls", 3, "running"))
+    progress.finished(replace(record("mbls", 3), seconds=20.0))
+    progress.finished(replace(record("focal", 2), seconds=100.0))
+    assert progress.time_left() == f"about {human_seconds(100)} left"  # the last trial trains alone
 
 
-def test_epochs_of_an_earlier_run_are_no_pace() -> None:
-    progress, _ = view({"focal": [], "mbls": []})
-    progress.started(record("focal", 0, "running"))
-    progress.trained(record("focal", 0, "running"), rows(9, ago=3600))
+def test_no_time_is_estimated_before_two_trials_of_each_method_have_ended() -> None:
+    progress, _ = view({"focal": [replace(record("focal", n), seconds=80.0) for n in range(2)], "mbls": []})
+    for number in range(2):
+        progress.started(record("mbls", number, "running"))
+        progress.trained(record("mbls", number, "running"), rows(9))
     assert progress.time_left() == ""
+    progress.finished(replace(record("mbls", 0), seconds=50.0))
+    progress.finished(record("mbls", 1, "failed"))  # its process died: nobody knows how long it trained
+    assert progress.time_left() == ""
+    progress.finished(replace(record("mbls", 2), seconds=50.0))
+    assert progress.time_left() != ""
 
 
 def test_more_trials_than_asked_for_are_no_negative_count() -> None:
@@ -81,13 +103,16 @@ def test_more_trials_than_asked_for_are_no_negative_count() -> None:
 
 
 def test_the_live_view_shows_methods_running_trials_and_the_front() -> None:
-    progress, out = view({"focal": [record("focal", 0)], "mbls": [record("mbls", 0, "failed", "nan")]}, terminal=True)
+    progress, out = view({"focal": [record("focal", 0)], "mbls": [record("mbls", 0, "failed", "nan")]})
     progress.started(record("focal", 1, "running"))
     progress.trained(record("focal", 1, "running"), rows(3))
     Console(file=out, markup=False, width=120).print(progress._view())
     shown = out.getvalue()
     assert "focal/0001 3/10" in shown and "2/8 trials" in shown and "front (validation)" in shown
-    assert [line.split()[1:4] for line in shown.splitlines() if line.startswith("focal ")] == [["1/4", "1", "0"]]
+    lines = [line.split() for line in shown.splitlines()]
+    assert ["method", "planned", "complete", "failed", "running", "to", "do"] in lines
+    assert [line[:6] for line in lines if line[:1] == ["focal"]] == [["focal", "4", "1", "0", "1", "2"]]
+    assert [line[:6] for line in lines if line[:1] == ["mbls"]] == [["mbls", "4", "0", "1", "0", "3"]]
 
 
 def test_parameters_are_named_by_their_last_word_where_that_says_enough() -> None:
@@ -102,6 +127,7 @@ def test_ctrl_c_leaves_no_line_of_the_live_view(height: int) -> None:
     wide = {f"method.{30 * 'w'}": 0.123}  # its row fills the line
     found = [TrialRecord("focal", n, "complete", wide, metrics={"accuracy": n / 9, "ece": n / 9}) for n in range(8)]
     with Progress(SPEC, {"focal": found, "mbls": []}, terminal.console) as progress:
+        progress.started(record("mbls", 0, "running"))
         progress._live.refresh()
         assert any(line.startswith("method") for line in terminal.screen())
         assert height == 12 or len(terminal.screen()[-1].rstrip() or terminal.screen()[-2]) == 80

@@ -15,6 +15,7 @@ import pytest
 from optuna.distributions import FloatDistribution
 from rich.console import Console
 
+from study.analysis.states import count_states
 from study.audit.result import AuditReport, Check, Epochs, Offender
 from study.commands import audit as audit_command
 from study.commands import confirm as confirm_command
@@ -103,7 +104,7 @@ def assert_whole(text: str, rows: Iterable[list[str]], width: int | None) -> Non
 
 def test_status(study: Study, width: int | None) -> None:
     text = shown("status", study.directory)
-    counts = {"cross_entropy": "3 3 0 0 0 0", LABELS[1]: "3 3 0 0 0 0", "mbls": "3 2 0 1 0 0"}
+    counts = {"cross_entropy": "3 3 0 0 0", LABELS[1]: "3 3 0 0 0", "mbls": "3 2 1 0 0"}
     assert_whole(text, ([label, *count.split()] for label, count in counts.items()), width)
     assert_whole(text, [["mbls/0002", "failed", "loss is nan"]], width)
 
@@ -151,10 +152,13 @@ def test_the_live_view_and_the_table_of_the_end(study: Study, width: int | None)
     out = StringIO()
     console = Console(file=out, width=width or 1_000_000, height=1000)
     console.print(Progress(study.spec, study.records(), console)._view())
-    counts = {"cross_entropy": "3/3 0 0", LABELS[1]: "3/3 0 0", "mbls": "2/3 0 1"}
+    counts = {"cross_entropy": "3 3 0 0 0", LABELS[1]: "3 3 0 0 0", "mbls": "3 2 1 0 0"}
     assert_whole(plain(out.getvalue()), ([label, *count.split()] for label, count in counts.items()), width)
     best = sorted((row for row in trial_rows(study) if row[1] == "complete"), key=lambda row: row[2], reverse=True)
     assert_whole(plain(out.getvalue()), ([row[0], *row[2:5], "1.0k", *row[5:]] for row in best[:6]), width)
+
+
+STATES, EPOCHS = count_states(24, ["complete"]), Epochs(1, 2, 3, 4, 5)
 
 
 @pytest.mark.parametrize("driver", [False, True])
@@ -162,9 +166,8 @@ def test_audit(width: int | None, driver: bool, capsys: pytest.CaptureFixture[st
     titles = ["ledger: each trial is there, once", "MLflow: each finished trial has one complete run, of its result"]
     offender = Offender("focal/0001", "has no run", "Run `calstudy sync small`.")
     checks = [Check(f"check {n}", title, 1234 + n, 0, [offender] * 7, [offender] * n) for n, title in enumerate(titles)]
-    audit_command._print(AuditReport("small", driver, None, checks, 24, 0, 0, Epochs(1, 2, 3, 4, 5)))
-    pending = ["7"] if driver else []
-    rows = [[check.title, str(check.counted), *pending, str(n or "-")] for n, check in enumerate(checks)]
+    audit_command._print(AuditReport("small", driver, None, checks, STATES, 0, 0, EPOCHS), "`calstudy run`")
+    rows = [[check.title, str(check.counted), "7", str(n or "-")] for n, check in enumerate(checks)]
     assert_whole(plain(capsys.readouterr().out), rows, width)
 
 
@@ -243,7 +246,14 @@ def test_verify(width: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     report = registry_verify.VerifyReport("models:/digits/1", checks, 287)
     monkeypatch.setattr(registry_verify, "verify", lambda *words: report)
     rows = [[check.name, f"{check.found:g}", f"{check.limit:g}", "ok"] for check in checks]
-    assert_whole(shown("verify", "models:/digits/1"), rows, width)
+    assert_whole(shown("verify", "models:/digits/1", "--details"), rows, width)
+    line = "models:/digits/1: verified on 287 validation samples, 3 checks"
+    assert shown("verify", "models:/digits/1").split("\n") == [line, ""]
+    off = registry_verify.Check("metric ece", 0.1, 1e-6, False)
+    report = registry_verify.VerifyReport("models:/digits/1", (*checks, off), 287)
+    assert_whole(
+        shown("verify", "models:/digits/1", check=1), [*rows, ["metric ece", "0.1", "1e-06", "DIFFERS"]], width
+    )
 
 
 @pytest.mark.slow

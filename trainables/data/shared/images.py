@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from trainables.data.shared.splits import limited
-from trainables.dataset import Dataset, Header, RawData, RawSplit, Rows
+from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, nothing
 from trainables.fields import FieldError, number, text
 
 SLICE = 256  # files a thread reads at a time
@@ -93,9 +93,9 @@ class ImageFiles(Dataset, ABC):
                 digest.update(f"{name} {label} {os.path.relpath(file, self.path)} {content}\n".encode())
         return digest.hexdigest()
 
-    def read(self) -> RawData:
+    def read(self, progress: Progress = nothing) -> RawData:
         classes, lists = self._taken()
-        images = read_images([file for listed in lists.values() for file in listed.files], self.size)
+        images = read_images([file for listed in lists.values() for file in listed.files], self.size, progress)
         ends = np.cumsum([len(listed.files) for listed in lists.values()])
         parts = zip(lists, np.split(images, ends[:-1]), strict=True)
         return RawData(classes, **{name: RawSplit(part, lists[name].labels) for name, part in parts})
@@ -146,9 +146,9 @@ def required(path: str, name: str) -> Path:
     return found
 
 
-def read_images(files: Sequence[Path], size: int | None) -> np.ndarray:
+def read_images(files: Sequence[Path], size: int | None, progress: Progress = nothing) -> np.ndarray:
     """uint8 [N, C, H, W], in order. Raises FieldError: a file is not an image or, without `size`, sizes differ."""
-    decoded = _of_each(files, lambda file: _of_file(file, decode, size))
+    decoded = _of_each(files, lambda file: _of_file(file, decode, size), progress)
     first, channels = decoded[0], max(image.shape[2] for image in decoded)
     images = np.empty((len(files), channels, *first.shape[:2]), dtype=np.uint8)
     while decoded:
@@ -173,14 +173,17 @@ def _of_file(file: Path, function: Callable[[bytes, int | None], T], size: int |
         raise FieldError("path", problem) from None
 
 
-def _of_each(files: Sequence[Path], function: Callable[[Path], T]) -> list[T]:
+def _of_each(files: Sequence[Path], function: Callable[[Path], T], progress: Progress = nothing) -> list[T]:
     """The function's result for each file, in order."""
     slices = [files[start : start + SLICE] for start in range(0, len(files), SLICE)]
     # A small image takes longer in Python than in the decoder: threads would only wait for each other.
     small = sum(file.stat().st_size for file in slices[0]) < SMALL_BYTES * len(slices[0])
     with ThreadPoolExecutor(1 if small else None) as pool:
-        parts = pool.map(lambda part: [function(file) for file in part], slices)
-        return [value for part in parts for value in part]
+        values: list[T] = []
+        for part in pool.map(lambda part: [function(file) for file in part], slices):
+            values += part
+            progress(len(values), len(files))
+        return values
 
 
 def _rows(files: Sequence[Path]) -> Rows:

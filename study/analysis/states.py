@@ -1,0 +1,113 @@
+"""The state of each trial now, and the one way to count them: for `status`, `trials`, `audit`, the page, the live view.
+
+Read on any machine that sees the storage. Whether a driver runs is told by its lock, and whether a trial trains by its
+log, which was written since that driver began. Where a file system shares no locks between machines (`calstudy doctor`
+says so), a study that runs elsewhere looks stopped.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from study.analysis.ranking import Ranking
+from study.store.ledger import driver_is_alive
+from study.store.study import Study
+from study.store.trials import TrialRecord
+
+# What people read for each state. Set aside: complete, but it does not count. To do: planned and not begun, or waiting
+# for its turn while a driver runs.
+WORDS = {
+    "complete": "complete",
+    "set_aside": "set aside",
+    "pruned": "stopped early",
+    "failed": "failed",
+    "running": "running",
+    "interrupted": "interrupted",
+    "to_do": "to do",
+}
+DONE = ("complete", "set_aside", "pruned", "failed")
+
+Counts = dict[str, int]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A study at one moment. alive: whether a driver runs it. states: by trial, keys of WORDS."""
+
+    alive: bool
+    planned: int  # of each method
+    records: Mapping[str, Sequence[TrialRecord]]
+    states: Mapping[str, str]
+    ranking: Ranking
+
+    @classmethod
+    def of(cls, study: Study, records: Mapping[str, Sequence[TrialRecord]], alive: bool) -> Snapshot:
+        ranking = Ranking(study, [record for found in records.values() for record in found])
+        states = {each.name: state_now(study, each, alive) for each in ranking.records}
+        return cls(alive, study.planned, records, {**states, **dict.fromkeys(ranking.set_aside, "set_aside")}, ranking)
+
+    @property
+    def all(self) -> list[TrialRecord]:
+        return list(self.ranking.records)
+
+    @property
+    def counts(self) -> dict[str, Counts]:
+        """By label."""
+        return {
+            label: count_states(self.planned, [self.states[record.name] for record in found])
+            for label, found in self.records.items()
+        }
+
+
+def snapshot(study: Study) -> Snapshot:
+    """Read now. The driver first: of a trial that ends meanwhile it is not said that it was interrupted."""
+    alive = driver_is_alive(study.directory)
+    return Snapshot.of(study, study.records(), alive)
+
+
+def state_now(study: Study, record: TrialRecord, alive: bool) -> str:
+    """A key of WORDS. alive: whether a driver ran the study when the record was read.
+
+    The ledger has a trial as running from when it is proposed to when it is done. With a driver it trains (`running`)
+    or waits for its turn (`to_do`); without one it was `interrupted` if it had begun.
+    """
+    if record.state != "running":
+        return record.state
+    if alive:
+        return "running" if study.trains(record) else "to_do"
+    return "interrupted" if study.began(record) else "to_do"
+
+
+def count_states(planned: int, states: Iterable[str]) -> Counts:
+    """{planned, and each of WORDS}; planned is the sum of the others: trials not proposed yet are to do."""
+    found = Counter(states)
+    planned = max(planned, found.total())
+    counts = {state: found[state] for state in WORDS}
+    counts["to_do"] += planned - found.total()
+    return {"planned": planned, **counts}
+
+
+def summed(counts: Iterable[Counts]) -> Counts:
+    """The counts of several methods together."""
+    total = Counter(dict.fromkeys(("planned", *WORDS), 0))
+    for each in counts:
+        total.update(each)
+    return dict(total)
+
+
+def done(counts: Counts) -> int:
+    """Trials that came to an end, whichever."""
+    return sum(counts[state] for state in DONE)
+
+
+def in_words(counts: Counts) -> str:
+    """`3 complete, 1 failed, 2 to do`."""
+    return ", ".join(f"{counts[key]:,} {word}" for key, word in WORDS.items() if counts[key] or key == "complete")
+
+
+def stopped_line(counts: Counts, goes_on: str) -> str | None:
+    """What is said of a study that nobody runs; None if all its trials are done."""
+    left = [f"{counts[key]:,} {WORDS[key]}" for key in ("interrupted", "to_do") if counts[key]]
+    return f"the study is not running; {' and '.join(left)}. Resume: {goes_on}" if left else None

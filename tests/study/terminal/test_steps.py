@@ -1,0 +1,98 @@
+"""What a command says before it has results to show."""
+
+import io
+import time
+
+import pytest
+from rich.console import Console
+
+from study.terminal import steps as module
+from study.terminal.progress import Progress
+from study.terminal.steps import Steps
+from tests.study.terminal.screen import Terminal
+from tests.study.terminal.test_progress import SPEC, record
+
+
+def lines_on_a_pipe(monkeypatch: pytest.MonkeyPatch, said_after: float, every: float) -> tuple[Steps, io.StringIO]:
+    monkeypatch.setattr(module, "SAID_AFTER", said_after)
+    monkeypatch.setattr(module, "LINE_SECONDS", every)
+    out = io.StringIO()
+    return Steps(Console(file=out, width=80)), out
+
+
+def wait_for(out: io.StringIO, text: str) -> None:
+    deadline = time.monotonic() + 20
+    while text not in out.getvalue():
+        assert time.monotonic() < deadline, out.getvalue()
+        time.sleep(0.01)
+
+
+def test_each_step_is_one_line_on_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, out = lines_on_a_pipe(monkeypatch, said_after=0.01, every=3600)
+    with steps:
+        steps("preparing data many.parquet")
+        wait_for(out, "many.parquet\n")
+        for done in range(0, 45_001, 100):
+            steps.progress(done, 45_000)  # the first line was printed less than an interval ago
+        steps("starting Ray")
+        wait_for(out, "starting Ray\n")
+    assert out.getvalue() == "preparing data many.parquet\nstarting Ray\n"
+
+
+def test_progress_is_in_percent_and_on_a_pipe_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, out = lines_on_a_pipe(monkeypatch, said_after=0.01, every=0.0)
+    with steps:
+        steps("preparing data many.parquet")
+        wait_for(out, "\n")
+        steps.progress(13_999, 45_000)
+    assert out.getvalue().splitlines() == [
+        "preparing data many.parquet",
+        "preparing data many.parquet: 45,000 images, 31%",
+    ]
+
+
+def test_a_short_step_is_not_said_on_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, out = lines_on_a_pipe(monkeypatch, said_after=0.2, every=0.0)
+    with steps:
+        steps("preparing data digits")
+        steps.progress(1, 2)
+    with steps:
+        steps("starting Ray")
+    time.sleep(0.4)
+    assert out.getvalue() == ""
+
+
+def shown(terminal: Terminal) -> str:
+    return " ".join(" ".join(terminal.screen()).split())
+
+
+HEADER = "small: 8 of 8 trials to run, 2 methods"
+
+
+@pytest.mark.parametrize("width", [80, 20])
+def test_a_terminal_shows_the_step_until_the_first_trial_trains(width: int) -> None:
+    terminal = Terminal(width, 40)
+    steps = Steps(terminal.console)
+    with steps, Progress(SPEC, {"focal": [], "mbls": []}, terminal.console, steps) as progress:
+        steps("preparing data many.parquet")
+        steps.progress(13_999, 45_000)
+        time.sleep(0.6)
+        assert shown(terminal) == f"{HEADER} preparing data many.parquet: 45,000 images, 31% ..."
+        steps("starting workers")
+        assert shown(terminal) == f"{HEADER} starting workers ..."
+        progress.started(record("focal", 0, "running"))
+        assert "starting" not in shown(terminal) and "focal/0000 0/10" in shown(terminal)
+    assert shown(terminal) == HEADER
+    terminal.close()
+
+
+def test_ctrl_c_leaves_no_line_of_a_step() -> None:
+    """The terminal shows `^C` where the cursor is."""
+    terminal = Terminal(30, 24)
+    with pytest.raises(KeyboardInterrupt), Steps(terminal.console) as steps:
+        steps("preparing data of a name as long as this")
+        terminal.press(b"\x03")
+        assert "^C" in shown(terminal)
+        raise KeyboardInterrupt
+    assert shown(terminal) == ""
+    terminal.close()
