@@ -281,7 +281,7 @@ def _unfinished(now: Snapshot) -> list[Plain]:
             "params": record.params,
         }
         for record in now.all
-        if (state := now.states[record.name]) not in ("complete", "to_do")
+        if (state := now.states[record.name]) not in ("complete", "set_aside", "to_do")
     ]
 
 

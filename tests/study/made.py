@@ -32,6 +32,7 @@ def made_study(
     predictions: Callable[[str, int], Predictions] | None = None,
     classes: int = 10,
     planned: int | None = None,
+    majority: float = 0.0,  # nothing guesses
 ) -> Study:
     """trials by label, told in order; planned, space: of every label; predictions: of (label, number)."""
     directory = root / name
@@ -53,7 +54,7 @@ def made_study(
         "classes": [str(k) for k in range(classes)],
         "sizes": {"train": 900, "validation": 287, "test": 360},
         "serves": served_by_default(objectives),
-        "majority": 0.0,  # nothing guesses
+        "majority": majority,
     }
     spec = spec_from_mapping(plain, "study.yaml")
     (directory / "study.yaml").write_text(strict_yaml.dump({**spec.to_mapping(), "recorded": recorded}))

@@ -21,7 +21,7 @@ const TERM_OF = { accuracy: "accuracy", ece: "ece", nll: "nll", brier: "brier", 
 function trialTable(page, study, view) {
   const columns = [
     { title: "trial", of: (t) => t.method * 1e6 + t.number, cell: (t) => trialButton(page, view, t), row: true },
-    { title: "front", of: (t) => (t.front ? 0 : 1), cell: (t) => (t.front ? h("span", { title: "on the study's Pareto front" }, "●") : "") },
+    { title: "front", of: (t) => (t.front ? 0 : t.set_aside ? 2 : 1), cell: frontCell },
     ...(study.resamples ? [{ title: "share", term: "share", of: (t) => t.share, cell: (t) => shareText(t.share), down: true }] : []),
     ...coreMeasures(study, view).map((measure) => ({
       title: measure.short, term: TERM_OF[measure.name.replace(/^ts_/, "")], of: measure.of, down: measure.better === "higher",
@@ -53,7 +53,7 @@ function trialTable(page, study, view) {
     const missing = down ? -Infinity : Infinity;
     const shown = study.trials.filter(view.shows).sort((a, b) => {
       const [first, second] = [column.of(a) ?? missing, column.of(b) ?? missing];
-      return (down ? second - first : first - second) || a.method - b.method || a.number - b.number;
+      return Boolean(a.set_aside) - Boolean(b.set_aside) || (down ? second - first : first - second) || a.method - b.method || a.number - b.number;
     });
     const kept = every ? shown : shown.slice(0, FIRST_ROWS);
     heads.forEach((cell, place) => {
@@ -82,6 +82,11 @@ function trialTable(page, study, view) {
     h("caption", { class: "hidden" }, `Complete trials of ${study.name}; select a heading to sort, a trial to see its reliability diagram`),
     h("thead", {}, h("tr", {}, heads)), body);
   return h("div", {}, scrolled("Trials", table), h("div", { class: "under" }, status, more));
+}
+
+function frontCell(trial) {
+  if (trial.front) return h("span", { title: "on the study's Pareto front" }, "●");
+  return trial.set_aside ? h("small", { title: trial.set_aside }, "set aside") : "";
 }
 
 function trialButton(page, view, trial) {

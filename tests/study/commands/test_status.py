@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from study import Study
+from study.analysis.ranking import rules_of
 from study.analysis.states import Snapshot, snapshot
 from study.audit.audit import audit
 from study.report.page_data import gather
@@ -20,6 +21,7 @@ from tests.study.made import OBJECTIVES, made_study
 from trainables.outputs.attempts import attempt_directory
 
 DONE = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])
+GUESS = ({"accuracy": 0.1, "ece": 0.0}, [{"epoch": 1, "time": 0.0}])
 FAILED: tuple[dict[str, float], list[dict[str, float]]] = ({}, [])
 
 
@@ -34,12 +36,14 @@ def log(study: Path, number: int, attempt: int, seconds: float) -> None:
 
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
-    """Twelve trials of focal are planned; 0 to 3 are done, one of them failed; the ledger has 4 to 8 as running.
+    """Twelve trials of focal are planned; 0 to 3 are done, one of them guesses and one failed; 4 to 8 are running there.
 
     4 and 5 train; 6 waits; 7 and 8 were left by an earlier driver, 8 was given out again and waits. Of mbls one of
     twelve is done.
     """
-    directory = made_study(tmp_path, "small", {"focal": [DONE] * 3 + [FAILED], "mbls": [DONE]}, planned=12).directory
+    directory = made_study(
+        tmp_path, "small", {"focal": [DONE, DONE, GUESS, FAILED], "mbls": [DONE]}, planned=12, majority=0.1
+    ).directory
     ledger = Ledger(open_storage(directory, None), "small", "small")
     ledger.open("focal", OBJECTIVES)
     for number in range(4, 9):
@@ -57,9 +61,9 @@ def study(tmp_path: Path) -> Study:
     return study
 
 
-WORKING = dict(planned=12, complete=3, pruned=0, failed=1, running=2, interrupted=0, to_do=6)
-STOPPED = dict(planned=12, complete=3, pruned=0, failed=1, running=0, interrupted=4, to_do=4)
-OTHER = dict(planned=12, complete=1, pruned=0, failed=0, running=0, interrupted=0, to_do=11)
+WORKING = dict(planned=12, complete=2, set_aside=1, pruned=0, failed=1, running=2, interrupted=0, to_do=6)
+STOPPED = dict(planned=12, complete=2, set_aside=1, pruned=0, failed=1, running=0, interrupted=4, to_do=4)
+OTHER = dict(planned=12, complete=1, set_aside=0, pruned=0, failed=0, running=0, interrupted=0, to_do=11)
 
 
 def all_say(study: Study, focal: dict[str, int]) -> None:
@@ -79,15 +83,13 @@ def all_say(study: Study, focal: dict[str, int]) -> None:
 
     now = snapshot(study)
     page = gather(study, now.records, alive=now.alive)
-    words = {"pruned": "stopped early", "to_do": "to do"}
+    words = {"set_aside": "set aside", "pruned": "stopped early", "to_do": "to do"}
     shown = {words.get(state, state): count for state, count in focal.items() if state != "planned"}
     assert (page["methods"][0]["states"], page["methods"][0]["planned"]) == (shown, 12)
     begun = {trial["state"] for trial in page["unfinished"]}
     assert begun == {"failed", *({"running"} if focal["running"] else {"interrupted"})}
-    assert (
-        f"24 planned trials: 4 complete, 1 failed, {'2 running, 17' if focal['running'] else '4 interrupted, 15'}"
-        in (page["abstract"][1])
-    )
+    rest = "2 running, 17" if focal["running"] else "4 interrupted, 15"
+    assert f"24 planned trials: 3 complete, 1 set aside, 1 failed, {rest}" in page["abstract"][1]
 
 
 def test_all_say_the_same_while_a_driver_works(study: Study) -> None:
@@ -95,7 +97,7 @@ def test_all_say_the_same_while_a_driver_works(study: Study) -> None:
         all_say(study, WORKING)
         records = study.records()
         assert "another calstudy process is running" in here("status", "small", "--storage", study.directory.parent)
-    progress = Progress(study.spec, records, Console(file=io.StringIO()))
+    progress = Progress(study.spec, records, Console(file=io.StringIO()), rules=rules_of(study, []))
     with progress:
         for number in (4, 5):
             progress.started(records["focal"][number])
@@ -113,7 +115,7 @@ def test_all_say_the_same_once_it_was_stopped(study: Study) -> None:
     shown = here("status", "small", "--storage", storage)
     assert "the study is not running; 4 interrupted and 15 to do. Resume: `calstudy run`" in shown
     assert "missing" not in shown and "lost" not in shown
-    assert "4 complete, 1 failed, 4 interrupted, 15 to do" in repr(study)
+    assert "3 complete, 1 set aside, 1 failed, 4 interrupted, 15 to do" in repr(study)
     listed = [line.split() for line in here("trials", "small", "--storage", storage).splitlines()]
     states = {line[0]: " ".join(line[1:3]) for line in listed}
     assert states["focal/0004"] == "interrupted" and states["focal/0006"] == "to do"
@@ -122,5 +124,5 @@ def test_all_say_the_same_once_it_was_stopped(study: Study) -> None:
 def test_states_no_trial_is_in_have_no_column(study: Study) -> None:
     with driver_lock(study.directory):
         shown = here("status", "small", "--storage", study.directory.parent).splitlines()
-    assert shown[1].split() == ["method", "planned", "complete", "failed", "running", "to", "do"]
-    assert shown[2].split() == ["focal", "12", "3", "1", "2", "6"]
+    assert shown[1].split() == ["method", "planned", "complete", "set", "aside", "failed", "running", "to", "do"]
+    assert shown[2].split() == ["focal", "12", "2", "1", "1", "2", "6"]

@@ -21,7 +21,7 @@ def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) 
     assert here_json("status", "small", "--storage", tmp_path) == {
         "name": "small",
         "methods": {
-            label: {"planned": 3, "complete": 3, "pruned": 0, "failed": 0, "running": 0, "interrupted": 0, "to_do": 0}
+            label: dict(planned=3, complete=3, set_aside=0, pruned=0, failed=0, running=0, interrupted=0, to_do=0)
             for label in ("cross_entropy", "focal")
         },
     }
