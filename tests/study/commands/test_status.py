@@ -36,7 +36,7 @@ def log(study: Path, number: int, attempt: int, seconds: float) -> None:
 
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
-    """Twelve trials of focal are planned; 0 to 3 are done, one of them guesses and one failed; 4 to 8 are running there.
+    """Twelve trials of focal are planned; 0 to 3 are done, one of them guesses and one failed; 4 to 8 run there.
 
     4 and 5 train; 6 waits; 7 and 8 were left by an earlier driver, 8 was given out again and waits. Of mbls one of
     twelve is done.
