@@ -42,7 +42,10 @@ class Answer:
     choice: Choice | None = None
 
     def to_plain(self) -> dict[str, Any]:
-        return {"sentences": list(self.sentences), "next": [list(each) for each in self.next]}
+        """`taken`: the label of the confirmed row, or the name of the trial; None for none."""
+        row = None if self.choice is None else self.choice.row
+        taken = row.label if row is not None else self.choice.record.name if self.choice is not None else None
+        return {"sentences": list(self.sentences), "next": [list(each) for each in self.next], "taken": taken}
 
 
 def answer(study: Study, level: float = LEVEL) -> Answer:

@@ -22,7 +22,7 @@ from study.report.figures import bins_note
 from study.report.page_curves import curves
 from study.report.page_reliability import diagrams
 from study.report.style import BIN_KEY, COLOURS, HEADINGS, MARKERS, displayed
-from study.schema.objective import epoch_note, plain_name
+from study.schema.objective import as_served, epoch_note, plain_name
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant
 from study.schema.versions import versions
@@ -64,6 +64,7 @@ def gather(
         "abstract": _abstract(study, summed(now.counts.values()), front, knee),
         "facts": _facts(study),
         "objectives": [objective.metric for objective in spec.objectives],
+        "served": [as_served(name, study.serves) for name in ("ece", "nll")],
         "metrics": [_metric(name) for name in measured],
         "methods": [_method(variant, now) for variant in spec.variants],
         "budget": _budget(spec.trials, {label: records.get(label, ()) for label in labels}),

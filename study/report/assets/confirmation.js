@@ -11,7 +11,8 @@ function confirmationSection(study, view) {
   return [
     ...(found.opened ? [scrolled("Test results", testTable(study, view, found.rows)),
       h("p", { class: "small" }, `Mean ± one standard deviation over seeds, on the ${countText(study.test_samples)} samples of the sealed ` +
-        "test split, which was opened only for this and never used to select anything. After temperature: fitted on each seed's validation split.")]
+        "test split, which was opened only for this and never used to select anything. After temperature: fitted on each seed's validation split." +
+        (found.rows.some((each) => each.label === study.answer?.taken) ? " Bold: the model to take, selected on validation." : ""))]
       : [h("p", {}, "The test split has not been opened yet.")]),
     h("h4", {}, "From the search to the test"),
     h("p", { class: "small" }, `From ${found.name}: each row was retrained with fresh seeds. The change from “search” to “fresh seeds” shows how ` +
@@ -31,7 +32,10 @@ function testTable(study, view, rows) {
   const plain = [...new Set([...study.objectives.map((name) => name.replace(/^ts_/, "")), "ece", "nll"])];
   const groups = plain.map((name) => (UNCHANGED.includes(name) ? [name] : [name, `ts_${name}`]).map(named).filter(Boolean))
     .filter((group) => group.length);
-  const tag = (measure) => (study.objectives.includes(measure.name) ? h("small", {}, " objective") : null);
+  const tag = (measure) => {
+    const roles = [study.objectives.includes(measure.name) && "objective", study.served.includes(measure.name) && "served"];
+    return roles.some(Boolean) ? h("small", {}, ` ${roles.filter(Boolean).join(", ")}`) : null;
+  };
   const under = (measure) => (UNCHANGED.includes(measure.name) ? "" : measure.name.startsWith("ts_") ? "after temperature" : "as trained");
   const first = (k) => (k === 0 ? "first" : null);
   return h("table", { class: "confirmed" },
@@ -43,7 +47,8 @@ function testTable(study, view, rows) {
         groups.flatMap((group) => group.map((measure, k) =>
           h("th", { scope: "col", class: first(k) }, under(measure), under(measure) ? tag(measure) : null))),
         h("th", { scope: "col", class: "first" }, "seeds"), h("th", { scope: "col", class: "role" }, "role"))),
-    h("tbody", {}, rows.map((each) => h("tr", {}, h("th", { scope: "row" }, each.label),
+    h("tbody", {}, rows.map((each) => h("tr", { class: study.answer?.taken === each.label ? "taken" : null },
+      h("th", { scope: "row" }, each.label),
       groups.flatMap((group) => group.map(({ place }, k) => h("td", { class: first(k) }, spreadNodes(each.test[place])))),
       h("td", {}, countText(each.seeds)),
       h("td", { class: "role" }, each.candidate ? `${each.role} ${each.candidate}` : each.role)))));

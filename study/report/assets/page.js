@@ -64,13 +64,16 @@ function section(study, place) {
 function opening(study) {
   if (!study.answer) return [h("p", { class: "abstract" }, study.abstract.join(" "))];
   const [first, ...rest] = study.answer.sentences;
+  const next = study.answer.next.filter(([command]) => !command.startsWith("calstudy report")); // this page
   return [
     h("p", { class: "about" }, study.abstract[0]),
     h("div", { class: "answer" },
-      h("div", {}, h("p", { class: "abstract" }, first), rest.length ? h("p", {}, rest.join(" ")) : null),
-      study.answer.next.length ? h("div", { class: "next" }, h("h4", {}, "Next"), commandList(study.answer.next)) : null),
+      h("div", {}, h("p", { class: "abstract" }, first), rest.length ? h("p", {}, withCode(rest.join(" "))) : null),
+      next.length ? h("div", { class: "next" }, h("h4", {}, "Next"), commandList(next)) : null),
   ];
 }
+
+const withCode = (text) => text.split("`").map((part, k) => (k % 2 ? h("code", {}, part) : part));
 
 function reproduceSection(study) {
   const how = study.reproduce;
