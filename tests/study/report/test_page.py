@@ -347,9 +347,9 @@ def test_the_answer_and_the_test_results_are_the_first_screen(page: Page, file: 
 
 
 def test_test_ece_is_seen_without_scrolling_and_names_stay(page: Page) -> None:
-    heads = [each.text for each in page.all(".confirmed thead tr:last-child th")]
-    assert heads[1:4] == ["", "as trained objective", "after temperature"]  # accuracy, then ECE
-    groups = [each.text for each in page.all(".confirmed thead th[scope=colgroup]")]
+    heads = [each.text.replace("\n", " ") for each in page.all(".confirmed thead tr:last-child th")]
+    assert heads[1:4] == ["", "as trained objective", "after temperature served"]  # accuracy, then ECE
+    groups = [each.text.replace("\n", " ") for each in page.all(".confirmed thead th[scope=colgroup]")]
     assert groups == ["accuracy objective", "ECE", "NLL"]
     cells = page.all(".confirmed tbody tr:first-child td")[:3]
     assert max(cell.rect["x"] + cell.rect["width"] for cell in cells) < 1280
