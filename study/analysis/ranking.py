@@ -86,11 +86,12 @@ class Rules:
 
 def rules_of(study: Study, records: Sequence[TrialRecord]) -> Rules:
     """The rules of a study; `records` give the labels of one that did not record how frequent its classes are."""
+    if not complete(records) and "sizes" not in study.recorded:  # it was not run yet
+        return Rules(study.objectives, study.constraints)
     majority = study.recorded.get("majority")
-    samples = study.recorded["sizes"]["validation"]
     if majority is None:
         majority = _majority(study, records)
-    return Rules(study.objectives, study.constraints, majority, samples)
+    return Rules(study.objectives, study.constraints, majority, study.recorded["sizes"]["validation"])
 
 
 def _majority(study: Study, records: Sequence[TrialRecord]) -> float:

@@ -145,7 +145,7 @@ def unopened(storage: Path) -> Study:
 def test_it_is_counted_once_though_it_was_killed(tmp_path: Path) -> None:
     """For real, with Ray: kill -9 of the driver while it trains, then the same command again."""
     search(tmp_path)
-    words = ("confirm", "small", "--top", 1, "--seeds", 1, "--storage", tmp_path)
+    words = ("confirm", "small", "--trial", "focal/0001", "--seeds", 1, "--storage", tmp_path)
     driver = start(*words)
     try:
         wait_until(lambda: list((tmp_path / "small-confirm").glob("trials/*/*/*/log")), 280)
