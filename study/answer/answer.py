@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from study.uncertainty.methods import Measured
 
 LEVEL = 0.95
+RUN = ("calstudy run", "goes on with the search")
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,9 @@ def _nothing(study: Study, ranking: Ranking) -> Answer:
         some = next(iter(ranking.set_aside.items()))
         sentences = ["No model can be recommended: no trial counts.", set_aside_line(ranking.set_aside)]
         return Answer((*sentences, f"For example, {some[0]} {some[1]}."), (look,))
-    if any(record.state == "failed" for record in ranking.records):
-        return Answer(("No model can be recommended: no trial is complete.",), (look,))
-    return Answer(("No trial is complete yet.",), ((study.goes_on.strip("`"), "runs the trials"),))
+    if study.lacking(study.records()):
+        return Answer(("No trial is complete yet.",), (RUN,))
+    return Answer(("No model can be recommended: no trial is complete.",), (look,))
 
 
 # ---- before a confirmation -----------------------------------------------------------------------------------------
@@ -92,26 +93,31 @@ def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | No
         " intervals). The search selected it on these images, so it looks better than it is.",
         "Not known yet: its values on the sealed test images, how much another seed changes them, and whether other"
         " trials can be told from it.",
-        *_asides(study, ranking, study.lacking(study.records())),
+        _with_the_other(study, _of_trial(study, record, level, [_other_ece(study)])),
+        *_asides(study, ranking),
     ]
     if confirmation is None:
         command = (f"calstudy confirm {study.name}", "retrains the front with fresh seeds and opens the test split")
     else:
         command = (f"calstudy confirm {study.name}", "resumes the confirmation, which is not finished")
-    return Answer(tuple(sentences), (command,), choice)
+    following = (RUN, command) if study.lacking(study.records()) else (command,)
+    return Answer(tuple(filter(None, sentences)), following, choice)
 
 
-def _of_trial(study: Study, record: TrialRecord, level: float) -> dict[str, Interval | float]:
-    """The objectives as served, with intervals where there are any."""
+def _of_trial(
+    study: Study, record: TrialRecord, level: float, wanted: Sequence[str] = ()
+) -> dict[str, Interval | float]:
+    """Validation values, by default of the objectives as served, with intervals where there are any."""
     from study.uncertainty.bootstrap import analyse
 
-    names = [one.metric for one in study.served if one.metric in record.metrics]
+    names = [name for name in wanted or [one.metric for one in study.served] if name in record.metrics]
     sure = analyse(study, [record], wanted=names, level=level).intervals[record.name]
     return {name: sure.get(name, record.metrics[name]) for name in names}
 
 
-def _asides(study: Study, ranking: Ranking, lacking: int) -> list[str]:
-    found = [f"The search is not finished: {lacking:,} trials are still to do."] if lacking else []
+def _asides(study: Study, ranking: Ranking) -> list[str]:
+    lacking = study.lacking(study.records())
+    found = [f"The search is not finished: {lacking:,} trial{'s' * (lacking != 1)} not done yet."] if lacking else []
     found += [line] if (line := set_aside_line(ranking.set_aside)) else []
     found += [f"{study.serves_note[0].upper()}{study.serves_note[1:]}."] if study.serves_note else []
     return found
@@ -141,10 +147,11 @@ def _confirmed(study: Study, confirmation: Confirmation, level: float) -> Answer
         f"{_values_text(study, _over_seeds(choice.row, mine, [one.metric for one in study.served], level))} on"
         f" {size:,} sealed test images of {_data(study)}, {seeds} fresh seed{'s' * (seeds != 1)} ({percent(level)}"
         " intervals).",
-        _told_apart(choice, rows, texts, study),
+        _told_apart(choice, [row for row in rows if f"{row.label}/0000" not in aside], texts, study),
+        f"Set aside of those confirmed: {_listed([name.partition('/')[0] for name in aside])}." if aside else "",
         *_against_the_baseline(study, choice.row, _baseline(confirmation.study, rows), networks, level),
-        _with_the_other(study, choice.row, mine, level),
-        *_asides(study, Ranking(study, study.all_records()), 0),
+        _with_the_other(study, _over_validation(choice.row, _other_ece(study))),
+        *_asides(study, Ranking(study, study.all_records())),
     ]
     following = (
         (f"calstudy export {study.name} --name {study.name}", "registers it"),
@@ -204,7 +211,7 @@ def _against_the_baseline(
     names = [one.metric for one in study.served]
     values = _over_seeds(baseline, networks[baseline.label], names, level)
     pair = {label: networks[label] for label in (row.label, baseline.label)}
-    text = f"Cross-entropy has {_values_text(study, values, capital=False)}"
+    text = f"Cross-entropy's default has {_values_text(study, values, capital=False)}"
     if any(len(found) < 2 for found in pair.values()):
         return [f"{text}."]
     verdicts: dict[str, list[str]] = {"better": [], "worse": [], "told": []}
@@ -218,15 +225,25 @@ def _against_the_baseline(
     return [f"{text}: {'; '.join(said)}."] if said else [f"{text}."]
 
 
-def _with_the_other(study: Study, row: Confirmed, networks: Sequence[Measured], level: float) -> str:
-    """What the other way to serve it would give."""
+def _other_ece(study: Study) -> str:
+    """ECE as the model would have it if it were served the other way."""
+    return as_served("ece", RAW if study.serves == TEMPERATURE else TEMPERATURE)
+
+
+def _over_validation(row: Confirmed, name: str) -> dict[str, Interval | float]:
+    values = [record.metrics[name] for record in row.records if name in record.metrics]
+    return {name: sum(values) / len(values)} if values else {}
+
+
+def _with_the_other(study: Study, values: Mapping[str, Interval | float]) -> str:
+    """What the other way to serve it would give, on validation: the test split must not decide."""
     other = RAW if study.serves == TEMPERATURE else TEMPERATURE
-    name = as_served("ece", other)
-    found = _over_seeds(row, networks, [name], level)
-    if name not in found:
-        return ""
     what = "After a temperature" if other == TEMPERATURE else "As trained"
-    return f"{what} it would have {label_of(name)} {_figure(found[name])} (`calstudy export --{other}`)."
+    command = f"calstudy export {study.name} --name {study.name} --{other}"
+    return "".join(
+        f"{what} it would have {label_of(name)} {_figure(value)} on validation (`{command}`)."
+        for name, value in values.items()
+    )
 
 
 # ---- words ---------------------------------------------------------------------------------------------------------

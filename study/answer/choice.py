@@ -66,13 +66,13 @@ def choose(study: Study, rule: str | None = None, found: Confirmation | None = N
     if rule is None:
         chosen, tied = _of_the_tied(study, confirmation, counted, means, chosen)
     (row,) = (row for row in rows if row.label == chosen.label)
-    return Choice(confirmation.study, median_seed(row.records, study.objectives[0]), row, confirmation, tied)
+    return Choice(confirmation.study, median_seed(row.records, study.served[0]), row, confirmation, tied)
 
 
 def rows_that_count(study: Study, rows: Sequence[Confirmed]) -> tuple[list[TrialRecord], Reasons]:
     """The rows' means over seeds on validation, without those set aside; and why those are, by name."""
     means = [mean_of(row) for row in rows]
-    rules = rules_of(study, [record for row in rows for record in row.records])
+    rules = rules_of(study, study.all_records())
     return rules.eligible(means), rules.set_aside(means)
 
 
@@ -84,14 +84,16 @@ def _refuse_none(counted: Sequence[TrialRecord], aside: Reasons) -> None:
 def _of_the_tied(
     study: Study, confirmation: Confirmation, rows: Sequence[Confirmed], means: Sequence[TrialRecord], knee: TrialRecord
 ) -> tuple[TrialRecord, tuple[str, ...] | None]:
-    """The row to take of those that cannot be told from the knee; and the labels of the others."""
+    """The row to take of those that cannot be told from the knee; and the labels that cannot be told from that row."""
     from study.answer.networks import networks_on_validation
     from study.uncertainty.bootstrap import resampled_names
     from study.uncertainty.methods import compare_methods
 
     nll = Objective(as_served("nll", study.serves), "minimize")
     wanted = [one.metric for one in study.served if one.metric in resampled_names()]
-    if any(len(row.records) < 2 for row in rows) or len(rows) < 2 or not wanted:
+    if len(rows) < 2:
+        return knee, ()
+    if any(len(row.records) < 2 for row in rows) or not wanted:
         return knee, None
     compared = compare_methods(networks_on_validation(confirmation.study, rows), wanted)
     like = set.intersection({row.label for row in rows}, *(methods.tied(knee.label) for methods in compared.values()))
@@ -99,7 +101,8 @@ def _of_the_tied(
     unbeaten = front(means, (*study.served, nll) if nll not in study.served else study.served)
     candidates = [mean for mean in unbeaten if mean.label in together] or [knee]
     chosen = min(candidates, key=lambda mean: (mean.metrics[nll.metric], mean.label))
-    return chosen, tuple(sorted(together - {chosen.label}))
+    like = set.intersection({row.label for row in rows}, *(each.tied(chosen.label) for each in compared.values()))
+    return chosen, tuple(sorted(like - {chosen.label}))
 
 
 def seed_of(study: Study, record: TrialRecord) -> Choice:

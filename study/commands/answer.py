@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 def answer(study: str, level: float, storage: str | None, as_json: bool) -> None:
     """Say which model to take, how sure that is, and what to do next.
 
-    Selected by validation alone, as `export` without --pick does: the knee of the Pareto front, of the metrics as
-    served. After `confirm`, of the confirmed models that cannot be told from the knee, the one with the lowest NLL; its
-    values are then those on the sealed test split. Trials that are set aside are never selected.
+    Selected by validation alone, as `export` without --pick does: of the trials that cannot be told from the knee of
+    the Pareto front, the one with the lowest NLL, all as served. After `confirm`, of the confirmed models; their values
+    are then those on the sealed test split. Trials that are set aside are never selected.
     """
     from study.answer.answer import answer as answer_of
     from study.store.study import open_study
@@ -53,7 +54,8 @@ def conclude(study: Study, tracking: str | None, storage: str | None) -> None:
     try:
         describe(study, study.tracking(tracking), found.sentences, found.next)
     except TrackingError as error:
-        console.print(f"the answer is not in MLflow's description: {error}", soft_wrap=True)
+        fix = f"write it with `calstudy sync {study.name}`."
+        console.print(f"the answer is not in MLflow's description ({error}); {fix}", soft_wrap=True)
 
 
 def _print(found: Answer, study: Study, storage: str | None) -> None:
@@ -62,10 +64,19 @@ def _print(found: Answer, study: Study, storage: str | None) -> None:
     console.print(first, style="bold")
     for sentence in rest:
         console.print(sentence)
-    page = study.directory / "report.html"
+    where = "" if storage is None else f" --storage {storage}"
     for command, does in found.next:
-        if command.startswith("calstudy report") and page.exists():
+        if command.startswith("calstudy report") and (page := _page(study)):
             console.print(f"All results on one page: {page}", soft_wrap=True)
         else:
-            where = "" if storage is None else f" --storage {storage}"
             console.print(f"Next: {command}{where}  ({does})", soft_wrap=True)
+
+
+def _page(study: Study) -> Path | None:
+    """The report page, if it is newer than what it shows."""
+    from study.confirmation.results import confirming_directory
+
+    page = study.directory / "report.html"
+    ledgers = [folder / "ledger.log" for folder in (study.directory, confirming_directory(study.directory))]
+    written = [file.stat().st_mtime for file in ledgers if file.exists()]
+    return page if page.exists() and page.stat().st_mtime >= max(written, default=0.0) else None

@@ -25,7 +25,7 @@ SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95
     "--top",
     type=click.IntRange(min=1),
     metavar="K",
-    help="The best K on validation: knee, ends of the Pareto front, then by share of resamples; then the next front.",
+    help="K trials on validation: the answer, knee, ends of the front, then by share; then the next front.",
 )
 @click.option("--pareto", is_flag=True, help="The Pareto front; the default the first time.")
 @click.option("--trial", "trials", multiple=True, metavar="METHOD/NUMBER", help="One trial: focal/0007. Repeatable.")
@@ -106,8 +106,18 @@ def _json(found: Confirmation) -> dict[str, Any]:
     ]
     spec = found.study.spec
     named = [{"metric": objective.metric, "direction": objective.direction} for objective in spec.objectives]
-    front = front_on_test(found.rows, spec.objectives)
+    front = front_on_test(_counted(found), spec.objectives)
     return {"name": spec.name, "confirms": spec.confirms, "objectives": named, "rows": rows, "front_on_test": front}
+
+
+def _counted(found: Confirmation) -> list[Confirmed]:
+    """The rows that are not set aside, by their validation values."""
+    from study.answer.choice import rows_that_count
+    from study.confirmation.results import search_of
+
+    rows = [row for row in found.rows if row.records]
+    means, _ = rows_that_count(search_of(found.study), rows)
+    return [row for row in rows if any(mean.label == row.label for mean in means)]
 
 
 def _print(found: Confirmation, search: Study) -> None:
@@ -132,7 +142,7 @@ def _print(found: Confirmation, search: Study) -> None:
         f" {IN_WORDS[other]}); {searched_for(search.objectives)}",
         soft_wrap=True,
     )
-    front = front_on_test(found.rows, spec.objectives)
+    front = front_on_test(_counted(found), spec.objectives)
     console.print(f"Pareto front on test: {', '.join(front) or 'none yet'}", soft_wrap=True)
     sizes = found.study.recorded["sizes"]
     console.print(

@@ -122,30 +122,36 @@ def _distinct(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     """The first of each group with equal values: with fresh seeds they would be identical."""
     found: dict[tuple[Any, ...], TrialRecord] = {}
     for record in records:
-        found.setdefault((record.label, *sorted(record.params.items())), record)
+        found.setdefault(_setting(record), record)
     return list(found.values())
 
 
+def _setting(record: TrialRecord) -> tuple[Any, ...]:
+    return record.label, *sorted(record.params.items())
+
+
 def _first(ranking: Ranking) -> list[TrialRecord]:
-    """The knee, and the trial that the answer takes before a confirmation."""
+    """The trial that the answer takes before a confirmation, and the knee."""
     from study.uncertainty.recommended import recommended
 
-    found = (ranking.knee, recommended(ranking))
+    found = (recommended(ranking), ranking.knee)
     return list({record.name: record for record in found if record is not None}.values())
 
 
 def best(ranking: Ranking, count: int) -> list[TrialRecord]:
-    """The knee, the answer before a confirmation and the front; then the front of the rest, and so on until there are
-    `count` trials of distinct values.
+    """What the answer takes before a confirmation, the knee and the front; then the front of the rest, and so on until
+    there are `count` trials of distinct values.
 
-    A front that does not fit is spread: its knee, the answer, its ends, then by the share of resamples in which a trial
-    is on the front; the trial with the largest share is never left out. Selected on validation, like everything.
+    A front that does not fit is spread: the answer, the knee, the ends, then by the share of resamples in which a trial
+    is on the front. Of two or more, the trial with the largest share is never left out. Selected on validation, like
+    everything.
     """
     left, taken, first = list(ranking.eligible), list[TrialRecord](), _first(ranking)
     while left and len(taken) < count:
         layer = _distinct([*first, *front(left, ranking.study.objectives)])
-        left = [record for record in left if record not in layer]
-        fresh = [record for record in layer if len(_distinct([*taken, record])) > len(taken)]
+        settings, known = {_setting(record) for record in layer}, {_setting(record) for record in taken}
+        left = [record for record in left if _setting(record) not in settings]
+        fresh = [record for record in layer if _setting(record) not in known]
         room = count - len(taken)
         taken += fresh if len(fresh) <= room else _spread(ranking, fresh, first, room)
         first = [one for one in [ranking.knee_among(left)] if one is not None]
@@ -165,7 +171,7 @@ def _spread(
     ends = [min(layer, key=lambda record: one.sign * record.metrics[one.metric]) for one in objectives]
     known = [record for record in first if record in layer]
     ordered = list({record.name: record for record in (*known, *ends, *by_share)}.values())
-    if by_share[0] not in ordered[:room]:
+    if room > 1 and by_share[0] not in ordered[:room]:
         ordered.insert(room - 1, by_share[0])
     return ordered[:room]
 

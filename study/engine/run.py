@@ -158,11 +158,12 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
     if stored is not None:
         # Kept even without trials: the id may already be in the ledger and MLflow.
         recorded = stored.recorded
-        if "majority" not in recorded or stored.constraints != spec.constraints:
+        rules_then = ("majority" in recorded, stored.constraints, stored.serves)
+        if rules_then != (True, spec.constraints, spec.serve or stored.serves):
             recorded = {**recorded, "kept_by_other_rules": True}  # models of a front that was another
-    serves = served_by_default(spec.objectives)
-    if stored is not None and (serves is None or "serves" not in stored.recorded):
-        serves = stored.serves
+    serves: str | None = spec.serve or served_by_default(spec.objectives) or TEMPERATURE
+    if stored is not None and spec.serve is None and stored.objectives == spec.objectives:
+        serves = stored.recorded.get("serves")  # None: it was made before `serve`, and keeps the temperature
     recorded = {
         **recorded,
         "data_digest": prepared.digest,
@@ -170,7 +171,7 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
         "sizes": dict(prepared.sizes),
         "versions": recorded_versions(),
         "meaning": spec.meaning(),
-        "serves": spec.serve or serves or TEMPERATURE,
+        **({"serves": serves} if serves is not None else {}),
         "majority": prepared.majority("validation"),
         "home": home_of(directory),
         "tracking": tracking,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from study.answer.choice import Choice, median_seed
+from study.confirmation.results import search_of
 from study.schema.objective import (
     IN_WORDS,
     RAW,
@@ -134,7 +135,7 @@ def confirmed_facts(choice: Choice, level: float = LEVEL) -> dict[str, Any] | No
         "label": row.label,
         "role": row.role,
         "registered": choice.record.name,
-        "median": choice.record == median_seed(row.records, choice.study.spec.objectives[0]),
+        "median": choice.record == median_seed(row.records, search_of(choice.study).served[0]),
         "searched": None
         if searched is None
         else {"trial": searched.name, **{name: searched.metrics[name] for name in _names(searched.metrics)}},

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from study.analysis import pareto
-from study.analysis.ranking import Ranking
+from study.analysis.ranking import Ranking, set_aside_line
 from study.schema.objective import Objective, epoch_note
 from study.store.files import stored_predictions
 from study.store.study import Study
@@ -115,9 +115,22 @@ def block_of_search(study: Study, records: Records) -> Block:
     if not any(finished.values()):
         raise FieldError(study.name, "no trial is complete yet; run the study with `calstudy run` first.")
     ranking = Ranking(study, [record for found in records.values() for record in found])
-    rows = tuple(_row(label, found, ranking) for label, found in finished.items() if found)
+    # Repeats stay whole: to leave out some by their results would flatter the mean.
+    searched = {label for label, found in finished.items() if any(record.params for record in found)}
+    counted = {
+        label: [record for record in found if label not in searched or record.name not in ranking.set_aside]
+        for label, found in finished.items()
+    }
+    rows = tuple(_row(label, found, ranking) for label, found in counted.items() if found)
     absent = [label for label, found in finished.items() if not found]
-    notes = (f"no complete trial: {', '.join(absent)}" if absent else "", epoch_note(study.plain.get("result", "last")))
+    aside = [label for label, found in finished.items() if found and not counted[label]]
+    notes = (
+        f"no complete trial: {', '.join(absent)}" if absent else "",
+        f"every trial is set aside: {', '.join(aside)}" if aside else "",
+        epoch_note(study.plain.get("result", "last")),
+    )
+    if not rows:
+        raise FieldError(study.name, f"no trial counts. {set_aside_line(ranking.set_aside)}")
     sizes, classes = study.recorded["sizes"], study.recorded["classes"]
     return Block(
         study.name,
@@ -134,9 +147,7 @@ def block_of_search(study: Study, records: Records) -> Block:
 def _row(label: str, finished: Sequence[TrialRecord], ranking: Ranking) -> TableRow:
     if not any(record.params for record in finished):
         return TableRow(label, "repeats", tuple(record.metrics for record in finished))
-    # A method whose trials are all set aside is shown by the best of them.
-    counted = [record for record in finished if record.name not in ranking.set_aside]
-    best = pareto.front(counted or finished, ranking.study.objectives)[0]
+    best = pareto.front(finished, ranking.study.objectives)[0]
     return TableRow(label, "best", (best.metrics,), len(finished))
 
 

@@ -88,7 +88,7 @@ def draw_front(
     if not finished and aside:
         raise FieldError("figure", f"no trial to draw. {set_aside_line(aside)}")
     if not finished:
-        states = Counter(record.state for record in records)
+        states = Counter("not done" if record.state == "running" else record.state for record in records)
         found = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "the study has no trials"
         raise FieldError("figure", f"no complete trial to draw: {found}.")
     labels = list(dict.fromkeys(record.label for record in records))

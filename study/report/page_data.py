@@ -85,7 +85,7 @@ def gather(
         "whiskers": None if analysis is None else analysis.named,
         "unfinished": _unfinished(now),
         "noise": _noise(spec.variants, records, measured),
-        "confirmation": None if confirmation is None else _confirmation(confirmation, measured),
+        "confirmation": None if confirmation is None else _confirmation(study, confirmation, measured),
         "reproduce": _reproduce(study, finished, analysis, confirmation),
         "bins_note": " ".join(bins_note(recorded["sizes"]["validation"])),
         **drawings,
@@ -146,13 +146,13 @@ def _abstract(study: Study, counts: Counts, front: Sequence[TrialRecord], knee: 
         f" {_count(spec.trials, 'trial')} each. Objectives: {sought}.",
         f"{_count(counts['planned'], 'planned trial')}: {in_words(counts)}.",
     ]
-    if knee is not None and len(spec.objectives) == 1:
-        values = f"{displayed(spec.objectives[0].metric)} {knee.metrics[spec.objectives[0].metric]:.4f}"
-        sentences.append(f"The best trial is {knee.name} ({values}).")
+    if front and len(spec.objectives) == 1:
+        values = f"{displayed(spec.objectives[0].metric)} {front[0].metrics[spec.objectives[0].metric]:.4f}"
+        sentences.append(f"The best trial is {front[0].name} ({values}).")
     elif knee is not None:
-        values = ", ".join(f"{displayed(o.metric)} {knee.metrics[o.metric]:.4f}" for o in spec.objectives)
+        values = ", ".join(f"{displayed(o.metric)} {knee.metrics[o.metric]:.4f}" for o in study.served)
         methods = len({record.label for record in front})
-        what = "Its knee, a compromise," if len(front) > 1 else "It"
+        what = "It" if front == [knee] else "The knee, the best compromise as served,"
         sentences.append(
             f"{_count(len(front), 'trial')} of {_count(methods, 'method')} {'is' if len(front) == 1 else 'are'} on the"
             " Pareto front: no other trial is at least as good in every objective and better in one."
@@ -338,17 +338,17 @@ def _spread(values: Sequence[float]) -> list[float | None] | None:
 # ---- a confirmation ------------------------------------------------------------------------------------------------
 
 
-def _confirmation(confirmation: Any, measured: Sequence[str]) -> Plain:
+def _confirmation(study: Study, confirmation: Any, measured: Sequence[str]) -> Plain:
     """The selected trials: validation in the search, validation and test with fresh seeds."""
     shifts = list(dict.fromkeys(name for row in confirmation.rows for name in row.shifts))
-    texts = default_texts(confirmation)
+    texts, aside = default_texts(confirmation), _rows_aside(study, confirmation)
     return {
         "name": confirmation.study.spec.name,
         "opened": any(row.tests for row in confirmation.rows),
         "rows": [
             {
                 "label": row.label,
-                "role": texts.get(row.label, row.role),
+                "role": texts.get(row.label, row.role) + (", set aside" if row.label in aside else ""),
                 "candidate": row.candidate.name if row.candidate is not None else None,
                 "seeds": len(row.records),
                 "searched": [
@@ -366,6 +366,13 @@ def _confirmation(confirmation: Any, measured: Sequence[str]) -> Plain:
         "shift_samples": {name: size for row in confirmation.rows for name, size in row.shift_samples.items()},
         "shift_dropped": {name: size for row in confirmation.rows for name, size in row.shift_dropped.items()},
     }
+
+
+def _rows_aside(study: Study, confirmation: Any) -> set[str]:
+    from study.answer.choice import rows_that_count
+
+    _, aside = rows_that_count(study, [row for row in confirmation.rows if row.records])
+    return {name.partition("/")[0] for name in aside}
 
 
 def _names(found: Iterable[Mapping[str, float]]) -> list[str]:

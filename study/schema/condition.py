@@ -19,8 +19,9 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
+ROUNDING = 1e-9
 _CONDITION = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*([^\s<>=]+)")
-_RELATIVE = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*best(?:\s*([+-])\s*([^\s<>=+-]+))?")
+_RELATIVE = re.compile(r"(\w+)\s*(>=|<=|>|<)\s*best(?:\s*([+-])\s*(\S+))?")
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,11 @@ class Condition:
     relative: bool = False
 
     def __str__(self) -> str:
+        number = repr(self.bound).removesuffix(".0")  # every digit: it is read back
         if not self.relative:
-            return f"{self.metric} {self.comparison} {self.bound:g}"
+            return f"{self.metric} {self.comparison} {number}"
         sign = "-" if self.comparison.startswith(">") else "+"
-        return f"{self.metric} {self.comparison} best {sign} {self.bound:g}"
+        return f"{self.metric} {self.comparison} best {sign} {number}"
 
     def limit(self, best: Mapping[str, float]) -> float:
         """The bound as a value of the metric. best: the best value of each objective in the study."""
@@ -48,13 +50,18 @@ class Condition:
         """Whether the values meet it. A metric that was not measured fails."""
         if self.metric not in values:
             return False
-        return _COMPARISONS[self.comparison](values[self.metric], self.limit(best or {}))
+        # A value exactly at the limit must not depend on the last bit of `best - 0.1`.
+        slack = ROUNDING if self.comparison == "<=" else -ROUNDING if self.comparison == ">=" else 0.0
+        return _COMPARISONS[self.comparison](values[self.metric], self.limit(best or {}) + slack)
 
 
 def read_condition(where: str, text: str) -> Condition:
     """`accuracy>=0.95`. Raises FieldError at `where`."""
     found = _CONDITION.fullmatch(text)
     if found is None:
+        if "best" in text:
+            problem = f"cannot parse '{text}'; write METRIC >= best - NUMBER: accuracy >= best - 0.02."
+            raise FieldError(where, problem)
         problem = f"cannot parse '{text}'; write METRIC, one of {' '.join(_COMPARISONS)}, NUMBER: accuracy>=0.95."
         raise FieldError(where, problem)
     metric, comparison, number = found.groups()
@@ -130,6 +137,8 @@ def _relative(where: str, found: re.Match[str], objectives: Collection[str]) -> 
         distance = math.nan
     if not (math.isfinite(distance) and distance >= 0):
         raise FieldError(where, f"'{number}' in '{text}' is not a number; write accuracy >= best - 0.02.")
+    if comparison in ("<", ">"):
+        raise FieldError(where, f"'{text}' may leave no trial, not even the best; write {comparison}= instead.")
     worse = "-" if metrics.describe(metric).better == "higher" else "+"
     if sign is not None and sign != worse:
         raise FieldError(where, f"'{text}' asks for more than the best; write best {worse} {distance:g}.")

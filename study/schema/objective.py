@@ -83,8 +83,15 @@ def as_served(metric: str, serves: str) -> str:
 
 def served_objectives(objectives: Sequence[Objective], serves: str) -> tuple[Objective, ...]:
     """The objectives of the model that is registered, each once."""
-    found = {as_served(objective.metric, serves): objective.direction for objective in objectives}
+    found = {_measured_as(objective.metric, serves, objectives): objective.direction for objective in objectives}
     return tuple(Objective(metric, direction) for metric, direction in found.items())
+
+
+def _measured_as(metric: str, serves: str, objectives: Sequence[Objective]) -> str:
+    """The metric as served; itself where trials do not store the other form of it."""
+    served = as_served(metric, serves)
+    known = plain_name(metric) in metrics.stored() or served in [objective.metric for objective in objectives]
+    return served if known else metric
 
 
 def serves_note(objectives: Sequence[Objective], serves: str, is_older: bool = False) -> str:
@@ -93,6 +100,9 @@ def serves_note(objectives: Sequence[Objective], serves: str, is_older: bool = F
     is_older: the study was made before `serve`.
     """
     sought = [objective.metric for objective in objectives]
+    wanted = {one: as_served(one, serves) for one in sought}
+    if lacking := [name for one, name in wanted.items() if name != _measured_as(one, serves, objectives)]:
+        return f"trials do not store the {', '.join(lacking)} of a registered model: choices use {', '.join(sought)}"
     served = [objective.metric for objective in served_objectives(objectives, serves)]
     if set(served) <= set(sought):
         return ""

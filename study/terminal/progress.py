@@ -126,10 +126,12 @@ class Progress(Listener):
 
     def _line(self) -> None:
         """Print a progress line if on a pipe and one is due."""
-        counts = summed(self._counts().values())
-        over = done(counts) >= counts["planned"]
-        if self._console.is_terminal or not (over or time.monotonic() - self._last_line >= LINE_SECONDS):
+        if self._console.is_terminal:
             return
+        over = len(self._finished) >= sum(self._planned.values())
+        if not (over or time.monotonic() - self._last_line >= LINE_SECONDS):
+            return
+        counts = summed(self._counts().values())
         self._last_line = time.monotonic()
         best = [f"{name} {value:.4f}" for name, value in self._best().items()]
         parts = [

@@ -125,6 +125,9 @@ def test_a_finished_study_goes_on(old: Path) -> None:
     study = counted_once(old / "studies", 16)
     after = by_name(study)
     assert {name: after[name] for name in before} == before
+    here("run", spec, *storage)  # it keeps the temperature, however often it goes on
+    again = open_study("small", str(old / "studies"))
+    assert again.serves == "temperature" and "made before `serve`" in again.serves_note
     here("report", "small", *storage, "--bootstrap", 100)
     here("confirm", "small", *storage, "--top", 1, "--seeds", 3)
     here("export", "small", *storage, "--pick", "min ece where accuracy>=0.5", "--name", "small")

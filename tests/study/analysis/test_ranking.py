@@ -78,6 +78,14 @@ def test_relative_to_the_best_of_the_whole_study_that_does_not_guess():
     assert set_aside_line(ranking.set_aside) == "3 trials are set aside: 1 guess, 2 violate a constraint."
 
 
+def test_a_trial_exactly_at_the_limit_counts():
+    """0.9 - 0.1 is not 0.8 in floats."""
+    study = unwritten_study(["focal"], constraints=["accuracy >= best - 0.1"])
+    for best in range(60, 288):
+        records = [trial(0, best / 287), trial(1, best / 287 - 0.1)]
+        assert not Ranking(study, records).set_aside
+
+
 def test_where_all_are_set_aside_there_is_no_front():
     ranking = Ranking(unwritten_study(["focal"], majority=0.1), [trial(0, 0.1), trial(1, 0.12)])
     assert ranking.front == [] and ranking.knee is None and ranking.hypervolume == 0.0
@@ -89,7 +97,8 @@ def test_where_all_are_set_aside_there_is_no_front():
     [
         ("accuracy >= best - 0.02", "accuracy >= best - 0.02"),
         ("accuracy>=best", "accuracy >= best - 0"),
-        ("ece < best + 0.01", "ece < best + 0.01"),
+        ("ece <= best + 1e-05", "ece <= best + 1e-05"),
+        ("accuracy >= 0.9999999", "accuracy >= 0.9999999"),
         ("nll <= 0.5", "nll <= 0.5"),
         ("ts_brier<0.1", "ts_brier < 0.1"),
     ],
@@ -115,6 +124,8 @@ def test_a_constraint_is_read_and_written_back(text, found):
         (["ece >= 0.1"], "keeps the worse trials: lower ece is better; write '<='"),
         (["nll <= best + 0.1"], r"'best' is known of objectives only \(accuracy, ece\), not of nll; write a number"),
         (["smooth_ece <= 0.1"], "trials do not store smooth_ece; make it an objective"),
+        (["accuracy > best - 0.02"], "may leave no trial, not even the best; write >= instead"),
+        (["accuracy >= best * .98"], "write METRIC >= best - NUMBER: accuracy >= best - 0.02"),
         (["accuracy is high"], "cannot parse 'accuracy is high'"),
     ],
 )
@@ -137,6 +148,15 @@ def test_the_knee_is_that_of_what_is_served():
     assert "made before `serve` and keeps the temperature" in before.serves_note
     assert names(Ranking(before, records).front) == ["focal/0000"]  # of the objectives, as they are searched
     assert names(on_a_front(before, records)) == ["focal/0000", "focal/0001"]
+
+
+def test_a_metric_that_trials_store_in_one_form_is_used_in_that_form():
+    """smooth_ece is measured only as the objective that it is."""
+    objectives = (ACCURACY, Objective("smooth_ece", "minimize"))
+    records = [TrialRecord("focal", 0, "complete", {}, {"accuracy": 0.9, "smooth_ece": 0.1, "nll": 0.3})]
+    study = unwritten_study(["focal"], objectives, serve="temperature")
+    assert Ranking(study, records).knee is records[0]
+    assert study.serves_note.startswith("trials do not store the ts_smooth_ece of a registered model: choices use accu")
 
 
 @pytest.mark.parametrize(

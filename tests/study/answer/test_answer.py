@@ -88,8 +88,10 @@ def test_before_a_confirmation_it_says_what_is_not_known(tmp_path: Path) -> None
     assert found.sentences[1].startswith(f"Accuracy 0.9500 [{low:.4f}, {high:.4f}] and ECE 0.0000 [0.0000, ")
     assert "one seed (95% intervals)" in found.sentences[1] and "looks better than it is" in found.sentences[1]
     assert found.sentences[2].startswith("Not known yet: its values on the sealed test images")
-    assert [command for command, _ in found.next] == ["calstudy confirm small"]
-    assert "1 trials are still to do" in said(changed(search(tmp_path / "more"), trials=2))
+    assert [command for command, _ in found.next] == ["calstudy run", "calstudy confirm small"]
+    assert "The search is not finished: 1 trial not done yet." in found.sentences
+    done = answer(changed(open_study("small", str(tmp_path)), trials=1))
+    assert [command for command, _ in done.next] == ["calstudy confirm small"] and "not finished" not in str(done)
 
 
 def test_of_what_cannot_be_told_from_the_knee_the_lowest_nll(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
     tested: Any = SimpleNamespace(digests={"test.npz": digest}, temperature=1.0, metrics=answers.evaluate_at(1.0))
     row = Confirmed("focal", "baseline", None, (TrialRecord("focal", 0, "complete", {}, answers.evaluate()),), (), {})
     study: Any = SimpleNamespace(
-        files=lambda record: tmp_path, spec=SimpleNamespace(objectives=BOTH), recorded={"sizes": {"test": 200}}
+        files=lambda record: tmp_path, confirms=None, served=BOTH, recorded={"sizes": {"test": 200}}
     )
     choice = model_card.Choice(study, row.records[0], row, SimpleNamespace(study=study))
     for level, named in ((0.95, "95%"), (0.8, "80%")):

@@ -71,7 +71,7 @@ def test_a_front_that_does_not_fit_is_spread_along_it(monkeypatch: MonkeyPatch) 
     monkeypatch.setattr(recommended, "recommended", lambda ranking: ranking.knee)
     monkeypatch.setattr(bootstrap, "analyse", lambda *taken, **given: SimpleNamespace(shares=shares))
     chosen = {count: "".join(one.label for one in best(ranked(records, objectives), count)) for count in range(1, 6)}
-    assert chosen == {1: "d", 2: "bd", 3: "bad", 4: "baed", 5: "bacde"}
-    # What the answer takes before a confirmation comes after the knee.
+    assert chosen == {1: "b", 2: "bd", 3: "bad", 4: "baed", 5: "bacde"}
+    # What the answer takes before a confirmation comes first.
     monkeypatch.setattr(recommended, "recommended", lambda ranking: records[3])
-    assert [one.label for one in best(ranked(records, objectives), 3)] == ["b", "d", "a"]
+    assert [one.label for one in best(ranked(records, objectives), 3)] == ["d", "b", "a"]

@@ -201,7 +201,7 @@ def test_one_trial_and_equal_trials_can_be_drawn():
         ([], "figure: no complete trial to draw: the study has no trials."),
         (
             [trial("focal", 0, 0, 0, state="running"), trial("focal", 1, 0, 0, state="failed")],
-            "figure: no complete trial to draw: 1 failed, 1 running.",
+            "figure: no complete trial to draw: 1 failed, 1 not done.",
         ),
     ],
 )
