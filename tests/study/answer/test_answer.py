@@ -160,10 +160,13 @@ def test_of_those_that_cannot_be_told_apart_the_lowest_nll(tmp_path: Path) -> No
     assert "on 360 sealed test images of digits, 3 fresh seeds (95% intervals)." in found.sentences[1]
     assert "focal_default" in found.sentences[2] and "; of these, it has the lowest NLL" in found.sentences[2]
     assert (
-        "Cross-entropy has accuracy 0.9425 [" in found.sentences[3]
+        "Cross-entropy's default has accuracy 0.9425 [" in found.sentences[3]
         and "this model is better in accuracy and ECE." in found.sentences[3]
     )
-    assert found.sentences[4].startswith("After a temperature it would have ECE ")
+    assert (
+        found.sentences[4].startswith("After a temperature it would have ECE ")
+        and "on validation" in found.sentences[4]
+    )
     assert found.next[0] == ("calstudy export small --name small", "registers it")
 
 
@@ -181,7 +184,7 @@ def test_what_is_not_finished_is_not_yet_the_answer(tmp_path: Path) -> None:
     study = search(tmp_path)
     confirm(study, ROWS, ROWS, measured=2)
     assert "for now" in said(study)
-    assert answer(study).next == (("calstudy confirm small", "resumes the confirmation, which is not finished"),)
+    assert answer(study).next[-1] == ("calstudy confirm small", "resumes the confirmation, which is not finished")
 
 
 @pytest.mark.slow
