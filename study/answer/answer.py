@@ -93,7 +93,9 @@ def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | No
         " intervals). The search selected it on these images, so it looks better than it is.",
         "Not known yet: its values on the sealed test images, how much another seed changes them, and whether other"
         " trials can be told from it.",
-        _with_the_other(study, _of_trial(study, record, level, [_other_ece(study)])),
+        _with_the_other(
+            study, record.metrics.get(_other_ece(study)), record.metrics.get(as_served("ece", study.serves))
+        ),
         *_asides(study, ranking),
     ]
     if confirmation is None:
@@ -104,13 +106,11 @@ def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | No
     return Answer(tuple(filter(None, sentences)), following, choice)
 
 
-def _of_trial(
-    study: Study, record: TrialRecord, level: float, wanted: Sequence[str] = ()
-) -> dict[str, Interval | float]:
-    """Validation values, by default of the objectives as served, with intervals where there are any."""
+def _of_trial(study: Study, record: TrialRecord, level: float) -> dict[str, Interval | float]:
+    """Validation values of the objectives as served, with intervals where there are any."""
     from study.uncertainty.bootstrap import analyse
 
-    names = [name for name in wanted or [one.metric for one in study.served] if name in record.metrics]
+    names = [one.metric for one in study.served if one.metric in record.metrics]
     sure = analyse(study, [record], wanted=names, level=level).intervals[record.name]
     return {name: sure.get(name, record.metrics[name]) for name in names}
 
@@ -141,7 +141,7 @@ def _confirmed(study: Study, confirmation: Confirmation, level: float) -> Answer
     assert choice.row is not None
     networks, size = networks_on_test(confirmation), study.recorded["sizes"]["test"]
     mine, seeds = networks[choice.row.label], len(choice.row.records)
-    texts = default_texts(confirmation)
+    texts, own_ece = default_texts(confirmation), as_served("ece", study.serves)
     sentences = [
         f"Take {_name(choice.row, texts)}, {_served(study)}.",
         f"{_values_text(study, _over_seeds(choice.row, mine, [one.metric for one in study.served], level))} on"
@@ -150,7 +150,7 @@ def _confirmed(study: Study, confirmation: Confirmation, level: float) -> Answer
         _told_apart(choice, [row for row in rows if f"{row.label}/0000" not in aside], texts, study),
         f"Set aside of those confirmed: {_listed([name.partition('/')[0] for name in aside])}." if aside else "",
         *_against_the_baseline(study, choice.row, _baseline(confirmation.study, rows), networks, level),
-        _with_the_other(study, _over_validation(choice.row, _other_ece(study))),
+        _with_the_other(study, *(_over_validation(choice.row, name) for name in (_other_ece(study), own_ece))),
         *_asides(study, Ranking(study, study.all_records())),
     ]
     following = (
@@ -230,20 +230,19 @@ def _other_ece(study: Study) -> str:
     return as_served("ece", RAW if study.serves == TEMPERATURE else TEMPERATURE)
 
 
-def _over_validation(row: Confirmed, name: str) -> dict[str, Interval | float]:
+def _over_validation(row: Confirmed, name: str) -> float | None:
     values = [record.metrics[name] for record in row.records if name in record.metrics]
-    return {name: sum(values) / len(values)} if values else {}
+    return sum(values) / len(values) if values else None
 
 
-def _with_the_other(study: Study, values: Mapping[str, Interval | float]) -> str:
-    """What the other way to serve it would give, on validation: the test split must not decide."""
-    other = RAW if study.serves == TEMPERATURE else TEMPERATURE
-    what = "After a temperature" if other == TEMPERATURE else "As trained"
-    command = f"calstudy export {study.name} --name {study.name} --{other}"
-    return "".join(
-        f"{what} it would have {label_of(name)} {_figure(value)} on validation (`{command}`)."
-        for name, value in values.items()
-    )
+def _with_the_other(study: Study, other: float | None, own: float | None) -> str:
+    """What ECE would be if it were served the other way; on validation, since the test split must not decide."""
+    if other is None or own is None:
+        return ""
+    option = RAW if study.serves == TEMPERATURE else TEMPERATURE
+    what = "After a temperature" if option == TEMPERATURE else "As trained"
+    command = f"calstudy export {study.name} --name {study.name} --{option}"
+    return f"{what} it would have ECE {other:.4f} instead of {own:.4f} on validation (`{command}`)."
 
 
 # ---- words ---------------------------------------------------------------------------------------------------------
