@@ -48,6 +48,7 @@ class Progress(Listener):
         self._over = False
         self._rules = rules or Rules(spec.objectives)
         self._highest: dict[str, float] = {}
+        self._aside: tuple[int, set[str]] = (0, set())  # trials set aside, of that many finished
         self._front: list[TrialRecord] = self._front_of(self._finished)
         self._live = Live(console=console, refresh_per_second=4, get_renderable=self._view, transient=True)
 
@@ -99,7 +100,9 @@ class Progress(Listener):
     def _counts(self) -> dict[str, Counts]:
         """By label, as `calstudy status` counts them."""
         states: dict[str, list[str]] = {label: [] for label in self._planned}
-        aside = self._rules.set_aside(self._finished, self._highest)
+        if self._aside[0] != len(self._finished):  # the view is drawn more often than a trial ends
+            self._aside = len(self._finished), set(self._rules.set_aside(self._finished, self._highest))
+        _, aside = self._aside
         for record in self._finished:
             states[record.label].append("set_aside" if record.name in aside else record.state)
         for record, _ in list(self._running.values()):
