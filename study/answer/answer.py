@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from study.uncertainty.methods import Measured
 
 LEVEL = 0.95
-RUN = ("calstudy run", "goes on with the search")
+RUN = ("calstudy run SPEC", "goes on with the search")
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,7 @@ def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | No
         f"Take {record.name}{_values(record.params)}, {_served(study)}, for now: {many}.",
         f"{_values_text(study, values)} on {size:,} validation images of {_data(study)}, one seed ({percent(level)}"
         " intervals). The search selected it on these images, so it looks better than it is.",
-        "Not known yet: its values on the sealed test images, how much another seed changes them, and whether other"
-        " trials can be told from it.",
+        "Not known yet: its values on the sealed test images, and how much another seed changes them.",
         _with_the_other(
             study, record.metrics.get(_other_ece(study)), record.metrics.get(as_served("ece", study.serves))
         ),
@@ -182,7 +181,7 @@ def _told_apart(choice: Choice, rows: Sequence[Confirmed], texts: Mapping[str, s
     if not choice.tied:
         return f"Every other confirmed model can be told from it on {size:,} validation images."
     tied = [_name(row, texts, short=True) for row in rows if row.label in choice.tied]
-    few = _listed(tied if len(tied) <= 4 else [*tied[:3], f"{len(tied) - 3} more"])
+    few = _listed(tied if len(tied) <= 8 else [*tied[:7], f"{len(tied) - 7} more"])
     nll = {row.label: mean_of(row).metrics[as_served("nll", study.serves)] for row in rows}
     lowest = all(nll[choice.record.label] <= nll[label] for label in choice.tied)
     which = "of these" if lowest else "of these that no confirmed model beats in everything"

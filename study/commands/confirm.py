@@ -61,6 +61,8 @@ def confirm(
         raise click.UsageError("use only one of --top, --pareto and --trial.")
     opened = open_study(study, storage)
     output = errors if as_json else console
+    if lacking := opened.lacking(opened.records()):
+        output.print(f"{opened.name} is not finished, {lacking:,} trials not done yet: its front may still change.")
     outcome, untracked = confirm_study(opened, Asked(top, pareto, trials, seeds), tracking, address, output)
     if outcome.interrupted is not None:
         output.print(f"stopped by {outcome.interrupted}; run the same command again to resume.")

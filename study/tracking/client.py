@@ -9,9 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import re
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from filelock import FileLock
 
 from study.schema.uris import TrackingError, public_uri, scrub, sqlite_file
 
@@ -43,7 +47,26 @@ def open_client(uri: str) -> MlflowClient:
 
     for name in LOGGERS:
         logging.getLogger(name).setLevel(logging.CRITICAL)
+    path = sqlite_file(uri)
+    if path is not None and not path.exists():
+        _create(uri, path)
     return MlflowClient(uri, uri)
+
+
+def _create(uri: str, path: Path) -> None:
+    """A new SQLite database, whole or not at all: after a kill between two migrations, none could open it again."""
+    from mlflow import MlflowClient
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        if path.exists():
+            return
+        for left in path.parent.glob(f".{path.name}.*.partial"):
+            left.unlink()
+        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")  # MLflow keeps a connection by name
+        made = uri.replace(str(path), str(partial), 1)
+        MlflowClient(made, made).search_experiments(max_results=1)
+        os.replace(partial, path)
 
 
 def open_existing(uri: str) -> MlflowClient:

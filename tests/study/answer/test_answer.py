@@ -88,7 +88,7 @@ def test_before_a_confirmation_it_says_what_is_not_known(tmp_path: Path) -> None
     assert found.sentences[1].startswith(f"Accuracy 0.9500 [{low:.4f}, {high:.4f}] and ECE 0.0000 [0.0000, ")
     assert "one seed (95% intervals)" in found.sentences[1] and "looks better than it is" in found.sentences[1]
     assert found.sentences[2].startswith("Not known yet: its values on the sealed test images")
-    assert [command for command, _ in found.next] == ["calstudy run", "calstudy confirm small"]
+    assert [command for command, _ in found.next] == ["calstudy run SPEC", "calstudy confirm small"]
     assert "The search is not finished: 1 trial not done yet." in found.sentences
     done = answer(changed(open_study("small", str(tmp_path)), trials=1))
     assert [command for command, _ in done.next] == ["calstudy confirm small"] and "not finished" not in str(done)
@@ -124,7 +124,7 @@ def test_a_guesser_is_never_the_answer(tmp_path: Path) -> None:
 
 def test_of_an_empty_study_it_says_how_to_run_it(tmp_path: Path) -> None:
     found = answer(made_study(tmp_path, "small", {"focal": []}))
-    assert found.sentences == ("No trial is complete yet.",) and found.next[0][0] == "calstudy run"
+    assert found.sentences == ("No trial is complete yet.",) and found.next[0][0] == "calstudy run SPEC"
 
 
 def test_a_study_of_before_says_that_it_keeps_the_temperature(tmp_path: Path) -> None:

@@ -253,7 +253,8 @@ def test_a_run_is_refused_where_a_node_does_not_see_the_storage(ill: Ill) -> Non
 
 @pytest.mark.slow
 def test_a_run_is_refused_where_a_node_has_other_code(ill: Ill) -> None:
-    assert (ill.other_code.returncode, ill.other_code.stdout) == (2, "")
+    said = set(ill.other_code.stdout.splitlines())  # what took more than a second
+    assert ill.other_code.returncode == 2 and all(line.startswith(("joining Ray", "checking")) for line in said)
     (line,) = ill.other_code.stderr.splitlines()
     assert line.startswith(f"node {TWO}: has different code in") and line.endswith(
         "upload the code with `calstudy submit`."

@@ -5,7 +5,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,10 @@ class Page:
 
     def point(self, trial: str) -> Any:
         return self.one(f'.point[data-trial="{trial}"]')
+
+    def wait(self, true: Callable[[], bool]) -> None:
+        """Until it is true: a busy machine draws late."""
+        WebDriverWait(self.driver, 30).until(lambda _: true())
 
     def names(self, selector: str) -> list[str]:
         return [str(node.get_attribute("data-trial")) for node in self.all(selector)]
@@ -387,19 +391,22 @@ def test_a_metric_without_an_interval_says_why(page: Page) -> None:
 def test_a_word_is_explained_on_hover_and_on_focus(page: Page) -> None:
     assert not page.one(".meaning").is_displayed()
     ActionChains(page.driver).move_to_element(page.one("#study-1-confirmation .term[data-term=ece]")).perform()
-    assert page.one(".meaning").text.startswith("ECE Expected calibration error")
+    page.wait(lambda: page.one(".meaning").text.startswith("ECE Expected calibration error"))
     page.press(Keys.ESCAPE)
     assert not page.one(".meaning").is_displayed()
+    corner = pytest.importorskip("selenium.webdriver.common.actions.action_builder").ActionBuilder(page.driver)
+    corner.pointer_action.move_to_location(1, 1)  # focus scrolls the page: no other word must come under the pointer
+    corner.perform()
     knee = page.one(".term[data-term=knee]")
     page.driver.execute_script("arguments[0].focus()", knee)
-    assert page.one(".meaning").text.startswith("knee The compromise")
+    page.wait(lambda: page.one(".meaning").text.startswith("knee The compromise"))
     described = page.driver.find_element("id", str(knee.get_attribute("aria-describedby")))
     assert str(described.get_attribute("textContent")).startswith("The compromise")
     stops = [each.get_attribute("data-term") for each in page.all("#study-1 .term[tabindex]")]
     assert len(stops) == len(set(stops))  # a word is one stop of the Tab key, wherever it stands
     heads = {each.text: each for each in page.all(".trials thead th button")}
     page.driver.execute_script("arguments[0].focus()", heads["NLL as trained"])
-    assert page.one(".meaning").text.startswith("NLL Negative log-likelihood")
+    page.wait(lambda: page.one(".meaning").text.startswith("NLL Negative log-likelihood"))
 
 
 def test_curves_and_searched_values_are_drawn(page: Page, file: Path) -> None:
