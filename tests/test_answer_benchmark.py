@@ -40,7 +40,7 @@ def test_what_each_rule_takes(tmp_path, monkeypatch):
     of_answer = {
         "raw": "mbls",
         "temperature": "focal",
-    }  # by NLL, of what cannot be told from the knee: tested elsewhere
+    }  # how it is chosen is tested elsewhere
     monkeypatch.setattr(
         recommended,
         "recommended",

@@ -177,30 +177,30 @@ class Ranking:
         return {one.metric: one.sign * cost for one, cost in zip(objectives, self.reference, strict=True)}
 
 
+def served_with_nll(study: Study) -> tuple[Objective, ...]:
+    """The objectives as served, and NLL, by which ties between trials are broken."""
+    nll = Objective(as_served("nll", study.serves), "minimize")
+    return tuple({one.metric: one for one in (*study.served, nll)}.values())
+
+
 def on_a_front(study: Study, eligible: Sequence[TrialRecord]) -> list[TrialRecord]:
     """The trials whose models `keep_models: front` and `prune` keep: what a choice may take.
 
     On the front of the objectives; of the objectives as served, for the knee; or of these and NLL, which breaks ties.
     """
-    nll = Objective(as_served("nll", study.serves), "minimize")
-    with_nll = tuple({one.metric: one for one in (*study.served, nll)}.values())
     found: dict[str, TrialRecord] = {}
-    for objectives in (study.objectives, study.served, with_nll):
+    for objectives in (study.objectives, study.served, served_with_nll(study)):
         measured = (record for record in eligible if all(one.metric in record.metrics for one in objectives))
         found |= {record.name: record for record in front(measured, objectives)}
     return list(found.values())
-
-
-def set_aside_counts(reasons: Reasons) -> dict[str, int]:
-    """{"guess": 2, "violate a constraint": 5}, without zeros."""
-    guessing = sum(reason.startswith("guesses") for reason in reasons.values())
-    found = {"guess": guessing, "violate a constraint": len(reasons) - guessing}
-    return {what: count for what, count in found.items() if count}
 
 
 def set_aside_line(reasons: Reasons) -> str:
     """`7 trials are set aside: 2 guess, 5 violate a constraint.`; empty for none."""
     if not reasons:
         return ""
-    parts = ", ".join(f"{count} {what}" for what, count in set_aside_counts(reasons).items())
-    return f"{len(reasons)} trial{'s are' if len(reasons) > 1 else ' is'} set aside: {parts}."
+    guessing = sum(reason.startswith("guesses") for reason in reasons.values())
+    violating = len(reasons) - guessing
+    parts = [f"{guessing} guess{'es' * (guessing == 1)}"] if guessing else []
+    parts += [f"{violating} violate{'s' * (violating == 1)} a constraint"] if violating else []
+    return f"{len(reasons)} trial{'s are' if len(reasons) > 1 else ' is'} set aside: {', '.join(parts)}."

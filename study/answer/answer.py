@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from study.uncertainty.methods import Measured
 
 LEVEL = 0.95
-RUN = ("calstudy run SPEC", "goes on with the search")
+RUN = ("calstudy run SPEC", "resumes the search")
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,16 @@ class Answer:
     choice: Choice | None = None
 
     def to_plain(self) -> dict[str, Any]:
-        """`taken`: the label of the confirmed row, or the name of the trial; None for none."""
-        row = None if self.choice is None else self.choice.row
-        taken = row.label if row is not None else self.choice.record.name if self.choice is not None else None
-        return {"sentences": list(self.sentences), "next": [list(each) for each in self.next], "taken": taken}
+        """taken: the label of the confirmed row. trial: of the search, whose values it has. None: there is none."""
+        choice = self.choice
+        row = None if choice is None else choice.row
+        trial = None if choice is None else choice.record if row is None else row.candidate
+        return {
+            "sentences": list(self.sentences),
+            "next": [list(each) for each in self.next],
+            "taken": None if row is None else row.label,
+            "trial": None if trial is None else trial.name,
+        }
 
 
 def answer(study: Study, level: float = LEVEL) -> Answer:
@@ -55,7 +61,7 @@ def answer(study: Study, level: float = LEVEL) -> Answer:
         raise FieldError(study.name, f"confirms '{study.confirms}', whose answer covers both. Ask that one.")
     ranking, confirmation = Ranking(study, study.all_records()), confirmation_of(study)
     if confirmation is not None and any(row.records for row in confirmation.rows) and is_finished(confirmation):
-        return _confirmed(study, confirmation, level)
+        return _confirmed(study, ranking, confirmation, level)
     if not ranking.eligible:
         return _nothing(study, ranking)
     return _unconfirmed(study, ranking, confirmation, level)
@@ -66,8 +72,8 @@ def _nothing(study: Study, ranking: Ranking) -> Answer:
     if ranking.set_aside:
         some = next(iter(ranking.set_aside.items()))
         sentences = ["No model can be recommended: no trial counts.", set_aside_line(ranking.set_aside)]
-        return Answer((*sentences, f"For example, {some[0]} {some[1]}."), (look,))
-    if study.lacking(study.records()):
+        return Answer((*sentences, f"For example, {some[0]}: {some[1]}."), (look,))
+    if _lacking(study, ranking):
         return Answer(("No trial is complete yet.",), (RUN,))
     return Answer(("No model can be recommended: no trial is complete.",), (look,))
 
@@ -83,7 +89,7 @@ def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | No
     record, size = choice.record, study.recorded["sizes"]["validation"]
     values = _of_trial(study, record, level)
     count = len(ranking.eligible)
-    others = f"of {count:,} trials, the one with the lowest NLL of those that cannot be told from the knee"
+    others = f"of {count:,} trials, the one with the lowest NLL of those not significantly different from the knee"
     if record is not ranking.knee and ranking.knee is not None:
         others += f", {ranking.knee.name}"
     many = "the only trial that counts" if count == 1 else others
@@ -101,7 +107,7 @@ def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | No
         command = (f"calstudy confirm {study.name}", "retrains the front with fresh seeds and opens the test split")
     else:
         command = (f"calstudy confirm {study.name}", "resumes the confirmation, which is not finished")
-    following = (RUN, command) if study.lacking(study.records()) else (command,)
+    following = (RUN, command) if _lacking(study, ranking) else (command,)
     return Answer(tuple(filter(None, sentences)), following, choice)
 
 
@@ -114,8 +120,13 @@ def _of_trial(study: Study, record: TrialRecord, level: float) -> dict[str, Inte
     return {name: sure.get(name, record.metrics[name]) for name in names}
 
 
+def _lacking(study: Study, ranking: Ranking) -> int:
+    """How many trials of the search are not done."""
+    return study.lacking({label: [one for one in ranking.records if one.label == label] for label in study.labels})
+
+
 def _asides(study: Study, ranking: Ranking) -> list[str]:
-    lacking = study.lacking(study.records())
+    lacking = _lacking(study, ranking)
     found = [f"The search is not finished: {lacking:,} trial{'s' * (lacking != 1)} not done yet."] if lacking else []
     found += [line] if (line := set_aside_line(ranking.set_aside)) else []
     found += [f"{study.serves_note[0].upper()}{study.serves_note[1:]}."] if study.serves_note else []
@@ -125,11 +136,10 @@ def _asides(study: Study, ranking: Ranking) -> list[str]:
 # ---- after a confirmation ------------------------------------------------------------------------------------------
 
 
-def _confirmed(study: Study, confirmation: Confirmation, level: float) -> Answer:
-    rows = [row for row in confirmation.rows if row.records]
-    counted, aside = rows_that_count(study, rows)
-    if not counted:
-        reasons = (f"{name.partition('/')[0]} {why}." for name, why in aside.items())
+def _confirmed(study: Study, ranking: Ranking, confirmation: Confirmation, level: float) -> Answer:
+    rows, aside = rows_that_count(study, confirmation.rows)
+    if not rows:
+        reasons = (f"{label}: {why}." for label, why in aside.items())
         command = f"calstudy confirm {study.name} --trial METHOD/NUMBER"
         none = "No model can be recommended: no confirmed model counts."
         return Answer((none, *reasons), ((command, "confirms another trial"),))
@@ -146,11 +156,11 @@ def _confirmed(study: Study, confirmation: Confirmation, level: float) -> Answer
         f"{_values_text(study, _over_seeds(choice.row, mine, [one.metric for one in study.served], level))} on"
         f" {size:,} sealed test images of {_data(study)}, {seeds} fresh seed{'s' * (seeds != 1)} ({percent(level)}"
         " intervals).",
-        _told_apart(choice, [row for row in rows if f"{row.label}/0000" not in aside], texts, study),
-        f"Set aside of those confirmed: {_listed([name.partition('/')[0] for name in aside])}." if aside else "",
-        *_against_the_baseline(study, choice.row, _baseline(confirmation.study, rows), networks, level),
+        _ties(choice, rows, texts, study),
+        f"Set aside of those confirmed: {_listed(list(aside))}." if aside else "",
+        *_against_the_baseline(study, choice.row, _baseline(confirmation), networks, level),
         _with_the_other(study, *(_over_validation(choice.row, name) for name in (_other_ece(study), own_ece))),
-        *_asides(study, Ranking(study, study.all_records())),
+        *_asides(study, ranking),
     ]
     following = (
         (f"calstudy export {study.name} --name {study.name}", "registers it"),
@@ -171,27 +181,31 @@ def _over_seeds(
     return {name: sure.get(name, means[name]) for name in names if name in means}
 
 
-def _told_apart(choice: Choice, rows: Sequence[Confirmed], texts: Mapping[str, str], study: Study) -> str:
+def _ties(choice: Choice, rows: Sequence[Confirmed], texts: Mapping[str, str], study: Study) -> str:
     """Which other confirmed models are as good, as far as validation tells."""
     if len(rows) < 2:
         return ""
     if choice.tied is None:
-        return "Whether the other confirmed models can be told from it is not known: each needs two seeds or more."
+        return "Whether the other confirmed models differ from it is not known: each needs two seeds or more."
     size = study.recorded["sizes"]["validation"]
     if not choice.tied:
-        return f"Every other confirmed model can be told from it on {size:,} validation images."
+        return f"Every other confirmed model differs significantly from it on {size:,} validation images."
     tied = [_name(row, texts, short=True) for row in rows if row.label in choice.tied]
     few = _listed(tied if len(tied) <= 8 else [*tied[:7], f"{len(tied) - 7} more"])
     nll = {row.label: mean_of(row).metrics[as_served("nll", study.serves)] for row in rows}
     lowest = all(nll[choice.record.label] <= nll[label] for label in choice.tied)
-    which = "of these" if lowest else "of these that no confirmed model beats in everything"
-    return f"{few} cannot be told from it on {size:,} validation images; {which}, it has the lowest NLL as served."
+    which = "of all these" if lowest else "of all these that no confirmed model beats in everything"
+    verb = "do" if len(tied) > 1 else "does"
+    return (
+        f"{few} {verb} not differ significantly from it on {size:,} validation images; {which}, it has the lowest NLL"
+        " as served."
+    )
 
 
-def _baseline(confirming: Study, rows: Sequence[Confirmed]) -> Confirmed | None:
+def _baseline(confirmation: Confirmation) -> Confirmed | None:
     """Cross-entropy's default; also where it was a candidate too."""
-    names = {entry["label"]: entry["name"] for entry in confirming.plain["methods"]}
-    plain = [row for row in rows if names[row.label] == BASELINE]
+    names = {entry["label"]: entry["name"] for entry in confirmation.study.plain["methods"]}
+    plain = [row for row in confirmation.rows if row.records and names[row.label] == BASELINE]
     return next((row for row in plain if row.role == "baseline" or row.label.endswith(DEFAULT)), None)
 
 
@@ -213,14 +227,14 @@ def _against_the_baseline(
     text = f"Cross-entropy's default has {_values_text(study, values, capital=False)}"
     if any(len(found) < 2 for found in pair.values()):
         return [f"{text}."]
-    verdicts: dict[str, list[str]] = {"better": [], "worse": [], "told": []}
+    verdicts: dict[str, list[str]] = {"better": [], "worse": [], "tied": []}
     for name, methods in compare_methods(pair, names, level=level).items():
         _, low, high = methods.difference(row.label, baseline.label)
         larger = describe(name).better == "higher"
-        word = "told" if low <= 0 <= high else "better" if (low > 0) == larger else "worse"
+        word = "tied" if low <= 0 <= high else "better" if (low > 0) == larger else "worse"
         verdicts[word].append(label_of(name))
     said = [f"this model is {word} in {_listed(verdicts[word])}" for word in ("better", "worse") if verdicts[word]]
-    said += [f"in {_listed(verdicts['told'])} the two cannot be told apart"] if verdicts["told"] else []
+    said += [f"in {_listed(verdicts['tied'])} the two do not differ significantly"] if verdicts["tied"] else []
     return [f"{text}: {'; '.join(said)}."] if said else [f"{text}."]
 
 

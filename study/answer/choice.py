@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from study.analysis.pareto import front
-from study.analysis.ranking import Ranking, Reasons, rules_of, set_aside_line
+from study.analysis.ranking import Ranking, Reasons, rules_of, served_with_nll, set_aside_line
 from study.analysis.selection import pick
 from study.confirmation.results import Confirmation, Confirmed, confirmation_of, moments, search_of
 from study.schema.objective import Objective, as_served
@@ -21,7 +21,7 @@ from trainables.metrics import describe
 class Choice:
     """The trial to register and its study: the search, or its confirmation, where it is a seed of `row`.
 
-    tied: labels of the confirmed rows that cannot be told from it on validation; None: not tested.
+    tied: labels of the confirmed rows not significantly different from it on validation; None: not tested.
     """
 
     study: Study
@@ -38,8 +38,8 @@ def choose(study: Study, rule: str | None = None, found: Confirmation | None = N
     median seed: the best one would look better than it is. An unfinished confirmation is refused: which rows it has
     depends on when it stopped. Trials and rows that are set aside are never selected.
 
-    rule: None takes the trial or row with the lowest NLL, of what cannot be told from the knee and nothing beats in
-    every served objective and NLL. found: the study's confirmation, if already read.
+    rule: None takes the trial or row with the lowest NLL, of those not significantly different from the knee that no
+    other beats in every served objective and NLL. found: the study's confirmation, if already read.
     """
     if study.confirms is not None:
         problem = f"{study.name} confirms '{study.confirms}'; use --pick on '{study.confirms}' instead."
@@ -50,33 +50,34 @@ def choose(study: Study, rule: str | None = None, found: Confirmation | None = N
         raise FieldError("pick", f"{problem} (--trial can export a single trial now.)")
     rows = [row for row in confirmation.rows if row.records] if confirmation is not None else []
     if confirmation is None or not rows:
-        ranking = Ranking(study, study.all_records())
-        _refuse_none(ranking.eligible, ranking.set_aside)
         from study.uncertainty.recommended import recommended
 
+        ranking = Ranking(study, study.all_records())
+        _refuse_none(ranking.eligible, ranking.set_aside)
         selected = recommended(ranking) if rule is None else None
         picked = selected or pick(ranking.eligible, study.served, rule or "knee", partial(_not_worse, ranking))
         return Choice(study, picked)
-    means, aside = rows_that_count(study, rows)
-    _refuse_none(means, aside)
-    counted = [row for row in rows if any(mean.label == row.label for mean in means)]
-    not_worse = partial(_tied_over_seeds, confirmation.study, counted)
-    chosen = pick(means, study.served, rule or "knee", not_worse)
+    counted, aside = rows_that_count(study, rows)
+    _refuse_none(counted, aside)
+    means = [mean_of(row) for row in counted]
+    chosen = pick(means, study.served, rule or "knee", partial(_tied_over_seeds, confirmation.study, counted))
     tied = None
     if rule is None:
         chosen, tied = _of_the_tied(study, confirmation, counted, means, chosen)
-    (row,) = (row for row in rows if row.label == chosen.label)
+    (row,) = (row for row in counted if row.label == chosen.label)
     return Choice(confirmation.study, median_seed(row.records, study.served[0]), row, confirmation, tied)
 
 
-def rows_that_count(study: Study, rows: Sequence[Confirmed]) -> tuple[list[TrialRecord], Reasons]:
-    """The rows' means over seeds on validation, without those set aside; and why those are, by name."""
-    means = [mean_of(row) for row in rows]
-    rules = rules_of(study, study.all_records())
-    return rules.eligible(means), rules.set_aside(means)
+def rows_that_count(study: Study, rows: Sequence[Confirmed]) -> tuple[list[Confirmed], Reasons]:
+    """The rows that are not set aside by their means over seeds on validation; and why the others are, by label."""
+    measured = [row for row in rows if row.records]
+    rules = rules_of(study, [] if "majority" in study.recorded else study.all_records())
+    aside = rules.set_aside([mean_of(row) for row in measured])
+    reasons = {row.label: aside[name] for row in measured if (name := mean_of(row).name) in aside}
+    return [row for row in measured if row.label not in reasons], reasons
 
 
-def _refuse_none(counted: Sequence[TrialRecord], aside: Reasons) -> None:
+def _refuse_none(counted: Sequence[object], aside: Reasons) -> None:
     if not counted and aside:
         raise FieldError("pick", f"no trial counts. {set_aside_line(aside)} `calstudy trials` lists them.")
 
@@ -84,12 +85,12 @@ def _refuse_none(counted: Sequence[TrialRecord], aside: Reasons) -> None:
 def _of_the_tied(
     study: Study, confirmation: Confirmation, rows: Sequence[Confirmed], means: Sequence[TrialRecord], knee: TrialRecord
 ) -> tuple[TrialRecord, tuple[str, ...] | None]:
-    """The row to take of those that cannot be told from the knee; and the labels that cannot be told from that row."""
+    """The row to take of those not significantly different from the knee; and the labels of those like that row."""
     from study.answer.networks import networks_on_validation
     from study.uncertainty.bootstrap import resampled_names
     from study.uncertainty.methods import compare_methods
 
-    nll = Objective(as_served("nll", study.serves), "minimize")
+    nll = as_served("nll", study.serves)
     wanted = [one.metric for one in study.served if one.metric in resampled_names()]
     if len(rows) < 2:
         return knee, ()
@@ -98,9 +99,9 @@ def _of_the_tied(
     compared = compare_methods(networks_on_validation(confirmation.study, rows), wanted)
     like = set.intersection({row.label for row in rows}, *(methods.tied(knee.label) for methods in compared.values()))
     together = like | {knee.label}
-    unbeaten = front(means, (*study.served, nll) if nll not in study.served else study.served)
+    unbeaten = front(means, served_with_nll(study))
     candidates = [mean for mean in unbeaten if mean.label in together] or [knee]
-    chosen = min(candidates, key=lambda mean: (mean.metrics[nll.metric], mean.label))
+    chosen = min(candidates, key=lambda mean: (mean.metrics[nll], mean.label))
     like = set.intersection({row.label for row in rows}, *(each.tied(chosen.label) for each in compared.values()))
     return chosen, tuple(sorted(like - {chosen.label}))
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 def answer(study: str, level: float, storage: str | None, as_json: bool) -> None:
     """Say which model to take, how sure that is, and what to do next.
 
-    Selected by validation alone, as `export` without --pick does: of the trials that cannot be told from the knee of
-    the Pareto front, the one with the lowest NLL, all as served. After `confirm`, of the confirmed models; their values
-    are then those on the sealed test split. Trials that are set aside are never selected.
+    Selected by validation alone, as `export` without --pick does: of the trials not significantly different from the
+    knee of the Pareto front, the one with the lowest NLL, all as served. After `confirm`, of the confirmed models; the
+    values are then those on the sealed test split. Trials that are set aside are never selected.
     """
     from study.answer.answer import answer as answer_of
     from study.store.study import open_study

@@ -82,7 +82,7 @@ def confirm(
 
 
 def _json(found: Confirmation) -> dict[str, Any]:
-    from study.confirmation.results import default_texts, front_on_test, moments
+    from study.confirmation.results import default_texts, moments
 
     texts = default_texts(found)
 
@@ -108,22 +108,21 @@ def _json(found: Confirmation) -> dict[str, Any]:
     ]
     spec = found.study.spec
     named = [{"metric": objective.metric, "direction": objective.direction} for objective in spec.objectives]
-    front = front_on_test(_counted(found), spec.objectives)
+    front = _front_on_test(found)
     return {"name": spec.name, "confirms": spec.confirms, "objectives": named, "rows": rows, "front_on_test": front}
 
 
-def _counted(found: Confirmation) -> list[Confirmed]:
-    """The rows that are not set aside, by their validation values."""
+def _front_on_test(found: Confirmation) -> list[str]:
+    """The labels on the front of test values, without rows that are set aside by their validation values."""
     from study.answer.choice import rows_that_count
-    from study.confirmation.results import search_of
+    from study.confirmation.results import front_on_test, search_of
 
-    rows = [row for row in found.rows if row.records]
-    means, _ = rows_that_count(search_of(found.study), rows)
-    return [row for row in rows if any(mean.label == row.label for mean in means)]
+    counted, _ = rows_that_count(search_of(found.study), found.rows)
+    return front_on_test(counted, found.study.spec.objectives)
 
 
 def _print(found: Confirmation, search: Study) -> None:
-    from study.confirmation.results import default_texts, front_on_test
+    from study.confirmation.results import default_texts
     from study.schema.objective import IN_WORDS, in_words, other_than, searched_for
     from study.terminal.layout import Table
 
@@ -144,7 +143,7 @@ def _print(found: Confirmation, search: Study) -> None:
         f" {IN_WORDS[other]}); {searched_for(search.objectives)}",
         soft_wrap=True,
     )
-    front = front_on_test(_counted(found), spec.objectives)
+    front = _front_on_test(found)
     console.print(f"Pareto front on test: {', '.join(front) or 'none yet'}", soft_wrap=True)
     sizes = found.study.recorded["sizes"]
     console.print(

@@ -53,6 +53,7 @@ def export(
     fresh seeds, and register the seed with the median validation value; the card shows the test results of all seeds.
     accuracy~best: not significantly worse than the best on validation. knee: the compromise on the Pareto front.
     """
+    from study.analysis.ranking import Ranking
     from study.confirmation.results import search_of
     from study.registry.export import export as export_model
     from study.registry.model_card import confirmed_facts
@@ -72,7 +73,12 @@ def export(
     confirmed = confirmed_facts(choice, level)
     exported = export_model(choice.study, choice.record, name, alias, uri, confirmed, asked, why)
     made = "registered" if exported.created else "already registered:"
-    console.print(f"{made} {exported.uri} from {choice.study.spec.name}/{exported.trial}", soft_wrap=True)
+    to = f"; alias {alias} points to it" if alias is not None else ""
+    console.print(f"{made} {exported.uri} from {choice.study.spec.name}/{exported.trial}{to}", soft_wrap=True)
+    if choice.study.confirms is None:
+        aside = Ranking(choice.study, choice.study.all_records()).set_aside
+        if reason := aside.get(choice.record.name):
+            console.print(f"{choice.record.name} is set aside in the study: {reason}.", soft_wrap=True)
     measured, other = choice.record.metrics, other_than(exported.serves)
     note = {exported.serves: "served", other: f"--{other} serves it"}
     console.print(

@@ -33,9 +33,9 @@ def plan(
         return
     if spec is None:
         raise click.UsageError("give SPEC, or --schema.")
-    from study.engine.run import existing_study, prepare_data
+    from study.engine.run import existing_study, prepare_data, serves_of
     from study.schema.explain import explain, kept_line
-    from study.schema.objective import TEMPERATURE, served_by_default, serves_note
+    from study.schema.objective import TEMPERATURE, serves_note
     from study.schema.uris import without_credentials
     from study.schema.variant import first_standings
     from study.store.study import read_study_spec, storage_root
@@ -79,8 +79,8 @@ def plan(
         made.add_row(variant.label, searched, ", ".join(f"{count} {status}" for status, count in counts.items()))
     console.print(made)
     _print_kept(kept_line(study))
-    serves = study.serve or (served_by_default(study.objectives) if begun is None else begun.serves)
-    if note := serves_note(study.objectives, serves or TEMPERATURE):
+    serves = serves_of(study, begun)
+    if note := serves_note(study.objectives, serves or TEMPERATURE, is_older=serves is None):
         console.print(f"{note}.", soft_wrap=True)
     console.print(f"results go to {root / study.name}")
     console.print("add --explain for every key with its default and every range with its source", style="dim")

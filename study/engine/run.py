@@ -151,6 +151,17 @@ def existing_study(spec: StudySpec, file_name: str, directory: Path, prepared: P
     return stored
 
 
+def serves_of(spec: StudySpec, stored: Study | None) -> str | None:
+    """What the study's registered models give; None for one made before `serve`, which keeps the temperature.
+
+    stored: the study as it exists.
+    """
+    if stored is not None and spec.serve is None and stored.objectives == spec.objectives:
+        found: str | None = stored.recorded.get("serves")
+        return found
+    return spec.serve or served_by_default(spec.objectives) or TEMPERATURE
+
+
 def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared, tracking: str | None) -> Study:
     """Write STUDY/study.yaml: the checked spec and recorded facts. Raises as `existing_study`."""
     recorded: dict[str, Any] = {"id": uuid.uuid4().hex, "created": datetime.now(UTC).isoformat(timespec="seconds")}
@@ -161,9 +172,7 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
         rules_then = ("majority" in recorded, stored.constraints, stored.serves)
         if rules_then != (True, spec.constraints, spec.serve or stored.serves):
             recorded = {**recorded, "kept_by_other_rules": True}  # models of a front that was another
-    serves: str | None = spec.serve or served_by_default(spec.objectives) or TEMPERATURE
-    if stored is not None and spec.serve is None and stored.objectives == spec.objectives:
-        serves = stored.recorded.get("serves")  # None: it was made before `serve`, and keeps the temperature
+    serves = serves_of(spec, stored)
     recorded = {
         **recorded,
         "data_digest": prepared.digest,

@@ -16,6 +16,7 @@ from search_spaces.space import to_plain
 from study.analysis import pareto
 from study.analysis.reliability import BINS
 from study.analysis.states import WORDS, Counts, Snapshot, in_words, summed
+from study.answer.choice import rows_that_count
 from study.confirmation.results import default_texts
 from study.report.figure_set import Gallery
 from study.report.figures import bins_note
@@ -341,7 +342,7 @@ def _spread(values: Sequence[float]) -> list[float | None] | None:
 def _confirmation(study: Study, confirmation: Any, measured: Sequence[str]) -> Plain:
     """The selected trials: validation in the search, validation and test with fresh seeds."""
     shifts = list(dict.fromkeys(name for row in confirmation.rows for name in row.shifts))
-    texts, aside = default_texts(confirmation), _rows_aside(study, confirmation)
+    texts, (_, aside) = default_texts(confirmation), rows_that_count(study, confirmation.rows)
     return {
         "name": confirmation.study.spec.name,
         "opened": any(row.tests for row in confirmation.rows),
@@ -366,13 +367,6 @@ def _confirmation(study: Study, confirmation: Any, measured: Sequence[str]) -> P
         "shift_samples": {name: size for row in confirmation.rows for name, size in row.shift_samples.items()},
         "shift_dropped": {name: size for row in confirmation.rows for name, size in row.shift_dropped.items()},
     }
-
-
-def _rows_aside(study: Study, confirmation: Any) -> set[str]:
-    from study.answer.choice import rows_that_count
-
-    _, aside = rows_that_count(study, [row for row in confirmation.rows if row.records])
-    return {name.partition("/")[0] for name in aside}
 
 
 def _names(found: Iterable[Mapping[str, float]]) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from study.analysis.pareto import front
-from study.analysis.ranking import Ranking
-from study.schema.objective import Objective, as_served
+from study.analysis.ranking import Ranking, served_with_nll
+from study.schema.objective import as_served
 from study.store.trials import TrialRecord
 from study.uncertainty.bootstrap import differences_from, resampled_names
 
@@ -12,7 +12,7 @@ AT_ONCE = 4  # trials compared at a time; usually the first is the one
 
 
 def recommended(ranking: Ranking) -> TrialRecord | None:
-    """Of the trials that cannot be told from the knee in any objective, the one with the lowest NLL, all as served.
+    """Of the trials not significantly different from the knee in any objective, the one with the lowest NLL, as served.
 
     The knee is picked by differences that may be noise; NLL, which no objective need be, breaks such ties: see
     benchmarks/RESULTS.md. A trial that another beats in every objective and NLL is not taken. None without a knee.
@@ -23,7 +23,7 @@ def recommended(ranking: Ranking) -> TrialRecord | None:
     names = [one.metric for one in study.served if one.metric in resampled_names()]
     if knee is None or nll not in knee.metrics or not names:
         return knee
-    costs = tuple({one.metric: one for one in (*study.served, Objective(nll, "minimize"))}.values())
+    costs = served_with_nll(study)
     measured = [record for record in ranking.eligible if all(one.metric in record.metrics for one in costs)]
     better = [record for record in front(measured, costs) if record.metrics[nll] < knee.metrics[nll]]
     better.sort(key=lambda record: (record.metrics[nll], record.label, record.number))

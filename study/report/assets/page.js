@@ -10,7 +10,7 @@ function viewOf(study, id) {
   const x = named(study.objectives[0]) ?? all[0];
   const second = [study.objectives[1], "ece", "nll", "accuracy"].find((name) => name && name !== x.name && named(name));
   return {
-    id, measures: all, x, y: named(second) ?? all[1], hidden: new Set(), all: false, selected: study.knee,
+    id, measures: all, x, y: named(second) ?? all[1], hidden: new Set(), all: false, selected: study.answer?.trial ?? study.knee,
     shows(trial) {
       return !this.hidden.has(trial.method);
     },

@@ -75,7 +75,7 @@ def test_relative_to_the_best_of_the_whole_study_that_does_not_guess():
     }
     assert "(<= 0.1000)" in ranking.set_aside["focal/0000"] and "(>= 0.9400)" in ranking.set_aside["focal/0003"]
     assert names(ranking.front) == ["mbls/0001"] and ranking.knee is records[1]
-    assert set_aside_line(ranking.set_aside) == "3 trials are set aside: 1 guess, 2 violate a constraint."
+    assert set_aside_line(ranking.set_aside) == "3 trials are set aside: 1 guesses, 2 violate a constraint."
 
 
 def test_a_trial_exactly_at_the_limit_counts():

@@ -83,7 +83,7 @@ def said(study: Study) -> str:
 def test_before_a_confirmation_it_says_what_is_not_known(tmp_path: Path) -> None:
     found = answer(search(tmp_path))
     low, high = binomtest(380, 400).proportion_ci(0.95, "wilson")
-    why = "of 3 trials, the one with the lowest NLL of those that cannot be told from the knee"
+    why = "of 3 trials, the one with the lowest NLL of those not significantly different from the knee"
     assert found.sentences[0] == f"Take focal/0000, as trained, for now: {why}."
     assert found.sentences[1].startswith(f"Accuracy 0.9500 [{low:.4f}, {high:.4f}] and ECE 0.0000 [0.0000, ")
     assert "one seed (95% intervals)" in found.sentences[1] and "looks better than it is" in found.sentences[1]
@@ -105,7 +105,7 @@ def test_of_what_cannot_be_told_from_the_knee_the_lowest_nll(tmp_path: Path) -> 
     assert found.sentences[0].startswith(
         "Take focal/0001, as trained, for now: of 4 trials, the one with the lowest NLL"
     )
-    assert found.sentences[0].endswith("cannot be told from the knee, focal/0000.")
+    assert found.sentences[0].endswith("not significantly different from the knee, focal/0000.")
     assert choose(study).record == other and choose(study, "knee").record == knee
 
 
@@ -113,7 +113,7 @@ def test_of_what_cannot_be_told_from_the_knee_the_lowest_nll(tmp_path: Path) -> 
 def test_a_guesser_is_never_the_answer(tmp_path: Path) -> None:
     """One in ten right at a confidence of .1 is perfectly calibrated."""
     study = search(tmp_path, (predictions(360, 0.1001), predictions(60)))
-    assert "Take cross_entropy/0000" in said(study) and "1 trial is set aside: 1 guess." in said(study)
+    assert "Take cross_entropy/0000" in said(study) and "1 trial is set aside: 1 guesses." in said(study)
     study = changed(study, methods=[method for method in study.plain["methods"] if method["label"] == "focal"])
     assert "Take focal/0001" in said(study)
     nothing = search(tmp_path / "nothing", (predictions(360, 0.1001), predictions(362, 0.2)))
@@ -158,7 +158,7 @@ def test_of_those_that_cannot_be_told_apart_the_lowest_nll(tmp_path: Path) -> No
     low, high = binomtest(380, 400).proportion_ci(0.95, "wilson")
     assert found.sentences[1].startswith(f"Accuracy 0.9500 [{low:.4f}, {high:.4f}] and ECE 0.0000 [0.0000, ")
     assert "on 360 sealed test images of digits, 3 fresh seeds (95% intervals)." in found.sentences[1]
-    assert "focal_default" in found.sentences[2] and "; of these, it has the lowest NLL" in found.sentences[2]
+    assert "focal_default" in found.sentences[2] and "; of all these, it has the lowest NLL" in found.sentences[2]
     assert (
         "Cross-entropy's default has accuracy 0.9425 [" in found.sentences[3]
         and "this model is better in accuracy and ECE." in found.sentences[3]
@@ -193,7 +193,7 @@ def test_a_constraint_holds_for_what_is_confirmed(tmp_path: Path) -> None:
     confirm(study, ROWS, ROWS)
     found = answer(study)
     assert found.sentences[0] == "No model can be recommended: no confirmed model counts."
-    assert any(sentence.startswith("focal_0000 nll is 0.") for sentence in found.sentences)
+    assert any(sentence.startswith("focal_0000: nll is 0.") for sentence in found.sentences)
 
 
 # ---- the interval of a mean over seeds -----------------------------------------------------------------------------
