@@ -52,7 +52,7 @@ def test_without_a_rule_it_registers_the_model_that_the_answer_names(confirmed: 
     chosen = choose(open_study("small", str(confirmed)))
     client = MlflowClient(f"sqlite:///{confirmed / 'mlflow.db'}")
     shown = here("export", "small", "--name", "d", "--alias", "champion", "--temperature", *storage)
-    assert f"registered models:/d/1 from small-confirm/{chosen.record.name}\n" in shown
+    assert f"registered models:/d/1 from small-confirm/{chosen.record.name}; alias champion points to it\n" in shown
     assert "as trained (--raw serves it)" in shown and "(served)\nthe search optimized accuracy, ECE as" in shown
     # The study serves the network as trained: the alias does not lose its temperature by the way.
     refused = here("export", "small", "--name", "d", "--alias", "champion", *storage, check=2)
