@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from study.analysis.ranking import Ranking
-from study.store.ledger import driver_is_alive
+from study.store.driver_lock import driver_is_alive
 from study.store.study import Study
 from study.store.trials import TrialRecord
 

@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from study.schema.uris import TrackingError
-from study.store.ledger import driver_is_alive, journal_path, open_storage
+from study.store.driver_lock import driver_is_alive
+from study.store.journal import journal_path
+from study.store.ledger import open_storage
 from study.store.study import Study
 from study.store.test_openings import tested_in
 from study.store.trials import TrialRecord, trial_name

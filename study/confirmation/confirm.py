@@ -14,11 +14,13 @@ from torch import Tensor
 
 from study.confirmation.candidates import Asked, confirming_spec
 from study.engine.run import Outcome, located, prepare_data, run_study
+from study.schema.errors import LedgerError
 from study.schema.objective import plain_name
 from study.schema.spec import SpecError, StudySpec
 from study.schema.uris import TrackingError
+from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.files import checked_file, stored_classifier
-from study.store.ledger import Ledger, LedgerError, driver_is_alive, driver_lock, open_storage
+from study.store.ledger import Ledger, open_storage
 from study.store.study import Study
 from study.store.test_openings import (
     OPENINGS,

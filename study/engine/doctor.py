@@ -15,7 +15,7 @@ from study.engine.nodes import NodeFacts, alive_nodes, ask_here, ask_nodes, code
 from study.engine.ray_session import ClusterError, check_address, check_fits, joined
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError, public_uri, resolve_uri, sqlite_file
-from study.store.ledger import driver_is_alive
+from study.store.driver_lock import driver_is_alive
 from study.terminal.layout import Table
 from study.tracking.client import what_happened
 from study.tracking.reader import reach

@@ -22,7 +22,9 @@ from study.schema.objective import TEMPERATURE, served_by_default
 from study.schema.spec import SpecError, StudySpec, check_objectives
 from study.schema.uris import public_uri, resolve_uri
 from study.schema.versions import recorded_versions
-from study.store.ledger import Ledger, driver_lock, journal_path, open_storage, repair_journal
+from study.store.driver_lock import driver_lock
+from study.store.journal import journal_path, repair_journal
+from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, check_home, home_of, open_directory, write_study_file
 from study.store.targets import Targets
 from study.store.trials import Listener, TrialRecord, trial_directory

@@ -1,4 +1,4 @@
-"""SpecError, in a module of its own so that reading a study imports little."""
+"""Errors of specs and ledgers, in a module of their own so that reading a study imports little."""
 
 from trainables.fields import UserError
 
@@ -13,3 +13,7 @@ class SpecError(UserError):
     def __str__(self) -> str:
         first = ": ".join(part for part in (self.file_name, self.path, self.problem) if part)
         return "\n  ".join([" ".join(first.split()), *self.differences])
+
+
+class LedgerError(UserError):
+    """The ledger cannot be used as requested; the message gives the reason and the fix."""

@@ -6,16 +6,11 @@ time writes it, under a lock; anyone may read it.
 
 from __future__ import annotations
 
-import fcntl
 import gc
-import json
 import math
-import os
-import socket
-import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +19,14 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from study.schema.errors import LedgerError
 from study.schema.objective import Objective
 from study.schema.uris import public_uri
+from study.store.journal import PatientJournal, journal_path
 from study.store.trials import State, TrialRecord
-from trainables.fields import UserError
-from trainables.files.atomic import append, retry_until_space
 from trainables.seeding import seed_of
 
 VERSION = 1  # of the attributes we set in Optuna
@@ -48,58 +42,6 @@ _STATES: dict[TrialState, State] = {
 _OPTUNA_STATES = {state: optuna_state for optuna_state, state in _STATES.items()}
 
 
-class LedgerError(UserError):
-    """The ledger cannot be used as requested; the message gives the reason and the fix."""
-
-
-@contextmanager
-def driver_lock(directory: Path, ledger: str | None = None) -> Iterator[None]:
-    """Hold the lock of a study, and of a journal that other studies may share (`ledger`: a path).
-
-    Raises LedgerError naming the holder if it is taken.
-    """
-    with ExitStack() as stack:
-        stack.enter_context(_locked(directory / "driver.lock"))
-        if ledger is not None and "://" not in ledger:
-            stack.enter_context(_locked(Path(ledger + ".driver")))
-        yield
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("a+") as file:
-        for patience in range(10, -1, -1):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                # `driver_is_alive` of a reader holds the lock for an instant.
-                if patience:
-                    time.sleep(0.05)
-                    continue
-                file.seek(0)
-                holder = file.read().strip() or "unknown"
-                raise LedgerError(
-                    f"{path.parent}: another calstudy process is running this study ({holder}). Wait for it or stop it."
-                ) from None
-        file.truncate(0)
-        file.write(f"pid {os.getpid()} on {socket.gethostname()}")
-        file.flush()
-        yield
-
-
-def driver_is_alive(directory: Path) -> bool:
-    """Whether a driver is running the study now."""
-    try:
-        with (directory / "driver.lock").open("r") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
-
-
 def open_storage(directory: Path, ledger: str | None) -> BaseStorage:
     """The Optuna storage of a study: its own journal, a journal elsewhere (a path), or an RDB (a URL)."""
     if ledger is not None and "://" in ledger:
@@ -107,64 +49,7 @@ def open_storage(directory: Path, ledger: str | None) -> BaseStorage:
             return RDBStorage(ledger)
         except Exception as error:
             raise LedgerError(f"ledger: cannot open {public_uri(ledger)} ({type(error).__name__}).") from None
-    return JournalStorage(_PatientJournal(journal_path(directory, ledger)))
-
-
-class _PatientJournal(JournalFileBackend):
-    """Optuna's journal on a disk that may fill up: an append writes all its lines, or none and waits for space."""
-
-    def __init__(self, path: Path) -> None:
-        self._journal, self._own_lock = path, JournalFileSymlinkLock(str(path))
-        super().__init__(str(path), self._own_lock)
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
-
-        def write() -> None:
-            self._own_lock.acquire()
-            try:
-                append(self._journal, lines.encode(), durable=True)
-            finally:
-                self._own_lock.release()
-
-        retry_until_space(write)  # the lock is a file too
-
-
-def journal_path(directory: Path, ledger: str | None) -> Path:
-    return Path(ledger) if ledger is not None else directory / "ledger.log"
-
-
-def repair_journal(path: Path) -> list[str]:
-    """Repair what a killed driver left, under the driver's lock; returns what was repaired.
-
-    An incomplete last line was never acknowledged, and the next write would be appended to it: it is removed. A stale
-    lock of the journal would delay the next write by 30 seconds: it is removed too.
-    """
-    repaired = []
-    for lock in path.parent.glob(path.name + ".lock*"):
-        lock.unlink(missing_ok=True)
-        repaired.append(f"removed the stale {lock.name}")
-    if path.exists():
-        whole = _whole_length(path)
-        torn = path.stat().st_size - whole
-        if torn:
-            os.truncate(path, whole)
-            repaired.append(f"removed an incomplete last line of {torn} bytes from {path.name}")
-    return repaired
-
-
-def _whole_length(path: Path) -> int:
-    """Bytes up to and including the last newline."""
-    with path.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        while end > 0:
-            start = max(0, end - 65536)
-            file.seek(start)
-            newline = file.read(end - start).rfind(b"\n")
-            if newline >= 0:
-                return start + newline + 1
-            end = start
-    return 0
+    return JournalStorage(PatientJournal(journal_path(directory, ledger)))
 
 
 class Ledger:

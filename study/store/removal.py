@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces import strict_yaml
+from study.store.driver_lock import driver_lock
 from study.store.files import MODEL
-from study.store.ledger import delete_labels, driver_lock
+from study.store.ledger import delete_labels
 from study.store.study import DELETING, Study, check_home, open_directory, write_study_file
 from study.store.trials import TrialRecord
 

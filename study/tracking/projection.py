@@ -32,7 +32,7 @@ class SyncReport:
 
 def sync(study: Study, uri: str) -> SyncReport:
     """Write the finished trials missing in MLflow. Raises TrackingError, or LedgerError while a driver runs."""
-    from study.store.ledger import driver_lock
+    from study.store.driver_lock import driver_lock
 
     with driver_lock(study.directory), environment():
         records = study.records()

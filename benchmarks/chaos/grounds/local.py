@@ -12,7 +12,7 @@ from benchmarks.chaos import clock
 from benchmarks.chaos.attempts import Attempt, attempts_of
 from benchmarks.chaos.processes import stopped, wait_for
 from benchmarks.chaos.stage import Ground, Stage, Strike, by_kind
-from study.store.ledger import journal_path
+from study.store.journal import journal_path
 from trainables.outputs.attempts import attempt_directory, attempts_in
 
 

@@ -22,7 +22,7 @@ from study.audit.epochs import Epochs, trained_epochs
 from study.audit.result import AuditReport
 from study.cli import main
 from study.schema.uris import public_uri
-from study.store.ledger import driver_lock
+from study.store.driver_lock import driver_lock
 from study.store.study import open_study
 from tests.study.command_line import calstudy, here, here_json, start, wait_until, write_spec
 from tests.study.tracking.line import free_port

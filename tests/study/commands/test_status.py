@@ -13,7 +13,8 @@ from study.analysis.ranking import rules_of
 from study.analysis.states import Snapshot, snapshot
 from study.audit.audit import audit
 from study.report.page_data import gather
-from study.store.ledger import Ledger, driver_lock, open_storage
+from study.store.driver_lock import driver_lock
+from study.store.ledger import Ledger, open_storage
 from study.store.trials import trial_directory
 from study.terminal.progress import Progress
 from tests.study.command_line import here, here_json

@@ -34,7 +34,8 @@ from study.engine.run import _record_spec, prepare_data
 from study.schema.compatibility import refuse_changes
 from study.schema.objective import Objective
 from study.schema.spec import SpecError, read_spec
-from study.store.ledger import Ledger, driver_lock, open_storage
+from study.store.driver_lock import driver_lock
+from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study
 from study.store.test_openings import read_tested
 from study.tracking.projection import sync

@@ -9,17 +9,12 @@ import optuna
 import pytest
 from optuna.distributions import FloatDistribution
 
+from study.schema.errors import LedgerError
 from study.schema.objective import Objective
 from study.schema.uris import public_uri
-from study.store.ledger import (
-    Ledger,
-    LedgerError,
-    driver_is_alive,
-    driver_lock,
-    open_storage,
-    read_records,
-    repair_journal,
-)
+from study.store.driver_lock import driver_is_alive, driver_lock
+from study.store.journal import repair_journal
+from study.store.ledger import Ledger, open_storage, read_records
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 SPACE = {"method.gamma": FloatDistribution(0, 5), "optimizer.lr": FloatDistribution(0.01, 0.5, log=True)}

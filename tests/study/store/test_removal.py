@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 
 from study.audit.audit import audit
 from study.schema.uris import embedded_tracking
-from study.store.ledger import driver_lock
+from study.store.driver_lock import driver_lock
 from study.store.study import open_study
 from tests.study.command_line import calstudy, here, write_spec
 

@@ -13,8 +13,9 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Run
 
+from study.schema.errors import LedgerError
 from study.schema.uris import embedded_tracking
-from study.store.ledger import LedgerError, driver_lock
+from study.store.driver_lock import driver_lock
 from study.tracking import client as mlflow_client
 from study.tracking.projection import SyncReport, sync
 from tests.study.tracking.line import PASSWORD
