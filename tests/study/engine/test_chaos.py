@@ -43,4 +43,3 @@ def test_faults_one_after_another_in_one_study(tmp_path: Path, ground: type[Grou
     assert [line for line in lines if line["problems"] or not line["audit"]["clean"]] == []
     end = lines[-1]["audit"]
     assert end["planned"] >= 3 and end["lost"] == end["duplicated"] == 0
-    assert all(line["repeated"] <= line["promised"] for line in lines)
