@@ -28,7 +28,7 @@ RECOVERY_SECONDS = 240.0
 FINISH_SECONDS = 600.0
 # MLflow is tried again after a minute at the latest.
 AUDIT_SECONDS = 90.0
-REFUSAL_SECONDS = 60.0
+REFUSAL_SECONDS = 120.0
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 75  # exit codes of `calstudy run`
 TRACES = ("Traceback (most recent call last)", "StackTrace Information", "*** SIG")  # of Python and of Ray's C++
 LACKS = "not in MLflow yet"  # what a driver says that ended while the tracking server was away

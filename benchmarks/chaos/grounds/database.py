@@ -14,14 +14,20 @@ from benchmarks.chaos.postgres import Postgres
 from benchmarks.chaos.stage import Stage, Strike, by_kind
 
 MOST_AWAY_SECONDS = 8.0
+WAITS = "does not answer; waiting"
 
 
 def postgres_restarted(stage: Stage) -> Strike:
     """The server ends, in one way or the other, and is there again after some seconds."""
     pid, server = stage.driver_pid(), _ground(stage).server
-    mode = stage.random.choice(["fast", "immediate", "kill"])
+    mode, said = stage.random.choice(["fast", "immediate", "kill"]), stage.printed(WAITS)
     server.restart(mode, stage.random.uniform(0.0, MOST_AWAY_SECONDS))
-    return Strike(pid)
+
+    def check() -> list[str]:
+        lines = stage.printed(WAITS) - said
+        return [f"it said {lines} times that it waits"] if lines > 1 else []
+
+    return Strike(pid, check=check)
 
 
 def connection_dropped(stage: Stage) -> Strike:

@@ -22,6 +22,7 @@ STOP_SECONDS = 20.0
 SILENCE_SECONDS = 10.0
 # What a stopped run leaves ends by itself, but not at the same instant.
 REST_SECONDS = 10.0
+NO_LOCKS = "no file locks"
 
 
 def all_signalled(stage: Stage) -> Strike:
@@ -72,15 +73,15 @@ def flock_unavailable(stage: Stage) -> Strike:
     error = stage.random.choice([errno.ENOLCK, errno.EOPNOTSUPP])
     environment = preload.preloaded("no_flock", stage.ground.directory)
     environment |= {"CALSTUDY_NO_FLOCK": str(stage.ground.storage), "CALSTUDY_FLOCK_ERROR": str(error)}
-    said = stage.printed("flock")
+    said = stage.printed(NO_LOCKS)
     if "://" in (stage.ground.ledger or ""):
         stage.next_environment = environment
         stage.start()
         return Strike(
-            pid, taken_up=2, seen=seen, check=lambda: [] if stage.printed("flock") > said else ["it did not warn"]
+            pid, taken_up=2, seen=seen, check=lambda: [] if stage.printed(NO_LOCKS) > said else ["it did not warn"]
         )
     before = contents(stage.ground.storage)
-    wrong = stage.refused("flock", environment)
+    wrong = stage.refused(NO_LOCKS, environment)
     wrong += changes(before, contents(stage.ground.storage))
     stage.start()
     return Strike(pid, taken_up=2, seen=seen, check=lambda: wrong)

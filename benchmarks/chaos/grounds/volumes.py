@@ -14,7 +14,7 @@ from benchmarks.chaos.stage import FAILED, Ground, Stage, Strike, by_kind
 from benchmarks.chaos.volume import Volume
 
 # A driver writes to the ledger whenever a trial begins or ends.
-NOTICED_SECONDS = 60.0
+NOTICED_SECONDS = 120.0
 
 
 def ledger_unmounted(stage: Stage) -> Strike:
