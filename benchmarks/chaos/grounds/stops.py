@@ -51,6 +51,7 @@ def stdout_closed(stage: Stage) -> Strike:
     assert reader is not None
     stage.driver_may_end()
     reader.kill()
+    reader.wait()
     stage.wait_for_end(STOP_SECONDS + SILENCE_SECONDS, "a closed stdout", INTERRUPTED)
     wrong = _left(stage)
     stage.start()
@@ -105,6 +106,8 @@ class Stops(Ground):
 
     def popen(self, command: list[str], environment: dict[str, str], **options: Any) -> subprocess.Popen[Any]:
         output = options["stdout"]
+        if self.reader is not None:
+            self.reader.poll()  # the one before has ended with its driver
         self.reader = super().popen(["cat"], environment, stdin=subprocess.PIPE, stdout=output)
         assert self.reader.stdin is not None
         with self.reader.stdin as pipe:

@@ -23,6 +23,10 @@ class Several(Stops, Tracking):
     faults = by_kind(actor_sigkill, half_written_checkpoint, mlflow_lost_answer, all_signalled)
     study: ClassVar = {"trials": 1, "epochs": 25, "checkpoint_seconds": 0.3}
 
+    @classmethod
+    def refusal(cls) -> str | None:
+        return None  # a compiler is for other faults
+
 
 class Dropped(Database):
     """As short."""
