@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from benchmarks.chaos import postgres, preload
@@ -27,7 +28,7 @@ def postgres_restarted(stage: Stage) -> Strike:
         lines = stage.printed(WAITS) - said
         return [f"it said {lines} times that it waits"] if lines > 1 else []
 
-    return Strike(pid, check=check)
+    return Strike(pid, recovered=_writes(stage), check=check)
 
 
 def connection_dropped(stage: Stage) -> Strike:
@@ -39,7 +40,7 @@ def connection_dropped(stage: Stage) -> Strike:
         dropped += server.drop_connections()
     if not dropped:
         raise ProcessLookupError
-    return Strike(pid)
+    return Strike(pid, recovered=_writes(stage))
 
 
 def cloned_volume(stage: Stage) -> Strike:
@@ -54,7 +55,18 @@ def cloned_volume(stage: Stage) -> Strike:
     finally:
         os.kill(pid, signal.SIGCONT)
         clone.close()
-    return Strike(pid, check=lambda: wrong)
+    return Strike(pid, recovered=_writes(stage), check=lambda: wrong)
+
+
+def _writes(stage: Stage) -> Callable[[], bool]:
+    """Whether a driver has written to the ledger after this; what trains goes on by itself for a while."""
+    before = stage.records()
+
+    def has_written() -> bool:
+        stage.see_to_driver()
+        return stage.records() != before
+
+    return has_written
 
 
 def _ground(stage: Stage) -> Database:
