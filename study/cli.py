@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from study import commands
-from study.terminal.console import FAILED, MISTAKE, errors
+from study.schema.errors import LedgerAway
+from study.terminal.console import FAILED, INTERRUPTED, MISTAKE, errors
 from trainables.fields import UserError, nearest
 from trainables.plugins import stems
 
@@ -100,6 +101,9 @@ def _exit_code(command: Callable[[], Any]) -> int:
     except (click.Abort, KeyboardInterrupt):
         errors.print("calstudy: stopped.")
         return FAILED
+    except LedgerAway as error:
+        errors.print(str(error))
+        return INTERRUPTED if error.interrupted else FAILED
     except UserError as error:
         errors.print(str(error))
         return MISTAKE

@@ -18,6 +18,7 @@ from study.schema.errors import LedgerError
 from study.schema.objective import plain_name
 from study.schema.spec import SpecError, StudySpec
 from study.schema.uris import TrackingError
+from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.files import checked_file, stored_classifier
 from study.store.ledger import Ledger, open_storage
@@ -93,9 +94,9 @@ class TestAccessLog:
     run: int
 
     @classmethod
-    def of(cls, study: Study) -> TestAccessLog:
+    def of(cls, study: Study, lock: DatabaseLock | None = None) -> TestAccessLog:
         spec = study.spec
-        ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
+        ledger = Ledger(open_storage(study.directory, spec.ledger, lock), spec.name, study.id)
         for variant in spec.variants:
             ledger.open(variant.label, spec.objectives)
         log = cls(ledger, tuple(variant.label for variant in spec.variants), 0)
@@ -140,9 +141,9 @@ def measure(study: Study) -> int:
     spec = study.spec
     prepared = prepare(spec.data, spec.seed, digest=study.recorded["data_digest"])
     device, opened = torch.device("cuda" if torch.cuda.is_available() else "cpu"), 0
-    with driver_lock(study.directory, spec.ledger):
+    with driver_lock(study.directory, spec.ledger) as lock:
         shifts = read_shifts(spec, prepared)  # before any opening: no result on test can decide what is measured
-        log = TestAccessLog.of(study)
+        log = TestAccessLog.of(study, lock)
         evaluator = ModelEvaluator(study, prepared, device, log)
         records = [record for label in log.labels for record in log.ledger.records(label)]
         finished = [record for record in records if record.state == "complete"]

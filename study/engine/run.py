@@ -22,6 +22,8 @@ from study.schema.objective import TEMPERATURE, served_by_default
 from study.schema.spec import SpecError, StudySpec, check_objectives
 from study.schema.uris import public_uri, resolve_uri
 from study.schema.versions import recorded_versions
+from study.store.connection import is_database
+from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_lock
 from study.store.journal import journal_path, repair_journal
 from study.store.ledger import Ledger, open_storage
@@ -106,17 +108,17 @@ def run_study(
     targets.check(spec, prepared.digest, file_name)
     directory = root / spec.name
     directory.mkdir(parents=True, exist_ok=True)
-    if spec.ledger is not None and "://" not in spec.ledger:
+    if spec.ledger is not None and not is_database(spec.ledger):
         Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
     if line := kept_line(spec):
         console.print(line, soft_wrap=True)
     lock, steps = driver_lock(directory, spec.ledger), Steps(console)
-    with lock, steps, _ray(spec, root, prepared, address, steps) as join:
+    with lock as database, steps, _ray(spec, root, prepared, address, steps) as join:
         study = _record_spec(spec, file_name, directory, prepared, tracking)
-        if spec.ledger is None or "://" not in spec.ledger:
+        if not is_database(spec.ledger):
             for repaired in repair_journal(journal_path(directory, spec.ledger)):
                 console.print(f"ledger: {repaired}.")
-        ledger = _open_ledger(study)
+        ledger = _open_ledger(study, database)
         _remove_leftovers(study)
         return _train(study, ledger, tracking_uri, targets, join, console, steps)
 
@@ -196,12 +198,16 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
     return Study.of(directory, spec, recorded)
 
 
-def _open_ledger(study: Study) -> Ledger:
+def _open_ledger(study: Study, lock: DatabaseLock | None) -> Ledger:
     """Open the ledger, complete what a killed driver left half recorded, and enqueue what is tried first."""
     spec = study.spec
-    ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
+    ledger = Ledger(open_storage(study.directory, spec.ledger, lock), spec.name, study.id)
     for variant in spec.variants:
         ledger.open(variant.label, spec.objectives)
+    if not study.lacking({variant.label: ledger.records(variant.label) for variant in spec.variants}):
+        return ledger
+    for variant in spec.variants:
+        ledger.begin(variant.label)
         ledger.finish_reported(variant.label, spec.objectives)
         ledger.complete_half_asked(variant.label, variant.space.distributions, spec.sampler.name, spec.sampler.seed)
         ledger.enqueue(variant.label, variant.space.defaults[: spec.trials])
@@ -233,6 +239,7 @@ def _train(
             keeper = _ModelKeeper(study, records)
             rules = rules_of(study, [record for found in records.values() for record in found])
             with Progress(spec, records, console, steps, rules) as progress:
+                ledger.waiting.show, ledger.waiting.stopped = progress.waiting, lambda: signals.caught
                 _tune(study, ledger, [keeper, progress, projection], targets, join, signals, steps)
         records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
         complete = not study.lacking(records)

@@ -17,3 +17,11 @@ class SpecError(UserError):
 
 class LedgerError(UserError):
     """The ledger cannot be used as requested; the message gives the reason and the fix."""
+
+
+class LedgerAway(LedgerError):
+    """A database that answered and then did not for too long, or until a signal came (`interrupted`)."""
+
+    def __init__(self, message: str, interrupted: bool = False) -> None:
+        self.interrupted = interrupted
+        super().__init__(message)

@@ -24,6 +24,7 @@ console = _Console(highlight=False, markup=False)
 errors = _Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 FAILED, MISTAKE = 1, 2
+INTERRUPTED = 75  # run again and it goes on
 FEWEST_RESAMPLES, MOST_RESAMPLES = 100, 10_000
 
 storage_option = click.option(

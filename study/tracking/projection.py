@@ -34,7 +34,7 @@ def sync(study: Study, uri: str) -> SyncReport:
     """Write the finished trials missing in MLflow. Raises TrackingError, or LedgerError while a driver runs."""
     from study.store.driver_lock import driver_lock
 
-    with driver_lock(study.directory), environment():
+    with driver_lock(study.directory, study.ledger, writes=False), environment():
         records = study.records()
         finished = _finished(records)
         runs = StudyRuns(study, uri)
