@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -82,8 +83,18 @@ def calstudy() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command. Exit codes: 0, 1 (failed), 2 (user error: one line, no traceback)."""
+    """Run a command. Exit codes: 0, 1 (failed), 2 (user error: one line, no traceback), 75 (interrupted; run again)."""
+    _open_standard_files()
     sys.exit(_exit_code(lambda: calstudy.main(arguments, prog_name="calstudy", standalone_mode=False)))
+
+
+def _open_standard_files() -> None:
+    """What was closed before the start (`>&-`) is discarded: the next file opened, the ledger even, would be it."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _exit_code(command: Callable[[], Any]) -> int:

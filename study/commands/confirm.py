@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from study.terminal.console import FAILED, console, errors, json_option, storage_option, tracking_option
+from study.engine.stopping import Ending
+from study.terminal.console import FAILED, INTERRUPTED, console, errors, json_option, storage_option, tracking_option
 
 if TYPE_CHECKING:
+    from study.confirmation.candidates import Asked
     from study.confirmation.results import Confirmation, Confirmed, Moments
     from study.schema.objective import Objective
     from study.store.study import Study
@@ -51,22 +53,36 @@ def confirm(
     first recorded in the ledger. Results go to the study STUDY-confirm, next to STUDY. To resume after an interruption,
     run the same command again; other candidates or more seeds are added. Nothing is selected on test.
     """
+    if (top is not None) + pareto + bool(trials) > 1:
+        raise click.UsageError("use only one of --top, --pareto and --trial.")
+    with Ending(errors if as_json else console) as stopping:
+        from study.confirmation.candidates import Asked
+
+        _confirm(study, Asked(top, pareto, trials, seeds), address, storage, tracking, as_json, stopping)
+
+
+def _confirm(
+    study: str,
+    asked: Asked,
+    address: str | None,
+    storage: str | None,
+    tracking: str | None,
+    as_json: bool,
+    stopping: Ending,
+) -> None:
     from study.commands.answer import conclude
-    from study.confirmation.candidates import Asked
     from study.confirmation.confirm import confirm as confirm_study
     from study.confirmation.results import confirmation_of
     from study.store.study import open_study
 
-    if (top is not None) + pareto + bool(trials) > 1:
-        raise click.UsageError("use only one of --top, --pareto and --trial.")
     opened = open_study(study, storage)
     output = errors if as_json else console
     if lacking := opened.lacking(opened.records()):
         output.print(f"{opened.name} is not finished, {lacking:,} trials not done yet: its front may still change.")
-    outcome, untracked = confirm_study(opened, Asked(top, pareto, trials, seeds), tracking, address, output)
-    if outcome.interrupted is not None:
-        output.print(f"stopped by {outcome.interrupted}; run the same command again to resume.")
-        raise SystemExit(FAILED)
+    outcome, untracked = confirm_study(opened, asked, tracking, address, output, stopping)
+    if stopping.requested():
+        stopping.say()
+        raise SystemExit(INTERRUPTED)
     found = confirmation_of(opened)
     assert found is not None
     if as_json:

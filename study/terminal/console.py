@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
+from contextlib import suppress
 
 import click
 from click.core import ParameterSource
 from rich.console import Console, ConsoleDimensions
 
 
-class _Console(Console):
-    """On a pipe, lines are as long as they need to be: what reads them may count on one line per row."""
+class OurConsole(Console):
+    """On a pipe, lines are as long as they need to be: what reads them may count on one line per row.
+
+    Once nobody reads them any more (`| head -1`, a terminal that was closed), it is silent and calls `when_closed`.
+    """
+
+    def when_closed(self) -> None:
+        """A command that only reads has nothing left to do."""
+        raise SystemExit(FAILED)
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        with suppress(OSError, ValueError):  # so that what is still in buffers does not fail again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        self.when_closed()
+
+    def _check_buffer(self) -> None:
+        try:
+            super()._check_buffer()
+        except OSError as error:
+            if error.errno != errno.EIO:  # a terminal's broken pipe
+                raise
+            self.on_broken_pipe()
 
     @property  # type: ignore[misc]  # Rich's can also be set
     def size(self) -> ConsoleDimensions:
@@ -20,10 +44,11 @@ class _Console(Console):
 
 UNLIMITED = 1_000_000  # columns
 # Markup off: a reason, a path or a range may hold [brackets].
-console = _Console(highlight=False, markup=False)
-errors = _Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+console = OurConsole(highlight=False, markup=False)
+errors = OurConsole(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 FAILED, MISTAKE = 1, 2
+INTERRUPTED = 75  # EX_TEMPFAIL: run the same command again
 FEWEST_RESAMPLES, MOST_RESAMPLES = 100, 10_000
 
 storage_option = click.option(
