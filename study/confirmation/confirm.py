@@ -57,6 +57,7 @@ def confirm(
     address: str | None,
     console: Console,
     stopping: Stopping,
+    cpus: int | None = None,
 ) -> tuple[Outcome, str | None]:
     """Retrain the requested candidates, then open the test split for each model not yet measured. Resumable: where a
     stop is requested, what was begun is finished, and the rest is left to the next run.
@@ -74,7 +75,7 @@ def confirm(
         raise SpecError(spec.name, "data", problem)
     read_shifts(spec, prepared)  # a set is refused before anything is trained
     uri = tracking or search.recorded.get("tracking")
-    outcome = run_study(spec, spec.name, search.directory.parent, uri, address, console, stopping)
+    outcome = run_study(spec, spec.name, search.directory.parent, uri, address, console, stopping, cpus)
     if stopping.requested():
         return outcome, None
     with stopping.deferred():

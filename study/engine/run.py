@@ -98,15 +98,16 @@ def run_study(
     address: str | None,
     console: Console,
     stopping: Stopping | None = None,
+    cpus: int | None = None,
 ) -> Outcome:
     """Run the missing trials. Raises SpecError, LedgerError, ClusterError before anything has started.
 
     tracking: an MLflow URI that overrides the spec's and is recorded with the study. stopping: says when to stop;
-    default: signals do.
+    default: signals do. cpus: of this machine, for all trials; default: those that are ours.
     """
     if stopping is None:
         with Stopping() as stopping:
-            return run_study(spec, file_name, root, tracking, address, console, stopping)
+            return run_study(spec, file_name, root, tracking, address, console, stopping, cpus)
     set_environment()  # while there is one thread: C code reads the environment without a lock
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
     if address is not None:
@@ -121,7 +122,7 @@ def run_study(
     if line := kept_line(spec):
         console.print(line, soft_wrap=True)
     lock, steps = driver_lock(directory, spec.ledger), Steps(console)
-    with lock, steps, _ray(spec, root, prepared, address, steps) as join:
+    with lock, steps, _ray(spec, root, prepared, address, steps, cpus) as join:
         study = _record_spec(spec, file_name, directory, prepared, tracking)
         if spec.ledger is None or "://" not in spec.ledger:
             for repaired in repair_journal(journal_path(directory, spec.ledger)):
@@ -133,11 +134,13 @@ def run_study(
 
 
 @contextmanager
-def _ray(spec: StudySpec, root: Path, prepared: Prepared, address: str | None, steps: Steps) -> Iterator[Join]:
+def _ray(
+    spec: StudySpec, root: Path, prepared: Prepared, address: str | None, steps: Steps, cpus: int | None
+) -> Iterator[Join]:
     """How to join Ray. A cluster is joined now, to check its nodes before anything of the study is written."""
     needs = {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
     if address is None:
-        yield joined(None, needs, steps)
+        yield joined(None, needs, steps, cpus)
         return
     with joined(address, needs, steps) as slots:
         check_nodes(spec, root, prepared.digest, steps)

@@ -53,7 +53,7 @@ class LedgerSearch(Searcher):
     """Hands out missing trials, taking methods in turn, until every budget is met.
 
     slots: returns how many trials fit on the cluster now, as nodes come and go. targets: those checked at the start.
-    stop_requested: from then on a death is no trial's fault: what stops this process may have signalled its workers too.
+    stop_requested: from then on a death is no trial's fault: what stops this process may stop its workers too.
     """
 
     def __init__(

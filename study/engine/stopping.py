@@ -1,7 +1,7 @@
 """Stopping before the end: because of a signal, or because nobody reads what is printed any more.
 
-A preemption (Slurm, systemd, `timeout`) signals Ray's processes at the same moment as this one. What then waits for them
-would wait for a minute, until Ray ends the process. So `Ending` gives the orderly way GRACE seconds and then ends the
+A preemption (Slurm, systemd, `timeout`) signals Ray's processes at the same moment as this one. What then waits for
+them waits for a minute, until Ray ends the process. So `Ending` gives the orderly way GRACE seconds and then ends the
 process itself, which loses nothing: every fact is in the ledger first.
 """
 
@@ -186,10 +186,9 @@ def end_marked(mark: str) -> None:
         found = False
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # another user's, or it has ended
-                if (
-                    int(process.name) != os.getpid()
-                    and f"{MARK}={mark}".encode() in (process / "environ").read_bytes().split(b"\0")
-                ):
+                if int(process.name) != os.getpid() and f"{MARK}={mark}".encode() in (
+                    process / "environ"
+                ).read_bytes().split(b"\0"):
                     os.kill(int(process.name), signal.SIGKILL)
                     found = True
         time.sleep(0.05 if found else 0.0)

@@ -5,11 +5,18 @@ from __future__ import annotations
 import errno
 import math
 import os
+from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import click
 from click.core import ParameterSource
 from rich.console import Console, ConsoleDimensions
+
+
+def _nothing_left_to_do() -> None:
+    """For a command that only reads."""
+    raise SystemExit(FAILED)
 
 
 class OurConsole(Console):
@@ -18,9 +25,9 @@ class OurConsole(Console):
     Once nobody reads them any more (`| head -1`, a terminal that was closed), it is silent and calls `when_closed`.
     """
 
-    def when_closed(self) -> None:
-        """A command that only reads has nothing left to do."""
-        raise SystemExit(FAILED)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.when_closed: Callable[[], None] = _nothing_left_to_do
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -57,6 +64,20 @@ storage_option = click.option(
 tracking_option = click.option(
     "--tracking", metavar="URI", help="MLflow server; default: the study's, else the one embedded in the storage."
 )
+
+
+cpus_option = click.option(
+    "--cpus",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="CPUs of this machine for all trials; default: what Slurm, the cgroup and the CPU affinity allow.",
+)
+
+
+def refuse_cpus(cpus: int | None, address: str | None) -> None:
+    """Raises UsageError if CPUs of this machine are given for a cluster."""
+    if cpus is not None and address is not None:
+        raise click.UsageError("--cpus is for this machine; a cluster's nodes say how many they have. Leave it out.")
 
 
 def _enough(context: click.Context, option: click.Parameter, resamples: int) -> int:
