@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import click
 
 from study import commands
 from study.schema.errors import LedgerAway
-from study.terminal.console import FAILED, INTERRUPTED, MISTAKE, errors
+from study.terminal.console import FAILED, MISTAKE, errors
 from trainables.fields import UserError, nearest
 from trainables.plugins import stems
 
@@ -83,8 +84,18 @@ def calstudy() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command. Exit codes: 0, 1 (failed), 2 (user error: one line, no traceback)."""
+    """Run a command. Exit codes: 0, 1 (failed), 2 (user error: one line, no traceback), 75 (interrupted; run again)."""
+    _open_standard_files()
     sys.exit(_exit_code(lambda: calstudy.main(arguments, prog_name="calstudy", standalone_mode=False)))
+
+
+def _open_standard_files() -> None:
+    """What was closed before the start (`>&-`) is discarded: the next file opened, the ledger even, would be it."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _exit_code(command: Callable[[], Any]) -> int:
@@ -103,7 +114,7 @@ def _exit_code(command: Callable[[], Any]) -> int:
         return FAILED
     except LedgerAway as error:
         errors.print(str(error))
-        return INTERRUPTED if error.interrupted else FAILED
+        return FAILED
     except UserError as error:
         errors.print(str(error))
         return MISTAKE

@@ -6,6 +6,7 @@ The only file that opens the test split. Nothing is ever selected on it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from study.confirmation.candidates import Asked, confirming_spec
 from study.engine.run import Outcome, located, prepare_data, run_study
+from study.engine.stopping import Stopping
 from study.schema.errors import LedgerError
 from study.schema.objective import plain_name
 from study.schema.spec import SpecError, StudySpec
@@ -50,9 +52,16 @@ class ConfirmError(UserError):
 
 
 def confirm(
-    search: Study, asked: Asked, tracking: str | None, address: str | None, console: Console
+    search: Study,
+    asked: Asked,
+    tracking: str | None,
+    address: str | None,
+    console: Console,
+    stopping: Stopping,
+    cpus: int | None = None,
 ) -> tuple[Outcome, str | None]:
-    """Retrain the requested candidates, then open the test split for each model not yet measured. Resumable.
+    """Retrain the requested candidates, then open the test split for each model not yet measured. Resumable: where a
+    stop is requested, what was begun is finished, and the rest is left to the next run.
 
     Returns the outcome of training, and why MLflow lacks the test results, if it does. Raises UserError before anything
     has started.
@@ -67,14 +76,17 @@ def confirm(
         raise SpecError(spec.name, "data", problem)
     read_shifts(spec, prepared)  # a set is refused before anything is trained
     uri = tracking or search.recorded.get("tracking")
-    outcome = run_study(spec, spec.name, search.directory.parent, uri, address, console)
-    if outcome.interrupted is not None:
+    outcome = run_study(spec, spec.name, search.directory.parent, uri, address, console, stopping, cpus)
+    if stopping.requested():
         return outcome, None
-    opened = measure(outcome.study)
+    with stopping.deferred():
+        opened = measure(outcome.study, stopping.requested)
     if opened:
         vain = came_to_nothing(outcome.study)
         how = f"; {vain} openings have no result, `calstudy audit` lists them" if vain else ", once each"
         console.print(f"{spec.name}: the test split was opened for {opened} models{how}", soft_wrap=True)
+    if stopping.requested():
+        return outcome, None
     try:
         sync(outcome.study, outcome.study.tracking(None))
     except TrackingError as error:
@@ -133,7 +145,7 @@ def read_shifts(spec: StudySpec, prepared: Prepared) -> dict[str, tuple[str, Shi
     return found
 
 
-def measure(study: Study) -> int:
+def measure(study: Study, stop_requested: Callable[[], bool] = lambda: False) -> int:
     """Measure each complete trial on test, then on the shift sets, unless already done; returns the number of openings.
 
     A kill between an opening and its result leaves an opening without a result; the next run opens again.
@@ -148,13 +160,13 @@ def measure(study: Study) -> int:
         records = [record for label in log.labels for record in log.ledger.records(label)]
         finished = [record for record in records if record.state == "complete"]
         for record in finished:
-            if log.tested(record) is None:
+            if log.tested(record) is None and not stop_requested():
                 log.record(record, evaluator.on_test(record))
                 opened += 1
         for name, (digest, shift) in shifts.items():
             for record in finished:
                 tested = log.tested(record)
-                if tested is not None and not _is_asked(name, tested, digest, shift):
+                if tested is not None and not (stop_requested() or _is_asked(name, tested, digest, shift)):
                     log.record(record, evaluator.on_shift(record, tested, name, shift, digest))
     return opened
 

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from study.engine import node_facts
+from study.engine.cpus import own_cpus
 from study.engine.nodes import NodeFacts, alive_nodes, ask_here, ask_nodes, code_problem, storage_problem
 from study.engine.ray_session import ClusterError, check_address, check_fits, joined
 from study.schema.spec import StudySpec
@@ -55,7 +56,9 @@ class Report:
         return Report([Finding(**finding) for finding in plain["findings"]])
 
 
-def diagnose(spec: StudySpec | None, root: Path, tracking: str | None, address: str | None) -> Report:
+def diagnose(
+    spec: StudySpec | None, root: Path, tracking: str | None, address: str | None, cpus: int | None = None
+) -> Report:
     """Check every node of the cluster at `address`, or this machine; with `spec`, also its data, extensions, resources.
 
     Raises ClusterError if the cluster cannot be joined.
@@ -70,6 +73,8 @@ def diagnose(spec: StudySpec | None, root: Path, tracking: str | None, address: 
     try:
         if address is None:
             node = ask_here(root, trial)
+            if spec is not None:
+                around += _resources_here(spec, node, cpus)
             return Report([*_judge(node, node, root, trial), *around])
         own = _own_facts(trial)
         if own.data_problem:  # no run could start, so the nodes' data do not matter
@@ -99,6 +104,21 @@ def _resources(spec: StudySpec) -> list[Finding]:
         check_fits(alive_nodes(), {variant.label: spec.resources_of(variant.label) for variant in spec.variants})
     except ClusterError as error:
         return [Finding("cluster", "resources", "failed", str(error))]
+    return []
+
+
+def _resources_here(spec: StudySpec, node: NodeFacts, asked_cpus: int | None) -> list[Finding]:
+    """Whether a trial fits on this machine, as Ray would offer it."""
+    cpus = own_cpus(asked_cpus)
+    offered = {"CPU": cpus.count, "GPU": node.gpus if isinstance(node.gpus, int) else 0}
+    try:
+        check_fits(
+            [{"Alive": True, "Resources": offered}],
+            {variant.label: spec.resources_of(variant.label) for variant in spec.variants},
+            cpus,
+        )
+    except ClusterError as error:
+        return [Finding(HERE, "resources", "failed", str(error))]
     return []
 
 

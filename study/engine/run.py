@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -16,6 +15,7 @@ from rich.console import Console
 from study.analysis.ranking import Rules, on_a_front, rules_of
 from study.engine.nodes import check_nodes
 from study.engine.ray_session import check_address, joined, scratch_directory, set_environment
+from study.engine.stopping import Stopping
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.explain import kept_line
 from study.schema.objective import TEMPERATURE, served_by_default
@@ -50,7 +50,7 @@ TRACKING_PATIENCE = 20.0
 class Outcome:
     study: Study
     records: dict[str, list[TrialRecord]]
-    interrupted: str | None  # the signal's name
+    interrupted: str | None  # what stopped it: a signal's name
     untracked: int  # finished trials not in MLflow yet
     tracking_trouble: str | None
 
@@ -93,12 +93,23 @@ def located(file_name: str, path: str) -> Iterator[None]:
 
 
 def run_study(
-    spec: StudySpec, file_name: str, root: Path, tracking: str | None, address: str | None, console: Console
+    spec: StudySpec,
+    file_name: str,
+    root: Path,
+    tracking: str | None,
+    address: str | None,
+    console: Console,
+    stopping: Stopping | None = None,
+    cpus: int | None = None,
 ) -> Outcome:
     """Run the missing trials. Raises SpecError, LedgerError, ClusterError before anything has started.
 
-    tracking: an MLflow URI that overrides the spec's and is recorded with the study.
+    tracking: an MLflow URI that overrides the spec's and is recorded with the study. stopping: says when to stop;
+    default: signals do. cpus: of this machine, for all trials; default: those that are ours.
     """
+    if stopping is None:
+        with Stopping() as stopping:
+            return run_study(spec, file_name, root, tracking, address, console, stopping, cpus)
     set_environment()  # while there is one thread: C code reads the environment without a lock
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
     if address is not None:
@@ -113,22 +124,25 @@ def run_study(
     if line := kept_line(spec):
         console.print(line, soft_wrap=True)
     lock, steps = driver_lock(directory, spec.ledger), Steps(console)
-    with lock as database, steps, _ray(spec, root, prepared, address, steps) as join:
+    with lock as database, steps, _ray(spec, root, prepared, address, steps, cpus) as join:
         study = _record_spec(spec, file_name, directory, prepared, tracking)
         if not is_database(spec.ledger):
             for repaired in repair_journal(journal_path(directory, spec.ledger)):
                 console.print(f"ledger: {repaired}.")
         ledger = _open_ledger(study, database)
         _remove_leftovers(study)
-        return _train(study, ledger, tracking_uri, targets, join, console, steps)
+        with stopping.deferred():
+            return _train(study, ledger, tracking_uri, targets, join, console, steps, stopping)
 
 
 @contextmanager
-def _ray(spec: StudySpec, root: Path, prepared: Prepared, address: str | None, steps: Steps) -> Iterator[Join]:
+def _ray(
+    spec: StudySpec, root: Path, prepared: Prepared, address: str | None, steps: Steps, cpus: int | None
+) -> Iterator[Join]:
     """How to join Ray. A cluster is joined now, to check its nodes before anything of the study is written."""
     needs = {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
     if address is None:
-        yield joined(None, needs, steps)
+        yield joined(None, needs, steps, cpus)
         return
     with joined(address, needs, steps) as slots:
         check_nodes(spec, root, prepared.digest, steps)
@@ -229,22 +243,24 @@ def _train(
     join: Join,
     console: Console,
     steps: Steps,
+    stopping: Stopping,
 ) -> Outcome:
-    from study.tracking.projection import Projection
+    from study.tracking.projection import FAULT_PATIENCE, Projection
 
     spec = study.spec
     records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
-    with Projection(study, tracking_uri) as projection, _Signals() as signals:
+    with Projection(study, tracking_uri, stopping.requested) as projection:
+        stopping.last_acts.append(lambda: projection.close(False, FAULT_PATIENCE))
         if study.lacking(records):
             keeper = _ModelKeeper(study, records)
             rules = rules_of(study, [record for found in records.values() for record in found])
             with Progress(spec, records, console, steps, rules) as progress:
-                ledger.waiting.show, ledger.waiting.stopped = progress.waiting, lambda: signals.caught
-                _tune(study, ledger, [keeper, progress, projection], targets, join, signals, steps)
+                ledger.waiting.show, ledger.waiting.stopped = progress.waiting, lambda: stopping.caught
+                _tune(study, ledger, [keeper, progress, projection], targets, join, stopping, steps)
         records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
         complete = not study.lacking(records)
         untracked = projection.close(complete, TRACKING_PATIENCE)
-    return Outcome(study, records, signals.caught, untracked, projection.trouble)
+    return Outcome(study, records, stopping.caught, untracked, projection.trouble)
 
 
 def _tune(
@@ -253,25 +269,25 @@ def _tune(
     listeners: list[Any],
     targets: Targets,
     join: Join,
-    signals: _Signals,
+    stopping: Stopping,
     steps: Steps,
 ) -> None:
     """Join Ray and train until every budget is met or a stop is requested."""
     with join as slots:
         steps("starting workers")  # until the first trial trains
-        signals.listen()
+        stopping.listen()
         from study.engine.search import LedgerSearch
         from trainables.trainable import CalibrationTrainable
 
-        search = LedgerSearch(study, ledger, listeners, slots, targets)
-        tune_study(search, study.spec.name, CalibrationTrainable, lambda: signals.caught is not None)
+        search = LedgerSearch(study, ledger, listeners, slots, targets, stopping.requested)
+        tune_study(search, study.spec.name, CalibrationTrainable, stopping.requested)
 
 
 def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[[], bool]) -> None:
     """One Ray Tune run over all methods, on the joined Ray."""
     from ray import tune
 
-    from study.engine.ray_compat import losses_are_deaths
+    from study.engine.ray_compat import losses_are_deaths, messages_until
     from study.engine.search import Interrupted, Watch
 
     with scratch_directory() as scratch:
@@ -294,35 +310,10 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
                 verbose=0,
             ),
         )
-        with suppress(Interrupted), losses_are_deaths():
+        with suppress(Interrupted), losses_are_deaths(), messages_until(stop_requested):
             tuner.fit()
         if search.fault is not None:
             raise search.fault
-
-
-class _Signals:
-    """Records SIGINT and SIGTERM; a second one has its usual effect."""
-
-    def __init__(self) -> None:
-        self.caught: str | None = None
-        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def __enter__(self) -> _Signals:
-        self.listen()
-        return self
-
-    def __exit__(self, *fault: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def listen(self) -> None:
-        """Install the handlers; again after joining Ray, which takes over SIGTERM."""
-        for number in self._before:
-            signal.signal(number, self._note)
-
-    def _note(self, number: int, frame: object) -> None:
-        self.caught = signal.Signals(number).name
-        signal.signal(number, self._before[signal.Signals(number)])
 
 
 class _ModelKeeper(Listener):

@@ -53,6 +53,7 @@ class LedgerSearch(Searcher):
     """Hands out missing trials, taking methods in turn, until every budget is met.
 
     slots: returns how many trials fit on the cluster now, as nodes come and go. targets: those checked at the start.
+    stop_requested: from then on a death is no trial's fault: what stops this process may stop its workers too.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class LedgerSearch(Searcher):
         listeners: list[Listener],
         slots: Callable[[], int],
         targets: Targets | None = None,
+        stop_requested: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__()
+        self._stop_requested = stop_requested
         self._targets = targets or Targets(study.directory.parent)
         self._configs = {label: study.spec.trial_mapping(label) for label in study.labels}
         self._spec, self._directory, self._ledger, self._listeners = study.spec, study.directory, ledger, listeners
@@ -87,7 +90,8 @@ class LedgerSearch(Searcher):
         At most twice the slots: a finished actor finds its next trial waiting, but trials asked later are proposed from
         more results.
         """
-        if self.fault is not None or len(self._live) >= 2 * max(1, self._slots()):
+        full = len(self._live) >= 2 * max(1, self._slots())
+        if full or self.fault is not None or self._stop_requested():
             return None
         try:
             return self._suggested(trial_id)
@@ -193,6 +197,8 @@ class LedgerSearch(Searcher):
             self._again_or_fail(trial_id, cause, outcome["reason"])
 
     def _again_or_fail(self, trial_id: str, cause: str, reason: str) -> None:
+        if self._stop_requested():  # it resumes in the next run
+            return
         attempt = self._live[trial_id]
         record = attempt.record
         remains = {"epoch": attempt.epoch, "seconds": attempt.seconds} if attempt.epoch else {}

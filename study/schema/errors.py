@@ -20,8 +20,4 @@ class LedgerError(UserError):
 
 
 class LedgerAway(LedgerError):
-    """A database that answered and then did not for too long, or until a signal came (`interrupted`)."""
-
-    def __init__(self, message: str, interrupted: bool = False) -> None:
-        self.interrupted = interrupted
-        super().__init__(message)
+    """A database that answered and then did not for too long, or until a stop was requested."""

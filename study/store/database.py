@@ -75,7 +75,7 @@ class Waiting:
         for _ in range(5):
             seconds = time.monotonic() - began
             if signal := self.stopped():
-                raise LedgerAway(f"stopped by {signal} while {shown(url)} did not answer ({cause}).", interrupted=True)
+                raise LedgerAway(f"stopped by {signal} while {shown(url)} did not answer ({cause}).")
             if seconds >= self.patience:
                 raise LedgerAway(
                     f"ledger: {shown(url)} has not answered for {seconds / 60:.0f} minutes: {cause}. Run the same"

@@ -225,9 +225,9 @@ def test_patience_ends(database: str, tmp_path: Path, postgres: Postgres) -> Non
             ledger.note("focal", "said", 1)
         waiting.patience, waiting.stopped = 600.0, lambda: "SIGTERM"
         began = time.monotonic()
-        with pytest.raises(LedgerAway, match="stopped by SIGTERM") as stopped:
+        with pytest.raises(LedgerAway, match="stopped by SIGTERM"):
             ledger.note("focal", "said", 1)
-        assert stopped.value.interrupted and time.monotonic() - began < 5
+        assert time.monotonic() - began < 5
     finally:
         postgres.start()
     ledger.note("focal", "said", 2)
