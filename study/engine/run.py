@@ -22,10 +22,10 @@ from study.schema.objective import TEMPERATURE, served_by_default
 from study.schema.spec import SpecError, StudySpec, check_objectives
 from study.schema.uris import public_uri, resolve_uri
 from study.schema.versions import recorded_versions
+from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_lock
-from study.store.journal import journal_path, repair_journal
-from study.store.ledger import Ledger, open_storage
-from study.store.study import Study, check_home, home_of, open_directory, write_study_file
+from study.store.ledger import Ledger
+from study.store.study import LEDGER_MADE, Study, check_home, home_of, open_directory, write_study_file
 from study.store.targets import Targets
 from study.store.trials import Listener, TrialRecord, trial_directory
 from study.terminal.progress import Progress
@@ -105,20 +105,28 @@ def run_study(
     targets = Targets(root)
     targets.check(spec, prepared.digest, file_name)
     directory = root / spec.name
-    directory.mkdir(parents=True, exist_ok=True)
-    if spec.ledger is not None and "://" not in spec.ledger:
-        Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
+    _make_folders(spec, directory)
     if line := kept_line(spec):
         console.print(line, soft_wrap=True)
     lock, steps = driver_lock(directory, spec.ledger), Steps(console)
     with lock, steps, _ray(spec, root, prepared, address, steps) as join:
         study = _record_spec(spec, file_name, directory, prepared, tracking)
-        if spec.ledger is None or "://" not in spec.ledger:
-            for repaired in repair_journal(journal_path(directory, spec.ledger)):
-                console.print(f"ledger: {repaired}.")
-        ledger = _open_ledger(study)
+        ledger = _open_ledger(study, console)
         _remove_leftovers(study)
         return _train(study, ledger, tracking_uri, targets, join, console, steps)
+
+
+def _make_folders(spec: StudySpec, directory: Path) -> None:
+    """Make the folders of a new study and its ledger.
+
+    Raises LedgerError, with nothing touched, if the ledger of a study that has begun is missing or lacks trials: its
+    folder may be a mount that is gone.
+    """
+    stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
+    has_trials = stored is not None and any(stored.records().values())
+    directory.mkdir(parents=True, exist_ok=True)
+    if not has_trials and spec.ledger is not None and "://" not in spec.ledger:
+        Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
@@ -170,7 +178,10 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
     stored = existing_study(spec, file_name, directory, prepared)
     if stored is not None:
         # Kept even without trials: the id may already be in the ledger and MLflow.
-        recorded = stored.recorded
+        # Another ledger is accepted for a study without trials, and not made yet.
+        recorded = {
+            key: value for key, value in stored.recorded.items() if key != LEDGER_MADE or stored.ledger == spec.ledger
+        }
         rules_then = ("majority" in recorded, stored.constraints, stored.serves)
         if rules_then != (True, spec.constraints, spec.serve or stored.serves):
             recorded = {**recorded, "kept_by_other_rules": True}  # models of a front that was another
@@ -196,12 +207,13 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
     return Study.of(directory, spec, recorded)
 
 
-def _open_ledger(study: Study) -> Ledger:
+def _open_ledger(study: Study, console: Console) -> Ledger:
     """Open the ledger, complete what a killed driver left half recorded, and enqueue what is tried first."""
     spec = study.spec
-    ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
+    ledger, repaired = open_ledger(study)
+    for line in repaired:
+        console.print(f"ledger: {line}.", soft_wrap=True)
     for variant in spec.variants:
-        ledger.open(variant.label, spec.objectives)
         ledger.finish_reported(variant.label, spec.objectives)
         ledger.complete_half_asked(variant.label, variant.space.distributions, spec.sampler.name, spec.sampler.seed)
         ledger.enqueue(variant.label, variant.space.defaults[: spec.trials])

@@ -87,6 +87,13 @@ class LedgerSearch(Searcher):
         At most twice the slots: a finished actor finds its next trial waiting, but trials asked later are proposed from
         more results.
         """
+        try:
+            return self._suggest(trial_id)
+        except Exception as error:
+            self.fault = error
+            return None
+
+    def _suggest(self, trial_id: str) -> Any:
         if len(self._live) >= 2 * max(1, self._slots()):
             return None
         record = self._again.popleft() if self._again else self._ask()

@@ -18,14 +18,15 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages import BaseStorage, RDBStorage
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from study.schema.errors import LedgerError
 from study.schema.objective import Objective
 from study.schema.uris import public_uri
-from study.store.journal import PatientJournal, journal_path
+from study.store.journal import journal_path, open_journal, read_journal
+from study.store.same_ledger import Traces, check_same_ledger, ledger_is_missing
 from study.store.trials import State, TrialRecord
 from trainables.seeding import seed_of
 
@@ -43,13 +44,29 @@ _OPTUNA_STATES = {state: optuna_state for optuna_state, state in _STATES.items()
 
 
 def open_storage(directory: Path, ledger: str | None) -> BaseStorage:
-    """The Optuna storage of a study: its own journal, a journal elsewhere (a path), or an RDB (a URL)."""
+    """The Optuna storage of a study, made if there is none: its own journal, one elsewhere (a path), or an RDB (a URL)."""
+    return open_to_write(directory, ledger, create=True)[0]
+
+
+def open_to_write(directory: Path, ledger: str | None, create: bool) -> tuple[BaseStorage, list[str]]:
+    """`open_storage`, under the driver's lock; and what was repaired in it."""
     if ledger is not None and "://" in ledger:
-        try:
-            return RDBStorage(ledger)
-        except Exception as error:
-            raise LedgerError(f"ledger: cannot open {public_uri(ledger)} ({type(error).__name__}).") from None
-    return JournalStorage(PatientJournal(journal_path(directory, ledger)))
+        return _open_database(ledger, create), []
+    return open_journal(journal_path(directory, ledger), create)
+
+
+def _open_to_read(directory: Path, ledger: str | None, create: bool) -> BaseStorage:
+    if ledger is not None and "://" in ledger:
+        return _open_database(ledger, create)
+    return read_journal(journal_path(directory, ledger))
+
+
+def _open_database(ledger: str, create: bool) -> BaseStorage:
+    """create: make the tables if there are none."""
+    try:
+        return RDBStorage(ledger, skip_table_creation=not create)
+    except Exception as error:
+        raise LedgerError(f"ledger: cannot open {public_uri(ledger)} ({type(error).__name__}).") from None
 
 
 class Ledger:
@@ -226,16 +243,23 @@ def _check_version(mark: dict[str, Any] | None, study_name: str) -> None:
         raise LedgerError(f"ledger: '{study_name}' was written by a newer calstudy. Upgrade to read it.")
 
 
-def read_records(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[TrialRecord]]:
-    """All trials by label, read-only: nothing is created, repaired or written."""
-    trials = read_trials(directory, ledger, name, labels)
+def read_records(
+    directory: Path, ledger: str | None, name: str, labels: list[str], traces: Traces | None = None
+) -> dict[str, list[TrialRecord]]:
+    """All trials by label, read-only: nothing is created, repaired or written.
+
+    traces: what the ledger must have. Raises LedgerError if it does not.
+    """
+    trials = read_trials(directory, ledger, name, labels, traces)
     return {label: [_record(label, trial) for trial in found] for label, found in trials.items()}
 
 
-def read_trials(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[FrozenTrial]]:
+def read_trials(
+    directory: Path, ledger: str | None, name: str, labels: list[str], traces: Traces | None = None
+) -> dict[str, list[FrozenTrial]]:
     """`read_records` as Optuna trials, with their distributions; without enqueued ones."""
     found: dict[str, list[FrozenTrial]] = {label: [] for label in labels}
-    for storage, label in _present(directory, ledger, name, labels):
+    for storage, label in _present(directory, ledger, name, labels, traces):
         trials = storage.get_all_trials(storage.get_study_id_from_name(f"{name}/{label}"), deepcopy=False)
         found[label] = [trial for trial in trials if trial.state in _STATES]
     return found
@@ -255,6 +279,8 @@ def read_enqueued(directory: Path, ledger: str | None, name: str, labels: list[s
 
 def delete_labels(directory: Path, ledger: str, name: str, labels: Iterable[str], study_id: str) -> None:
     """Remove a study's trials from a ledger it may share with others. One that is not of `study_id` stays."""
+    if ledger_is_missing(directory, ledger):
+        return
     storage = open_storage(directory, ledger)
     there = {study.study_name: study for study in storage.get_all_studies()}
     for label in labels:
@@ -271,19 +297,33 @@ def read_notes(directory: Path, ledger: str | None, name: str, labels: list[str]
     return notes
 
 
-def _present(directory: Path, ledger: str | None, name: str, labels: list[str]) -> Iterator[tuple[BaseStorage, str]]:
+def _present(
+    directory: Path, ledger: str | None, name: str, labels: list[str], traces: Traces | None = None
+) -> Iterator[tuple[BaseStorage, str]]:
     """The labels that have an Optuna study, and its storage."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
+    storage = storage_to_read(directory, ledger, traces)
+    if storage is None:
         return
-    with _uncollected():
-        storage = open_storage(directory, ledger)
     present = {study.study_name: study for study in storage.get_all_studies()}
     for label in labels:
         study = present.get(f"{name}/{label}")
         if study is not None:
             _check_version(study.user_attrs.get("calstudy"), study.study_name)
             yield storage, label
+
+
+def storage_to_read(directory: Path, ledger: str | None, traces: Traces | None = None) -> BaseStorage | None:
+    """The Optuna storage of a study; None if it was never made. Raises LedgerError if it lacks what `traces` say."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if ledger_is_missing(directory, ledger):
+        if traces is not None and traces.begun:
+            raise traces.lost("is missing")
+        return None
+    with _uncollected():
+        storage = _open_to_read(directory, ledger, create=traces is None or not traces.begun)
+    if traces is not None:
+        check_same_ledger(storage, traces)
+    return storage
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from study.schema.errors import SpecError
 from study.schema.objective import TEMPERATURE, Objective, served_by_default, served_objectives, serves_note
 from study.schema.uris import resolve_uri
 from study.store.ledger import read_enqueued, read_records
+from study.store.same_ledger import Traces, traces_of
 from study.store.trials import TrialRecord, trial_directory
 from trainables.fields import FieldError
 from trainables.outputs.attempts import attempt_directory
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from study.schema.spec import StudySpec
     from trainables.config import TrialConfig
     from trainables.outputs.predictions import Predictions
+
+
+LEDGER_MADE = "ledger_made"  # recorded once the ledger is made, which is then never made again
 
 
 @dataclass(frozen=True)
@@ -121,8 +125,17 @@ class Study:
         return "`calstudy run`" if self.confirms is None else f"`calstudy confirm {self.confirms}`"
 
     def records(self) -> dict[str, list[TrialRecord]]:
-        """All trials by label and in order of number, as now in the ledger."""
-        return read_records(self.directory, self.ledger, self.name, list(self.labels))
+        """All trials by label and in order of number, as now in the ledger.
+
+        Raises LedgerError if that lacks what is on disk.
+        """
+        return read_records(self.directory, self.ledger, self.name, list(self.labels), self.traces)
+
+    @property
+    def traces(self) -> Traces:
+        """What its folder says of its ledger."""
+        made = bool(self.recorded.get(LEDGER_MADE))
+        return traces_of(self.directory, self.ledger, self.name, self.id, self.labels, made)
 
     def all_records(self) -> list[TrialRecord]:
         """`records` in one list."""
