@@ -16,7 +16,7 @@ from typing import Any
 
 from study.schema.uris import TrackingError
 from study.store.driver_lock import driver_is_alive
-from study.store.ledger import read_storage
+from study.store.ledger import storage_to_read
 from study.store.study import Study
 from study.store.test_openings import tested_in
 from study.store.trials import TrialRecord, trial_name
@@ -106,18 +106,21 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
 
 def _label_states(study: Study) -> dict[str, LabelState]:
     """The state of every label in the ledger."""
-    prefix, states = f"{study.spec.name}/", {}
-    with read_storage(study.directory, study.spec.ledger) as storage:
-        for found in storage.get_all_studies() if storage is not None else []:
-            if storage is None or not found.study_name.startswith(prefix):
-                continue
-            trials = storage.get_all_trials(storage.get_study_id_from_name(found.study_name), deepcopy=False)
-            states[found.study_name.removeprefix(prefix)] = LabelState(
-                found.user_attrs.get("calstudy"),
-                [direction.name.lower() for direction in found.directions],
-                found.user_attrs,
-                {trial.number: trial.values for trial in trials if trial.state.is_finished()},
-            )
+    directory, ledger, prefix = study.directory, study.spec.ledger, f"{study.spec.name}/"
+    storage = storage_to_read(directory, ledger)
+    states: dict[str, LabelState] = {}
+    if storage is None:
+        return states
+    for found in storage.get_all_studies():
+        if not found.study_name.startswith(prefix):
+            continue
+        trials = storage.get_all_trials(storage.get_study_id_from_name(found.study_name), deepcopy=False)
+        states[found.study_name.removeprefix(prefix)] = LabelState(
+            found.user_attrs.get("calstudy"),
+            [direction.name.lower() for direction in found.directions],
+            found.user_attrs,
+            {trial.number: trial.values for trial in trials if trial.state.is_finished()},
+        )
     return states
 
 

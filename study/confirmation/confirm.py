@@ -21,9 +21,10 @@ from study.schema.objective import plain_name
 from study.schema.spec import SpecError, StudySpec
 from study.schema.uris import TrackingError
 from study.store.database_lock import DatabaseLock
+from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.files import checked_file, stored_classifier
-from study.store.ledger import Ledger, open_storage
+from study.store.ledger import Ledger
 from study.store.study import Study
 from study.store.test_openings import (
     OPENINGS,
@@ -107,11 +108,7 @@ class TestAccessLog:
 
     @classmethod
     def of(cls, study: Study, lock: DatabaseLock | None = None) -> TestAccessLog:
-        spec = study.spec
-        ledger = Ledger(open_storage(study.directory, spec.ledger, lock), spec.name, study.id)
-        for variant in spec.variants:
-            ledger.open(variant.label, spec.objectives)
-        log = cls(ledger, tuple(variant.label for variant in spec.variants), 0)
+        log = cls(open_ledger(study, lock)[0], study.labels, 0)
         return replace(log, run=1 + max((opening.run for opening in log._openings()), default=0))
 
     def _openings(self) -> list[Opening]:

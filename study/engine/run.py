@@ -17,17 +17,17 @@ from study.engine.nodes import check_nodes
 from study.engine.ray_session import check_address, joined, scratch_directory, set_environment
 from study.engine.stopping import Stopping
 from study.schema.compatibility import completed_meaning, refuse_changes
+from study.schema.errors import LedgerError
 from study.schema.explain import kept_line
 from study.schema.objective import TEMPERATURE, served_by_default
 from study.schema.spec import SpecError, StudySpec, check_objectives
 from study.schema.uris import public_uri, resolve_uri
 from study.schema.versions import recorded_versions
-from study.store.connection import is_database
 from study.store.database_lock import DatabaseLock
+from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_lock
-from study.store.journal import journal_path, repair_journal
-from study.store.ledger import Ledger, open_storage
-from study.store.study import Study, check_home, home_of, open_directory, write_study_file
+from study.store.ledger import Ledger
+from study.store.study import LEDGER_MADE, Study, check_home, home_of, open_directory, write_study_file
 from study.store.targets import Targets
 from study.store.trials import Listener, TrialRecord, trial_directory
 from study.terminal.progress import Progress
@@ -118,21 +118,29 @@ def run_study(
     targets = Targets(root)
     targets.check(spec, prepared.digest, file_name)
     directory = root / spec.name
-    directory.mkdir(parents=True, exist_ok=True)
-    if spec.ledger is not None and not is_database(spec.ledger):
-        Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
+    _make_folders(spec, directory)
     if line := kept_line(spec):
         console.print(line, soft_wrap=True)
     lock, steps = driver_lock(directory, spec.ledger), Steps(console)
     with lock as database, steps, _ray(spec, root, prepared, address, steps, cpus) as join:
         study = _record_spec(spec, file_name, directory, prepared, tracking)
-        if not is_database(spec.ledger):
-            for repaired in repair_journal(journal_path(directory, spec.ledger)):
-                console.print(f"ledger: {repaired}.")
-        ledger = _open_ledger(study, database)
+        ledger = _open_ledger(study, database, console)
         _remove_leftovers(study)
         with stopping.deferred():
             return _train(study, ledger, tracking_uri, targets, join, console, steps, stopping)
+
+
+def _make_folders(spec: StudySpec, directory: Path) -> None:
+    """Make the folders of a new study and its ledger.
+
+    Raises LedgerError, with nothing touched, if the ledger of a study that has begun is missing or lacks trials: its
+    folder may be a mount that is gone.
+    """
+    stored = _stored(spec, directory)
+    has_trials = stored is not None and any(stored.records().values())
+    directory.mkdir(parents=True, exist_ok=True)
+    if not has_trials and spec.ledger is not None and not is_database(spec.ledger):
+        Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
@@ -149,11 +157,40 @@ def _ray(
         yield nullcontext(slots)
 
 
+def _stored(spec: StudySpec, directory: Path) -> Study | None:
+    """The study in the directory, with the spec's ledger where that is the same one by another URL; None if none.
+
+    A password changes, and a server's name. Raises LedgerError if a database is named that lacks its trials.
+    """
+    stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
+    if stored is None or not is_database(spec.ledger) or stored.ledger == spec.ledger:
+        return stored
+    before: dict[str, list[TrialRecord]] | None = None
+    with suppress(LedgerError):  # of a URL that is no longer right
+        before = stored.records()
+    if before is not None and not any(before.values()):
+        return stored
+    moved = stored.with_ledger(spec.ledger)
+    was = f"study.yaml names {public_uri(stored.ledger or 'ledger.log')}"
+    try:
+        found = moved.records()
+    except LedgerError as error:
+        raise LedgerError(f"{error} {was}.") from None
+    if before is not None and _states(found) != _states(before):
+        problem = f"has other trials of '{spec.name}' than its ledger. Write that: {was}."
+        raise LedgerError(f"ledger: {public_uri(spec.ledger)} {problem}")
+    return moved
+
+
+def _states(records: dict[str, list[TrialRecord]]) -> dict[str, str]:
+    return {record.name: record.state for found in records.values() for record in found}
+
+
 def existing_study(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared) -> Study | None:
     """The study in the directory, None if there is none yet. Raises SpecError if it is a copy, or if it has trials and
     the spec or the data would change their meaning.
     """
-    stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
+    stored = _stored(spec, directory)
     if stored is None:
         return None
     check_home(stored)
@@ -163,8 +200,8 @@ def existing_study(spec: StudySpec, file_name: str, directory: Path, prepared: P
         if stored.recorded["data_digest"] != prepared.digest:
             problem = f"the source has changed since '{spec.name}' was started. Restore it, or rename the study."
             raise SpecError(file_name, "data", problem)
-        if stored.spec.ledger != spec.ledger:
-            problem = f"the ledger of '{spec.name}' is {public_uri(stored.spec.ledger or 'ledger.log')}. Write that."
+        if stored.ledger != spec.ledger:
+            problem = f"the ledger of '{spec.name}' is {public_uri(stored.ledger or 'ledger.log')}. Write that."
             raise SpecError(file_name, "ledger", problem)
     return stored
 
@@ -186,7 +223,10 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
     stored = existing_study(spec, file_name, directory, prepared)
     if stored is not None:
         # Kept even without trials: the id may already be in the ledger and MLflow.
-        recorded = stored.recorded
+        # Another ledger is accepted for a study without trials, and not made yet.
+        recorded = {
+            key: value for key, value in stored.recorded.items() if key != LEDGER_MADE or stored.ledger == spec.ledger
+        }
         rules_then = ("majority" in recorded, stored.constraints, stored.serves)
         if rules_then != (True, spec.constraints, spec.serve or stored.serves):
             recorded = {**recorded, "kept_by_other_rules": True}  # models of a front that was another
@@ -212,12 +252,12 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
     return Study.of(directory, spec, recorded)
 
 
-def _open_ledger(study: Study, lock: DatabaseLock | None) -> Ledger:
+def _open_ledger(study: Study, lock: DatabaseLock | None, console: Console) -> Ledger:
     """Open the ledger, complete what a killed driver left half recorded, and enqueue what is tried first."""
     spec = study.spec
-    ledger = Ledger(open_storage(study.directory, spec.ledger, lock), spec.name, study.id)
-    for variant in spec.variants:
-        ledger.open(variant.label, spec.objectives)
+    ledger, repaired = open_ledger(study, lock)
+    for line in repaired:
+        console.print(f"ledger: {line}.", soft_wrap=True)
     if not study.lacking({variant.label: ledger.records(variant.label) for variant in spec.variants}):
         return ledger
     for variant in spec.variants:

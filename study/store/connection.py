@@ -43,9 +43,9 @@ CAUSES = {
 }
 
 
-def is_database(ledger: str | None) -> TypeGuard[str]:
+def is_database(ledger: Any) -> TypeGuard[str]:
     """Whether `ledger:` is a URL, not a journal's path."""
-    return ledger is not None and "://" in ledger
+    return isinstance(ledger, str) and "://" in ledger
 
 
 def shown(url: str) -> str:
@@ -128,11 +128,11 @@ def new_engine(url: str, **words: Any) -> Engine:
     return create_engine(place, poolclass=NullPool, connect_args=connect_arguments(place), **words)
 
 
-def has_tables(engine: Engine) -> bool:
+def is_ready(url: str) -> bool:
     """Whether Optuna's tables are there, and whole: it would stamp its version into what has none."""
     from sqlalchemy import inspect, text
 
-    with engine.connect() as connection:
+    with named_causes(url), new_engine(url).connect() as connection:
         there = set(inspect(connection).get_table_names())
         if not {"studies", "trials", "version_info", "alembic_version"} <= there:
             return False

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
+from weakref import finalize
 
 import optuna
 from optuna.exceptions import DuplicatedStudyError, StorageInternalError
@@ -21,9 +22,8 @@ from study.store.connection import (
     away,
     cause_of,
     connect_arguments,
-    has_tables,
+    is_ready,
     named_causes,
-    new_engine,
     parsed,
     shown,
 )
@@ -119,6 +119,8 @@ class Database(RDBStorage):
         words = {"pool_pre_ping": True, "connect_args": connect_arguments(place)}
         # Optuna takes the URL for a template.
         super().__init__(url.replace("{", "{{").replace("}", "}}"), words, skip_table_creation=not create)
+        if self._reads_only:
+            finalize(self, self.engine.dispose)
         if lock is not None:
             event.listen(self.engine, "connect", lambda *_: lock.ensure())
 
@@ -211,13 +213,15 @@ for _name in (
     setattr(Database, _name, _retried(_name))
 
 
-def open_database(url: str, lock: DatabaseLock | None = None, waiting: Waiting | None = None) -> Database:
-    """For a driver: Optuna's tables are created where they are missing. Raises LedgerError."""
+def open_database(url: str, lock: DatabaseLock | None, waiting: Waiting | None, create: bool) -> Database:
+    """For a driver. create: make Optuna's tables where they are missing. Raises LedgerError."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if not create and not is_ready(url):
+        raise LedgerError(f"ledger: {shown(url)} lacks Optuna's tables, but the study has begun. Restore them.")
     with named_causes(url):
         for attempt in range(3, 0, -1):
             try:
-                return Database(url, lock, waiting or Waiting(show=to_stderr()), create=True)
+                return Database(url, lock, waiting or Waiting(show=to_stderr()), create)
             except RuntimeError as error:  # Optuna's tables are of another version
                 raise LedgerError(f"ledger: {shown(url)}: {error}") from None
             except Exception as error:  # two studies create the tables at the same time
@@ -230,13 +234,9 @@ def open_database(url: str, lock: DatabaseLock | None = None, waiting: Waiting |
 def read_database(url: str) -> Database | None:
     """For a reader: None where Optuna's tables are missing; none are created. Raises LedgerError."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if not is_ready(url):
+        return None
     with named_causes(url):
-        engine = new_engine(url)
-        try:
-            if not has_tables(engine):
-                return None
-        finally:
-            engine.dispose()
         try:
             return Database(url, None, None, create=False)
         except RuntimeError as error:

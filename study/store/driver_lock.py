@@ -17,6 +17,7 @@ from study.schema.errors import LedgerError
 from study.schema.uris import sqlite_file
 from study.store.connection import is_database
 from study.store.database_lock import DatabaseLock, database_lock, locks_in_database
+from study.store.journal import journal_path
 
 HELD = (errno.EWOULDBLOCK, errno.EACCES)  # any other error: this file system has no locks
 _warned: set[Path] = set()
@@ -37,8 +38,8 @@ def driver_lock(
     with ExitStack() as stack:
         stack.enter_context(_locked(directory / "driver.lock", needed=not has_locks))
         if not is_database(ledger):
-            if ledger is not None and writes:
-                stack.enter_context(_locked(Path(ledger + ".driver")))
+            if ledger is None or writes:
+                _lock_journal(stack, directory.resolve(), journal_path(directory, ledger).resolve())
         elif has_locks:
             yield stack.enter_context(database_lock(ledger, name))
             return
@@ -47,18 +48,29 @@ def driver_lock(
         yield None
 
 
+def _lock_journal(stack: ExitStack, directory: Path, journal: Path) -> None:
+    """Lock a journal whatever name it was given by: by symbolic links, by hard links, or as another study's own."""
+    if journal.parent != directory and journal.parent.exists():  # `calstudy delete` may find it gone
+        owned = journal.with_name("study.yaml").exists()
+        stack.enter_context(_locked(journal.with_name("driver.lock" if owned else f"{journal.name}.driver")))
+    # Only then: where locks are mandatory, such as on a Windows share, a locked journal could not be written.
+    if journal.exists() and journal.stat().st_nlink > 1:
+        _take(stack.enter_context(journal.open("r+")), journal, "it has another name too")
+
+
 @contextmanager
 def _locked(path: Path, needed: bool = True) -> Iterator[None]:
     """needed: raise where the file system has no locks; else warn."""
     with path.open("a+") as file:
-        _lock(file, path, needed)
+        _take(file, path, path.read_text(errors="replace")[:200].strip() or "unknown", needed)
         file.truncate(0)
         file.write(f"pid {os.getpid()} on {socket.gethostname()}")
         file.flush()
         yield
 
 
-def _lock(file: IO[str], path: Path, needed: bool) -> None:
+def _take(file: IO[str], path: Path, holder: str, needed: bool = True) -> None:
+    """Lock the open file. Raises LedgerError if it is taken, or if there are no locks and one is `needed`."""
     for patience in range(10, -1, -1):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -69,12 +81,9 @@ def _lock(file: IO[str], path: Path, needed: bool) -> None:
             # `driver_is_alive` of a reader holds the lock for an instant.
             if patience:
                 time.sleep(0.05)
-                continue
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
-            raise LedgerError(
-                f"{path.parent}: another calstudy process is running this study ({holder}). Wait for it or stop it."
-            ) from None
+    raise LedgerError(
+        f"{path.parent}: another calstudy process is running this study ({holder}). Wait for it or stop it."
+    )
 
 
 def _without_locks(folder: Path, error: OSError, needed: bool) -> None:

@@ -21,7 +21,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages import BaseStorage
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -30,7 +30,8 @@ from study.schema.objective import Objective
 from study.store.connection import is_database
 from study.store.database import DRIVER, Database, Waiting, open_database, read_database
 from study.store.database_lock import DatabaseLock
-from study.store.journal import PatientJournal, journal_path
+from study.store.journal import journal_path, open_journal, read_journal
+from study.store.same_ledger import Traces, check_same_ledger, ledger_is_missing
 from study.store.trials import State, TrialRecord
 from trainables.seeding import seed_of
 
@@ -50,13 +51,21 @@ _OPTUNA_STATES = {state: optuna_state for optuna_state, state in _STATES.items()
 def open_storage(
     directory: Path, ledger: str | None, lock: DatabaseLock | None = None, waiting: Waiting | None = None
 ) -> BaseStorage:
-    """The Optuna storage of a study, to write it: its own journal, a journal elsewhere (a path), or an RDB (a URL).
+    """The Optuna storage of a study: its own journal, one elsewhere (a path), or an RDB (a URL); made if missing."""
+    return open_to_write(directory, ledger, True, lock, waiting)[0]
 
-    lock: what `driver_lock` gave.
-    """
+
+def open_to_write(
+    directory: Path,
+    ledger: str | None,
+    create: bool,
+    lock: DatabaseLock | None = None,
+    waiting: Waiting | None = None,
+) -> tuple[BaseStorage, list[str]]:
+    """`open_storage`, under the driver's lock; and what was repaired in it. lock: what `driver_lock` gave."""
     if is_database(ledger):
-        return open_database(ledger, lock, waiting)
-    return JournalStorage(PatientJournal(journal_path(directory, ledger)))
+        return open_database(ledger, lock, waiting, create), []
+    return open_journal(journal_path(directory, ledger), create)
 
 
 class Ledger:
@@ -277,16 +286,23 @@ def _check_version(mark: dict[str, Any] | None, study_name: str) -> None:
         raise LedgerError(f"ledger: '{study_name}' was written by a newer calstudy. Upgrade to read it.")
 
 
-def read_records(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[TrialRecord]]:
-    """All trials by label, read-only: nothing is created, repaired or written."""
-    trials = read_trials(directory, ledger, name, labels)
+def read_records(
+    directory: Path, ledger: str | None, name: str, labels: list[str], traces: Traces | None = None
+) -> dict[str, list[TrialRecord]]:
+    """All trials by label, read-only: nothing is created, repaired or written.
+
+    traces: what the ledger must have. Raises LedgerError if it does not.
+    """
+    trials = read_trials(directory, ledger, name, labels, traces)
     return {label: [_record(label, trial) for trial in found] for label, found in trials.items()}
 
 
-def read_trials(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[FrozenTrial]]:
+def read_trials(
+    directory: Path, ledger: str | None, name: str, labels: list[str], traces: Traces | None = None
+) -> dict[str, list[FrozenTrial]]:
     """`read_records` as Optuna trials, with their distributions; without enqueued ones."""
     found: dict[str, list[FrozenTrial]] = {label: [] for label in labels}
-    for storage, label in _present(directory, ledger, name, labels):
+    for storage, label in _present(directory, ledger, name, labels, traces):
         trials = storage.get_all_trials(storage.get_study_id_from_name(f"{name}/{label}"), deepcopy=False)
         found[label] = [trial for trial in trials if trial.state in _STATES]
     return found
@@ -306,6 +322,8 @@ def read_enqueued(directory: Path, ledger: str | None, name: str, labels: list[s
 
 def delete_labels(directory: Path, ledger: str, name: str, labels: Iterable[str], study_id: str) -> None:
     """Remove a study's trials from a ledger it may share with others. One that is not of `study_id` stays."""
+    if ledger_is_missing(directory, ledger):
+        return
     storage = open_storage(directory, ledger)
     there = {study.study_name: study for study in storage.get_all_studies()}
     for label in labels:
@@ -322,34 +340,39 @@ def read_notes(directory: Path, ledger: str | None, name: str, labels: list[str]
     return notes
 
 
-def _present(directory: Path, ledger: str | None, name: str, labels: list[str]) -> Iterator[tuple[BaseStorage, str]]:
+def _present(
+    directory: Path, ledger: str | None, name: str, labels: list[str], traces: Traces | None = None
+) -> Iterator[tuple[BaseStorage, str]]:
     """The labels that have an Optuna study, and its storage."""
+    storage = storage_to_read(directory, ledger, traces)
+    if storage is None:
+        return
+    present = {study.study_name: study for study in storage.get_all_studies()}
+    for label in labels:
+        study = present.get(f"{name}/{label}")
+        if study is not None:
+            _check_version(study.user_attrs.get("calstudy"), study.study_name)
+            yield storage, label
+
+
+def storage_to_read(directory: Path, ledger: str | None, traces: Traces | None = None) -> BaseStorage | None:
+    """The Optuna storage of a study; None if it was never made. Raises LedgerError if it lacks what `traces` say."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with read_storage(directory, ledger) as storage:
-        present = {} if storage is None else {study.study_name: study for study in storage.get_all_studies()}
-        for label in labels:
-            study = present.get(f"{name}/{label}")
-            if storage is not None and study is not None:
-                _check_version(study.user_attrs.get("calstudy"), study.study_name)
-                yield storage, label
-
-
-@contextmanager
-def read_storage(directory: Path, ledger: str | None) -> Iterator[BaseStorage | None]:
-    """The Optuna storage of a study, to read it; None if there is none yet. Nothing is created."""
+    if ledger_is_missing(directory, ledger):
+        if traces is not None and traces.begun:
+            raise traces.lost("is missing")
+        return None
+    storage: BaseStorage | None
     if is_database(ledger):
-        database = read_database(ledger)
-        try:
-            yield database
-        finally:
-            if database is not None:
-                database.engine.dispose()
-    elif journal_path(directory, ledger).exists():
-        with _uncollected():
-            storage = open_storage(directory, ledger)
-        yield storage
+        storage = read_database(ledger)
+        if storage is None and traces is not None and traces.begun:
+            raise traces.lost("has no record of it")
     else:
-        yield None
+        with _uncollected():
+            storage = read_journal(journal_path(directory, ledger))
+    if storage is not None and traces is not None:
+        check_same_ledger(storage, traces)
+    return storage
 
 
 @contextmanager
