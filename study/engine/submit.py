@@ -66,7 +66,7 @@ def job_request(file: Path | None, storage: str | None, tracking: str | None, tr
         _refuse_relative_paths(file)
     chosen = storage or (spec.storage if spec is not None else None) or os.environ.get("CALSTUDY_STORAGE")
     if chosen is not None:
-        storage_root(chosen)  # refuses a URL
+        storage_root(storage, spec.storage if spec is not None else None)  # refuses a URL
     if chosen is None or not Path(chosen).is_absolute():
         found = "is missing" if chosen is None else f"'{chosen}' is a relative path"
         raise ClusterError(f"--storage: {found}. Give the absolute path of a folder that every node sees.")
