@@ -20,7 +20,7 @@ from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.explain import kept_line
 from study.schema.objective import TEMPERATURE, served_by_default
 from study.schema.spec import SpecError, StudySpec, check_objectives
-from study.schema.uris import public_uri, resolve_uri
+from study.schema.uris import public_uri, recorded_tracking, resolve_uri
 from study.schema.versions import recorded_versions
 from study.store.driver_lock import driver_lock
 from study.store.journal import journal_path, repair_journal
@@ -95,7 +95,7 @@ def run_study(
 ) -> Outcome:
     """Run the missing trials. Raises SpecError, LedgerError, ClusterError before anything has started.
 
-    tracking: an MLflow URI that overrides the spec's and is recorded with the study.
+    tracking: --tracking, which overrides the spec's and is recorded with the study.
     """
     set_environment()  # while there is one thread: C code reads the environment without a lock
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
@@ -185,7 +185,7 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
         **({"serves": serves} if serves is not None else {}),
         "majority": prepared.majority("validation"),
         "home": home_of(directory),
-        "tracking": tracking,
+        "tracking": recorded_tracking(tracking),
     }
     plain = spec.to_mapping()
     if spec.extensions is not None:

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from study.schema.objective import RAW
 from study.schema.uris import scrub, sqlite_file
+from study.tracking.client import s3_problem
 from trainables import data, metrics
 from trainables.config import build
 from trainables.dataset import Dataset
@@ -323,7 +324,8 @@ def main() -> None:
     except NotVerified as error:
         report = VerifyReport(model_uri, problem=str(error))
     except Exception as error:  # whatever MLflow, torch or the data raise: not verified, and why
-        report = VerifyReport(model_uri, problem=f"{first_line(error)} ({type(error).__name__})")
+        problem = s3_problem(error) or f"{first_line(error)} ({type(error).__name__})"
+        report = VerifyReport(model_uri, problem=problem)
     print(json.dumps(report.to_json()))
 
 

@@ -150,7 +150,11 @@ class Study:
 
     def tracking(self, option: str | None) -> str:
         """The MLflow URI of this study: --tracking, else that of its last run, else the spec's."""
-        return resolve_uri(option or self.recorded.get("tracking"), self.plain["tracking"], self.directory.parent)
+        return resolve_uri(option, self.tracking_as_given(None), self.directory.parent)
+
+    def tracking_as_given(self, option: str | None) -> str | None:
+        """A URI, or the name of the file or variable that holds it; None: the embedded database."""
+        return option or self.recorded.get("tracking") or self.plain["tracking"]
 
     @cached_property
     def kept(self) -> dict[str, Predictions]:

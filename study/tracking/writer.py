@@ -183,7 +183,7 @@ class StudyRuns:
                 file.write_text(strict_yaml.dump(without_credentials({**plain, "recorded": recorded})))
                 self._client.log_artifact(run.info.run_id, str(file))
         except Exception as error:  # a server may store artifacts where this machine cannot write
-            self.note = f"{what_happened(error, self._uri)} (study.yaml was not uploaded)"
+            self.note = f"study.yaml was not uploaded: {what_happened(error, self._uri)}"
 
     # ---- one trial -------------------------------------------------------------------------------------------------
 
