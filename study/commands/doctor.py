@@ -40,8 +40,9 @@ def doctor(
 ) -> None:
     """Check every node of a cluster, or this machine.
 
-    Checks code, versions, storage, GPUs, free disk and memory, clock and token; with SPEC, also its data. Writes only
-    the cache of prepared data. Prints each failure with its fix, and exits with code 1 if there are any.
+    Checks code, versions, storage, GPUs, free disk and memory, clock, token and tracking; with SPEC, also its data.
+    Writes only the cache of prepared data and, to a tracking server, one small artifact, which it deletes again. Prints
+    each failure with its fix, and exits with code 1 if there are any.
     """
     from study.engine.doctor import diagnose, show
     from study.store.study import read_study_spec, storage_root

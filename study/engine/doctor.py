@@ -19,6 +19,7 @@ from study.schema.uris import TrackingError, public_uri, resolve_uri, sqlite_fil
 from study.store.driver_lock import driver_is_alive
 from study.terminal.layout import Table
 from study.tracking.client import what_happened
+from study.tracking.probe import try_artifact
 from study.tracking.reader import reach
 
 HERE = "this machine"
@@ -66,7 +67,7 @@ def diagnose(
     if address is not None:
         check_address(address)
     trial = spec.trial_mapping(spec.variants[0].label) if spec is not None else None
-    around = [_tracking(tracking, spec.tracking if spec is not None else None, root)]
+    around = _tracking(tracking, spec, root)
     if spec is not None and driver_is_alive(root / spec.name):
         text = f"another calstudy process is running {spec.name}. Wait for it or stop it before running again."
         around.append(Finding("cluster", "driver", "warning", text))
@@ -135,8 +136,8 @@ def show(report: Report, console: Console) -> None:
             made.add_row(name, *(_cell(found[check]) for check in checks))
         console.print(made)
     for finding in report.findings:
-        if finding.check == "tracking" and finding.state == "ok":
-            console.print(f"tracking: {finding.text}", soft_wrap=True)
+        if finding.check in ("tracking", "artifacts") and finding.state == "ok":
+            console.print(f"{finding.check}: {finding.text}", soft_wrap=True)
         elif finding.state != "ok":
             console.print(f"{finding.state}: {finding.machine}: {finding.text}", soft_wrap=True)
     if report.ok:
@@ -264,20 +265,31 @@ def _token(node: NodeFacts) -> tuple[str, str]:
 # ---- the driver's machine -----------------------------------------------------------------------------------------
 
 
-def _tracking(option: str | None, spec_tracking: str | None, root: Path) -> Finding:
+def _tracking(option: str | None, spec: StudySpec | None, root: Path) -> list[Finding]:
+    """Of the tracking server or database; and of a server's artifacts, once it answers."""
     try:
-        uri = resolve_uri(option, spec_tracking, root)
+        uri = resolve_uri(option, spec.tracking if spec is not None else None, root)
     except TrackingError as error:
-        return Finding(HERE, "tracking", "failed", str(error))
+        return [Finding(HERE, "tracking", "failed", str(error))]
     try:
         problem = _unreached(uri, root)
     except ImportError as error:
         problem = f"{error}. Install the driver of this database with pip, or fix --tracking."
     except Exception as error:  # anything MLflow or a database driver raises
-        return Finding(HERE, "tracking", "failed", f"{what_happened(error, uri)}. Start it, or fix --tracking.")
+        return [Finding(HERE, "tracking", "failed", f"{what_happened(error, uri)}. Start it, or fix --tracking.")]
     if problem:
-        return Finding(HERE, "tracking", "failed", f"MLflow at {public_uri(uri)}: {problem}")
-    return Finding(HERE, "tracking", "ok", public_uri(uri))
+        return [Finding(HERE, "tracking", "failed", f"MLflow at {public_uri(uri)}: {problem}")]
+    found = Finding(HERE, "tracking", "ok", public_uri(uri))
+    # A study that writes to a database keeps its artifacts in the storage.
+    return [found, _artifacts(uri, spec.name if spec is not None else None)] if uri.startswith("http") else [found]
+
+
+def _artifacts(uri: str, name: str | None) -> Finding:
+    try:
+        left = try_artifact(uri, name)
+    except TrackingError as error:
+        return Finding(HERE, "artifacts", "failed", f"no artifact can be written. {error}")
+    return Finding(HERE, "artifacts", "warning" if left else "ok", left or "written and deleted")
 
 
 def _unreached(uri: str, root: Path) -> str | None:

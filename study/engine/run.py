@@ -21,8 +21,9 @@ from study.schema.errors import LedgerError
 from study.schema.explain import kept_line
 from study.schema.objective import TEMPERATURE, served_by_default
 from study.schema.spec import SpecError, StudySpec, check_objectives
-from study.schema.uris import public_uri, resolve_uri
+from study.schema.uris import public_uri, recorded_tracking, resolve_uri
 from study.schema.versions import recorded_versions
+from study.store.connection import is_database
 from study.store.database_lock import DatabaseLock
 from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_lock
@@ -104,7 +105,7 @@ def run_study(
 ) -> Outcome:
     """Run the missing trials. Raises SpecError, LedgerError, ClusterError before anything has started.
 
-    tracking: an MLflow URI that overrides the spec's and is recorded with the study. stopping: says when to stop;
+    tracking: --tracking, which overrides the spec's and is recorded with the study. stopping: says when to stop;
     default: signals do. cpus: of this machine, for all trials; default: those that are ours.
     """
     if stopping is None:
@@ -241,7 +242,7 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
         **({"serves": serves} if serves is not None else {}),
         "majority": prepared.majority("validation"),
         "home": home_of(directory),
-        "tracking": tracking,
+        "tracking": recorded_tracking(tracking),
     }
     plain = spec.to_mapping()
     if spec.extensions is not None:

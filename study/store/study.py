@@ -168,7 +168,11 @@ class Study:
 
     def tracking(self, option: str | None) -> str:
         """The MLflow URI of this study: --tracking, else that of its last run, else the spec's."""
-        return resolve_uri(option or self.recorded.get("tracking"), self.plain["tracking"], self.directory.parent)
+        return resolve_uri(option, self.tracking_as_given(None), self.directory.parent)
+
+    def tracking_as_given(self, option: str | None) -> str | None:
+        """A URI, or the name of the file or variable that holds it; None: the embedded database."""
+        return option or self.recorded.get("tracking") or self.plain["tracking"]
 
     @cached_property
     def kept(self) -> dict[str, Predictions]:
@@ -211,8 +215,9 @@ def storage_root(option: str | None, spec: str | None = None) -> Path:
     """--storage DIR, else the spec's, else $CALSTUDY_STORAGE, else ./studies; absolute. Raises SpecError for a URL."""
     chosen = option or spec or os.environ.get("CALSTUDY_STORAGE") or "studies"
     if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", chosen):
+        where = "--storage" if option else "storage" if spec else "$CALSTUDY_STORAGE"
         problem = f"is a folder, not a URL ({scheme[0]}...). Mount the bucket or share and give its folder"
-        raise SpecError("storage", "", f"{problem}; MLflow can keep its artifacts at a URL.")
+        raise SpecError(where, "", f"{problem}; MLflow can keep its artifacts at a URL.")
     return Path(chosen).expanduser().absolute()
 
 
@@ -271,6 +276,8 @@ def write_study_file(directory: Path, plain: dict[str, Any]) -> None:
 
 def directory_of(reference: str, storage: str | None) -> Path:
     """Where the study lies that a user names."""
+    if storage is not None:
+        storage_root(storage)  # refuses a URL, also where the reference is a path
     path = Path(reference).expanduser()
     if path.is_file():
         named = _read_yaml(path)

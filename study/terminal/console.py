@@ -13,6 +13,8 @@ import click
 from click.core import ParameterSource
 from rich.console import Console, ConsoleDimensions
 
+from study.schema.uris import has_password
+
 
 def _nothing_left_to_do() -> None:
     """For a command that only reads."""
@@ -61,8 +63,23 @@ FEWEST_RESAMPLES, MOST_RESAMPLES = 100, 10_000
 storage_option = click.option(
     "--storage", metavar="DIR", help="Folder of studies; default: the spec's, else $CALSTUDY_STORAGE, else ./studies."
 )
+
+
+def _warn_of_password(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
+    if given is not None and has_password(given):
+        errors.print(
+            "warning: --tracking: other users of this machine can read a command line, and the password in it. Give the"
+            " name of a file or of an environment variable that holds the URI instead."
+        )
+    return given
+
+
 tracking_option = click.option(
-    "--tracking", metavar="URI", help="MLflow server; default: the study's, else the one embedded in the storage."
+    "--tracking",
+    metavar="URI",
+    callback=_warn_of_password,
+    help="MLflow server, or the name of a file or environment variable that holds its URI; default: the study's, else"
+    " the one embedded in the storage.",
 )
 
 
