@@ -83,13 +83,13 @@ def test_ten_exports_at_once_give_one_version(storage: Path) -> None:
 
 
 def test_so_they_do_where_their_mounts_share_no_locks(storage: Path) -> None:
-    assert at_once(4, storage, "m", None, False) == [0] * 4
+    assert at_once(3, storage, "m", None, False) == [0] * 3
     (versions, left) = registry(storage, "m")
     assert len(versions) == 1 and left == 0
     assert off(audited(storage)) == {}
 
 
-@pytest.mark.parametrize("step", ["upload", "finalize_logged_model", "log_outputs", "create_model_version"])
+@pytest.mark.parametrize("step", ["upload", "finalize_logged_model", "create_model_version"])
 def test_what_a_killed_export_leaves_is_named_and_finished_by_the_next(storage: Path, step: str) -> None:
     assert at_once(1, storage, "m", step) == [-signal.SIGKILL]
     versions, left = registry(storage, "m")
@@ -112,7 +112,7 @@ def test_an_export_killed_before_its_alias_is_finished_by_the_next(storage: Path
     (version,) = client.search_model_versions("name='m'")
     client.create_model_version("m", version.source, version.run_id, tags=version.tags)
     Path(present_location(version.source, "small", f"sqlite:///{storage / 'mlflow.db'}", storage), "MLmodel").unlink()
-    twice, first, second = sorted(named(storage), key=lambda line: ("again" not in line, line))
+    first, twice, second = named(storage)
     assert twice == "models:/m/2: is focal/0000 again, as is models:/m/1: delete one of the two in MLflow"
     mend = "restore it from a backup, or delete it in MLflow and export focal/0000 again"
     assert [first, second] == [f"models:/m/{number}: MLmodel is missing: {mend}" for number in (1, 2)]
