@@ -16,12 +16,14 @@ from typing import Any
 
 from study.schema.uris import TrackingError
 from study.store.driver_lock import driver_is_alive
+from study.store.export_lock import export_is_alive
 from study.store.ledger import storage_to_read
 from study.store.study import Study
 from study.store.test_openings import tested_in
 from study.store.trials import TrialRecord, trial_name
 from study.tracking.projection import FINISHED
 from study.tracking.reader import TrackedRun, read_runs
+from study.tracking.registered import Registered, read_registered
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ class Evidence:
     unreachable: str | None  # why MLflow cannot be read
     labels: dict[str, LabelState]
     records: dict[str, list[TrialRecord]]
+    uri: str
+    registered: Registered
+    exporting: bool  # whether an export is at work
 
     @property
     def all(self) -> list[TrialRecord]:
@@ -92,16 +97,19 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
     """Read everything. Raises LedgerError if the ledger cannot be read."""
     alive = driver_is_alive(study.directory)
     attempts = _attempts_on_disk(study.directory / "trials")
-    runs, unreachable = [], None
+    runs, registered, unreachable = [], Registered([], []), None
+    exporting = export_is_alive(study.directory)
     try:
         runs = read_runs(tracking_uri, study.spec.name, study.id)
+        registered = read_registered(tracking_uri, study.spec.name, study.id)
     except TrackingError as error:
         unreachable = str(error)
     records = study.records()
     labels = _label_states(study)
     # A driver that started or ended while we read also changed what we read.
     alive = alive or driver_is_alive(study.directory)
-    return Evidence(study, alive, attempts, runs, unreachable, labels, records)
+    exporting = exporting or export_is_alive(study.directory)
+    return Evidence(study, alive, attempts, runs, unreachable, labels, records, tracking_uri, registered, exporting)
 
 
 def _label_states(study: Study) -> dict[str, LabelState]:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 
 from study.registry.model_card import card
 from study.registry.verify import (
@@ -34,6 +33,7 @@ from study.registry.verify import (
     tag_value,
 )
 from study.schema.objective import TEMPERATURE
+from study.store.export_lock import export_lock
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.tracking.client import s3_problem, what_happened
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
 
 DESCRIPTION_LIMIT = 5000  # characters the registry keeps
-PATIENCE = 600  # seconds that an export waits for another of its study
 DESCRIPTION = (
     "Classifiers trained for calibrated probabilities. The page of a version describes the model, its training and its"
     " metrics, and says whether it applies a temperature. Check a version with `calstudy verify`."
@@ -205,32 +204,11 @@ def find_version(client: MlflowClient, name: str, tags: dict[str, str]) -> Model
     return min(found, key=lambda version: int(version.version), default=None)
 
 
-@contextmanager
-def one_export(study: Study) -> Iterator[bool]:
-    """Held by one export of a study at a time; False where its folder takes no lock. Raises ExportError after PATIENCE.
-
-    What exports leave is then tidied by `register_once`: they may see the folder through mounts that share no locks.
-    """
-    lock = FileLock(study.directory / "export.lock")
-    try:
-        lock.acquire(timeout=PATIENCE)
-    except Timeout:
-        problem = f"another export of '{study.name}' has been at work for {PATIENCE // 60} minutes"
-        raise ExportError(f"{problem} (it holds {lock.lock_file}); end it, then export again.") from None
-    except (OSError, NotImplementedError):  # a folder that is read-only, or on a disk without locks
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
-
-
 def register_once(
     client: MlflowClient, study: Study, run: Run, candidate: Candidate, name: str
 ) -> tuple[ModelVersion, bool]:
     """The version of this model, and whether it is new. What a killed export of the trial left is removed."""
-    with one_export(study) as alone:
+    with export_lock(study.directory) as alone:
         found = find_version(client, name, candidate.tags)
         version, is_new = (found, False) if found else _register(client, study, run, candidate, name)
         if alone:
@@ -264,6 +242,7 @@ def _register(
         description=card(candidate.facts, name, candidate.answer)[:DESCRIPTION_LIMIT],
         model_id=logged.model_id,
     )
+    # Exports that see the study through mounts without common locks each make a version: the first one stays.
     first = find_version(client, name, candidate.tags)
     if first is None or int(first.version) == int(version.version):
         return version, True

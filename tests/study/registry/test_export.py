@@ -78,9 +78,9 @@ def server(root: Path) -> str:
     return uri
 
 
-def train(root: Path, uri: str, name: str, model: str, number: int = 3, result: str = "last") -> Trained:
+def train(root: Path, uri: str, name: str, model: str, number: int = 3, **keys: str) -> Trained:
     """One epoch; its files as the trainable leaves them, its run as the tracking makes it."""
-    mapping = {"name": name, "data": "digits", "model": model, "methods": ["focal"], "epochs": 1, "result": result}
+    mapping = {"name": name, "data": "digits", "model": model, "methods": ["focal"], "epochs": 1, **keys}
     spec = spec_from_mapping(mapping, "study.yaml")
     params = {"method.gamma": 2.0}
     config = TrialConfig.from_mapping({**spec.trial_mapping("focal"), "number": number}, params)
