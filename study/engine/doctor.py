@@ -286,10 +286,10 @@ def _tracking(option: str | None, spec: StudySpec | None, root: Path) -> list[Fi
 
 def _artifacts(uri: str, name: str | None) -> Finding:
     try:
-        left = try_artifact(uri, name)
+        fine, text = try_artifact(uri, name)
     except TrackingError as error:
         return Finding(HERE, "artifacts", "failed", f"no artifact can be written. {error}")
-    return Finding(HERE, "artifacts", "warning" if left else "ok", left or "written and deleted")
+    return Finding(HERE, "artifacts", "ok" if fine else "warning", text)
 
 
 def _unreached(uri: str, root: Path) -> str | None:

@@ -126,7 +126,9 @@ def what_happened(error: BaseException, uri: str) -> str:
     if text is None:
         text = " ".join(scrub(str(error), uri).split()) or type(error).__name__
         cause = re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text)
-        text = cause.group(1).strip() if cause else text[:300]
+        failed = re.search(r"too many (\d+) error responses", text)  # requests that are retried, or could be
+        answer = f"the server answers {failed[1]}; its log says why" if failed else text[:300]
+        text = cause.group(1).strip() if cause else answer
     return f"MLflow at {public_uri(uri)}: {text}"
 
 

@@ -16,35 +16,32 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
-def try_artifact(uri: str, name: str | None) -> str | None:
-    """Why this machine can write an artifact to an MLflow server but not delete it; None if it can do both.
+def try_artifact(uri: str, name: str | None) -> tuple[bool, str]:
+    """Whether this machine can write an artifact to an MLflow server and delete it; and where, or what is wrong.
 
-    name: of the study, whose experiment may lie elsewhere than new ones. Leaves no run and no experiment. Raises
-    TrackingError if it cannot write or list.
+    name: of the study. Leaves no run and no experiment. Raises TrackingError if no artifact can be written or listed.
     """
-    folder = f"calstudy-doctor-{uuid.uuid4().hex}"
     # Once, or boto3 waits five times as long for a host that does not answer.
     with environment(AWS_MAX_ATTEMPTS="1"):
         try:
-            location = _location(open_client(uri), name)
-            local = _local(location)
-            if local is None:
-                return _write_and_delete(location, uri, folder)
-            _check_local(local, uri)
-            return None
+            client = open_client(uri)
+            own = client.get_experiment_by_name(name) if name is not None else None
+            location = own.artifact_location if own is not None else _root(client)
+            folder = _local(location)
+            return _write_and_delete(location, uri) if folder is None else _check(folder, uri, own is not None)
         except TrackingError:
             raise
         except Exception as error:  # anything a server, a store or a network raises
             raise TrackingError(what_happened(error, uri)) from None
 
 
-def _location(client: MlflowClient, name: str | None) -> str:
-    """Of the study's experiment, else of the server's first one, which lies in its artifact root as new ones will."""
-    found = client.get_experiment_by_name(name) if name is not None else None
-    location: str = (
-        found or client.search_experiments(max_results=1, order_by=["creation_time ASC"])[0]
-    ).artifact_location
-    return location
+def _root(client: MlflowClient) -> str:
+    """Where the artifacts of the server's first experiment lie, as those of new ones will.
+
+    No request returns the server's artifact root. A database that was made without a server has a folder there.
+    """
+    first = [found.artifact_location for found in client.search_experiments(order_by=["creation_time ASC"])]
+    return next((location for location in first if _local(location) is None), first[0])
 
 
 def _local(location: str) -> Path | None:
@@ -53,27 +50,31 @@ def _local(location: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme in ("", "file") else None
 
 
-def _check_local(folder: Path, uri: str) -> None:
+def _check(folder: Path, uri: str, is_own: bool) -> tuple[bool, str]:
     """MLflow makes the folder of an experiment below the server's root, on the machine of the client."""
-    if not folder.parent.is_dir() or not os.access(folder.parent, os.W_OK):
-        raise TrackingError(
-            f"MLflow at {public_uri(uri)}: its artifacts go to {folder.parent}, which this machine cannot write. Start"
-            " the server with --artifacts-destination, or mount that folder here."
-        )
+    if folder.parent.is_dir() and os.access(folder.parent, os.W_OK):
+        return True, f"in {folder.parent}"
+    fix = "Start the server with --artifacts-destination, or mount that folder here."
+    if is_own:
+        where = f"its artifacts go to {folder.parent}, which this machine cannot write"
+        raise TrackingError(f"MLflow at {public_uri(uri)}: {where}. {fix}")
+    return False, f"artifacts may go to {folder.parent}, which this machine cannot write. If a run says so: {fix}"
 
 
-def _write_and_delete(location: str, uri: str, folder: str) -> str | None:
+def _write_and_delete(location: str, uri: str) -> tuple[bool, str]:
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    store = get_artifact_repository(location, tracking_uri=uri)
+    store, folder = get_artifact_repository(location, tracking_uri=uri), f"calstudy-doctor-{uuid.uuid4().hex}"
     with tempfile.TemporaryDirectory() as made:
         file = Path(made) / "deleted-again.txt"
         file.write_text("Written by `calstudy doctor`, which deletes it again.\n")
-        store.log_artifact(str(file), folder)
+        store.log_artifact(str(file), folder)  # type: ignore[no-untyped-call]
     store.list_artifacts(folder)  # as a download does first
     try:
-        store.delete_artifacts(folder)
+        store.delete_artifacts(folder)  # type: ignore[no-untyped-call]
         problem = "it is still there" if store.list_artifacts(folder) else None  # S3 reports no refused key
     except Exception as error:  # a store may lack deletion, or refuse it
         problem = what_happened(error, uri)
-    return problem and f"an artifact could be written but not deleted ({problem}). Remove {location}/{folder}."
+    if problem is None:
+        return True, f"one written to {location} and deleted"
+    return False, f"an artifact could be written but not deleted ({problem}). Remove {location}/{folder}."

@@ -23,11 +23,12 @@ FAULT_PATIENCE = 5.0  # seconds to wait for tracking when the study ends in an e
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What `sync` found and did; `removed`: duplicate runs."""
+    """What `sync` found and did; `removed`: duplicate runs. `note`: a failure that does not affect the trials."""
 
     written: int
     present: int
     removed: int
+    note: str | None = None
 
 
 def sync(study: Study, uri: str) -> SyncReport:
@@ -44,7 +45,7 @@ def sync(study: Study, uri: str) -> SyncReport:
             runs.end(not study.lacking(records))
         except Exception as error:
             raise TrackingError(what_happened(error, uri)) from None
-    return SyncReport(written, len(finished) - written, runs.removed)
+    return SyncReport(written, len(finished) - written, runs.removed, runs.note)
 
 
 def _finished(records: Mapping[str, list[TrialRecord]]) -> list[TrialRecord]:
