@@ -83,6 +83,16 @@ def test_what_is_wrong_with_a_node(facts: dict[str, Any], check: str, state: str
     assert {other for other, finding in found.items() if finding.state != "ok"} <= {check}
 
 
+def test_a_trial_that_does_not_fit_on_this_machine(tmp_path: Path) -> None:
+    spec = read_spec(write_spec(tmp_path / "small.yaml", resources={"cpu": 3}))
+    assert doctor._resources_here(spec, sound(), 3) == []
+    (found,) = doctor._resources_here(spec, sound(), 2)
+    assert (found.check, found.state) == (
+        "resources",
+        "failed",
+    ) and "needs 3 CPU; this machine gives 2 CPU" in found.text
+
+
 def test_a_node_that_does_not_answer_is_one_failure() -> None:
     found = doctor._judge(NodeFacts("node", problem="no answer within 60 s."), sound(), Path("/storage"), None)
     assert found == [Finding("node", "answer", "failed", "no answer within 60 s.")] and not Report(found).ok
