@@ -23,6 +23,7 @@ from study.schema.objective import TEMPERATURE, served_by_default
 from study.schema.spec import SpecError, StudySpec, check_objectives
 from study.schema.uris import public_uri, resolve_uri
 from study.schema.versions import recorded_versions
+from study.store.connection import is_database
 from study.store.database_lock import DatabaseLock
 from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_lock
