@@ -91,11 +91,12 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _open_standard_files() -> None:
     """What was closed before the start (`>&-`) is discarded: the next file opened, the ledger even, would be it."""
-    for number in (0, 1, 2):
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
 
 
 def _exit_code(command: Callable[[], Any]) -> int:
