@@ -17,6 +17,7 @@ from typing import Any
 from study.schema.uris import TrackingError
 from study.store.driver_lock import driver_is_alive
 from study.store.ledger import storage_to_read
+from study.store.ledger_facts import studies_in
 from study.store.study import Study
 from study.store.test_openings import tested_in
 from study.store.trials import TrialRecord, trial_name
@@ -111,11 +112,11 @@ def _label_states(study: Study) -> dict[str, LabelState]:
     states: dict[str, LabelState] = {}
     if storage is None:
         return states
-    for found in storage.get_all_studies():
-        if not found.study_name.startswith(prefix):
+    for name, found in studies_in(storage).items():
+        if not name.startswith(prefix):
             continue
-        trials = storage.get_all_trials(storage.get_study_id_from_name(found.study_name), deepcopy=False)
-        states[found.study_name.removeprefix(prefix)] = LabelState(
+        trials = storage.get_all_trials(storage.get_study_id_from_name(name), deepcopy=False)
+        states[name.removeprefix(prefix)] = LabelState(
             found.user_attrs.get("calstudy"),
             [direction.name.lower() for direction in found.directions],
             found.user_attrs,

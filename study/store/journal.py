@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class PatientJournal(JournalFileBackend):
 
         retry_until_space(write)
 
-    def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
         try:
             yield from super().read_logs(log_number_from)
         except FileNotFoundError:
@@ -79,8 +79,9 @@ class _Lines(BaseJournalBackend):
     def __init__(self, lines: list[bytes]) -> None:
         self._lines, self.reached = lines, 0
 
-    def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-        for self.reached, line in enumerate(self._lines[log_number_from:], start=log_number_from + 1):
+    def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
+        for line in self._lines[log_number_from:]:
+            self.reached += 1
             yield json.loads(line)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
@@ -128,13 +129,10 @@ def _replayed(path: Path) -> tuple[list[bytes], int | None]:
     replay = _Lines(lines)
     try:
         JournalStorage(replay)
-    except Exception as error:
+    except Exception:
         if replay.reached < len(lines):
-            why = " ".join(f"{type(error).__name__}: {error}".split())[:100]
-            raise LedgerError(
-                f"ledger: line {replay.reached} of {path} is no record of Optuna's ({why}). Restore the file from a"
-                " backup."
-            ) from None
+            problem = f"line {replay.reached} of {path} is no record of Optuna's. Restore the file from a backup."
+            raise LedgerError(f"ledger: {problem}") from None
         return lines, replay.reached
     return lines, None
 

@@ -31,11 +31,11 @@ from study.store.connection import is_database
 from study.store.database import DRIVER, Database, Waiting, open_database, read_database
 from study.store.database_lock import DatabaseLock
 from study.store.journal import journal_path, open_journal, read_journal
+from study.store.ledger_facts import VERSION, check_mark, check_trial, studies_in
 from study.store.same_ledger import Traces, check_same_ledger, ledger_is_missing
 from study.store.trials import State, TrialRecord
 from trainables.seeding import seed_of
 
-VERSION = 1  # of the attributes we set in Optuna
 # How many attempts of a trial may die of each cause (other than the driver's death) before it is FAIL. A lost
 # node is not the trial's fault; after an out-of-memory error it is retried once, on a whole GPU.
 MAX_DEATHS = {"process": 3, "node": 20, "out_of_memory": 2}
@@ -75,7 +75,7 @@ class Ledger:
         self._storage, self._name, self._study_id = storage, name, study_id
         self._studies: dict[str, Study] = {}
         self._ids: dict[str, int] = {}
-        self._drivers: dict[str, dict[str, Any] | None] = {}  # by label: the last driver there was
+        self._drivers: dict[str, Any] = {}  # by label: the last driver there was
         self._me: dict[str, str] = {"who": f"pid {os.getpid()} on {socket.gethostname()}", "token": uuid.uuid4().hex}
         self.waiting = storage.waiting if isinstance(storage, Database) else Waiting()
 
@@ -87,10 +87,12 @@ class Ledger:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         name = f"{self._name}/{label}"
         # Optuna's `load_if_exists` writes to the journal on every load.
-        if name in {found.study_name for found in self._storage.get_all_studies()}:
+        if name in studies_in(self._storage):
             study = optuna.load_study(study_name=name, storage=self._storage)
             self._drivers[label] = study.user_attrs.get(DRIVER)
-            _check_mark(study.user_attrs.get("calstudy"), name, self._study_id)
+            check_mark(study.user_attrs.get("calstudy"), name, self._study_id)
+            for trial in study.get_trials(deepcopy=False):
+                check_trial(label, trial)
             if not any(trial.state in _STATES for trial in study.get_trials(deepcopy=False)):
                 optuna.delete_study(study_name=name, storage=self._storage)
                 return self.open(label, objectives)
@@ -111,9 +113,9 @@ class Ledger:
         Raises LedgerError if another driver has begun since: nothing more is written.
         """
         self._check_driver(label)
-        before = self._drivers.get(label) or {"number": 0, "token": None}
-        if before["token"] != self._me["token"]:
-            mine = {"number": before["number"] + 1, **self._me}
+        number, token, _ = _driver(self._drivers.get(label))
+        if token != self._me["token"]:
+            mine = {"number": number + 1, **self._me}
             self._studies[label].set_user_attr(DRIVER, mine)
             self._drivers[label] = mine
 
@@ -127,11 +129,9 @@ class Ledger:
         except KeyError:  # the other one made it anew
             found = {}
         if found != self._drivers.get(label):
-            who = (found or {}).get("who", "unknown")
-            raise LedgerError(
-                f"ledger: another calstudy process ({who}) runs '{self._name}' now. This one stops and writes nothing"
-                " more."
-            )
+            who = _driver(found)[2]
+            problem = f"another calstudy process ({who}) runs '{self._name}' now"
+            raise LedgerError(f"ledger: {problem}. This one stops and writes nothing more.")
 
     # ---- asking ----------------------------------------------------------------------------------------------------
 
@@ -241,6 +241,13 @@ class Ledger:
         return self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
 
 
+def _driver(fact: Any) -> tuple[int, Any, str]:
+    """A driver's number, token and name, whatever stands there."""
+    fact = fact if isinstance(fact, dict) else {}
+    number = fact.get("number")
+    return number if isinstance(number, int) else 0, fact.get("token"), str(fact.get("who", "unknown"))[:100]
+
+
 def _suggest(trial: optuna.trial.Trial, path: str, distribution: BaseDistribution) -> None:
     """Suggest the parameter, as `ask` would."""
     if isinstance(distribution, FloatDistribution):
@@ -253,6 +260,7 @@ def _suggest(trial: optuna.trial.Trial, path: str, distribution: BaseDistributio
 
 
 def _record(label: str, trial: FrozenTrial) -> TrialRecord:
+    check_trial(label, trial)
     outcome = trial.user_attrs.get("outcome", {}) if trial.state.is_finished() else {}
     return TrialRecord(
         label=label,
@@ -272,18 +280,6 @@ def _record(label: str, trial: FrozenTrial) -> TrialRecord:
         device=outcome.get("device", "cpu"),
         versions=outcome.get("versions", {}),
     )
-
-
-def _check_mark(mark: dict[str, Any] | None, study_name: str, study_id: str) -> None:
-    _check_version(mark, study_name)
-    if mark is not None and mark["id"] != study_id:
-        raise LedgerError(f"ledger: contains another study named '{study_name}'. Use a new name or another ledger.")
-
-
-def _check_version(mark: dict[str, Any] | None, study_name: str) -> None:
-    # Without a mark, its driver was killed before any trial was asked.
-    if mark is not None and mark["version"] > VERSION:
-        raise LedgerError(f"ledger: '{study_name}' was written by a newer calstudy. Upgrade to read it.")
 
 
 def read_records(
@@ -325,7 +321,7 @@ def delete_labels(directory: Path, ledger: str, name: str, labels: Iterable[str]
     if ledger_is_missing(directory, ledger):
         return
     storage = open_storage(directory, ledger)
-    there = {study.study_name: study for study in storage.get_all_studies()}
+    there = studies_in(storage)
     for label in labels:
         found = there.get(f"{name}/{label}")
         if found is not None and found.user_attrs.get("calstudy", {}).get("id") == study_id:
@@ -347,11 +343,11 @@ def _present(
     storage = storage_to_read(directory, ledger, traces)
     if storage is None:
         return
-    present = {study.study_name: study for study in storage.get_all_studies()}
+    present = studies_in(storage)
     for label in labels:
         study = present.get(f"{name}/{label}")
         if study is not None:
-            _check_version(study.user_attrs.get("calstudy"), study.study_name)
+            check_mark(study.user_attrs.get("calstudy"), study.study_name)
             yield storage, label
 
 

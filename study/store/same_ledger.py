@@ -13,6 +13,7 @@ from optuna.trial import TrialState
 from study.schema.errors import LedgerError
 from study.schema.uris import public_uri, sqlite_file
 from study.store.journal import journal_path
+from study.store.ledger_facts import studies_in
 from study.store.trials import trial_directory, trial_name
 from trainables.outputs.attempts import attempts_in
 
@@ -42,10 +43,10 @@ class Traces:
         """Whether there must be a ledger."""
         return self.made or next(self.beyond({}), None) is not None
 
-    def lost(self, problem: str) -> LedgerError:
+    def lost(self, problem: str, has: str = "has begun") -> LedgerError:
         ledger = self.ledger if self.ledger is not None else str(journal_path(self.directory, None))
         return LedgerError(
-            f"ledger: {public_uri(ledger)} {problem}, but the study at {self.directory} has begun. Mount or restore its"
+            f"ledger: {public_uri(ledger)} {problem}, but the study at {self.directory} {has}. Mount or restore its"
             " ledger; if that is lost for good, start again under a new name."
         )
 
@@ -77,16 +78,16 @@ def check_same_ledger(storage: BaseStorage, traces: Traces) -> dict[str, int]:
     how many trials of each label were asked.
     """
     ids, counts = set(), {}
-    for found in storage.get_all_studies():
-        study, _, label = found.study_name.rpartition("/")
+    for full_name, found in studies_in(storage).items():
+        study, _, label = full_name.rpartition("/")
         if study == traces.name:
             mark = found.user_attrs.get("calstudy")
             ids.add(mark.get("id") if isinstance(mark, dict) else None)
-            counts[label] = storage.get_n_trials(storage.get_study_id_from_name(found.study_name), ASKED)
+            counts[label] = storage.get_n_trials(storage.get_study_id_from_name(full_name), ASKED)
     if not ids and traces.begun:
         raise traces.lost("has no record of it")
     if traces.made and traces.study_id not in ids:
         raise traces.lost("is of another study")
     if missing := next(traces.beyond(counts), None):
-        raise traces.lost(f"has no {missing}")
+        raise traces.lost(f"has no {missing}", f"has trials/{missing}")
     return counts

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from search_spaces import strict_yaml
 from study.schema.compatibility import RecordedSpace, recorded_spaces
 from study.schema.condition import Condition, read_constraints
-from study.schema.errors import SpecError
+from study.schema.errors import LedgerError, SpecError
 from study.schema.objective import TEMPERATURE, Objective, served_by_default, served_objectives, serves_note
 from study.schema.uris import resolve_uri
 from study.store.connection import is_database
 from study.store.ledger import read_enqueued, read_records
 from study.store.same_ledger import Traces, traces_of
+from study.store.study_file import check_study_file
 from study.store.trials import TrialRecord, trial_directory
 from trainables.fields import FieldError
 from trainables.outputs.attempts import attempt_directory
@@ -132,9 +133,15 @@ class Study:
     def records(self) -> dict[str, list[TrialRecord]]:
         """All trials by label and in order of number, as now in the ledger.
 
-        Raises LedgerError if that lacks what is on disk.
+        Raises LedgerError if that lacks what is on disk, or an objective of a complete trial.
         """
-        return read_records(self.directory, self.ledger, self.name, list(self.labels), self.traces)
+        records = read_records(self.directory, self.ledger, self.name, list(self.labels), self.traces)
+        for record in (record for found in records.values() for record in found if record.state == "complete"):
+            for objective in self.objectives:
+                if objective.metric not in record.metrics:
+                    problem = f"{record.name} is complete, but has no {objective.metric}. Restore it from a backup."
+                    raise LedgerError(f"ledger: {problem}")
+        return records
 
     @property
     def traces(self) -> Traces:
@@ -227,9 +234,9 @@ def open_directory(directory: Path, reference: str) -> Study:
     try:
         _ = study.name, study.labels, study.objectives, study.constraints, study.planned, study.ledger
         _ = study.plain["tracking"]
-    except (KeyError, TypeError, ValueError, FieldError):
+    except (KeyError, TypeError, ValueError, FieldError) as error:
         _ = study.spec  # the full check reports what is wrong
-        raise
+        raise SpecError(str(directory / "study.yaml"), "", f"cannot be read: {error}.") from None
     _check_folder(directory, study.name)
     return study
 
@@ -292,13 +299,14 @@ def _read_study(directory: Path, reference: str) -> tuple[dict[str, Any], dict[s
         known = [name for name in known if not name.endswith(DELETING)]
         there = f" Existing studies: {', '.join(known)}." if known else ""
         raise SpecError(reference, "", f"no study at {directory}. Create it with `calstudy run SPEC`.{there}")
-    plain = _read_yaml(file)
-    recorded = plain.pop("recorded", None) if isinstance(plain, dict) else None
-    if not isinstance(recorded, dict):
+    plain = _read_yaml(file, str(file))
+    if not isinstance(plain, dict) or "recorded" not in plain:
         problem = (
             "this is a spec, not the record of a study that was run. Run it with `calstudy run`, in another folder."
         )
         raise SpecError(str(file), "", problem)
+    recorded = plain.pop("recorded")
+    check_study_file(file, plain, recorded)
     return plain, recorded
 
 
@@ -309,8 +317,8 @@ def _check_folder(directory: Path, name: str) -> None:
         )
 
 
-def _read_yaml(path: Path) -> Any:
+def _read_yaml(path: Path, shown: str | None = None) -> Any:
     try:
         return strict_yaml.read(path)
     except strict_yaml.YamlError as error:
-        raise SpecError(path.name, error.path, error.problem) from None
+        raise SpecError(shown or path.name, error.path, error.problem) from None

@@ -216,8 +216,8 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
         "is missing",
     ),
     "a stray directory": (
-        lambda storage: shutil.copytree(attempt(storage).parent, storage / "small/trials/focal/0007"),
-        {"files": ["focal/0007"]},
+        lambda storage: shutil.copytree(attempt(storage).parent, storage / "small/trials/other/0007"),
+        {"files": ["other/0007"]},
         "not in the ledger: remove",
     ),
     "an attempt too many": (
