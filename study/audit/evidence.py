@@ -96,7 +96,7 @@ class Evidence:
 
 def gather(study: Study, tracking_uri: str) -> Evidence:
     """Read everything. Raises LedgerError if the ledger cannot be read."""
-    alive = driver_is_alive(study.directory)
+    alive = driver_is_alive(study.directory, study.ledger)
     attempts = _attempts_on_disk(study.directory / "trials")
     runs, registered, unreachable = [], Registered([], []), None
     exporting = export_is_alive(study.directory)
@@ -108,7 +108,7 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
     records = study.records()
     labels = _label_states(study)
     # A driver that started or ended while we read also changed what we read.
-    alive = alive or driver_is_alive(study.directory)
+    alive = alive or driver_is_alive(study.directory, study.ledger)
     exporting = exporting or export_is_alive(study.directory)
     return Evidence(study, alive, attempts, runs, unreachable, labels, records, tracking_uri, registered, exporting)
 

@@ -67,7 +67,7 @@ def confirm(
     Returns the outcome of training, and why MLflow lacks the test results, if it does. Raises UserError before anything
     has started.
     """
-    if driver_is_alive(search.directory):
+    if driver_is_alive(search.directory, search.ledger):
         problem = "another calstudy process is running this study. Wait until it is done, then confirm."
         raise LedgerError(f"{search.directory}: {problem}")
     spec = confirming_spec(search, asked)

@@ -14,8 +14,10 @@ from study.engine import node_facts
 from study.engine.cpus import own_cpus
 from study.engine.nodes import NodeFacts, alive_nodes, ask_here, ask_nodes, code_problem, storage_problem
 from study.engine.ray_session import ClusterError, check_address, check_fits, joined
+from study.schema.errors import LedgerError
 from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError, public_uri, resolve_uri, sqlite_file
+from study.store.connection import is_database, shown, writing_problem
 from study.store.driver_lock import driver_is_alive
 from study.terminal.layout import Table
 from study.tracking.client import what_happened
@@ -68,6 +70,8 @@ def diagnose(
         check_address(address)
     trial = spec.trial_mapping(spec.variants[0].label) if spec is not None else None
     around = _tracking(tracking, spec, root)
+    if spec is not None and is_database(spec.ledger):
+        around.append(_ledger(spec.ledger))
     if spec is not None and driver_is_alive(root / spec.name):
         text = f"another calstudy process is running {spec.name}. Wait for it or stop it before running again."
         around.append(Finding("cluster", "driver", "warning", text))
@@ -136,7 +140,7 @@ def show(report: Report, console: Console) -> None:
             made.add_row(name, *(_cell(found[check]) for check in checks))
         console.print(made)
     for finding in report.findings:
-        if finding.check in ("tracking", "artifacts") and finding.state == "ok":
+        if finding.check in ("tracking", "artifacts", "ledger") and finding.state == "ok":
             console.print(f"{finding.check}: {finding.text}", soft_wrap=True)
         elif finding.state != "ok":
             console.print(f"{finding.state}: {finding.machine}: {finding.text}", soft_wrap=True)
@@ -290,6 +294,17 @@ def _artifacts(uri: str, name: str | None) -> Finding:
     except TrackingError as error:
         return Finding(HERE, "artifacts", "failed", f"no artifact can be written. {error}")
     return Finding(HERE, "artifacts", "ok" if fine else "warning", text)
+
+
+def _ledger(url: str) -> Finding:
+    """Whether a driver on this machine could write it. Nothing is created."""
+    try:
+        problem = writing_problem(url)
+    except LedgerError as error:
+        return Finding(HERE, "ledger", "failed", str(error))
+    if problem:
+        return Finding(HERE, "ledger", "failed", f"ledger: {shown(url)}: {problem}.")
+    return Finding(HERE, "ledger", "ok", shown(url))
 
 
 def _unreached(uri: str, root: Path) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from optuna.exceptions import StorageInternalError
 
 from study.schema.errors import LedgerError
-from study.schema.uris import public_uri, scrub
+from study.schema.uris import public_uri, scrub, sqlite_file
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Engine
@@ -138,3 +139,28 @@ def is_ready(url: str) -> bool:
             return False
         stamps = (connection.execute(text(f"SELECT 1 FROM {name}")) for name in ("version_info", "alembic_version"))
         return all(stamp.first() is not None for stamp in stamps)
+
+
+def writing_problem(url: str) -> str | None:
+    """Why a driver could not write a ledger there; None if it can, as far as reading tells. Raises LedgerError."""
+    from sqlalchemy import text
+
+    file = sqlite_file(url)
+    if file is not None:
+        writable = os.access(file if file.exists() else file.parent, os.W_OK)
+        return None if writable else f"its user may not write {file}"
+    ready = is_ready(url)
+    with named_causes(url), new_engine(url).connect() as connection:
+        if connection.dialect.name != "postgresql":
+            return None
+        if not ready:
+            may = connection.execute(text("SELECT has_schema_privilege(current_schema(), 'CREATE')")).scalar()
+            return None if may else "its user may not create tables there. Grant it CREATE on the schema"
+        may = connection.execute(
+            text(
+                "SELECT bool_and(has_table_privilege(name, act))"
+                " FROM unnest(ARRAY['studies', 'trials', 'trial_params', 'trial_user_attributes']) AS names(name),"
+                " unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) AS acts(act)"
+            )
+        ).scalar()
+        return None if may else "its user may not write Optuna's tables. Grant it INSERT, UPDATE and DELETE on them"

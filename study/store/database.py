@@ -119,8 +119,7 @@ class Database(RDBStorage):
         words = {"pool_pre_ping": True, "connect_args": connect_arguments(place)}
         # Optuna takes the URL for a template.
         super().__init__(url.replace("{", "{{").replace("}", "}}"), words, skip_table_creation=not create)
-        if self._reads_only:
-            finalize(self, self.engine.dispose)
+        finalize(self, self.engine.dispose)
         if lock is not None:
             event.listen(self.engine, "connect", lambda *_: lock.ensure())
 

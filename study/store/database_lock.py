@@ -44,6 +44,16 @@ def database_lock(url: str, study: str) -> Iterator[DatabaseLock]:
         lock.release()
 
 
+def is_held(url: str, study: str) -> bool:
+    """Whether a driver has the lock of a study. Raises LedgerError if the database is away."""
+    lock = DatabaseLock(url, study)
+    try:
+        with named_causes(url):
+            return lock.is_held()
+    finally:
+        lock.release()
+
+
 class DatabaseLock:
     """The lock of one driver on a study's trials."""
 
@@ -69,12 +79,17 @@ class DatabaseLock:
                 if not away(error):
                     raise
                 self.release()
-        self._connection = self._engine.connect()
+        self._connect()
         try:
             self._take()
         except BaseException:
             self.release()
             raise
+
+    def is_held(self) -> bool:
+        """Whether any driver has it; it is not taken."""
+        self._connect()
+        return self._holder()[0] is not None
 
     def attribute(self, study_id: int, key: str) -> Any:
         """A user attribute of an Optuna study; the lock is held when it is read. None if there is none."""
@@ -106,16 +121,18 @@ class DatabaseLock:
 
         return self._connection.execute(text(sql), values).first()
 
+    def _connect(self) -> None:
+        self._connection = self._engine.connect()
+        if not self._is_postgresql:  # its locks are of the server, not of one database
+            self._key = _key("calstudy", str(self._ask("SELECT DATABASE()")[0]), self._study)
+
     def _take(self) -> None:
-        """PostgreSQL's locks are of one database; MySQL's are of the server, and have names."""
         who = f"{self._token} pid {os.getpid()} on {socket.gethostname()}"[:63]
         if self._is_postgresql:
             self._ask("SELECT set_config('application_name', :who, false)", who=who)
             for name, value in SETTINGS.items():
                 sql = "SELECT set_config(name, :value, false) FROM pg_settings WHERE name = :name"
                 self._ask(sql, name=name, value=value)
-        else:
-            self._key = _key("calstudy", str(self._ask("SELECT DATABASE()")[0]), self._study)
         holder = "unknown"
         for _ in range(ATTEMPTS):
             if self._try():

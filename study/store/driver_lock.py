@@ -16,7 +16,7 @@ from typing import IO
 from study.schema.errors import LedgerError
 from study.schema.uris import sqlite_file
 from study.store.connection import is_database
-from study.store.database_lock import DatabaseLock, database_lock, locks_in_database
+from study.store.database_lock import DatabaseLock, database_lock, is_held, locks_in_database
 from study.store.journal import journal_path
 
 HELD = (errno.EWOULDBLOCK, errno.EACCES)  # any other error: this file system has no locks
@@ -99,13 +99,14 @@ def _without_locks(folder: Path, error: OSError, needed: bool) -> None:
         _warned.add(folder)
 
 
-def driver_is_alive(directory: Path) -> bool:
-    """Whether a driver is running the study now; False where the file system cannot tell."""
+def driver_is_alive(directory: Path, ledger: str | None = None) -> bool:
+    """Whether a driver is running the study now, by its lock: the one in a database is seen from everywhere."""
     try:
         with (directory / "driver.lock").open("r") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
-        return False
+        pass
     except OSError as error:
-        return error.errno in HELD
-    return False
+        if error.errno in HELD:
+            return True
+    return is_database(ledger) and locks_in_database(ledger) and is_held(ledger, directory.name)

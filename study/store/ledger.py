@@ -75,7 +75,7 @@ class Ledger:
         self._storage, self._name, self._study_id = storage, name, study_id
         self._studies: dict[str, Study] = {}
         self._ids: dict[str, int] = {}
-        self._drivers: dict[str, dict[str, Any] | None] = {}  # by label: the last driver there was
+        self._drivers: dict[str, Any] = {}  # by label: the last driver there was
         self._me: dict[str, str] = {"who": f"pid {os.getpid()} on {socket.gethostname()}", "token": uuid.uuid4().hex}
         self.waiting = storage.waiting if isinstance(storage, Database) else Waiting()
 
@@ -113,9 +113,9 @@ class Ledger:
         Raises LedgerError if another driver has begun since: nothing more is written.
         """
         self._check_driver(label)
-        before = self._drivers.get(label) or {"number": 0, "token": None}
-        if before["token"] != self._me["token"]:
-            mine = {"number": before["number"] + 1, **self._me}
+        number, token, _ = _driver(self._drivers.get(label))
+        if token != self._me["token"]:
+            mine = {"number": number + 1, **self._me}
             self._studies[label].set_user_attr(DRIVER, mine)
             self._drivers[label] = mine
 
@@ -129,11 +129,9 @@ class Ledger:
         except KeyError:  # the other one made it anew
             found = {}
         if found != self._drivers.get(label):
-            who = (found or {}).get("who", "unknown")
-            raise LedgerError(
-                f"ledger: another calstudy process ({who}) runs '{self._name}' now. This one stops and writes nothing"
-                " more."
-            )
+            who = _driver(found)[2]
+            problem = f"another calstudy process ({who}) runs '{self._name}' now"
+            raise LedgerError(f"ledger: {problem}. This one stops and writes nothing more.")
 
     # ---- asking ----------------------------------------------------------------------------------------------------
 
@@ -241,6 +239,13 @@ class Ledger:
     def _trial_id(self, label: str, number: int) -> int:
         study_id = self._storage.get_study_id_from_name(f"{self._name}/{label}")
         return self._storage.get_trial_id_from_study_id_trial_number(study_id, number)
+
+
+def _driver(fact: Any) -> tuple[int, Any, str]:
+    """A driver's number, token and name, whatever stands there."""
+    fact = fact if isinstance(fact, dict) else {}
+    number = fact.get("number")
+    return number if isinstance(number, int) else 0, fact.get("token"), str(fact.get("who", "unknown"))[:100]
 
 
 def _suggest(trial: optuna.trial.Trial, path: str, distribution: BaseDistribution) -> None:

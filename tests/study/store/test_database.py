@@ -169,6 +169,8 @@ def test_without_file_locks_the_lock_in_the_database_is_enough(
         assert "ENOLCK" in (warning := capsys.readouterr().err) and warning.count("\n") == 1
         with pytest.raises(LedgerError, match="another calstudy process is running"):
             driver_lock(storages[1], database).__enter__()
+        assert all(driver_is_alive(each, database) for each in storages)
+    assert not driver_is_alive(storages[0], database)
     assert "pid" in (storages[0] / "driver.lock").read_text()
 
 
