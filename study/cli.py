@@ -15,7 +15,7 @@ from study import commands
 from study.schema.errors import LedgerAway
 from study.terminal.console import FAILED, MISTAKE, errors
 from trainables.fields import UserError, nearest
-from trainables.plugins import stems
+from trainables.plugins import in_a_line, raised_in, stems
 
 GROUPS = {
     "Run a study": ("plan", "run", "status"),
@@ -118,6 +118,11 @@ def _exit_code(command: Callable[[], Any]) -> int:
         return FAILED
     except UserError as error:
         errors.print(str(error))
+        return MISTAKE
+    except SystemExit as error:  # how commands give their exit code
+        if (file := raised_in(error)) is None:
+            raise
+        errors.print(f"extensions: {file}: it ends the process ({in_a_line(error)}). Raise an error instead.")
         return MISTAKE
     except PermissionError as error:
         errors.print(

@@ -23,6 +23,7 @@ from study.schema.uris import TrackingError
 from study.store.database_lock import DatabaseLock
 from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_is_alive, driver_lock
+from study.store.extensions import refuse_changed_code
 from study.store.files import checked_file, stored_classifier
 from study.store.ledger import Ledger
 from study.store.study import Study
@@ -71,6 +72,7 @@ def confirm(
         problem = "another calstudy process is running this study. Wait until it is done, then confirm."
         raise LedgerError(f"{search.directory}: {problem}")
     spec = confirming_spec(search, asked)
+    refuse_changed_code(spec.extensions, search.all_records(), search.name)
     prepared = prepare_data(spec, spec.name, console)
     if prepared.digest != search.recorded["data_digest"]:
         problem = f"the source has changed since '{search.spec.name}' was trained. Restore it."

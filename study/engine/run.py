@@ -27,6 +27,7 @@ from study.store.connection import is_database
 from study.store.database_lock import DatabaseLock
 from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_lock
+from study.store.extensions import refuse_changed_code
 from study.store.ledger import Ledger
 from study.store.study import LEDGER_MADE, Study, check_home, home_of, open_directory, write_study_file
 from study.store.targets import Targets
@@ -189,13 +190,13 @@ def _states(records: dict[str, list[TrialRecord]]) -> dict[str, str]:
 
 def existing_study(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared) -> Study | None:
     """The study in the directory, None if there is none yet. Raises SpecError if it is a copy, or if it has trials and
-    the spec or the data would change their meaning.
+    the spec, the data or the extensions would change their meaning.
     """
     stored = _stored(spec, directory)
     if stored is None:
         return None
     check_home(stored)
-    if any(stored.records().values()):
+    if records := stored.all_records():
         meaning = completed_meaning(stored.recorded["meaning"], stored.spec.meaning())
         refuse_changes(meaning, spec, file_name, "already exists")
         if stored.recorded["data_digest"] != prepared.digest:
@@ -204,6 +205,7 @@ def existing_study(spec: StudySpec, file_name: str, directory: Path, prepared: P
         if stored.ledger != spec.ledger:
             problem = f"the ledger of '{spec.name}' is {public_uri(stored.ledger or 'ledger.log')}. Write that."
             raise SpecError(file_name, "ledger", problem)
+        refuse_changed_code(spec.extensions, records, file_name)
     return stored
 
 
@@ -246,9 +248,11 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
     }
     plain = spec.to_mapping()
     if spec.extensions is not None:
-        # Readers on other machines need the names too, and may not have the original folder.
+        # Readers on other machines need the names too, and may not have the original folder. Trials also use the copy:
+        # the original may be edited while they run.
         keep_extensions(Path(spec.extensions), directory / EXTENSIONS)
         plain["extensions"] = EXTENSIONS
+        spec = dataclasses.replace(spec, extensions=str(directory / EXTENSIONS))
     write_study_file(directory, {**plain, "recorded": recorded})
     return Study.of(directory, spec, recorded)
 

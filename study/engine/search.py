@@ -18,6 +18,7 @@ from ray.tune.search import Searcher
 from study.engine.ray_compat import actor_of
 from study.engine.ray_session import ClusterError
 from study.schema.resources import Resources
+from study.store.extensions import files_of
 from study.store.ledger import Ledger
 from study.store.study import Study
 from study.store.targets import Targets
@@ -69,6 +70,7 @@ class LedgerSearch(Searcher):
         self._stop_requested = stop_requested
         self._targets = targets or Targets(study.directory.parent)
         self._configs = {label: study.spec.trial_mapping(label) for label in study.labels}
+        self._extensions = {label: files_of(config) for label, config in self._configs.items()}
         self._spec, self._directory, self._ledger, self._listeners = study.spec, study.directory, ledger, listeners
         self._slots = slots
         self._digest, self._versions = study.recorded["data_digest"], study.recorded["versions"]
@@ -106,7 +108,7 @@ class LedgerSearch(Searcher):
         resources = self._spec.resources_of(record.label)
         if record.deaths.get("out_of_memory"):
             resources = resources.on_a_whole_gpu()
-        attempt = self._ledger.begin_attempt(record.label, record.number)
+        attempt = self._ledger.begin_attempt(record.label, record.number, self._extensions[record.label])
         self._live[trial_id] = _Attempt(record, attempt, resources)
         return {"assignment": self._assignment(self._live[trial_id]).to_json()}
 
@@ -135,6 +137,7 @@ class LedgerSearch(Searcher):
             metrics=tuple(objective.metric for objective in self._spec.objectives),
             step_seconds=max(STEP_SECONDS, self._slots() / REPORTS_A_SECOND),
             seconds_limit=self._limit,
+            extension_files=self._extensions[record.label],
             study_file=str(self._directory / "study.yaml"),
         )
 

@@ -168,9 +168,11 @@ class Ledger:
                     study.sampler.sample_independent(study, frozen, path, distribution)
                 _suggest(trial, path, distribution)
 
-    def begin_attempt(self, label: str, number: int) -> int:
-        """The number of a new attempt at a RUNNING trial."""
+    def begin_attempt(self, label: str, number: int, extensions: Mapping[str, str] | None = None) -> int:
+        """The number of a new attempt at a RUNNING trial. extensions: the digests of the files it uses."""
         self.begin(label)
+        if extensions and extensions != self.record(label, number).extensions:
+            self._storage.set_trial_user_attr(self._trial_id(label, number), "extensions", dict(extensions))
         attempt = int(self._trial(label, number).user_attrs.get("attempt", 0)) + 1
         self._storage.set_trial_user_attr(self._trial_id(label, number), "attempt", attempt)
         return attempt
@@ -279,6 +281,7 @@ def _record(label: str, trial: FrozenTrial) -> TrialRecord:
         ended=trial.datetime_complete.timestamp() if trial.datetime_complete else None,
         device=outcome.get("device", "cpu"),
         versions=outcome.get("versions", {}),
+        extensions=trial.user_attrs.get("extensions", {}),
     )
 
 

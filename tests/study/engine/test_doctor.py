@@ -17,6 +17,7 @@ from study.engine import doctor
 from study.engine.doctor import Finding, Report
 from study.engine.nodes import NodeFacts
 from study.schema.spec import read_spec
+from tests.cases import damage_unsampled
 from tests.hosts import CHECKOUT, Host, network, start_head, start_worker
 from tests.study.command_line import write_spec
 from tests.study.engine.test_ray_session import free_port
@@ -157,7 +158,7 @@ def test_this_machine_with_damaged_data(
     assert said[0].split() == ["machine", *CHECKS] and said[1].split()[1:6] == ["ok", "ok", "ok", "ok", "0"]
     assert said[2:] == [f"tracking: sqlite:///{storage}/mlflow.db", "no problems found."] and not storage.exists()
     (images,) = (tmp_path / "cache").glob("*/train.npy")
-    images.write_bytes(bytes(images.stat().st_size))
+    damage_unsampled(images)
     doctor.show(doctor.diagnose(spec, storage, None, None), Console(width=80))
     said = capsys.readouterr().out.splitlines()
     assert said[1].split()[4] == "FAIL" and "no problems found." not in said

@@ -70,7 +70,9 @@ class TorchvisionData(Dataset, ABC):
         return hashlib.sha256(json.dumps([published, self.limit]).encode()).hexdigest()
 
     def read(self) -> RawData:
-        data = self.load(str(self._root()))
+        root = self._root()
+        data = self.load(str(root))
+        self._check(root)  # again: a file may have been replaced while it was read
         assert data.test is not None
         taken = {}
         for name, split in (("train", data.train), ("test", data.test)):
