@@ -37,13 +37,20 @@ def keep_extensions(source: Path, kept: Path) -> None:
     if source.resolve() == kept.resolve():
         return
     partial = kept.with_name(kept.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    _remove(partial)
     for folder in ("methods", "models", "data", "search_spaces"):
         if (source / folder).is_dir():
             shutil.copytree(source / folder, partial / folder, ignore=shutil.ignore_patterns("__pycache__"))
     partial.mkdir(exist_ok=True)
-    shutil.rmtree(kept, ignore_errors=True)
+    _remove(kept)
     partial.rename(kept)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, or a link in its place, if there is one."""
+    if folder.is_symlink():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def stems(directory: Path, suffix: str = ".py") -> list[str]:

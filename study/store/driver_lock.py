@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from study.schema.errors import LedgerError
 
@@ -28,7 +30,7 @@ def driver_lock(directory: Path, ledger: str | None = None) -> Iterator[None]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with path.open("a+") as file:
+    with _opened(path) as file:
         for patience in range(10, -1, -1):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -49,13 +51,24 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
+def _opened(path: Path) -> TextIO:
+    """The lock's file, made if missing. Raises LedgerError for a link: what it leads to would be overwritten."""
+    try:
+        return open(path, "a+", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise LedgerError(f"{path}: is a symbolic link, which a study's lock never is. Remove it.") from None
+
+
 def driver_is_alive(directory: Path) -> bool:
     """Whether a driver is running the study now."""
     try:
-        with (directory / "driver.lock").open("r") as file:
+        lock = directory / "driver.lock"
+        with open(lock, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno != errno.ELOOP
     return False

@@ -25,7 +25,7 @@ class PatientJournal(JournalFileBackend):
         def write() -> None:
             self._own_lock.acquire()
             try:
-                append(self._journal, lines.encode(), durable=True)
+                append(self._journal, lines.encode(), durable=True, follow=True)  # a ledger may be linked
             finally:
                 self._own_lock.release()
 

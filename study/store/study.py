@@ -19,6 +19,7 @@ from study.schema.uris import resolve_uri
 from study.store.ledger import read_enqueued, read_records
 from study.store.trials import TrialRecord, trial_directory
 from trainables.fields import FieldError
+from trainables.files.atomic import write_whole
 from trainables.outputs.attempts import attempt_directory
 
 if TYPE_CHECKING:
@@ -243,10 +244,7 @@ DELETING = ".deleting"  # the suffix of a folder that `calstudy delete` has star
 
 def write_study_file(directory: Path, plain: dict[str, Any]) -> None:
     """STUDY/study.yaml, whole or not at all, readable by its user alone: a URI in it may hold a password."""
-    partial = directory / "study.yaml.partial"
-    partial.touch(mode=0o600)
-    partial.write_text(strict_yaml.dump(plain))
-    os.replace(partial, directory / "study.yaml")
+    write_whole(directory / "study.yaml", strict_yaml.dump(plain).encode(), mode=0o600)
 
 
 def directory_of(reference: str, storage: str | None) -> Path:
