@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 import click
 from click.core import ParameterSource
-from rich.console import Console, ConsoleDimensions
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from study.schema.printable import printable
 
 
-class _Console(Console):
+class SafeConsole(Console):
+    """Whatever is printed, no character reaches the terminal as a command to it."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(printable(text), **how)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+class _Console(SafeConsole):
     """On a pipe, lines are as long as they need to be: what reads them may count on one line per row."""
 
     @property  # type: ignore[misc]  # Rich's can also be set
