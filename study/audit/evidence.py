@@ -107,7 +107,7 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
 
 def _label_states(study: Study) -> dict[str, LabelState]:
     """The state of every label in the ledger."""
-    directory, ledger, prefix = study.directory, study.spec.ledger, f"{study.spec.name}/"
+    directory, ledger, prefix = study.directory, study.ledger, f"{study.spec.name}/"
     if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
         return {}
     storage = open_storage(directory, ledger)
