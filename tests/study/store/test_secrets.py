@@ -13,6 +13,8 @@ import pytest
 
 from search_spaces import strict_yaml
 from study.engine import run
+from study.engine.search import LedgerSearch
+from study.registry import verify
 from study.schema.errors import LedgerError
 from study.schema.uris import TrackingError
 from study.store import removal
@@ -112,13 +114,27 @@ def test_what_another_user_keeps_stays(study: Study) -> None:
     assert open_study(str(study.directory), None).tracking(None) == TRACKING
 
 
+def test_the_process_that_verifies_has_no_password_on_its_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[Any] = []
+
+    def started(command: Any, **how: Any) -> Any:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 1, "", "not now")
+
+    monkeypatch.setattr(verify.subprocess, "run", started)
+    assert "not now" in str(verify.verify("models:/m/1", TRACKING).problem)
+    assert len(commands) == 1 and PASSWORD not in repr(commands)
+
+
 @pytest.mark.slow
 def test_a_run_keeps_its_password_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "TRACKING_PATIENCE", 0.1)
     spec = write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, tracking=TRACKING)
-    storage = tmp_path / "storage"
+    storage, given, suggest = tmp_path / "storage", [], LedgerSearch.suggest
+    monkeypatch.setattr(LedgerSearch, "suggest", lambda *one: given.append(suggest(*one)) or given[-1])
     shown = here("run", spec, "--storage", storage)
     assert "1/1 trials" in shown and PASSWORD not in shown
+    assert "focal/0000" in str(given) and PASSWORD not in str(given)  # Ray shows what a trial is given
     holding = [path.name for path in storage.rglob("*") if path.is_file() and PASSWORD.encode() in path.read_bytes()]
     assert holding == ["secrets.yaml"]
     assert mode(storage / "small" / "secrets.yaml") == 0o600
