@@ -1,14 +1,16 @@
-"""Links in a study's folder: those its user made are followed, those in a file's place never."""
+"""A hostile study folder: which links are followed, and which commands run its extensions."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
+from search_spaces import strict_yaml
 from study.schema.errors import LedgerError
 from study.store.driver_lock import driver_is_alive, driver_lock
 from tests.study.command_line import here, here_json, write_spec
-from trainables.plugins import keep_extensions
+from tests.study.made import made_study
+from trainables.plugins import keep_extensions, use_extensions
 
 
 @pytest.mark.slow
@@ -91,3 +93,34 @@ def test_the_copy_of_extensions_is_not_written_through_a_link(tmp_path: Path) ->
     keep_extensions(source, study / "extensions")
     assert [path.name for path in victim.rglob("*.py")] == ["kept.py"]
     assert (study / "extensions/methods/own.py").is_file() and not (study / "extensions").is_symlink()
+
+
+EXTENSION = """
+from dataclasses import dataclass
+from trainables.methods.focal import Focal
+
+open({gate!r}, "w").close()
+
+@dataclass(frozen=True)
+class Own(Focal):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "imports"), [("status", False), ("trials", False), ("pareto", False), ("report", True)]
+)
+def test_which_commands_import_the_extensions_of_a_study(tmp_path: Path, command: str, imports: bool) -> None:
+    """As docs/security.md says: some that only read import nothing."""
+    trial = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])
+    study, gate = made_study(tmp_path, "small", {"focal": [trial]}).directory, tmp_path / "imported"
+    plain = strict_yaml.read(study / "study.yaml")
+    plain["methods"][0]["name"], plain["extensions"] = "own", "extensions"
+    (study / "study.yaml").write_text(strict_yaml.dump(plain))
+    (study / "extensions" / "methods").mkdir(parents=True)
+    (study / "extensions" / "methods" / "own.py").write_text(EXTENSION.format(gate=str(gate)))
+    try:
+        here(command, "small", "--storage", tmp_path, *(["--bootstrap", 0] if command == "report" else []))
+    finally:
+        use_extensions(None)
+    assert gate.exists() == imports
