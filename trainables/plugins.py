@@ -44,12 +44,12 @@ def keep_extensions(source: Path, kept: Path) -> None:
     if source.resolve() == kept.resolve() or (kept.is_dir() and _digests(source, folders) == _digests(kept, folders)):
         return
     partial = kept.with_name(kept.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    _remove(partial)
     for folder in folders:
         if (source / folder).is_dir():
             shutil.copytree(source / folder, partial / folder, ignore=shutil.ignore_patterns("__pycache__"))
     partial.mkdir(exist_ok=True)
-    shutil.rmtree(kept, ignore_errors=True)
+    _remove(kept)
     partial.rename(kept)
 
 
@@ -99,6 +99,13 @@ def _listed(directory: Path, folders: Iterable[str]) -> set[str]:
 
 def _digests(directory: Path, folders: Iterable[str]) -> dict[str, str]:
     return {file: file_digest(directory / file) for file in _listed(directory, folders)}
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, or a link in its place, if there is one."""
+    if folder.is_symlink():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def stems(directory: Path, suffix: str = ".py") -> list[str]:

@@ -115,7 +115,7 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
 
 def _label_states(study: Study) -> dict[str, LabelState]:
     """The state of every label in the ledger."""
-    directory, ledger, prefix = study.directory, study.spec.ledger, f"{study.spec.name}/"
+    directory, ledger, prefix = study.directory, study.ledger, f"{study.spec.name}/"
     storage = storage_to_read(directory, ledger)
     states: dict[str, LabelState] = {}
     if storage is None:

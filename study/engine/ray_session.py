@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import math
 import os
+import secrets
 import socket
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
 from study.engine.cpus import Cpus, own_cpus
@@ -33,6 +35,7 @@ _ENVIRONMENT = {
 
 
 LOOK_SECONDS = 5.0
+LONGEST_TEMP = 28  # characters of the folder for temporary files: a socket's path, 79 longer, has at most 107
 
 
 class ClusterError(UserError):
@@ -66,16 +69,42 @@ def joined(
     import ray
 
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
-    with _silence():  # warnings of Ray's processes; errors are raised
-        _join(address, cpus)
-    try:
-        check_fits(ray_nodes(), needs, cpus)
-        yield _Slots(list(needs.values()))
-    finally:
-        ray.shutdown()
+    with nullcontext() if address is not None else _private_folder() as folder:
+        with _silence():  # warnings of Ray's processes; errors are raised
+            _join(address, cpus, folder)
+        try:
+            check_fits(ray_nodes(), needs, cpus)
+            yield _Slots(list(needs.values()))
+        finally:
+            ray.shutdown()
 
 
-def _join(address: str | None, cpus: Cpus | None) -> None:
+@contextmanager
+def _private_folder() -> Iterator[str]:
+    """Where a local Ray keeps its sockets, logs and files, closed to other users; its own choice is open to all.
+
+    Its user's token is made too, if there is none: Ray's would be readable by all. What exists keeps its mode.
+    """
+    if os.environ.get("RAY_AUTH_MODE", "token").lower() == "token":
+        with suppress(OSError):  # Ray says what is wrong, if it needs one
+            _make_token()
+    place = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    place = place if len(place) <= LONGEST_TEMP else "/tmp"
+    os.makedirs(place, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True) as folder:
+        yield f"{folder}/r"  # Ray opens the folder it is given to all; this one's parent is 0700
+
+
+def _make_token() -> None:
+    token = Path.home() / ".ray" / "auth_token"
+    if os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} or token.exists():
+        return
+    token.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(token, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(secrets.token_hex(32))
+
+
+def _join(address: str | None, cpus: Cpus | None, folder: str | None) -> None:
     import ray
 
     for tries_left in (1, 0):
@@ -87,6 +116,7 @@ def _join(address: str | None, cpus: Cpus | None) -> None:
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 configure_logging=True,
+                _temp_dir=folder,
             )
             return
         except Exception as error:

@@ -30,6 +30,29 @@ def public_uri(uri: str) -> str:
     return scheme + separator + re.split(r"[?#]", rest, maxsplit=1)[0] if separator else uri
 
 
+HIDDEN = "***@"  # in a URI of study.yaml: its credentials are in secrets.yaml
+
+
+def hidden(uri: str) -> str:
+    """The URI with `***@` for user, password and query, if they may be secret; a path and any other URI as it is."""
+    scheme, _, rest = uri.partition("://")
+    user, _, password = ("" if rest.startswith("/") else rest.rpartition("@")[0]).partition(":")
+    token = user if scheme.startswith("http") else ""  # elsewhere a name alone opens nothing
+    has_query = "?" in rest.rpartition("@")[2] and not scheme.startswith("sqlite")
+    return public_uri(uri).replace("://", f"://{HIDDEN}", 1) if password or token or has_query else uri
+
+
+def is_hidden(uri: str) -> bool:
+    return uri.partition("://")[2].startswith(HIDDEN)
+
+
+def why_hidden(uri: str, where: str) -> str:
+    """What to say where the credentials of a `hidden` URI are needed."""
+    problem = "has its user and password in secrets.yaml beside study.yaml, which is missing or not yours to read"
+    fix = " or give --tracking" if where == "tracking" else f" or write the whole URI as `{where}` in study.yaml"
+    return f"{where}: {uri} {problem}. Ask its owner,{fix}."
+
+
 def scrub(text: str, uri: str) -> str:
     """The text without what `public_uri` removes."""
     rest = uri.partition("://")[2]
@@ -90,6 +113,8 @@ def resolve_uri(option: str | None, spec_tracking: str | None, storage_root: Pat
     if given is None:
         return embedded_tracking(storage_root)
     where = "--tracking" if option else "tracking"
+    if is_hidden(given):
+        raise TrackingError(why_hidden(given, "tracking"))
     uri, holder = (given, "") if "://" in given else _held(given, where)
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme.partition("+")[0] not in SCHEMES:

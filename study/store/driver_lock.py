@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TextIO
 
 from study.schema.errors import LedgerError
 from study.schema.uris import sqlite_file
@@ -61,7 +61,7 @@ def _lock_journal(stack: ExitStack, directory: Path, journal: Path) -> None:
 @contextmanager
 def _locked(path: Path, needed: bool = True) -> Iterator[None]:
     """needed: raise where the file system has no locks; else warn."""
-    with path.open("a+") as file:
+    with _opened(path) as file:
         _take(file, path, path.read_text(errors="replace")[:200].strip() or "unknown", needed)
         file.truncate(0)
         file.write(f"pid {os.getpid()} on {socket.gethostname()}")
@@ -99,10 +99,21 @@ def _without_locks(folder: Path, error: OSError, needed: bool) -> None:
         _warned.add(folder)
 
 
+def _opened(path: Path) -> TextIO:
+    """The lock's file, made if missing. Raises LedgerError for a link: what it leads to would be overwritten."""
+    try:
+        return open(path, "a+", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o666))
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise LedgerError(f"{path}: is a symbolic link, which a study's lock never is. Remove it.") from None
+
+
 def driver_is_alive(directory: Path, ledger: str | None = None) -> bool:
     """Whether a driver is running the study now, by its lock: the one in a database is seen from everywhere."""
     try:
-        with (directory / "driver.lock").open("r") as file:
+        lock = directory / "driver.lock"
+        with open(lock, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         pass

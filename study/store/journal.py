@@ -42,7 +42,8 @@ class PatientJournal(JournalFileBackend):
             self._check_same()  # before the lock, which is a file too
             self._own_lock.acquire()
             try:
-                append(self._journal, lines.encode(), durable=True, create=False)
+                # A ledger may be a link.
+                append(self._journal, lines.encode(), durable=True, follow=True, create=False)
                 self._known = self._tail()
             finally:
                 self._own_lock.release()

@@ -15,13 +15,15 @@ from study.schema.compatibility import RecordedSpace, recorded_spaces
 from study.schema.condition import Condition, read_constraints
 from study.schema.errors import LedgerError, SpecError
 from study.schema.objective import TEMPERATURE, Objective, served_by_default, served_objectives, serves_note
-from study.schema.uris import resolve_uri
+from study.schema.uris import is_hidden, resolve_uri, why_hidden
 from study.store.connection import is_database
 from study.store.ledger import read_enqueued, read_records
 from study.store.same_ledger import Traces, traces_of
+from study.store.secrets import SECRETS, with_secrets, without_secrets
 from study.store.study_file import check_study_file
 from study.store.trials import TrialRecord, trial_directory
 from trainables.fields import FieldError
+from trainables.files.atomic import write_whole
 from trainables.outputs.attempts import attempt_directory
 
 if TYPE_CHECKING:
@@ -112,8 +114,10 @@ class Study:
 
     @property
     def ledger(self) -> str | None:
-        """A path or an RDB URL; None: STUDY/ledger.log."""
+        """A path or an RDB URL; None: STUDY/ledger.log. Raises LedgerError if its credentials cannot be read."""
         ledger: str | None = self.plain["ledger"]
+        if ledger is not None and is_hidden(ledger):
+            raise LedgerError(why_hidden(ledger, "ledger"))
         return ledger
 
     def with_ledger(self, ledger: str) -> Study:
@@ -237,8 +241,8 @@ def open_directory(directory: Path, reference: str) -> Study:
     """The study of a directory. Raises SpecError if its study.yaml is missing or invalid."""
     study = Study(directory, *_read_study(directory, reference))
     try:
-        _ = study.name, study.labels, study.objectives, study.constraints, study.planned, study.ledger
-        _ = study.plain["tracking"]
+        _ = study.name, study.labels, study.objectives, study.constraints, study.planned
+        _ = study.plain["ledger"], study.plain["tracking"]
     except (KeyError, TypeError, ValueError, FieldError) as error:
         _ = study.spec  # the full check reports what is wrong
         raise SpecError(str(directory / "study.yaml"), "", f"cannot be read: {error}.") from None
@@ -274,11 +278,19 @@ DELETING = ".deleting"  # the suffix of a folder that `calstudy delete` has star
 
 
 def write_study_file(directory: Path, plain: dict[str, Any]) -> None:
-    """STUDY/study.yaml, whole or not at all, readable by its user alone: a URI in it may hold a password."""
-    partial = directory / "study.yaml.partial"
-    partial.touch(mode=0o600)
-    partial.write_text(strict_yaml.dump(plain))
-    os.replace(partial, directory / "study.yaml")
+    """STUDY/study.yaml, whole or not at all; before it STUDY/secrets.yaml, for its user alone, if a URI has a secret.
+
+    Under the driver's lock.
+    """
+    shown, secrets = without_secrets(plain)
+    for left in directory.glob("study.yaml.*.partial"):  # by a killed driver
+        left.unlink()
+    known = not any(map(is_hidden, secrets.values()))  # else they are another user's, and stay
+    if secrets and known:
+        write_whole(directory / SECRETS, strict_yaml.dump(secrets).encode(), mode=0o600)
+    write_whole(directory / "study.yaml", strict_yaml.dump(shown).encode())
+    if not secrets:
+        (directory / SECRETS).unlink(missing_ok=True)
 
 
 def directory_of(reference: str, storage: str | None) -> Path:
@@ -306,7 +318,7 @@ def _read_study(directory: Path, reference: str) -> tuple[dict[str, Any], dict[s
         known = [name for name in known if not name.endswith(DELETING)]
         there = f" Existing studies: {', '.join(known)}." if known else ""
         raise SpecError(reference, "", f"no study at {directory}. Create it with `calstudy run SPEC`.{there}")
-    plain = _read_yaml(file, str(file))
+    plain = with_secrets(directory, _read_yaml(file, str(file)))
     if not isinstance(plain, dict) or "recorded" not in plain:
         problem = (
             "this is a spec, not the record of a study that was run. Run it with `calstudy run`, in another folder."

@@ -5,14 +5,17 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 import click
 from click.core import ParameterSource
-from rich.console import Console, ConsoleDimensions
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
 
+from study.schema.printable import printable
 from study.schema.uris import has_password
 
 
@@ -21,7 +24,18 @@ def _nothing_left_to_do() -> None:
     raise SystemExit(FAILED)
 
 
-class OurConsole(Console):
+class SafeConsole(Console):
+    """Whatever is printed, no character reaches the terminal as a command to it."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        return super().render_str(printable(text), **how)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+class OurConsole(SafeConsole):
     """On a pipe, lines are as long as they need to be: what reads them may count on one line per row.
 
     Once nobody reads them any more (`| head -1`, a terminal that was closed), it is silent and calls `when_closed`.

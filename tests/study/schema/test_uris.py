@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from study.schema.uris import TrackingError, has_password, public_uri, recorded_tracking, resolve_uri, scrub
+from study.schema.uris import (
+    TrackingError,
+    has_password,
+    hidden,
+    is_hidden,
+    public_uri,
+    recorded_tracking,
+    resolve_uri,
+    scrub,
+)
 
 
 def test_the_option_comes_first_then_the_spec_then_the_storage() -> None:
@@ -41,6 +50,25 @@ def test_a_relative_database_is_refused_with_the_absolute_one() -> None:
 )
 def test_credentials_are_not_public(uri: str, public: str) -> None:
     assert public_uri(uri) == public
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("https://maria:p%40ss@host/base", "https://***@host/base"),
+        ("https://t0ken@host/base", "https://***@host/base"),
+        ("postgresql://maria:a/b?c#d@host/db", "postgresql://***@host/db"),
+        ("postgresql:///db?password=p", "postgresql://***@/db"),
+        # Nothing in these opens anything: the name of a user whose password is in ~/.pgpass, a path, a server.
+        ("postgresql://maria@host/db", None),
+        ("sqlite:////home/maria@work/mlflow.db?timeout=5", None),
+        ("http://host:5000", None),
+        ("/head/ledger@work.log", None),
+    ],
+)
+def test_what_study_yaml_shows_of_a_uri(uri: str, shown: str | None) -> None:
+    assert hidden(uri) == (shown or uri) and is_hidden(hidden(uri)) == (shown is not None)
+    assert hidden(hidden(uri)) == hidden(uri) and public_uri(hidden(uri)) == public_uri(uri)
 
 
 def test_credentials_are_taken_out_of_what_others_say() -> None:
