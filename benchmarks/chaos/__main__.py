@@ -18,12 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos import results
+from benchmarks.chaos.grounds.database import Database
 from benchmarks.chaos.grounds.disk import Disk
 from benchmarks.chaos.grounds.local import Local
 from benchmarks.chaos.grounds.memory import Memory
 from benchmarks.chaos.grounds.nodes import Nodes
+from benchmarks.chaos.grounds.stops import Stops
 from benchmarks.chaos.grounds.tracking import Tracking
 from benchmarks.chaos.grounds.trials import Trials
+from benchmarks.chaos.grounds.volumes import Volumes
 from benchmarks.chaos.processes import end_marked
 from benchmarks.chaos.stage import Ground, Stage
 
@@ -38,6 +41,15 @@ TIMES: dict[type[Ground], dict[str, int]] = {
         "corrupted_checkpoint": 6,
         "half_written_checkpoint": 5,
         "clock_skew": 5,
+    },
+    Stops: {"all_signalled": 10, "stdout_closed": 10, "flock_unavailable": 6},
+    Volumes: {"ledger_unmounted": 10, "disk_swapped": 5},
+    Database: {
+        "postgres_restarted": 10,
+        "connection_dropped": 10,
+        "cloned_volume": 10,
+        "disk_swapped": 5,
+        "flock_unavailable": 4,
     },
     Tracking: {"mlflow_killed": 4, "mlflow_restarted": 5, "mlflow_errors": 6, "mlflow_lost_answer": 10},
     Disk: {"disk_full": 5},
@@ -85,17 +97,21 @@ def _tail(file: Path) -> str:
     return "\n".join(file.read_text(errors="replace").splitlines()[-30:]) if file.exists() else ""
 
 
-def rounds(times: Counter[str], rng: random.Random) -> Iterator[tuple[type[Ground], list[str]]]:
+def rounds(times: Counter[tuple[str, str]], rng: random.Random) -> Iterator[tuple[type[Ground], list[str]]]:
     """Every fault that is asked for, shuffled, in studies of a bearable length."""
     for ground in TIMES:
-        kinds = [kind for kind in ground.faults for _ in range(times[kind])]
+        kinds = [kind for kind in ground.faults for _ in range(times[_name(ground), kind])]
         refusal = ground.refusal() if kinds else None
         if refusal is not None:
-            print(f"{ground.__name__.lower()}: left out, {refusal}.", file=sys.stderr)
+            print(f"{_name(ground)}: left out, {refusal}.", file=sys.stderr)
             continue
         rng.shuffle(kinds)
         parts = -(-len(kinds) // ground.most_faults)
         yield from ((ground, kinds[part::parts]) for part in range(parts))
+
+
+def _name(ground: type[Ground]) -> str:
+    return ground.__name__.lower()
 
 
 def main() -> int:
@@ -105,9 +121,15 @@ def main() -> int:
     if options.table:
         print(results.table(results.read(options.file)))
         return 0
-    times = Counter({kind: often for kinds in TIMES.values() for kind, often in kinds.items()})
-    if options.kinds:
-        times = Counter({kind: options.times or times[kind] for kind in options.kinds.split(",")})
+    wanted = options.kinds.split(",") if options.kinds else [kind for kinds in TIMES.values() for kind in kinds]
+    times = Counter(
+        {
+            (_name(ground), kind): options.times or often
+            for ground, kinds in TIMES.items()
+            for kind, often in kinds.items()
+            if kind in wanted
+        }
+    )
     seed = options.seed
     if options.resume:
         lines = results.read(options.file)
@@ -116,7 +138,7 @@ def main() -> int:
     print(f"seed {seed}; {sum(times.values())} faults", flush=True)
     bad, begun = 0, time.monotonic()
     for number, (ground, kinds) in enumerate(rounds(times, random.Random(f"{seed} {sum(times.values())}"))):
-        name = f"{ground.__name__.lower()}-{int(time.time())}"
+        name = f"{_name(ground)}-{int(time.time())}"
         rng = random.Random(f"{seed} {name}")
         try:
             for line in play(ground, kinds, name, rng):
@@ -140,15 +162,16 @@ def _told(line: dict[str, Any], seconds: float) -> str:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description="Studies under fire.")
-    kinds = ", ".join(kind for ground in TIMES for kind in ground.faults)
+    there_are = dict.fromkeys(kind for ground in TIMES for kind in ground.faults)
+    kinds = ", ".join(there_are)
     parser.add_argument("--kinds", metavar="A,B", help=f"only these of {kinds}")
-    parser.add_argument("--times", type=int, metavar="N", help="so often each")
+    parser.add_argument("--times", type=int, metavar="N", help="so often each, on every ground that has it")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of what happens when")
     parser.add_argument("--resume", action="store_true", help="go on with the campaign the file ends with")
     parser.add_argument("--file", type=Path, default=results.FILE, help="where the lines go")
     parser.add_argument("--table", action="store_true", help="print what has been recorded, as Markdown")
     options = parser.parse_args()
-    unknown = set((options.kinds or "").split(",")) - {"", *(kind for ground in TIMES for kind in ground.faults)}
+    unknown = set((options.kinds or "").split(",")) - {"", *there_are}
     if unknown:
         parser.error(f"--kinds: there is no {', '.join(sorted(unknown))}; there is {kinds}.")
     return options

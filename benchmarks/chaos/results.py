@@ -32,9 +32,9 @@ def read(file: Path) -> list[dict[str, Any]]:
     return found
 
 
-def counts(lines: list[dict[str, Any]], seed: int) -> Counter[str]:
-    """How many faults of each kind a campaign (its seed) has recorded."""
-    return Counter(line["kind"] for line in lines if line["seed"] == seed)
+def counts(lines: list[dict[str, Any]], seed: int) -> Counter[tuple[str, str]]:
+    """How many faults of each kind a campaign (its seed) has recorded, by ground: studies are named GROUND-NUMBER."""
+    return Counter((line["study"].rpartition("-")[0], line["kind"]) for line in lines if line["seed"] == seed)
 
 
 def table(lines: list[dict[str, Any]]) -> str:

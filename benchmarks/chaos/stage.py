@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -27,6 +28,9 @@ RECOVERY_SECONDS = 240.0
 FINISH_SECONDS = 600.0
 # MLflow is tried again after a minute at the latest.
 AUDIT_SECONDS = 90.0
+REFUSAL_SECONDS = 120.0
+FAILED, MISTAKE, INTERRUPTED = 1, 2, 75  # exit codes of `calstudy run`
+TRACES = ("Traceback (most recent call last)", "StackTrace Information", "*** SIG")  # of Python and of Ray's C++
 LACKS = "not in MLflow yet"  # what a driver says that ended while the tracking server was away
 # The moment of a fault: so many seconds after trials are seen to train.
 LATEST_MOMENT = 3.0
@@ -79,6 +83,7 @@ class Ground:
     faults: ClassVar[dict[str, Fault]]  # by kind
     study: ClassVar[dict[str, Any]] = {}  # keys over those of STUDY
     words: tuple[str, ...] = ()  # of `calstudy run`, after the study's file
+    ledger: str | None = None  # of its study; None: the study's own
     tracking: str | None = None  # the MLflow to audit; None: the embedded one
     strikes_by_itself = False  # whether faults come from inside, not at a moment the harness chooses
     most_faults = 12  # in one study
@@ -125,7 +130,7 @@ class Stage:
     def __init__(self, name: str, ground: Ground, keys: dict[str, Any]) -> None:
         self.name, self.ground, self.random = name, ground, ground.random
         sampler = {"name": "random", "seed": self.random.randrange(1000)}
-        plain = {"name": name, **STUDY, "sampler": sampler, **ground.study, **keys}
+        plain = {"name": name, **STUDY, "sampler": sampler, "ledger": ground.ledger, **ground.study, **keys}
         self.spec_file = ground.directory / f"{name}.yaml"
         self.spec_file.write_text(yaml.safe_dump(plain))
         self.trials: int = plain["trials"]
@@ -136,6 +141,7 @@ class Stage:
         self.next_environment: dict[str, str] = {}  # of the next driver alone
         self.problems: list[str] = []
         self._lacked = 0  # how often a driver before this one left MLflow incomplete
+        self._read = 0  # how much of the output was looked at for tracebacks
         self._may_end = True  # whether the end of the driver is somebody's wish
         self._accounted: set[tuple[str, int]] = set()
         self.floors: dict[tuple[str, int], int] = {}
@@ -152,13 +158,38 @@ class Stage:
         if self.driver is not None and not self._may_end and (self.driver.returncode or not self.complete()):
             last = self.output.read_text(errors="replace").strip().rpartition("\n")[2]
             self.problems.append(f"the driver ended by itself, exit {self.driver.returncode}: {last}")
-        words = ["run", str(self.spec_file), "--storage", str(self.ground.storage), "--trials", str(self.trials)]
-        command = [sys.executable, "-m", "study.cli", *words, *self.ground.words]
         environment = {**self.ground.environment(), **self.next_environment}
         self._may_end, self.next_environment = False, {}
         self._lacked = self.printed(LACKS)
         with self.output.open("a") as output:
-            self.driver = self.ground.popen(command, environment, stdout=output, stderr=subprocess.STDOUT)
+            self.driver = self.ground.popen(self._command, environment, stdout=output, stderr=subprocess.STDOUT)
+
+    @property
+    def _command(self) -> list[str]:
+        words = ["run", str(self.spec_file), "--storage", str(self.ground.storage), "--trials", str(self.trials)]
+        return [sys.executable, "-m", "study.cli", *words, *self.ground.words]
+
+    def refused(self, words: str, environment: dict[str, str] | None = None, inside: Sequence[str] = ()) -> list[str]:
+        """What is wrong with a `calstudy run` that must end at once, in one line with these words.
+
+        inside: words before the command. The driver at work, if there is one, stays that.
+        """
+        command, pipe = [*inside, *self._command], subprocess.PIPE
+        environment = {**self.ground.environment(), **(environment or {})}
+        process = Ground.popen(self.ground, command, environment, stdout=pipe, stderr=pipe, text=True)
+        try:
+            said, complaint = process.communicate(timeout=REFUSAL_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            wait_for(lambda: self.alive or not self.actors(), RECOVERY_SECONDS)
+            return [f"not refused after {REFUSAL_SECONDS:g} s"]
+        lines = [line for line in complaint.splitlines() if line.strip()]
+        with self.output.open("a") as output:
+            output.write(f"[refused: exit {process.returncode}]\n{said}{complaint}")
+        wrong = [] if process.returncode == MISTAKE else [f"not refused: exit {process.returncode}"]
+        wrong += [] if len(lines) == 1 else [f"refused in {len(lines)} lines"]
+        last = lines[-1] if lines else ""
+        return wrong + ([] if words in last else [f"refused without '{words}': {last}"])
 
     def see_to_driver(self) -> None:
         """Have one at work: run again where there is none, with more trials where all are finished."""
@@ -175,21 +206,36 @@ class Stage:
 
     def signal_driver(self, number: signal.Signals, patience: float = 90.0) -> int:
         """Send it and wait for the end; the pid it was."""
-        assert self.driver is not None
         pid = self.driver_pid()
-        self._may_end = True
+        self.driver_may_end()
         os.kill(pid, number)
-        try:
-            self.driver.wait(patience)
-        except subprocess.TimeoutExpired:
-            self.problems.append(f"the driver was still there {patience:g} s after {number.name}")
-            os.kill(pid, signal.SIGKILL)
-            self.driver.wait()
+        self.wait_for_end(patience, number.name, -number if number == signal.SIGKILL else INTERRUPTED)
+        return pid
+
+    def stop_driver(self) -> int:
+        """Have it end, in one way or the other, and all that trains with it; the pid it was."""
+        pid = self.signal_driver(self.random.choice([signal.SIGKILL, signal.SIGTERM]))
+        wait_for(lambda: not self.actors(), RECOVERY_SECONDS)
         return pid
 
     def driver_may_end(self) -> None:
         """Its end, when it comes, is the fault's doing."""
         self._may_end = True
+
+    def wait_for_end(self, patience: float, what: str, code: int) -> None:
+        """Of the driver, after what was done to it, and with this exit code; or with 0 where all is finished."""
+        assert self.driver is not None
+        try:
+            self.driver.wait(patience)
+        except subprocess.TimeoutExpired:
+            self.problems.append(f"the driver was still there {patience:g} s after {what}")
+            with suppress(ProcessLookupError):
+                os.kill(self.driver_pid(), signal.SIGKILL)
+            self.driver.wait()
+            return
+        found = self.driver.returncode
+        if found != code and not (found == 0 and self.complete()):
+            self.problems.append(f"the driver ended by {what} with exit {found}, not {code}")
 
     def actors(self) -> list[int]:
         """The processes that train."""
@@ -256,7 +302,7 @@ class Stage:
         line = {"time": round(moment, 3), "kind": kind, "pid": strike.pid, "study": self.name}
         told = {"recovered_seconds": round(seconds, 1), "repeated": repeated, "promised": promised}
         audit = self.audit()
-        problems, self.problems = [*self.problems, *strike.check()], []
+        problems, self.problems = [*self.problems, *strike.check(), *self._traces()], []
         return {**line, **told, "audit": audit, "problems": problems}
 
     def seen(self) -> Seen:
@@ -301,6 +347,12 @@ class Stage:
         self._accounted |= fresh.keys()
         return sum(loss.epochs for loss in fresh.values()), sum(loss.promised for loss in fresh.values())
 
+    def _traces(self) -> list[str]:
+        """Tracebacks the drivers have printed since this was last asked."""
+        text = self.output.read_text(errors="replace")
+        new, self._read = text[self._read :], len(text)
+        return [f"the driver printed '{trace}'" for trace in TRACES if trace in new]
+
     def audit(self) -> dict[str, Any]:
         """`calstudy audit` of the study."""
         return proofs.audited(self.study(), self.ground.tracking, AUDIT_SECONDS)
@@ -321,6 +373,7 @@ class Stage:
         study, attempts = self.study(), attempts_of(self.directory)
         problems = [
             *self.problems,
+            *self._traces(),
             *proofs.left_alive(self.processes),
             *proofs.promises_kept(list(self._losses().values())),
             *proofs.proposed_as_undisturbed(study),

@@ -1,0 +1,99 @@
+"""Small disks: an image file behind a loop device, with a file system that can be mounted, taken away and cloned."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from benchmarks.chaos.processes import wait_for
+
+MEGABYTES = 128
+TOOLS = ("mkfs.ext4", "losetup", "mount", "umount", "fsfreeze", "unshare")
+# A killed process may hold a file for a moment longer.
+BUSY_SECONDS = 60.0
+
+
+@functools.cache
+def refusal() -> str | None:
+    """Why this machine makes no such disks; None where it does."""
+    if os.geteuid() != 0:
+        return "only root mounts a disk"
+    if lacking := [tool for tool in TOOLS if shutil.which(tool) is None]:
+        return f"'{lacking[0]}' is not installed"
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            Volume(Path(folder) / "image").close()
+    except OSError as error:
+        return f"no disk can be made of a file here ({error})"
+    return None
+
+
+class Volume:
+    """A disk of MEGABYTES. Where it is mounted, only its own `unmount` unmounts it."""
+
+    def __init__(self, image: Path) -> None:
+        self.image = image
+        with image.open("xb") as file:
+            file.truncate(MEGABYTES << 20)
+        _run("mkfs.ext4", "-q", "-F", "-m", "0", str(image))
+        self._attach()
+
+    def _attach(self) -> None:
+        self.device = _run("losetup", "--find", "--show", str(self.image))
+        self._mounted: list[Path] = []
+
+    def mount(self, at: Path) -> None:
+        """At an existing folder."""
+        _run("mount", self.device, str(at))
+        self._mounted.append(at)
+
+    def unmount(self, lazily: bool = False) -> None:
+        """Wherever it was mounted last. `lazily`: at once, from under those who use it."""
+        at = self._mounted[-1]
+
+        def done() -> bool:
+            words = ["umount", *(["--lazy"] if lazily else []), str(at)]
+            return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+        if not wait_for(done, BUSY_SECONDS, 0.2):
+            raise TimeoutError(f"{at} is in use: it cannot be unmounted")
+        self._mounted.pop()
+
+    def clone(self, image: Path) -> Volume:
+        """A copy of it as it is now: the same file system, with the same inodes, on a disk of its own."""
+        frozen = self._mounted[-1:]
+        for at in frozen:
+            _run("fsfreeze", "--freeze", str(at))
+        try:
+            _run("cp", "--sparse=always", str(self.image), str(image))
+        finally:
+            for at in frozen:
+                _run("fsfreeze", "--unfreeze", str(at))
+        clone = object.__new__(Volume)
+        clone.image = image
+        clone._attach()
+        return clone
+
+    def laid_over(self, at: Path) -> list[str]:
+        """The words before a command for which this disk, and not the one all others see, is mounted at a folder."""
+        script = f'mount {shlex.quote(self.device)} {shlex.quote(str(at))} && exec "$@"'
+        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, "inside"]
+
+    def close(self) -> None:
+        """Nothing of it is left."""
+        while self._mounted:
+            self.unmount(lazily=True)
+        _run("losetup", "--detach", self.device)
+        self.image.unlink()
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"{shlex.join(command)}: {done.stderr.strip()}")
+    return done.stdout.strip()
