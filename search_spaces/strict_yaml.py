@@ -10,8 +10,10 @@ from typing import Any
 
 import yaml
 
-# Aliases can expand without bound; a handwritten file is far below this.
-MOST_VALUES = 100_000
+# A handwritten file is far below these; a study's own names its classes, which may be twenty thousand.
+MOST_BYTES = 2_000_000
+MOST_VALUES = 100_000  # with aliases expanded, which can multiply without bound
+MOST_LEVELS = 100
 LARGEST_INTEGER = 2**63
 
 _TAG = "tag:yaml.org,2002:"
@@ -39,6 +41,19 @@ class YamlError(ValueError):
 
 
 class _Loader(yaml.SafeLoader):
+    nodes = levels = 0  # keys and values composed so far, and those that are being composed
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Refuses a file as soon as it is known to be too large: to read on may take minutes."""
+        self.nodes, self.levels = self.nodes + 1, self.levels + 1
+        if self.nodes > 2 * MOST_VALUES:
+            raise YamlError("", f"contains more than {MOST_VALUES} values.")
+        if self.levels > MOST_LEVELS:
+            raise YamlError("", f"is nested more than {MOST_LEVELS} levels deep.")
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.levels -= 1
+        return node
+
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
         number = int(self.construct_scalar(node))
         if abs(number) >= LARGEST_INTEGER:
@@ -60,7 +75,11 @@ _Loader.add_constructor(f"{_TAG}int", _Loader.construct_yaml_int)
 def read(path: Path) -> Any:
     """The plain values in a file. Raises YamlError if it does not exist, is not text or not YAML."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise YamlError("", f"is larger than {MOST_BYTES / 1e6:g} MB, the limit of a YAML file. Is it one?")
+        text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise YamlError("", f"no file at {path}.") from None
     except IsADirectoryError:
@@ -87,8 +106,6 @@ def parse(text: str) -> Any:
         raise YamlError("", f"is not YAML: {error.problem}{where}.") from None
     except yaml.YAMLError:
         raise YamlError("", "is not YAML: it contains non-printable characters.") from None
-    except RecursionError:
-        raise YamlError("", "is nested too deeply.") from None
     except ValueError as error:
         if isinstance(error, YamlError):
             raise

@@ -100,11 +100,10 @@ class Study(store.Study):
 
         address: a Ray cluster; default: this machine.
         """
-        from rich.console import Console
-
         from study.engine.run import run_study
+        from study.terminal.console import SafeConsole
 
-        outcome = run_study(self.spec, self.name, self.directory.parent, None, address, Console())
+        outcome = run_study(self.spec, self.name, self.directory.parent, None, address, SafeConsole(markup=False))
         return type(self).open(outcome.study.directory)
 
     def __repr__(self) -> str:

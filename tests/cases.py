@@ -1,9 +1,13 @@
-"""Random inputs that the product and its slow definitions are compared on."""
+"""Random inputs that the product and its slow definitions are compared on, and one damage."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+
+from trainables.files.digest import sampled_digest
 
 # (samples, classes, scale): one sample; fewer samples than bins; no multiple of the bins; saturated; flat.
 SHAPES = [(1, 2, 1.0), (7, 3, 1.0), (40, 10, 5.0), (33, 12, 30.0), (64, 4, 0.1)]
@@ -23,3 +27,13 @@ def random_case(shape: tuple[int, int, float], seed: int = 0) -> tuple[Tensor, T
 def logits_of(*rows: list[float]) -> Tensor:
     """Logits [N, K] float64 whose softmax is `rows`."""
     return torch.log(torch.tensor(rows, dtype=torch.float64))
+
+
+def damage_unsampled(file: Path) -> None:
+    """Change one bit, where only the digest of the whole file tells."""
+    content, sampled = file.read_bytes(), sampled_digest(file)
+    for place in range(len(content)):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        if sampled_digest(file) == sampled:
+            return
+    raise AssertionError("every byte is sampled")

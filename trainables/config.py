@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 from trainables import data, methods, models
 from trainables.dataset import Dataset
-from trainables.fields import FieldError, Settings, allowed_types, check_value, choice, nearest, number, text
+from trainables.fields import FieldError, Settings, UserError, allowed_types, check_value, choice, nearest, number, text
 from trainables.method import Method
 from trainables.model import Model
 from trainables.optimizer import Optimizer
-from trainables.plugins import name_of, use_extensions
+from trainables.plugins import extension_digests, extension_files, in_a_line, name_of, raised_in, use_extensions
 
 # How to find the class of each named kind.
 FOLDERS: dict[type, Callable[[str], Any]] = {Dataset: data.find, Model: models.find, Method: methods.find}
@@ -54,9 +54,21 @@ class TrialConfig(Settings):
         config: TrialConfig = build(cls, plain)
         return config
 
+    def extension_digests(self) -> dict[str, str]:
+        """{file: sha256} of the extension files that it uses, right after `from_mapping`."""
+        return extension_digests(extension_files(_classes(self)))
+
     def to_mapping(self) -> dict[str, Any]:
         """Plain values; `from_mapping` restores an equal config."""
         return to_plain(self)
+
+
+def _classes(settings: Settings) -> Iterator[type]:
+    """The classes of settings and of those inside them."""
+    yield type(settings)
+    for spec in fields(settings):
+        if isinstance(inner := getattr(settings, spec.name), Settings):
+            yield from _classes(inner)
 
 
 def with_value(mapping: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
@@ -106,7 +118,12 @@ def _build_settings(cls: type[Settings], plain: Mapping[str, Any]) -> Any:
     missing = [spec.name for spec in fields(cls) if spec.name not in taken and _is_required(spec)]
     if missing:
         raise FieldError(missing[0], f"is missing; {cls.__name__} requires it.")
-    return cls(**taken)
+    try:
+        return cls(**taken)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, UserError) or (file := raised_in(error)) is None:
+            raise
+        raise FieldError("", f"{file}: {cls.__name__} cannot be created: {in_a_line(error)}.") from error
 
 
 def _is_required(spec: Field[Any]) -> bool:

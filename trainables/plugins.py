@@ -7,12 +7,18 @@ import importlib
 import importlib.util
 import shutil
 import sys
+import traceback
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from trainables import former_names
 from trainables.fields import FieldError, nearest
+from trainables.files.digest import file_digest
+
+LOADED = "calstudy_extensions."  # what the modules of an extensions folder are called
+SEARCHED = ("methods", "models", "data")
 
 _extensions: Path | None = None
 
@@ -26,7 +32,7 @@ def use_extensions(directory: str | Path | None) -> None:
     path = None if directory is None else Path(directory).resolve()
     if path is not None and not path.is_dir():
         raise FieldError("extensions", f"no folder at {path}.")
-    for module in [name for name in list(sys.modules) if name.startswith("calstudy_extensions.")]:
+    for module in [name for name in list(sys.modules) if name.startswith(LOADED)]:
         if path != _extensions:
             del sys.modules[module]
     _extensions = path
@@ -34,16 +40,72 @@ def use_extensions(directory: str | Path | None) -> None:
 
 def keep_extensions(source: Path, kept: Path) -> None:
     """Make `kept` a copy of an extensions folder, limited to the folders that are searched."""
-    if source.resolve() == kept.resolve():
+    folders = (*SEARCHED, "search_spaces")
+    if source.resolve() == kept.resolve() or (kept.is_dir() and _digests(source, folders) == _digests(kept, folders)):
         return
     partial = kept.with_name(kept.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    for folder in ("methods", "models", "data", "search_spaces"):
+    _remove(partial)
+    for folder in folders:
         if (source / folder).is_dir():
             shutil.copytree(source / folder, partial / folder, ignore=shutil.ignore_patterns("__pycache__"))
     partial.mkdir(exist_ok=True)
-    shutil.rmtree(kept, ignore_errors=True)
+    _remove(kept)
     partial.rename(kept)
+
+
+def extension_files(classes: Iterable[type]) -> list[str]:
+    """The files of the extensions folder in use that a trial of these classes runs: `methods/mine.py`.
+
+    Those are the classes' own files; the files of what these hold of one another (by a base class or by
+    `find("other")`); and, as we cannot see who reads it, every file that is no name: a helper, weights. None if all
+    classes are ours. Search spaces do not count: the study records its ranges.
+    """
+    found: set[str] = set()
+    waiting = {base.__module__ for cls in classes for base in cls.__mro__}
+    while waiting:
+        module = waiting.pop()
+        if module.startswith(LOADED) and module not in found:
+            found.add(module)
+            for held in vars(sys.modules[module]).values() if module in sys.modules else ():
+                of = held.__name__ if isinstance(held, ModuleType) else getattr(held, "__module__", None)
+                waiting |= {of} if isinstance(of, str) else set()
+    if not found or _extensions is None:
+        return []
+    named = {f"{folder}/{name}.py" for folder in SEARCHED for name in stems(_extensions / folder)}
+    own = {f"{module.removeprefix(LOADED).replace('.', '/')}.py" for module in found}
+    return sorted(own | (_listed(_extensions, SEARCHED) - named))
+
+
+def extension_digests(files: Iterable[str]) -> dict[str, str]:
+    """{file: sha256} of files of the extensions folder in use."""
+    return {file: file_digest(_extensions / file) for file in files} if _extensions is not None else {}
+
+
+def changed_files(folder: str | Path | None, recorded: Mapping[str, str]) -> list[str]:
+    """Which of the recorded files an extensions folder has otherwise, or has not."""
+
+    def differs(file: Path, digest: str) -> bool:
+        return not file.is_file() or file_digest(file) != digest
+
+    return [file for file, digest in recorded.items() if folder is None or differs(Path(folder) / file, digest)]
+
+
+def _listed(directory: Path, folders: Iterable[str]) -> set[str]:
+    """The files in these folders, without what Python, editors and systems leave there."""
+    paths = [path for folder in folders for path in (directory / folder).rglob("*") if path.is_file()]
+    names = {path.relative_to(directory) for path in paths if not path.name.endswith(("~", ".pyc"))}
+    return {name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)}
+
+
+def _digests(directory: Path, folders: Iterable[str]) -> dict[str, str]:
+    return {file: file_digest(directory / file) for file in _listed(directory, folders)}
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, or a link in its place, if there is one."""
+    if folder.is_symlink():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def stems(directory: Path, suffix: str = ".py") -> list[str]:
@@ -87,7 +149,7 @@ class Folder:
     def _module(self, name: str) -> ModuleType:
         if name in self._own():
             return importlib.import_module(f"{self.package}.{name}")
-        qualified = f"calstudy_extensions.{self.short}.{name}"
+        qualified = f"{LOADED}{self.short}.{name}"
         if qualified in sys.modules:
             return sys.modules[qualified]
         folder = extension_folder(self.short)
@@ -99,12 +161,31 @@ class Folder:
         former_names.install()
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except BaseException as error:
             # A half-imported module would be found again by its name.
             del sys.modules[qualified]
-            problem = f"{self.short}/{name}.py: cannot be imported: {type(error).__name__}: {error}."
+            if not isinstance(error, Exception) and raised_in(error) is None:
+                raise
+            problem = f"{self.short}/{name}.py: cannot be imported: {in_a_line(error)}."
             raise FieldError("extensions", problem) from error
         return module
+
+
+def raised_in(error: BaseException) -> str | None:
+    """The file of an extensions folder whose code raised the error, `sys.exit` included; None if there is none.
+
+    Nor is it one's fault that a signal came while it ran: Ray's handlers and ours also raise SystemExit.
+    """
+    frames = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    inside = [name for name in frames if name.startswith(LOADED)]
+    if not inside or isinstance(error, KeyboardInterrupt) or frames[-1].partition(".")[0] in ("ray", "study"):
+        return None
+    return f"{inside[-1].removeprefix(LOADED).replace('.', '/')}.py"
+
+
+def in_a_line(error: BaseException) -> str:
+    """The kind of an error and what it says."""
+    return " ".join(f"{type(error).__name__}: {error}".split()).rstrip(":.")
 
 
 def class_name(name: str) -> str:

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
 from trainables.outputs import train_entropy
 from trainables.outputs.attempts import attempt_directory, attempts_in, epochs_reached
+from trainables.plugins import changed_files, raised_in
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class Assignment:
     metrics: tuple[str, ...] = ()  # measured in addition to those every trial stores
     step_seconds: float = 2.0  # between reports; at least one epoch
     seconds_limit: float | None = None  # of training, over all attempts
+    extension_files: dict[str, str] = field(default_factory=dict)  # sha256 of those it uses
     study_file: str | None = None  # a file visible on every node that mounts the study's storage; None: not checked
 
     def to_json(self) -> str:
@@ -85,7 +87,9 @@ class CalibrationTrainable(Trainable):
             outcome = self._train(rows)
         except StorageUnseen as error:
             outcome = {"state": "storage_unseen", "reason": str(error)}
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            if isinstance(error, SystemExit) and raised_in(error) is None:
+                raise
             outcome = self._stopped_by(error)
         if outcome is not None:
             self._learner = None
@@ -116,7 +120,7 @@ class CalibrationTrainable(Trainable):
         if limit is not None and seconds > limit:
             raise TimeLimit(time_limit_reason(limit, learner.epoch))
 
-    def _stopped_by(self, error: Exception) -> dict[str, Any]:
+    def _stopped_by(self, error: BaseException) -> dict[str, Any]:
         """The outcome of an attempt that ended with an error."""
         reason = reason_of(error)
         try:
@@ -155,6 +159,9 @@ class CalibrationTrainable(Trainable):
         self._log(f"process {os.getpid()} on {socket.gethostname()}\n")
         torch.set_num_threads(max(1, int(assignment.resources["cpu"])))
         device = device_for(assignment.resources["gpu"])
+        folder = assignment.config.get("extensions")
+        for file in changed_files(folder, assignment.extension_files):
+            raise OSError(f"{socket.gethostname()} has another {folder}/{file} than the driver")
         config = TrialConfig.from_mapping(assignment.config)
         learner = Learner(config, trial_data(config, device, assignment.data_digest), device)
         attempts = attempts_in(Path(assignment.directory))
@@ -235,7 +242,8 @@ def device_for(gpu: float) -> torch.device:
 
 def reason_of(error: BaseException) -> str:
     """Why a trial failed, in one line."""
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
+    reason = f"{type(error).__name__}: {error}".rstrip(": ").splitlines()[0][:500]
+    return f"{reason} in {raised_in(error)}" if isinstance(error, SystemExit) else reason
 
 
 def trainable_for(method: str) -> type[Trainable]:

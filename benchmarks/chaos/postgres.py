@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import pwd
+import select
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -175,3 +178,52 @@ class Postgres:
         chosen += "" if application is None else " AND application_name = %s"
         values = (database,) if application is None else (database, application)
         return len(self.query(f"SELECT pg_terminate_backend(pid) FROM ({chosen}) AS found", values))
+
+
+class LossyProxy:
+    """Stands before a server, and can lose the answer to a commit: it happened, but its client does not know."""
+
+    def __init__(self, server: Postgres) -> None:
+        self._server, self._lock = server, threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.commits = 0  # seen so far
+        self.lost = 0
+        self._losing: int | None = None
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> LossyProxy:
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self._listener.close()
+
+    def url_of(self, url: str) -> str:
+        """The URL of the server's, through here."""
+        return url.replace(f":{self._server.port}/", f":{self.port}/")
+
+    def lose(self, after: int = 0) -> None:
+        """Lose the answer to the next commit, or to one so many later."""
+        with self._lock:
+            self._losing = self.commits + after
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self._server.port)) as server:
+            losing = False
+            while True:
+                ready, _, _ = select.select([client, server], [], [])
+                for one in ready:
+                    data = one.recv(65536)
+                    if not data or (losing and one is server):
+                        return
+                    if one is client and b"COMMIT" in data:
+                        with self._lock:
+                            losing, self.commits = self.commits == self._losing, self.commits + 1
+                            self.lost += losing
+                    (server if one is client else client).sendall(data)

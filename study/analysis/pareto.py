@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from study.schema.objective import Objective, costs
+from study.schema.printable import printable_row
 from study.store.trials import TrialRecord
 from trainables import metrics
 
@@ -136,4 +137,4 @@ def write_front_csv(
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else ["method", "number"])
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(map(printable_row, rows))

@@ -18,6 +18,8 @@ from study.schema.objective import Objective, as_served
 from study.store.files import PREDICTIONS
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from trainables.fields import FieldError
+from trainables.files.arrays import read_arrays
 
 GUESSES = 0.05  # significance of the test against the most frequent class
 Reasons = dict[str, str]  # why a trial is set aside, by name
@@ -98,10 +100,11 @@ def _majority(study: Study, records: Sequence[TrialRecord]) -> float:
     """From the labels of the first stored predictions; without any, that of equally frequent classes, the least."""
     for record in complete(records):
         try:
-            with np.load(study.files(record) / PREDICTIONS, allow_pickle=False) as archive:
-                labels = archive["labels"]
+            labels = read_arrays(study.files(record) / PREDICTIONS, "the trial's predictions", only=("labels",))[
+                "labels"
+            ]
             return float(np.bincount(labels).max() / len(labels))
-        except (OSError, ValueError, KeyError):
+        except (FieldError, ValueError, KeyError):
             continue
     return 1 / len(study.recorded["classes"])
 

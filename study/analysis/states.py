@@ -63,7 +63,7 @@ class Snapshot:
 
 def snapshot(study: Study) -> Snapshot:
     """Read now. The driver first: of a trial that ends meanwhile it is not said that it was interrupted."""
-    alive = driver_is_alive(study.directory)
+    alive = driver_is_alive(study.directory, study.ledger)
     return Snapshot.of(study, study.records(), alive)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from study.analysis.pareto import measured_names
 from study.analysis.states import Snapshot
+from study.schema.printable import printable_row
 
 
 def trial_rows(now: Snapshot) -> list[dict[str, Any]]:
@@ -51,4 +52,4 @@ def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]) if rows else ["trial", "method", "number", "state"])
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows(map(printable_row, rows))

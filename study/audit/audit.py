@@ -21,6 +21,8 @@ from study.analysis.ranking import Ranking, on_a_front
 from study.analysis.states import Snapshot, summed
 from study.audit.epochs import Epochs, trained_epochs
 from study.audit.evidence import Evidence, gather
+from study.audit.extensions import check_extensions
+from study.audit.registered import check_registered
 from study.audit.result import AuditReport, Check
 from study.audit.test_openings import TOLERANCE, check_openings
 from study.schema.compatibility import completed_meaning, refuse_changes
@@ -55,6 +57,8 @@ def audit(study: Study, tracking_uri: str) -> AuditReport:
         _steps(facts, histories),
         epochs,
         check_openings(facts),
+        check_registered(facts),
+        *([check_extensions(facts)] if study.spec.extensions is not None else []),
     ]
     states = summed(Snapshot.of(study, facts.records, facts.alive).counts.values())
     lost, twice = len({*_missing(facts), *_unknown(facts)}), sum(check.twice for check in checks)

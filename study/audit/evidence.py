@@ -16,13 +16,15 @@ from typing import Any
 
 from study.schema.uris import TrackingError
 from study.store.driver_lock import driver_is_alive
-from study.store.journal import journal_path
-from study.store.ledger import open_storage
+from study.store.export_lock import export_is_alive
+from study.store.ledger import storage_to_read
+from study.store.ledger_facts import studies_in
 from study.store.study import Study
 from study.store.test_openings import tested_in
 from study.store.trials import TrialRecord, trial_name
 from study.tracking.projection import FINISHED
 from study.tracking.reader import TrackedRun, read_runs
+from study.tracking.registered import Registered, read_registered
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,9 @@ class Evidence:
     unreachable: str | None  # why MLflow cannot be read
     labels: dict[str, LabelState]
     records: dict[str, list[TrialRecord]]
+    uri: str
+    registered: Registered
+    exporting: bool  # whether an export is at work
 
     @property
     def all(self) -> list[TrialRecord]:
@@ -91,32 +96,35 @@ class Evidence:
 
 def gather(study: Study, tracking_uri: str) -> Evidence:
     """Read everything. Raises LedgerError if the ledger cannot be read."""
-    alive = driver_is_alive(study.directory)
+    alive = driver_is_alive(study.directory, study.ledger)
     attempts = _attempts_on_disk(study.directory / "trials")
-    runs, unreachable = [], None
+    runs, registered, unreachable = [], Registered([], []), None
+    exporting = export_is_alive(study.directory)
     try:
         runs = read_runs(tracking_uri, study.spec.name, study.id)
+        registered = read_registered(tracking_uri, study.spec.name, study.id)
     except TrackingError as error:
         unreachable = str(error)
     records = study.records()
     labels = _label_states(study)
     # A driver that started or ended while we read also changed what we read.
-    alive = alive or driver_is_alive(study.directory)
-    return Evidence(study, alive, attempts, runs, unreachable, labels, records)
+    alive = alive or driver_is_alive(study.directory, study.ledger)
+    exporting = exporting or export_is_alive(study.directory)
+    return Evidence(study, alive, attempts, runs, unreachable, labels, records, tracking_uri, registered, exporting)
 
 
 def _label_states(study: Study) -> dict[str, LabelState]:
     """The state of every label in the ledger."""
-    directory, ledger, prefix = study.directory, study.spec.ledger, f"{study.spec.name}/"
-    if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
-        return {}
-    storage = open_storage(directory, ledger)
-    states = {}
-    for found in storage.get_all_studies():
-        if not found.study_name.startswith(prefix):
+    directory, ledger, prefix = study.directory, study.ledger, f"{study.spec.name}/"
+    storage = storage_to_read(directory, ledger)
+    states: dict[str, LabelState] = {}
+    if storage is None:
+        return states
+    for name, found in studies_in(storage).items():
+        if not name.startswith(prefix):
             continue
-        trials = storage.get_all_trials(storage.get_study_id_from_name(found.study_name), deepcopy=False)
-        states[found.study_name.removeprefix(prefix)] = LabelState(
+        trials = storage.get_all_trials(storage.get_study_id_from_name(name), deepcopy=False)
+        states[name.removeprefix(prefix)] = LabelState(
             found.user_attrs.get("calstudy"),
             [direction.name.lower() for direction in found.directions],
             found.user_attrs,

@@ -35,3 +35,5 @@ def sync(study: str, storage: str | None, tracking: str | None) -> None:
             describe(opened, uri, found.sentences, found.next)
     counts = f"{report.written} trials uploaded, {report.present} already there"
     console.print(f"{counts}; {public_uri(uri)}", soft_wrap=True)
+    if report.note is not None:
+        console.print(f"tracking: {report.note}", soft_wrap=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import click
 
@@ -12,22 +14,48 @@ from study.terminal.console import FAILED, console, errors, json_option, storage
 @click.command()
 @click.argument("model_uri")
 @click.option("--details", is_flag=True, help="Show every comparison, also if all agree.")
+@click.option(
+    "--extensions",
+    type=click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True),
+    metavar="DIR",
+    help="Folder with the code of the model's data set, if that is your own; default: the study's, in the storage.",
+)
+@click.option("--trust-files", is_flag=True, help="Load a version registered before digests of files were recorded.")
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path, resolve_path=True),
+    metavar="DIR",
+    help="New folder for the files that were verified, to serve those.",
+)
 @storage_option
 @tracking_option
 @json_option
-def verify(model_uri: str, details: bool, storage: str | None, tracking: str | None, as_json: bool) -> None:
+def verify(
+    model_uri: str,
+    details: bool,
+    extensions: Path | None,
+    trust_files: bool,
+    keep: Path | None,
+    storage: str | None,
+    tracking: str | None,
+    as_json: bool,
+) -> None:
     """Check that a registered model is the one measured.
 
-    Loads models:/NAME/VERSION (or models:/NAME@ALIAS) in a fresh process that refuses pickle, predicts the validation
-    split again, and compares probabilities (tolerance 1e-5) and metrics (1e-6). Prints one line if all agree. Exits
-    with code 1 if they differ.
+    Compares the files of models:/NAME/VERSION (or models:/NAME@ALIAS) with the digests in the registry before it opens
+    any of them. Then loads the model in a fresh process that refuses pickle, predicts the validation split again, and
+    compares probabilities (tolerance 1e-5) and metrics (1e-6). Prints one line if all agree. Exits with code 1 if they
+    differ.
     """
+    if keep is not None and os.path.lexists(keep):
+        raise click.UsageError(f"--keep: {keep} exists. Name a folder that does not.")
     from study.registry.verify import verify as verify_model
     from study.schema.uris import resolve_uri
     from study.store.study import storage_root
     from study.terminal.layout import Table
 
-    report = verify_model(model_uri, resolve_uri(tracking, None, storage_root(storage)))
+    root = storage_root(storage)
+    report = verify_model(model_uri, resolve_uri(tracking, None, root), root, extensions, trust_files, keep)
     if as_json:
         click.echo(json.dumps(report.to_json()))
     elif report.problem is not None:

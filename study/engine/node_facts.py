@@ -214,10 +214,11 @@ def _prepare(trial: dict[str, Any], digest: str | None) -> dict[str, Any]:
 
 
 def _whole(directory: Path) -> bool:
-    """Whether a cache entry exists and its files have their recorded sizes."""
+    """Whether a cache entry exists, and its files have their recorded sizes and sampled digests."""
+    from trainables.files.digest import damaged_files
+
     try:
-        sizes = json.loads((directory / "meta.json").read_text())["bytes"]
-        return all((directory / name).stat().st_size == size for name, size in sizes.items())
+        return not damaged_files(directory)
     except (OSError, ValueError, KeyError):
         return False
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import math
 import os
+import secrets
 import socket
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Any
 
+from study.engine.cpus import Cpus, own_cpus
 from study.engine.ray_compat import ask_head
 from study.schema.resources import Resources, slots
 from trainables.fields import UserError
@@ -33,6 +36,7 @@ _ENVIRONMENT = {
 
 
 LOOK_SECONDS = 5.0
+LONGEST_TEMP = 28  # characters of the folder for temporary files: a socket's path, 79 longer, has at most 107
 
 
 class ClusterError(UserError):
@@ -47,38 +51,73 @@ def set_environment() -> None:
 
 @contextmanager
 def joined(
-    address: str | None, needs: Mapping[str, Resources], say: Callable[[str], None] = lambda step: None
+    address: str | None,
+    needs: Mapping[str, Resources],
+    say: Callable[[str], None] = lambda step: None,
+    asked_cpus: int | None = None,
 ) -> Iterator[Callable[[], int]]:
     """Join Ray, and yield a function that returns how many trials fit now; on exit leave Ray, or stop a local one.
 
-    needs: resources of a trial per method. say: is told what is being done. Raises ClusterError if a method's trials
-    fit on no node.
+    needs: resources of a trial per method. say: is told what is being done. asked_cpus: of a local one; default: those
+    that are ours. Raises ClusterError if a method's trials fit on no node.
     """
-    say("starting Ray" if address is None else f"joining Ray at {address}")
+    cpus = own_cpus(asked_cpus) if address is None else None
+    if cpus is None:
+        say(f"joining Ray at {address}")
+    else:
+        say(f"starting Ray with {cpus}" if cpus.why else "starting Ray")
     set_environment()
     import ray
 
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
-    with _silence():  # warnings of Ray's processes; errors are raised
-        _join(address)
-    try:
-        check_fits(ray_nodes(), needs)
-        yield _Slots(list(needs.values()))
-    finally:
-        ray.shutdown()
+    with nullcontext() if address is not None else _private_folder() as folder:
+        with _silence():  # warnings of Ray's processes; errors are raised
+            _join(address, cpus, folder)
+        try:
+            check_fits(ray_nodes(), needs, cpus)
+            yield _Slots(list(needs.values()))
+        finally:
+            ray.shutdown()
 
 
-def _join(address: str | None) -> None:
+@contextmanager
+def _private_folder() -> Iterator[str]:
+    """Where a local Ray keeps its sockets, logs and files, closed to other users; its own choice is open to all.
+
+    Its user's token is made too, if there is none: Ray's would be readable by all. What exists keeps its mode.
+    """
+    if os.environ.get("RAY_AUTH_MODE", "token").lower() == "token":
+        with suppress(OSError):  # Ray says what is wrong, if it needs one
+            _make_token()
+    place = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
+    place = place if len(place) <= LONGEST_TEMP else "/tmp"
+    os.makedirs(place, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True) as folder:
+        yield f"{folder}/r"  # Ray opens the folder it is given to all; this one's parent is 0700
+
+
+def _make_token() -> None:
+    token = Path.home() / ".ray" / "auth_token"
+    if os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} or token.exists():
+        return
+    token.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with open(token, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(secrets.token_hex(32))
+
+
+def _join(address: str | None, cpus: Cpus | None, folder: str | None) -> None:
     import ray
 
     for tries_left in (1, 0):
         try:
             ray.init(
                 address=address or "local",
+                num_cpus=cpus.count if cpus is not None else None,
                 include_dashboard=None if address else False,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
                 configure_logging=True,
+                _temp_dir=folder,
             )
             return
         except Exception as error:
@@ -158,11 +197,20 @@ def check_address(address: str) -> None:
         raise ClusterError(f"--address: {problem} Fix the address.") from None
 
 
-def check_fits(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources]) -> None:
-    """Raise ClusterError if a method's trials fit on no node: they would wait forever."""
+def check_fits(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources], cpus: Cpus | None = None) -> None:
+    """Raise ClusterError if a method's trials fit on no node: they would wait forever.
+
+    cpus: those of this machine, if it is the only node.
+    """
     for label, resources in needs.items():
         if slots(nodes, resources) == 0:
             wanted = " and ".join(f"{need:g} {kind}" for kind, need in resources.to_ray().items())
+            if cpus is not None:
+                gpus = nodes[0]["Resources"].get("GPU", 0.0)
+                given = f"{cpus.count} CPU" + (f" ({cpus.why})" if cpus.why else "") + f" and {gpus:g} GPU"
+                fix = "Request less, or run it on a larger machine"
+                fix += "." if cpus.why in (None, "--cpus") else ", or say with --cpus that you may use more."
+                raise ClusterError(f"resources: a trial of {label} needs {wanted}; this machine gives {given}. {fix}")
             have = [
                 "/".join(f"{node['Resources'].get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
                 for node in nodes

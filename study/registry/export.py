@@ -15,9 +15,8 @@ from study.registry.upload import (
     Candidate,
     ExportError,
     check_names,
-    find_version,
     quiet,
-    register,
+    register_once,
     run_of,
     server,
     serves_of,
@@ -93,8 +92,7 @@ def export(
                 _check_alias(client, name, alias)
         run = run_of(client, study, record)
         candidate = _candidate(study, record, serves, confirmed, answer)
-        found = find_version(client, name, candidate.facts)
-        version = found or register(client, run, candidate, name)
+        version, is_new = register_once(client, study, run, candidate, name)
         if alias is not None and alias not in version.aliases:
             client.set_registered_model_alias(name, alias, version.version)
     return Exported(
@@ -105,7 +103,7 @@ def export(
         temperature=json.loads(version.tags[TAG + "temperature"]),
         metrics=json.loads(version.tags[TAG + "metrics"]),
         largest_difference=candidate.difference,
-        created=found is None,
+        created=is_new,
     )
 
 

@@ -33,9 +33,12 @@ from study.registry.verify import (
     tag_value,
 )
 from study.schema.objective import TEMPERATURE
-from study.schema.uris import scrub
+from study.store.export_lock import export_lock
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from study.tracking.client import s3_problem, what_happened
+from study.tracking.locations import upload
+from study.tracking.registered import ARTIFACTS, digests_of, facts_of, unfinished
 from trainables.fields import UserError
 from trainables.loading.cache import Split
 from trainables.outputs.classifier import Classifier
@@ -67,6 +70,11 @@ class Candidate:
     record: TrialRecord
     facts: dict[str, Any]
     answer: Sequence[str] = ()
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The facts as tags of its version."""
+        return {TAG + key: tag_value(value) for key, value in self.facts.items()}
 
 
 def save(candidate: Candidate, name: str, directory: Path) -> None:
@@ -111,6 +119,7 @@ def server(tracking_uri: str) -> Iterator[MlflowClient]:
     """A client; server errors become an ExportError. Sets nothing global: no active run, no URI."""
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
+    from requests.exceptions import RequestException
     from sqlalchemy.exc import SQLAlchemyError
 
     missing = missing_database(tracking_uri)
@@ -120,8 +129,10 @@ def server(tracking_uri: str) -> Iterator[MlflowClient]:
     os.environ[RETRIES] = given or "3"
     try:
         yield MlflowClient(tracking_uri, tracking_uri)
-    except (MlflowException, SQLAlchemyError) as error:
-        raise ExportError(scrub(f"MLflow at {tracking_uri}: {first_line(error)}", tracking_uri)) from None
+    except Exception as error:
+        if isinstance(error, (MlflowException, SQLAlchemyError, RequestException)) or s3_problem(error):
+            raise ExportError(what_happened(error, tracking_uri)) from None
+        raise
     finally:
         if given is None:
             del os.environ[RETRIES]
@@ -177,47 +188,70 @@ def version_at(client: MlflowClient, name: str, alias: str) -> ModelVersion | No
     return client.get_model_version(name, aliases[alias]) if alias in aliases else None
 
 
-def find_version(client: MlflowClient, name: str, facts: dict[str, Any]) -> ModelVersion | None:
-    """The existing version of this trial's model: same weights and predictions, served alike, same confirmation."""
-    same = {TAG + key: facts[key] for key in ("id", "trial", "model_sha256", "predictions_sha256")}
-    of_trial = " and ".join(f"tags.`{key}` = '{value}'" for key, value in same.items())
+def find_version(client: MlflowClient, name: str, tags: dict[str, str]) -> ModelVersion | None:
+    """The existing version of this trial's model: same weights and predictions, served alike, same confirmation.
+
+    The first of them, where exports that did not see each other registered several at once.
+    """
+    of_trial = " and ".join(f"tags.`{TAG}{key}` = '{tags[TAG + key]}'" for key in ("id", "trial"))
     # The card includes the confirmation: more seeds or test results make another version.
-    confirmed = tag_value(facts["confirmed"]) if "confirmed" in facts else None
+    wanted = facts_of({**tags, ARTIFACTS: ""})
     found = [
         version
         for version in client.search_model_versions(of_trial)
-        if version.name == name
-        and version.tags.get(TAG + "confirmed") == confirmed
-        and serves_of(version) == facts["serves"]
+        if version.name == name and facts_of(version.tags) == wanted
     ]
     return min(found, key=lambda version: int(version.version), default=None)
 
 
-def register(client: MlflowClient, run: Run, candidate: Candidate, name: str) -> ModelVersion:
+def register_once(
+    client: MlflowClient, study: Study, run: Run, candidate: Candidate, name: str
+) -> tuple[ModelVersion, bool]:
+    """The version of this model, and whether it is new. What a killed export of the trial left is removed."""
+    with export_lock(study.directory) as alone:
+        found = find_version(client, name, candidate.tags)
+        version, is_new = (found, False) if found else _register(client, study, run, candidate, name)
+        if alone:
+            for model in unfinished(client, run.info.experiment_id, study.id, candidate.record.name):
+                client.delete_logged_model(model.model_id)
+    return version, is_new
+
+
+def _register(
+    client: MlflowClient, study: Study, run: Run, candidate: Candidate, name: str
+) -> tuple[ModelVersion, bool]:
     """Save the model, upload it to the run, register it. A kill in between leaves an unregistered model."""
     from mlflow.exceptions import MlflowException
 
     with tempfile.TemporaryDirectory(prefix="calstudy-") as folder:
         directory = Path(folder) / "model"
         save(candidate, name, directory)
-        logged = _upload(client, run, candidate, directory)
+        logged = _upload(client, study, run, candidate, directory)
+        digests = digests_of(directory)
     try:
         client.create_registered_model(name, description=DESCRIPTION)
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    return client.create_model_version(
+    version = client.create_model_version(
         name,
         # Not models:/ID: the SQL registry would look that up on the global tracking server.
         logged.artifact_location,
         run.info.run_id,
-        tags={TAG + key: tag_value(value) for key, value in candidate.facts.items()},
+        tags={**candidate.tags, ARTIFACTS: tag_value(digests)},
         description=card(candidate.facts, name, candidate.answer)[:DESCRIPTION_LIMIT],
         model_id=logged.model_id,
     )
+    # Exports that see the study through mounts without common locks each make a version: the first one stays.
+    first = find_version(client, name, candidate.tags)
+    if first is None or int(first.version) == int(version.version):
+        return version, True
+    client.delete_model_version(name, version.version)
+    client.delete_logged_model(logged.model_id)
+    return first, False
 
 
-def _upload(client: MlflowClient, run: Run, candidate: Candidate, directory: Path) -> LoggedModel:
+def _upload(client: MlflowClient, study: Study, run: Run, candidate: Candidate, directory: Path) -> LoggedModel:
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
     from mlflow.models import Model
 
@@ -234,7 +268,7 @@ def _upload(client: MlflowClient, run: Run, candidate: Candidate, directory: Pat
     model.model_id = model.model_uuid = logged.model_id
     model.run_id, model.artifact_path = run.info.run_id, logged.artifact_location
     model.save(str(directory / "MLmodel"))
-    client.log_model_artifacts(logged.model_id, str(directory))
+    upload(study, client.tracking_uri, logged.artifact_location, [directory])
     client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
     client.log_outputs(run.info.run_id, [LoggedModelOutput(logged.model_id, step=candidate.record.epoch or 0)])
     return logged

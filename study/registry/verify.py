@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,8 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from study.schema.errors import SpecError
 from study.schema.objective import RAW
 from study.schema.uris import scrub, sqlite_file
+from study.store.study import open_directory
+from study.tracking.client import s3_problem
+from study.tracking.locations import present_location
+from study.tracking.registered import ADDED, ARTIFACTS, differences
 from trainables import data, metrics
 from trainables.config import build
 from trainables.dataset import Dataset
@@ -206,8 +212,20 @@ RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def verify(model_uri: str, tracking_uri: str) -> VerifyReport:
-    """Load the version in a fresh process that refuses pickle, predict the validation split again, and compare."""
+def verify(
+    model_uri: str,
+    tracking_uri: str,
+    storage: Path,
+    extensions: Path | None = None,
+    trust_files: bool = False,
+    keep: Path | None = None,
+) -> VerifyReport:
+    """Compare the version's files with their registered digests; then load it in a fresh process that refuses pickle,
+    predict the validation split again, and compare.
+
+    storage: where a study may lie whose own data set it needs, unless `extensions` has it. trust_files: load a version
+    registered before digests were recorded. keep: a new folder for the files that were verified.
+    """
     missing = missing_database(tracking_uri)
     if missing is not None:
         return VerifyReport(model_uri, problem=f"no MLflow database at {missing}; give its location with --tracking.")
@@ -221,8 +239,9 @@ def verify(model_uri: str, tracking_uri: str) -> VerifyReport:
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     }
+    given = [str(storage), str(extensions or ""), "trusted" if trust_files else "", str(keep or "")]
     # -P: a file in the user's working directory must not shadow a library.
-    command = [sys.executable, "-P", "-m", "study.registry.verify", model_uri]
+    command = [sys.executable, "-P", "-m", "study.registry.verify", model_uri, *given]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
@@ -241,34 +260,63 @@ def missing_database(tracking_uri: str) -> Path | None:
 # ---- the fresh process ---------------------------------------------------------------------------------------------
 
 
-def examine(model_uri: str) -> VerifyReport:
-    """Load the version, predict its validation split, compare. Raises NotVerified and MLflow's errors."""
+def examine(
+    model_uri: str,
+    storage: Path,
+    extensions: Path | None = None,
+    trust_files: bool = False,
+    keep: Path | None = None,
+) -> VerifyReport:
+    """As `verify`, in this process. Raises NotVerified and MLflow's errors."""
     import mlflow
     from mlflow.artifacts import download_artifacts
 
-    version = _version(mlflow.MlflowClient(), model_uri)
+    client = mlflow.MlflowClient()
+    version = _version(client, model_uri)
     uri = f"models:/{version.name}/{version.version}"
     with TemporaryDirectory(prefix="calstudy-") as folder:
-        directory = Path(download_artifacts(uri, dst_path=folder))
+        recorded = client.get_model_version_download_uri(version.name, version.version)
+        name = version.tags.get(TAG + "study", "")
+        location = present_location(recorded, name, client.tracking_uri, storage)
+        directory = Path(download_artifacts(location, dst_path=folder))
+        _compare_files(directory, version, trust_files)
         record, reference, labels = _read(directory, uri)
         _refuse_code(directory)
-        split = _validation(record)
+        split = _validation(record, extensions or _own_extensions(record, version, storage))
         model = load_registered(directory)
         probs = predict_registered(model, split.images)
         applied = float(model.get_raw_model().get_buffer("temperature"))  # type: ignore[no-untyped-call]
-    if probs.shape != reference.shape:
-        raise NotVerified(f"its probabilities have shape {list(probs.shape)}, the registered {list(reference.shape)}.")
-    changed = [key for key, value in record.items() if version.tags.get(TAG + key) != tag_value(value)]
-    served = 1.0 if record.get("serves") == RAW else record["temperature"]
-    is_registered = probabilities_digest(reference) == record["probabilities_sha256"]
-    checks, flipped, values = compare(probs, reference, split.labels, record["metrics"])
-    first = [
-        _check(f"tags that differ from the record{_listed(changed)}", len(changed), 0),
-        _check("stored probabilities with a different digest", int(not is_registered), 0),
-        _check("temperature applied", abs(applied / served - 1), TEMPERATURE_LIMIT),
-        _check("labels that differ from the data", int((labels != split.labels).sum()), 0),
-    ]
-    return VerifyReport(uri, (*first, *checks), len(split.labels), flipped, values)
+        if probs.shape != reference.shape:
+            shapes = f"{list(probs.shape)}, the registered {list(reference.shape)}"
+            raise NotVerified(f"its probabilities have shape {shapes}.")
+        changed = [key for key, value in record.items() if version.tags.get(TAG + key) != tag_value(value)]
+        served = 1.0 if record.get("serves") == RAW else record["temperature"]
+        is_registered = probabilities_digest(reference) == record["probabilities_sha256"]
+        checks, flipped, values = compare(probs, reference, split.labels, record["metrics"])
+        first = [
+            _check(f"tags that differ from the record{_listed(changed)}", len(changed), 0),
+            _check("stored probabilities with a different digest", int(not is_registered), 0),
+            _check("temperature applied", abs(applied / served - 1), TEMPERATURE_LIMIT),
+            _check("labels that differ from the data", int((labels != split.labels).sum()), 0),
+        ]
+        report = VerifyReport(uri, (*first, *checks), len(split.labels), flipped, values)
+        if keep is not None and report.ok:
+            shutil.copytree(directory, keep)
+    return report
+
+
+def _compare_files(directory: Path, version: ModelVersion, trust_files: bool) -> None:
+    """Raise NotVerified unless the files are those registered: opening a model that is another may run its code."""
+    (directory / ADDED).unlink(missing_ok=True)
+    if ARTIFACTS in version.tags:
+        if problems := differences(directory, json.loads(version.tags[ARTIFACTS])):
+            raise NotVerified(f"its files are not those registered, and were not opened: {'; '.join(problems)}.")
+    elif not trust_files:
+        raise NotVerified(
+            "it was registered before the digests of its files were recorded, and a file that was changed could run"
+            " code. Register it again with `calstudy export`; or, if only people you trust can write its files, add"
+            " --trust-files."
+        )
 
 
 def _version(client: MlflowClient, model_uri: str) -> ModelVersion:
@@ -307,23 +355,43 @@ def _refuse_code(directory: Path) -> None:
         raise NotVerified(f"loading it would run its own code (loader {loader}); `calstudy export` never adds code.")
 
 
-def _validation(record: dict[str, Any]) -> Split:
+def _own_extensions(record: dict[str, Any], version: ModelVersion, storage: Path) -> Path | None:
+    """The extensions of the study in `storage`, if the data set is not ours. Where code lies, no version says."""
+    wanted = record["config"]["data"]["name"]
+    if wanted in data.names():
+        return None
+    name, study_id = (version.tags.get(TAG + key, "") for key in ("study", "id"))
+    try:
+        if Path(name).name != name:
+            raise SpecError(name, "", "is not a study's name.")
+        study = open_directory(storage / name, name)
+        if study.id != study_id or study.plain["extensions"] is None:
+            raise SpecError(name, "", "is another study.")
+    except SpecError:
+        problem = f"its data set '{wanted}' is code of the study '{name}', which is not in {storage}"
+        raise NotVerified(f"{problem}. Give that storage with --storage, or the code with --extensions.") from None
+    return study.directory / study.plain["extensions"]
+
+
+def _validation(record: dict[str, Any], extensions: Path | None) -> Split:
     config = record["config"]
-    if config["data"]["name"] not in data.names():
-        use_extensions(config["extensions"])
+    if extensions is not None:
+        use_extensions(extensions)
     _, split = validation_of(build(Dataset, config["data"]), config["seed"], record["data_digest"])
     return split
 
 
 def main() -> None:
     """Print the report of the model given on the command line."""
-    (model_uri,) = sys.argv[1:]
+    model_uri, storage, extensions, trusted, keep = sys.argv[1:]
     try:
-        report = examine(model_uri)
+        own = Path(extensions) if extensions else None
+        report = examine(model_uri, Path(storage), own, bool(trusted), Path(keep) if keep else None)
     except NotVerified as error:
         report = VerifyReport(model_uri, problem=str(error))
     except Exception as error:  # whatever MLflow, torch or the data raise: not verified, and why
-        report = VerifyReport(model_uri, problem=f"{first_line(error)} ({type(error).__name__})")
+        problem = s3_problem(error) or f"{first_line(error)} ({type(error).__name__})"
+        report = VerifyReport(model_uri, problem=problem)
     print(json.dumps(report.to_json()))
 
 

@@ -65,7 +65,8 @@ def front_figure(
 ) -> None:
     """Write `draw_front` as PNG, PDF or SVG, by the suffix. Raises FieldError at `figure`."""
     check_suffix(path)
-    save(draw_front(records, objectives, title, samples, analysis, knee, aside), path)
+    # `save` replaces a link; one that a user names is written through.
+    save(draw_front(records, objectives, title, samples, analysis, knee, aside), path.resolve())
 
 
 def draw_front(

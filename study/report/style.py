@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import textwrap
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from matplotlib.figure import Figure
 
 from trainables import metrics
 from trainables.fields import FieldError
+from trainables.files.atomic import write_whole
 
 SUFFIXES = (".png", ".pdf", ".svg")
 DPI = 300
@@ -64,9 +66,11 @@ def check_suffix(path: Path) -> None:
 def save(figure: Figure, path: Path) -> None:
     """Write PNG, PDF or SVG, by the suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    drawn = io.BytesIO()
     # TrueType in PDFs: publishers reject matplotlib's default Type 3.
     with matplotlib.rc_context({"pdf.fonttype": 42}):
-        figure.savefig(path, dpi=DPI)
+        figure.savefig(drawn, dpi=DPI, format=path.suffix[1:].lower())
+    write_whole(path, drawn.getbuffer())
 
 
 def wrapped(sentences: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from search_spaces import strict_yaml
 from study.store.driver_lock import driver_lock
 from study.store.files import MODEL
 from study.store.ledger import delete_labels
+from study.store.secrets import SECRETS, with_secrets
 from study.store.study import DELETING, Study, check_home, open_directory, write_study_file
 from study.store.trials import TrialRecord
 
@@ -30,7 +31,12 @@ def to_delete(directory: Path, suffix: str) -> list[Study]:
     """
     folders = [directory.with_name(directory.name + suffix), directory]
     left = [folder.with_name(folder.name + DELETING) for folder in folders]
-    found = [_reopened(folder) for folder in left if (folder / "study.yaml").is_file()]
+    found = []
+    for folder in left:
+        if (folder / "study.yaml").is_file():
+            found.append(_reopened(folder))
+        elif folder.is_dir():  # killed at the last step
+            shutil.rmtree(folder)
     for folder in folders:
         study = open_directory(folder, folder.name) if (folder / "study.yaml").is_file() else None
         if study is not None and (folder == directory or study.confirms == directory.name):
@@ -40,7 +46,7 @@ def to_delete(directory: Path, suffix: str) -> list[Study]:
 
 
 def _reopened(folder: Path) -> Study:
-    plain: Any = strict_yaml.read(folder / "study.yaml")
+    plain: Any = with_secrets(folder, strict_yaml.read(folder / "study.yaml"))
     recorded = plain.pop("recorded")
     return Study(folder, plain, recorded)
 
@@ -56,14 +62,16 @@ def set_aside(study: Study) -> Study:
 
 
 def remove(study: Study) -> None:
-    """Delete what `set_aside` gave: its trials in a ledger elsewhere, then its files, study.yaml last."""
+    """Delete what `set_aside` gave: its trials in a ledger elsewhere, then its files, study.yaml and secrets last."""
     if study.ledger is not None:
-        delete_labels(study.directory, study.ledger, study.name, study.labels, study.id)
+        with driver_lock(study.directory, study.ledger, study=study.name):
+            delete_labels(study.directory, study.ledger, study.name, study.labels, study.id)
     for entry in study.directory.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
-        elif entry.name != "study.yaml":
+        elif entry.name not in ("study.yaml", SECRETS):
             entry.unlink()
+    (study.directory / "study.yaml").unlink()
     shutil.rmtree(study.directory)
 
 
@@ -77,7 +85,7 @@ def droppable(study: Study, records: Iterable[TrialRecord], kept: Iterable[Trial
 def drop(study: Study, files: Iterable[Path]) -> None:
     """Remove model files. That they are gone on purpose is recorded first: no kill leaves an unexplained gap."""
     check_home(study)
-    with driver_lock(study.directory):
+    with driver_lock(study.directory, study.ledger, writes=False):
         found = open_directory(study.directory, study.name)
         write_study_file(study.directory, {**found.plain, "recorded": {**found.recorded, "pruned": True}})
         for file in files:

@@ -13,18 +13,26 @@ from typing import TYPE_CHECKING, Any
 from search_spaces import strict_yaml
 from study.schema.compatibility import RecordedSpace, recorded_spaces
 from study.schema.condition import Condition, read_constraints
-from study.schema.errors import SpecError
+from study.schema.errors import LedgerError, SpecError
 from study.schema.objective import TEMPERATURE, Objective, served_by_default, served_objectives, serves_note
-from study.schema.uris import resolve_uri
+from study.schema.uris import is_hidden, resolve_uri, why_hidden
+from study.store.connection import is_database
 from study.store.ledger import read_enqueued, read_records
+from study.store.same_ledger import Traces, traces_of
+from study.store.secrets import SECRETS, with_secrets, without_secrets
+from study.store.study_file import check_study_file
 from study.store.trials import TrialRecord, trial_directory
 from trainables.fields import FieldError
+from trainables.files.atomic import write_whole
 from trainables.outputs.attempts import attempt_directory
 
 if TYPE_CHECKING:
     from study.schema.spec import StudySpec
     from trainables.config import TrialConfig
     from trainables.outputs.predictions import Predictions
+
+
+LEDGER_MADE = "ledger_made"  # recorded once the ledger is made, which is then never made again
 
 
 @dataclass(frozen=True)
@@ -106,9 +114,15 @@ class Study:
 
     @property
     def ledger(self) -> str | None:
-        """A path or an RDB URL; None: STUDY/ledger.log."""
+        """A path or an RDB URL; None: STUDY/ledger.log. Raises LedgerError if its credentials cannot be read."""
         ledger: str | None = self.plain["ledger"]
+        if ledger is not None and is_hidden(ledger):
+            raise LedgerError(why_hidden(ledger, "ledger"))
         return ledger
+
+    def with_ledger(self, ledger: str) -> Study:
+        """The study as read from another ledger."""
+        return replace(self, plain={**self.plain, "ledger": ledger})
 
     @property
     def confirms(self) -> str | None:
@@ -121,8 +135,23 @@ class Study:
         return "`calstudy run`" if self.confirms is None else f"`calstudy confirm {self.confirms}`"
 
     def records(self) -> dict[str, list[TrialRecord]]:
-        """All trials by label and in order of number, as now in the ledger."""
-        return read_records(self.directory, self.ledger, self.name, list(self.labels))
+        """All trials by label and in order of number, as now in the ledger.
+
+        Raises LedgerError if that lacks what is on disk, or an objective of a complete trial.
+        """
+        records = read_records(self.directory, self.ledger, self.name, list(self.labels), self.traces)
+        for record in (record for found in records.values() for record in found if record.state == "complete"):
+            for objective in self.objectives:
+                if objective.metric not in record.metrics:
+                    problem = f"{record.name} is complete, but has no {objective.metric}. Restore it from a backup."
+                    raise LedgerError(f"ledger: {problem}")
+        return records
+
+    @property
+    def traces(self) -> Traces:
+        """What its folder says of its ledger."""
+        made = bool(self.recorded.get(LEDGER_MADE))
+        return traces_of(self.directory, self.ledger, self.name, self.id, self.labels, made)
 
     def all_records(self) -> list[TrialRecord]:
         """`records` in one list."""
@@ -150,7 +179,11 @@ class Study:
 
     def tracking(self, option: str | None) -> str:
         """The MLflow URI of this study: --tracking, else that of its last run, else the spec's."""
-        return resolve_uri(option or self.recorded.get("tracking"), self.plain["tracking"], self.directory.parent)
+        return resolve_uri(option, self.tracking_as_given(None), self.directory.parent)
+
+    def tracking_as_given(self, option: str | None) -> str | None:
+        """A URI, or the name of the file or variable that holds it; None: the embedded database."""
+        return option or self.recorded.get("tracking") or self.plain["tracking"]
 
     @cached_property
     def kept(self) -> dict[str, Predictions]:
@@ -193,8 +226,9 @@ def storage_root(option: str | None, spec: str | None = None) -> Path:
     """--storage DIR, else the spec's, else $CALSTUDY_STORAGE, else ./studies; absolute. Raises SpecError for a URL."""
     chosen = option or spec or os.environ.get("CALSTUDY_STORAGE") or "studies"
     if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", chosen):
+        where = "--storage" if option else "storage" if spec else "$CALSTUDY_STORAGE"
         problem = f"is a folder, not a URL ({scheme[0]}...). Mount the bucket or share and give its folder"
-        raise SpecError("storage", "", f"{problem}; MLflow can keep its artifacts at a URL.")
+        raise SpecError(where, "", f"{problem}; MLflow can keep its artifacts at a URL.")
     return Path(chosen).expanduser().absolute()
 
 
@@ -207,11 +241,11 @@ def open_directory(directory: Path, reference: str) -> Study:
     """The study of a directory. Raises SpecError if its study.yaml is missing or invalid."""
     study = Study(directory, *_read_study(directory, reference))
     try:
-        _ = study.name, study.labels, study.objectives, study.constraints, study.planned, study.ledger
-        _ = study.plain["tracking"]
-    except (KeyError, TypeError, ValueError, FieldError):
+        _ = study.name, study.labels, study.objectives, study.constraints, study.planned
+        _ = study.plain["ledger"], study.plain["tracking"]
+    except (KeyError, TypeError, ValueError, FieldError) as error:
         _ = study.spec  # the full check reports what is wrong
-        raise
+        raise SpecError(str(directory / "study.yaml"), "", f"cannot be read: {error}.") from None
     _check_folder(directory, study.name)
     return study
 
@@ -227,6 +261,8 @@ def read_study_spec(path: Path, storage: str | None, **overrides: Any) -> StudyS
             directory = directory_of(str(path), storage)
             if (directory / "study.yaml").is_file():
                 begun = open_directory(directory, str(path))
+                if is_database(ledger := _read_yaml(path).get("ledger")):  # that of study.yaml may no longer answer
+                    begun = begun.with_ledger(ledger)
                 recorded = begun.recorded_spaces
     spec = read_spec(path, recorded, **overrides)
     if begun is None and spec.serve is None and served_by_default(spec.objectives) is None:
@@ -242,15 +278,25 @@ DELETING = ".deleting"  # the suffix of a folder that `calstudy delete` has star
 
 
 def write_study_file(directory: Path, plain: dict[str, Any]) -> None:
-    """STUDY/study.yaml, whole or not at all, readable by its user alone: a URI in it may hold a password."""
-    partial = directory / "study.yaml.partial"
-    partial.touch(mode=0o600)
-    partial.write_text(strict_yaml.dump(plain))
-    os.replace(partial, directory / "study.yaml")
+    """STUDY/study.yaml, whole or not at all; before it STUDY/secrets.yaml, for its user alone, if a URI has a secret.
+
+    Under the driver's lock.
+    """
+    shown, secrets = without_secrets(plain)
+    for left in directory.glob("study.yaml.*.partial"):  # by a killed driver
+        left.unlink()
+    known = not any(map(is_hidden, secrets.values()))  # else they are another user's, and stay
+    if secrets and known:
+        write_whole(directory / SECRETS, strict_yaml.dump(secrets).encode(), mode=0o600)
+    write_whole(directory / "study.yaml", strict_yaml.dump(shown).encode())
+    if not secrets:
+        (directory / SECRETS).unlink(missing_ok=True)
 
 
 def directory_of(reference: str, storage: str | None) -> Path:
     """Where the study lies that a user names."""
+    if storage is not None:
+        storage_root(storage)  # refuses a URL, also where the reference is a path
     path = Path(reference).expanduser()
     if path.is_file():
         named = _read_yaml(path)
@@ -272,13 +318,14 @@ def _read_study(directory: Path, reference: str) -> tuple[dict[str, Any], dict[s
         known = [name for name in known if not name.endswith(DELETING)]
         there = f" Existing studies: {', '.join(known)}." if known else ""
         raise SpecError(reference, "", f"no study at {directory}. Create it with `calstudy run SPEC`.{there}")
-    plain = _read_yaml(file)
-    recorded = plain.pop("recorded", None) if isinstance(plain, dict) else None
-    if not isinstance(recorded, dict):
+    plain = with_secrets(directory, _read_yaml(file, str(file)))
+    if not isinstance(plain, dict) or "recorded" not in plain:
         problem = (
             "this is a spec, not the record of a study that was run. Run it with `calstudy run`, in another folder."
         )
         raise SpecError(str(file), "", problem)
+    recorded = plain.pop("recorded")
+    check_study_file(file, plain, recorded)
     return plain, recorded
 
 
@@ -289,8 +336,8 @@ def _check_folder(directory: Path, name: str) -> None:
         )
 
 
-def _read_yaml(path: Path) -> Any:
+def _read_yaml(path: Path, shown: str | None = None) -> Any:
     try:
         return strict_yaml.read(path)
     except strict_yaml.YamlError as error:
-        raise SpecError(path.name, error.path, error.problem) from None
+        raise SpecError(shown or path.name, error.path, error.problem) from None

@@ -32,6 +32,7 @@ class TrialRecord:
     ended: float | None = None
     device: str = "cpu"
     versions: dict[str, str] = field(default_factory=dict)  # of the libraries, and the git commit
+    extensions: dict[str, str] = field(default_factory=dict)  # sha256 of the extension files it uses
 
     @property
     def final(self) -> dict[str, float]:

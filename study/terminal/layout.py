@@ -8,6 +8,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from study.schema.printable import printable
+
 GAP = "  "
 NARROWEST = 20  # a column of text wraps only if it keeps this width
 
@@ -26,7 +28,7 @@ class Table:
         self._rows: list[list[Text]] = []
 
     def add_row(self, *cells: str | Text) -> None:
-        self._rows.append([Text(cell) if isinstance(cell, str) else cell for cell in cells])
+        self._rows.append([Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells])
 
     def __len__(self) -> int:
         return len(self._rows)

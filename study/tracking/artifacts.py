@@ -10,10 +10,12 @@ from study.schema.uris import TrackingError, public_uri
 from study.store.study import check_home
 from study.tracking.client import environment, open_existing, what_happened
 from study.tracking.descriptions import NOTE, with_answer
+from study.tracking.locations import upload
 from trainables.fields import UserError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Run
 
     from study.store.study import Study
 
@@ -37,15 +39,14 @@ def log_artifacts(study: Study, uri: str, files: Sequence[Path], folder: str | N
     """
     with environment():
         try:
-            client = open_existing(uri)
-            run_id = _own_run(client, study)
-            for file in files if run_id else ():
-                client.log_artifact(run_id, str(file), folder)
+            run = _own_run(open_existing(uri), study)
+            if run is not None:
+                upload(study, uri, run.info.artifact_uri, files, folder)
         except TrackingError:
             raise
         except Exception as error:  # anything a server, a driver or a network raises
             raise TrackingError(what_happened(error, uri)) from None
-    if run_id is None:
+    if run is None:
         raise TrackingError(f"MLflow at {public_uri(uri)}: no run of this study; create it with `calstudy sync`.")
 
 
@@ -54,10 +55,10 @@ def describe(study: Study, uri: str, sentences: Sequence[str], following: Sequen
     with environment():
         try:
             client = open_existing(uri)
-            experiment, run_id = client.get_experiment_by_name(study.spec.name), _own_run(client, study)
-            if experiment is not None and run_id is not None:
-                text = with_answer(client.get_run(run_id).data.tags.get(NOTE, ""), sentences, following)
-                client.set_tag(run_id, NOTE, text)
+            experiment, run = client.get_experiment_by_name(study.spec.name), _own_run(client, study)
+            if experiment is not None and run is not None:
+                text = with_answer(run.data.tags.get(NOTE, ""), sentences, following)
+                client.set_tag(run.info.run_id, NOTE, text)
                 text = with_answer(experiment.tags.get(NOTE, ""), sentences, following)
                 client.set_experiment_tag(experiment.experiment_id, NOTE, text)
         except TrackingError:
@@ -66,7 +67,7 @@ def describe(study: Study, uri: str, sentences: Sequence[str], following: Sequen
             raise TrackingError(what_happened(error, uri)) from None
 
 
-def _own_run(client: MlflowClient, study: Study) -> str | None:
+def _own_run(client: MlflowClient, study: Study) -> Run | None:
     """The study's run, the parent of its trials' runs; None if there is none."""
     experiment = client.get_experiment_by_name(study.spec.name)
     if experiment is None:
@@ -75,4 +76,4 @@ def _own_run(client: MlflowClient, study: Study) -> str | None:
     wanted = f"tags.`calstudy.id` = '{study.id}' and attributes.run_name = '{study.spec.name}'"
     order = ["attributes.start_time ASC"]
     found = client.search_runs([experiment.experiment_id], wanted, max_results=1, order_by=order)
-    return found[0].info.run_id if found else None
+    return found[0] if found else None

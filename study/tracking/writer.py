@@ -24,6 +24,7 @@ from study.schema.uris import without_credentials
 from study.store.trials import TrialRecord
 from study.tracking.client import STATUS, open_client, search_runs, what_happened
 from study.tracking.descriptions import NOTE, description
+from study.tracking.locations import upload
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Run
@@ -181,9 +182,9 @@ class StudyRuns:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "study.yaml"
                 file.write_text(strict_yaml.dump(without_credentials({**plain, "recorded": recorded})))
-                self._client.log_artifact(run.info.run_id, str(file))
+                upload(self._study, self._uri, run.info.artifact_uri, [file])
         except Exception as error:  # a server may store artifacts where this machine cannot write
-            self.note = f"{what_happened(error, self._uri)} (study.yaml was not uploaded)"
+            self.note = f"study.yaml was not uploaded: {what_happened(error, self._uri)}"
 
     # ---- one trial -------------------------------------------------------------------------------------------------
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.data.bombs import png_of
 from trainables.data.cub200 import Cub200
 from trainables.data.image_folder import ImageFolder
+from trainables.data.shared import images
 from trainables.data.shared.images import SLICE
 from trainables.data.tiny_imagenet import TinyImagenet
 from trainables.dataset import Dataset
@@ -192,6 +194,36 @@ def test_a_truncated_image_is_named(tmp_path: Path) -> None:
     reason = "the image cannot be decoded (not an image, or in an unknown format). Fix or remove it."
     assert error_of(ImageFolder(path=str(tmp_path), size=4)).problem == f"{file}: {reason}"
     assert "truncated" in error.problem
+
+
+def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
+    file = good(tmp_path) / "train" / "ant" / "0.png"
+    file.write_bytes(png_of(50_000, 2_000))
+    said = "the image cannot be decoded (it has 100,000,000 pixels, the limit is 80,000,000). Fix or remove it."
+    for size in (None, 4):
+        assert error_of(ImageFolder(path=str(tmp_path), size=size)).problem == f"{file}: {said}"
+
+
+def test_images_that_do_not_fit_into_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good(tmp_path)  # seven images of 4x4 pixels
+    monkeypatch.setattr(images, "memory", lambda: 7 * 3 * 16)
+    assert ImageFolder(path=str(tmp_path)).read().train.images.nbytes == 5 * 3 * 16
+    monkeypatch.setattr(images, "memory", lambda: 7 * 3 * 16 - 1)
+    assert "7 images of 4x4 pixels take 0 GB" in error_of(ImageFolder(path=str(tmp_path))).problem
+
+
+def test_a_file_replaced_while_it_is_decoded_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = good(tmp_path / "set")
+    decode = images.decode
+
+    def replacing(encoded: bytes, size: int | None) -> np.ndarray:
+        image(root / "train" / "ant" / "0.png", 99)
+        return decode(encoded, size)
+
+    monkeypatch.setattr(images, "decode", replacing)
+    with pytest.raises(FieldError, match=f"{root} was changed while it was read"):
+        prepare(ImageFolder(path=str(root)), 0, tmp_path / "cache")
+    assert not [found for found in (tmp_path / "cache").iterdir() if found.is_dir()]
 
 
 def test_sizes_that_differ_want_a_size(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from trainables.data import find
+from tests.data.bombs import png_of
+from trainables.data import find, parquet
 from trainables.data.parquet import Parquet
-from trainables.data.shared.images import SMALL_BYTES
+from trainables.data.shared.images import SMALL_BYTES, decode
 from trainables.fields import FieldError
 from trainables.loading.cache import prepare
 
@@ -351,3 +352,42 @@ def test_large_images_are_decoded_by_many_threads_to_the_same(tmp_path):
     path = write(tmp_path / "set.parquet", image=images, label=[0, 1] * 300)
     assert path.stat().st_size > 600 * SMALL_BYTES
     assert np.array_equal(Parquet(path=str(path)).read().train.images, noise.transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("size", [(10_000, 8_001), (9_459, 10_000), (100_000, 100_000)])  # below, above Pillow's limits
+def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(size, tmp_path):
+    path = good(tmp_path / "set.parquet", image=[*rgb(*range(15)), png_of(*size)])
+    pixels = f"{size[0] * size[1]:,}"
+    problem = f"the image cannot be decoded (it has {pixels} pixels, the limit is 80,000,000). Fix or remove the row."
+    assert error_of(path=str(path)).problem == f"{path}, row 15: {problem}"
+
+
+def test_images_that_do_not_fit_into_memory_are_refused_by_the_header_of_the_first(tmp_path):
+    """A dictionary holds one small image for all rows."""
+    path = write(tmp_path / "set.parquet", image=[png_of(8_000, 8_000)] * 100_000, label=[0, 1] * 50_000)
+    assert path.stat().st_size < 1_000_000
+    said = "100,000 images of 8000x8000 pixels take 6,400 GB once decoded, this machine's memory has"
+    assert error_of(path=str(path)).problem.startswith(said)
+
+
+@pytest.mark.parametrize("content", ["the same rows", "fewer rows", "nothing"])
+def test_a_file_replaced_while_it_is_decoded_is_not_cached(content, tmp_path, monkeypatch):
+    path, rows = good(tmp_path / "set.parquet"), []
+
+    def replacing(encoded):
+        if not rows:
+            if content == "the same rows":
+                good(tmp_path / "new", image=rgb(*range(100, 116)))
+            elif content == "fewer rows":
+                good(tmp_path / "new", image=rgb(1, 2), label=[0, 1], split=["train", "test"])
+            else:
+                (tmp_path / "new").write_bytes(b"")
+            (tmp_path / "new").rename(path)
+        rows.append(encoded)
+        return decode(encoded)
+
+    monkeypatch.setattr(parquet, "decode", replacing)
+    with pytest.raises(FieldError) as error:
+        prepare(Parquet(path=str(path)), 0, tmp_path / "cache")
+    assert rows and error.value.problem.startswith(f"{path} was changed while it was read. Nothing is kept of it")
+    assert not [found for found in (tmp_path / "cache").iterdir() if found.is_dir()]

@@ -163,3 +163,22 @@ def test_is_prepared_like_any_other(tmp_path: Path, internet: Path, monkeypatch:
 )
 def test_the_archives_are_those_their_authors_publish(name: str, md5: str) -> None:
     assert find(name)().archive().md5 == md5
+
+
+@every_set
+def test_a_file_replaced_while_it_is_read_is_named(
+    name: str, tmp_path: Path, internet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    WRITERS[name](tmp_path / "set", internet, monkeypatch)
+    dataset = find(name)(path=str(tmp_path / "set"))
+    *_, file = dataset.files()
+    load = find(name).load
+
+    def replacing(self: TorchvisionData, root: str) -> object:
+        data = load(self, root)
+        (tmp_path / "set" / file.path).write_bytes(b"other")
+        return data
+
+    monkeypatch.setattr(find(name), "load", replacing)
+    with pytest.raises(FieldError, match=re.escape(f"{file.path} is not the published file")):
+        prepare(dataset, 0, tmp_path / "cache")

@@ -79,3 +79,47 @@ def test_another_trouble_goes_through_at_once() -> None:
     with pytest.raises(PermissionError):
         retry_until_space(refused)
     assert len(tried) == 1
+
+
+def test_no_link_is_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "bashrc"
+    victim.write_bytes(b"mine")
+    place = tmp_path / "study" / "page"
+    place.parent.mkdir()
+    for name in ("page", "page.partial"):
+        (place.parent / name).symlink_to(victim)
+    write_whole(place, b"page")
+    assert place.read_bytes() == b"page" and not place.is_symlink()  # the link itself is replaced
+    (place.parent / "log").symlink_to(victim)
+    with pytest.raises(OSError) as refused:
+        append(place.parent / "log", b"line")
+    assert refused.value.errno == errno.ELOOP
+    assert victim.read_bytes() == b"mine"
+    append(place.parent / "log", b", line", follow=True)  # a ledger that its user linked
+    assert victim.read_bytes() == b"mine, line"
+
+
+def test_a_linked_folder_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "trials").symlink_to(tmp_path / "disk")
+    write_whole(tmp_path / "trials" / "f", b"one")
+    append(tmp_path / "trials" / "log", b"two")
+    assert (tmp_path / "disk" / "f").read_bytes() == b"one" and (tmp_path / "disk" / "log").read_bytes() == b"two"
+
+
+def test_a_file_has_the_mode_of_the_umask_or_less(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_whole(tmp_path / "shared", b"")
+        write_whole(tmp_path / "secret", b"", mode=0o600)
+    finally:
+        os.umask(before)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("shared", "secret")] == [0o640, 0o600]
+
+
+def test_an_error_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"before")
+    with pytest.raises(ValueError), atomic.replacing(tmp_path / "f") as file:
+        file.write(b"half")
+        raise ValueError
+    assert os.listdir(tmp_path) == ["f"] and (tmp_path / "f").read_bytes() == b"before"

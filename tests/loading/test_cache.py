@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import re
 import subprocess
 import sys
 import threading
@@ -18,6 +20,7 @@ from trainables.data.digits import Digits
 from trainables.data.shared.splits import ranks_in_class
 from trainables.dataset import Dataset, Progress, RawData, RawSplit, nothing
 from trainables.fields import FieldError
+from trainables.files.digest import sampled_digest
 from trainables.loading import cache as module
 from trainables.loading.cache import data_digest, load_split, open_prepared, prepare
 
@@ -229,6 +232,91 @@ def test_meta_holds_the_digests_of_the_files(tmp_path):
     assert len(digests) == 6
     for name, digest in digests.items():
         assert hashlib.sha256((directory / name).read_bytes()).hexdigest() == digest
+
+
+@dataclass(frozen=True)
+class Replaced(Counted):
+    """Its file is replaced while it is read, perhaps so that reading fails."""
+
+    path: str = ""
+    fails: bool = False
+
+    def source_digest(self) -> str:
+        return hashlib.sha256(Path(self.path).read_bytes()).hexdigest()
+
+    def read(self) -> RawData:
+        Path(self.path).write_text("other")
+        if self.fails:
+            raise IndexError("row 7 is gone")
+        return super().read()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_source_replaced_while_it_is_read_is_not_cached(tmp_path, fails):
+    (source := tmp_path / "source").write_text("one")
+    dataset = Replaced(path=str(source), fails=fails)
+    before = data_digest(dataset, 0)
+    with pytest.raises(FieldError) as refused:
+        prepare(dataset, 0, tmp_path / "cache")
+    said = f"path: {source} was changed while it was read. Nothing is kept of it; run again once it is complete."
+    assert str(refused.value) == said
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [f"{before}.lock"]
+    # Now it stays as it is.
+    if not fails:
+        assert prepare(dataset, 0, tmp_path / "cache").digest == data_digest(dataset, 0) != before
+
+
+def flip(file: Path, place: int) -> None:
+    content = bytearray(file.read_bytes())
+    content[place] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", ["train.npy", "validation_labels.npy", "meta.json"])
+def test_cache_files_are_checked_by_content_and_made_again(tmp_path, damage, capsys):
+    log = tmp_path / "log"
+    prepared = prepare(Counted(log=str(log)), 0, tmp_path)
+    contents = {file.name: file.read_bytes() for file in prepared.directory.iterdir()}
+    content = contents[damage]
+    digit = re.search(rb'"std": \[\s+\d', content)
+    flip(prepared.directory / damage, -1 if digit is None else digit.end() - 1)
+    assert (prepared.directory / damage).stat().st_size == len(content)
+    assert prepare(Counted(log=str(log)), 0, tmp_path) == prepared
+    assert capsys.readouterr().err == f"{prepared.directory}: {damage} is damaged; it is prepared again.\n"
+    assert log.read_text() == "read\nread\n"
+    assert {file.name: file.read_bytes() for file in prepared.directory.iterdir()} == contents
+    assert prepare(Counted(log=str(log)), 0, tmp_path) == prepared  # and no third time
+    assert (log.read_text(), capsys.readouterr().err) == ("read\nread\n", "")
+
+
+def test_a_cache_made_before_there_were_sampled_digests_is_used(tmp_path):
+    prepared = prepare(Counted(), 0, tmp_path)
+    meta = json.loads((prepared.directory / "meta.json").read_text())
+    older = {key: value for key, value in meta.items() if key not in ("sampled", "sidecar")}
+    (prepared.directory / "meta.json").write_text(json.dumps(older, indent=1))
+    log = tmp_path / "log"
+    assert prepare(Counted(log=str(log)), 0, tmp_path) == prepared and not log.exists()
+
+
+def test_a_sampled_digest_reads_little_and_tells_what_a_disk_does(tmp_path, monkeypatch):
+    file = tmp_path / "large"
+    with file.open("wb") as written:
+        written.write(b"head")
+        written.truncate(2**26)
+    read, pread = [], os.pread
+    monkeypatch.setattr(os, "pread", lambda *given: read.append(given[1]) or pread(*given))
+    whole = sampled_digest(file)
+    assert whole == sampled_digest(file) and sum(read) == 2 * 32 * 4096
+    for place, content in ((0, b"x"), (2**26 - 1, b"x"), (2**24, b"\1" * 2**25), (2**26, b"x")):
+        with file.open("r+b") as written:
+            written.seek(place)
+            written.write(content)
+        whole, before = sampled_digest(file), whole
+        assert whole != before
+    os.truncate(file, 10)
+    assert sampled_digest(file) != hashlib.sha256(b"").hexdigest()
+    os.truncate(file, 0)
+    assert sampled_digest(file)
 
 
 @pytest.mark.parametrize("damage", ["test.npy", "train_labels.npy", "meta.json"])

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image, ImageFile
 
+from trainables.data.parquet import Parquet
 from trainables.fields import FieldError
 from trainables.loading.shift import Shift, ShiftSet, check_header, shift_of
 
@@ -157,3 +159,31 @@ def test_its_digest_is_as_ever(pack: Path) -> None:
 def test_a_folder_has_no_columns() -> None:
     with pytest.raises(FieldError, match="where: Digits has no columns to select rows by"):
         shift_of(ShiftSet.read({"name": "digits", "where": {"group": "x"}}), NUMBERS, (1, 8, 8))
+
+
+def test_a_damaged_cache_is_made_again_and_a_source_replaced_meanwhile_is_not_kept(
+    pack: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = values(against(pack, ood=True))
+    (directory,) = (tmp_path / "cache").glob("shift-*/")
+    content = (directory / "images.npy").read_bytes()
+    (directory / "images.npy").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert values(against(pack, ood=True)) == before
+    assert capsys.readouterr().err == f"{directory}: images.npy is damaged; it is prepared again.\n"
+    assert (directory / "images.npy").read_bytes() == content
+    (directory / "meta.json").unlink()  # as one made before
+    assert values(against(pack, ood=True)) == before and capsys.readouterr().err == ""
+
+    shutil.rmtree(directory)
+    samples = Parquet.samples
+
+    def replacing(self: Parquet, *where: object) -> object:
+        found = samples(self, *where)
+        shutil.copy(tmp_path / "other.parquet", pack)
+        return found
+
+    pq.write_table(pq.read_table(pack).slice(1), tmp_path / "other.parquet")
+    monkeypatch.setattr(Parquet, "samples", replacing)
+    with pytest.raises(FieldError, match="was changed while it was read"):
+        against(pack, ood=True)
+    assert not list((tmp_path / "cache").glob("shift-*/"))

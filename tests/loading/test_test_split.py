@@ -10,6 +10,7 @@ from sklearn.datasets import load_digits
 
 from trainables.config import TrialConfig
 from trainables.data.digits import Digits
+from trainables.fields import FieldError
 from trainables.loading.cache import data_digest, load_split, prepare
 from trainables.loading.test_split import open_test
 from trainables.plugins import use_extensions
@@ -77,3 +78,16 @@ def test_it_opens_for_an_opening_that_stands_in_the_ledger(tmp_path: Path) -> No
     expected = np.column_stack([source.data.astype(int), source.target])
     assert len(split.labels) == prepared.sizes["test"] == 359
     assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, expected.tolist()))
+
+
+def test_a_damaged_test_split_is_named_and_never_measured(tmp_path: Path) -> None:
+    prepared = prepare(Digits(), 0, tmp_path)
+    file = prepared.directory / "test.npy"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert prepare(Digits(), 0, tmp_path) == prepared  # nobody else reads it
+    with pytest.raises(FieldError) as refused:
+        open_test(prepared, 4, Ledger([4]))
+    said = f"data: {file} is damaged. Remove that folder and confirm again: it is made again."
+    assert str(refused.value) == said

@@ -203,6 +203,37 @@ def test_merge_keys_and_aliases_still_work():
     assert strict_yaml.parse(text) == yaml.safe_load(text) == {"base": {"a": 1, "b": 2}, "mine": {"a": 1, "b": 3}}
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"name: small\ntrials: [" + b"1, " * 800_000 + b"1]\n", "is larger than 2 MB, the limit of a YAML file."),
+        ("x: é".encode() * 600_000, "is larger than 2 MB"),  # cut within a character
+        (b"x: [" + b"1, " * 2_500 + b"1]", "contains more than 1000 values."),
+        (b"{a: " * 101, "is nested more than 100 levels deep."),
+    ],
+)
+def test_a_file_that_is_too_large_is_refused_before_it_is_read_whole(content, problem, tmp_path, monkeypatch):
+    (tmp_path / "study.yaml").write_bytes(content)
+    made = []
+    monkeypatch.setattr(strict_yaml, "MOST_VALUES", 1000)
+    monkeypatch.setattr(strict_yaml._Loader, "construct_document", made.append)
+    with pytest.raises(strict_yaml.YamlError) as refused:
+        strict_yaml.read(tmp_path / "study.yaml")
+    assert str(refused.value).startswith(problem) and made == []
+
+
+@pytest.mark.slow
+def test_the_largest_files_that_we_write_are_read(tmp_path):
+    """Twenty thousand classes with long names, in study.yaml."""
+    names = [f"n{number:08d} Carassius auratus auratus, the goldfish, a fish in a bowl" for number in range(21_000)]
+    (tmp_path / "study.yaml").write_text(strict_yaml.dump({"recorded": {"classes": names}}))
+    assert strict_yaml.read(tmp_path / "study.yaml")["recorded"]["classes"] == names
+    deep: list[object] = []
+    for _ in range(98):
+        deep = [deep]
+    assert strict_yaml.parse(strict_yaml.one_line({"a": deep})) == {"a": deep}
+
+
 def test_aliases_that_multiply_are_refused():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]

@@ -46,6 +46,7 @@ def made_study(
         "objectives": [{"metric": each.metric, "direction": each.direction} for each in objectives],
         "trials": planned or max(1, *map(len, trials.values())),
     }
+    spec = spec_from_mapping(plain, "study.yaml")
     recorded = {
         "id": name,
         "created": "2023-11-14T22:13:20+00:00",
@@ -55,8 +56,8 @@ def made_study(
         "sizes": {"train": 900, "validation": 287, "test": 360},
         "serves": served_by_default(objectives),
         "majority": majority,
+        "meaning": spec.meaning(),
     }
-    spec = spec_from_mapping(plain, "study.yaml")
     (directory / "study.yaml").write_text(strict_yaml.dump({**spec.to_mapping(), "recorded": recorded}))
     ledger = Ledger(open_storage(directory, None), name, name)
     for label, found in trials.items():

@@ -14,6 +14,8 @@ import yaml
 from study import cli
 from study.cli import main
 from tests import golden
+from tests.data.bombs import npy_of, npz_of
+from trainables.files import arrays
 
 
 def calstudy(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
@@ -124,6 +126,36 @@ def test_evaluate_says_what_is_wrong(
     np.savez(tmp_path / "bad.npz", **arrays)
     code, out, err = calstudy(capsys, "evaluate", tmp_path / "bad.npz")
     assert code == 2 and out == "" and said in err and "bad.npz" in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("shape", [(10**12, 4), (10**6, 10**6)])
+def test_evaluate_allocates_no_more_than_a_file_holds(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, shape: tuple[int, int]
+) -> None:
+    code, out, err = calstudy(capsys, "evaluate", npz_of(tmp_path / "bad.npz", shape))
+    assert code == 2 and out == "" and err.count("\n") == 1
+    claimed = f"'logits' is float32 {list(shape)} by its header, {shape[0] * shape[1] * 4:,} bytes, but 136 bytes."
+    assert err.endswith(f"bad.npz: {claimed} The file is damaged: save it again.\n")
+    (tmp_path / "one.npz").write_bytes(npy_of(shape))
+    code, out, err = calstudy(capsys, "evaluate", tmp_path / "one.npz")
+    assert code == 2 and err.endswith("is a single array; save `logits` and `labels` with numpy.savez.\n")
+
+
+def test_evaluate_reads_no_more_than_memory_holds(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed(tmp_path / "bomb.npz", logits=np.zeros((2**20, 4), np.float32), labels=np.zeros(2**20, int))
+    assert (tmp_path / "bomb.npz").stat().st_size < 100_000
+    monkeypatch.setattr(arrays, "memory", lambda: 20_000_000)
+    code, out, err = calstudy(capsys, "evaluate", tmp_path / "bomb.npz")
+    assert (code, out) == (2, "")
+    assert err.endswith("bomb.npz: its arrays take 0.0 GB, this machine's memory has 0.0 GB.\n")
+    content = bytearray((tmp_path / "bomb.npz").read_bytes())
+    content[200:260] = bytes(byte ^ 0xFF for byte in content[200:260])  # what deflate cannot read
+    (tmp_path / "torn.npz").write_bytes(content)
+    monkeypatch.undo()
+    code, _, err = calstudy(capsys, "evaluate", tmp_path / "torn.npz")
+    assert code == 2 and "torn.npz: cannot be read as npz (" in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("content", [None, b"", b"name: mine\n", b"PK\x03\x04 torn"])

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trainables.data.shared.images import SMALL_BYTES, decode, shape_of
+from trainables.data.shared.images import SMALL_BYTES, check_memory, decode, shape_of
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, limited, split_names
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
 from trainables.fields import FieldError, nearest, number, text
@@ -116,10 +116,13 @@ class Parquet(Dataset):
     def samples_header(self, where: dict[str, Any] | None = None) -> Header:
         table = self._table()
         rows = self._sampled(table, where)
+        return Header(_by_file(table, rows), self._first_shape(table, rows), table.labels[rows], table.names)
+
+    def _first_shape(self, table: _Table, rows: np.ndarray) -> tuple[int, int, int]:
+        """[C, H, W] of the first of these images, from its header."""
         with closing(self._parts(table, rows[:1])) as parts:
             encoded = _encoded(next(parts)[2])[0]
-        shape = self._of_image(table, rows[0], encoded, shape_of)
-        return Header(_by_file(table, rows), shape, table.labels[rows], table.names)
+        return self._of_image(table, rows[0], encoded, shape_of)
 
     def _sampled(self, table: _Table, where: dict[str, Any] | None) -> np.ndarray:
         known = [theirs for theirs in table.split_names if theirs.lower() in KNOWN_NAMES["test"]]
@@ -258,6 +261,7 @@ class Parquet(Dataset):
         """For each split uint8 [N, C, H, W], in row order. Raises FieldError."""
         wanted = np.concatenate(list(rows.values()))
         order = np.argsort(wanted)
+        check_memory("path", len(wanted), self._first_shape(table, wanted[order]))
         chunks: list[tuple[int, np.ndarray]] = []
         # A small image takes longer in Python than in the decoder: threads would only wait for each other.
         small = sum(file.stat().st_size for file in table.files) < SMALL_BYTES * len(table.labels)

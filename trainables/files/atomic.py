@@ -1,13 +1,19 @@
-"""Atomic file writes; on a full disk they wait, because space is often freed."""
+"""Atomic file writes; on a full disk they wait, because space is often freed.
+
+None of them follows a symbolic link in a file's place: in a folder that others can write, it may lead anywhere. Linked
+folders are followed: trials/ may lie on another disk.
+"""
 
 import errno
 import hashlib
 import os
+import secrets
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 PATIENCE = 600.0  # seconds; then the error is raised
 PAUSE = 2.0
@@ -32,30 +38,48 @@ def retry_until_space(write: Callable[[], T]) -> T:
         time.sleep(PAUSE)
 
 
-def write_whole(path: Path, data: bytes | memoryview, durable: bool = False) -> str:
+def write_whole(path: Path, data: bytes | memoryview, durable: bool = False, mode: int = 0o666) -> str:
     """Write a file atomically (temporary file, then rename); returns its sha256.
 
-    `durable`: fsync before the rename.
+    `durable`: fsync before the rename. `mode`: as in `replacing`.
     """
 
     def write() -> None:
-        partial = path.with_name(path.name + ".partial")
-        with partial.open("wb") as file:
+        with replacing(path, mode) as file:
             file.write(data)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        os.replace(partial, path)
 
     retry_until_space(write)
     return hashlib.sha256(data).hexdigest()
 
 
-def append(path: Path, data: bytes, durable: bool = False) -> None:
-    """Append atomically to a file without concurrent writers."""
+@contextmanager
+def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A new file that takes the place of `path` when the block ends without an error; a link there is replaced.
+
+    Its temporary name cannot be guessed and is never opened if it exists. mode: its permissions, less the umask.
+    """
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with open(partial, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def append(path: Path, data: bytes, durable: bool = False, follow: bool = False, create: bool = True) -> None:
+    """Append atomically to a file without concurrent writers.
+
+    follow: also where it is a symbolic link. create: make it if there is none.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | (0 if follow else os.O_NOFOLLOW) | (os.O_CREAT if create else 0)
 
     def write() -> None:
-        with path.open("ab", buffering=0) as file:
+        with open(os.open(path, flags, 0o666), "ab", buffering=0) as file:
             before = file.seek(0, os.SEEK_END)
             try:
                 if file.write(data) != len(data):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from trainables.files.atomic import replacing
 from trainables.files.digest import file_digest
 
 # Timeout: otherwise a network that drops packets blocks forever.
@@ -44,15 +45,11 @@ def download(urls: Sequence[str], target: Path, algorithm: str, digest: str) -> 
 
 
 def _take(url: str, target: Path, algorithm: str, digest: str) -> None:
-    partial = target.with_name(f"{target.name}.partial")
-    try:
-        # Some servers reject Python's default user agent.
-        request = urllib.request.Request(url, headers={"User-Agent": "calstudy"})
-        with urllib.request.urlopen(request, timeout=SILENCE_SECONDS) as answer, partial.open("wb") as file:
-            shutil.copyfileobj(answer, file, 2**20)
-        found = file_digest(partial, algorithm)
+    # Some servers reject Python's default user agent.
+    request = urllib.request.Request(url, headers={"User-Agent": "calstudy"})
+    with urllib.request.urlopen(request, timeout=SILENCE_SECONDS) as answer, replacing(target) as file:
+        shutil.copyfileobj(answer, file, 2**20)
+        file.flush()
+        found = file_digest(Path(file.name), algorithm)
         if not found.startswith(digest):
             raise ValueError(f"is a different file, {algorithm} {found[: len(digest)]}, not {digest}")
-        partial.rename(target)
-    finally:
-        partial.unlink(missing_ok=True)

@@ -11,7 +11,9 @@ import hashlib
 import inspect
 import json
 import shutil
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +26,7 @@ from torch import Tensor
 from trainables.data.shared.splits import SPLITS, ranks_in_class
 from trainables.dataset import Dataset, Progress, RawData, RawSplit, nothing
 from trainables.fields import FieldError
-from trainables.files.digest import file_digest
+from trainables.files.digest import damaged_files, file_digest, sampled_digest, sidecar_digest
 from trainables.files.download import default_cache
 from trainables.plugins import name_of
 from trainables.seeding import stream
@@ -102,20 +104,22 @@ def prepare(
     with FileLock(cache / f"{digest}.lock"):
         try:
             return open_prepared(directory)
-        except ValueError:
+        except ValueError as error:
+            if directory.exists():
+                print(str(error).replace("prepare it again", "it is prepared again"), file=sys.stderr)
             _build(dataset, seed, directory, progress)
     return open_prepared(directory)
 
 
 def open_prepared(directory: Path) -> Prepared:
-    """The prepared data set in a directory. Raises ValueError if it is missing or incomplete."""
+    """The prepared data set in a directory. Raises ValueError if it is missing or damaged, as `damaged_files` tells."""
     try:
+        damaged = damaged_files(directory)
         meta = json.loads((directory / "meta.json").read_text())
-        short = [name for name, size in meta["bytes"].items() if (directory / name).stat().st_size != size]
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{directory}: no prepared data set here ({error}); prepare it again.") from None
-    if short:
-        raise ValueError(f"{directory}: {', '.join(short)} is incomplete; prepare it again.")
+    if damaged:
+        raise ValueError(f"{directory}: {', '.join(damaged)} is damaged; prepare it again.")
     channels, height, width = meta["input_shape"]
     return Prepared(
         directory=directory,
@@ -187,7 +191,8 @@ def _shuffled(rows: np.ndarray, seed: int, name: str) -> np.ndarray:
 def _build(dataset: Dataset, seed: int, directory: Path, progress: Progress) -> None:
     """Write the set atomically (temporary folder, then rename). The caller holds the lock."""
     read: Callable[..., RawData] = dataset.read
-    raw = read(progress=progress) if "progress" in inspect.signature(read).parameters else read()
+    with unchanged(dataset, lambda: data_digest(dataset, seed), directory.name):
+        raw = read(progress=progress) if "progress" in inspect.signature(read).parameters else read()
     rows = split_rows(raw, dataset.validation, seed)
     partial = directory.with_name(f"{directory.name}.partial")
     # Left by a killed process: under the lock nobody else writes it.
@@ -202,22 +207,37 @@ def _build(dataset: Dataset, seed: int, directory: Path, progress: Progress) -> 
             **_statistics(raw.train.images, rows["train"][1]),
             **_write_arrays(partial, rows),
         }
-        (partial / "meta.json").write_text(json.dumps(meta, indent=1))
+        (partial / "meta.json").write_text(json.dumps({**meta, "sidecar": sidecar_digest(meta)}, indent=1))
         shutil.rmtree(directory, ignore_errors=True)
         partial.rename(directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+@contextmanager
+def unchanged(dataset: Dataset, digest: Callable[[], str], before: str) -> Iterator[None]:
+    """Raise FieldError if the source was changed while it was read here: what was read has no digest."""
+    try:
+        yield
+    finally:  # also if reading failed: that may be why
+        if digest() != before:
+            source = getattr(dataset, "path", None) or name_of(type(dataset))
+            problem = f"{source} was changed while it was read. Nothing is kept of it; run again once it is complete."
+            raise FieldError("path" if hasattr(dataset, "path") else "", problem)
+
+
 def _write_arrays(directory: Path, rows: dict[str, tuple[RawSplit, np.ndarray]]) -> dict[str, dict[str, object]]:
     sizes: dict[str, object] = {}
     digests: dict[str, object] = {}
+    sampled: dict[str, object] = {}
     for name, (split, taken) in rows.items():
         for file, array in ((f"{name}.npy", split.images), (f"{name}_labels.npy", split.labels)):
             np.save(directory / file, array[taken], allow_pickle=False)
             sizes[file] = (directory / file).stat().st_size
             digests[file] = file_digest(directory / file)
-    return {"bytes": sizes, "sha256": digests}
+            if name != "test":  # read when it is opened, and not before
+                sampled[file] = sampled_digest(directory / file)
+    return {"bytes": sizes, "sha256": digests, "sampled": sampled}
 
 
 def _statistics(images: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +23,9 @@ from torch import Tensor
 from trainables.config import build, to_plain
 from trainables.dataset import Dataset, Rows, Samples
 from trainables.fields import FieldError, Settings, nearest, text
+from trainables.files.digest import damaged_files, sampled_digest
 from trainables.files.download import default_cache
-from trainables.loading.cache import Prepared, load_split
+from trainables.loading.cache import Prepared, load_split, unchanged
 from trainables.plugins import name_of
 
 FORMAT = 1  # of the files; increment on any change
@@ -182,13 +184,29 @@ def _samples(shift_set: ShiftSet) -> Samples:
     directory = cache / f"shift-{shift_set.digest()}"
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / f"{directory.name}.lock"):
-        if not (directory / "names.json").is_file():  # written last, before the rename
-            _write(shift_set.data.samples(shift_set.where), directory)
+        if not _is_whole(directory):
+            with unchanged(shift_set.data, lambda: f"shift-{shift_set.digest()}", directory.name):
+                samples = shift_set.data.samples(shift_set.where)
+            _write(samples, directory)
     images, labels = (
         np.load(directory / f"{name}.npy", mmap_mode="c", allow_pickle=False) for name in ("images", "labels")
     )
     names = json.loads((directory / "names.json").read_text())
     return Samples(images, labels, {int(label): name for label, name in names.items()})
+
+
+def _is_whole(directory: Path) -> bool:
+    if not (directory / "names.json").is_file():
+        return False
+    if not (directory / "meta.json").is_file():  # made before it was written
+        return True
+    try:
+        damaged = damaged_files(directory)
+    except (OSError, ValueError, KeyError):
+        damaged = ["meta.json"]
+    if damaged:
+        print(f"{directory}: {', '.join(damaged)} is damaged; it is prepared again.", file=sys.stderr)
+    return not damaged
 
 
 def _write(samples: Samples, directory: Path) -> None:
@@ -199,4 +217,8 @@ def _write(samples: Samples, directory: Path) -> None:
     np.save(partial / "images.npy", samples.images, allow_pickle=False)
     np.save(partial / "labels.npy", samples.labels, allow_pickle=False)
     (partial / "names.json").write_text(json.dumps(samples.names))
+    files = [partial / name for name in ("images.npy", "labels.npy", "names.json")]
+    sizes = {file.name: file.stat().st_size for file in files}
+    sampled = {file.name: sampled_digest(file) for file in files}
+    (partial / "meta.json").write_text(json.dumps({"bytes": sizes, "sampled": sampled}))
     partial.rename(directory)

@@ -5,11 +5,14 @@ read. Only `study/confirmation/confirm.py` imports this (a test checks the impor
 from reading the file.
 """
 
+import json
 from typing import Protocol
 
 import numpy as np
 import torch
 
+from trainables.fields import FieldError
+from trainables.files.digest import file_digest
 from trainables.loading.cache import Prepared, Split
 
 
@@ -21,11 +24,15 @@ class Openings(Protocol):
 
 
 def open_test(prepared: Prepared, opening: int, ledger: Openings) -> Split:
-    """The memory-mapped test split. Raises ValueError unless the ledger has the opening."""
+    """The memory-mapped test split. Raises ValueError unless the ledger has the opening; FieldError: it is damaged."""
     if not ledger.has(opening):
         raise ValueError(f"the test split is sealed: the ledger has no opening {opening}.")
+    files, meta = ("test.npy", "test_labels.npy"), json.loads((prepared.directory / "meta.json").read_text())
+    for file in files:
+        if file_digest(prepared.directory / file) != meta["sha256"][file]:
+            problem = f"{prepared.directory / file} is damaged. Remove that folder and confirm again: it is made again."
+            raise FieldError("data", problem)
     images, labels = (
-        torch.from_numpy(np.load(prepared.directory / file, mmap_mode="c", allow_pickle=False))
-        for file in ("test.npy", "test_labels.npy")
+        torch.from_numpy(np.load(prepared.directory / file, mmap_mode="c", allow_pickle=False)) for file in files
     )
     return Split(images, labels)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from trainables import metrics, post_hoc
 from trainables.fields import FieldError, nearest
+from trainables.files.arrays import read_arrays
 from trainables.files.atomic import write_whole
 
 
@@ -67,22 +67,6 @@ class Predictions:
 def load_logits(path: Path) -> Tensor:
     """The logits [N, K] of an npz with `logits` or `probs`; ignores labels, which may be of other classes."""
     return _logits(path, read_arrays(path, "an npz with `logits` or `probs`"))
-
-
-def read_arrays(path: Path, wanted: str) -> dict[str, np.ndarray]:
-    """The arrays of an npz. Raises FieldError; if the file does not exist, with what is `wanted`."""
-    if not path.is_file():
-        raise FieldError(str(path), f"no such file; give {wanted}.")
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise FieldError(str(path), "is a single array; save `logits` and `labels` with numpy.savez.")
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        if "allow_pickle" in str(error):  # NumPy's advice, about a file it does not know and an array of objects
-            problem = "holds Python objects" if zipfile.is_zipfile(path) else "is no npz"
-            raise FieldError(str(path), f"{problem}; give {wanted}.") from None
-        raise FieldError(str(path), f"cannot be read as npz ({str(error).splitlines()[0]}).") from None
 
 
 def _logits(path: Path, arrays: dict[str, np.ndarray]) -> Tensor:

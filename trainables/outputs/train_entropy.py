@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from trainables.fields import FieldError
+from trainables.files.arrays import read_arrays
 from trainables.files.atomic import write_whole
-from trainables.outputs.predictions import read_arrays
 
 FILE = "train_entropy.npz"
 

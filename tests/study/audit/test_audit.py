@@ -27,7 +27,7 @@ from study.store.study import open_study
 from tests.study.command_line import calstudy, here, here_json, start, wait_until, write_spec
 from tests.study.tracking.line import free_port
 
-CHECKS = ["identity", "ledger", "running", "files", "results", "mlflow", "steps", "epochs", "openings"]
+CHECKS = ["identity", "ledger", "running", "files", "results", "mlflow", "steps", "epochs", "openings", "registered"]
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_a_finished_study_is_clean_and_nothing_is_written(storage: Path) -> None
     counted = {check.name: check.counted for check in report.checks}
     # 4 trials x 2 epochs; of each 3 files; in MLflow 7 metrics an epoch and 22 final ones, and 2 epochs in a history.
     points = 4 * (2 * 7 + 22) + 8
-    expected = [2, 4, 0, 12, 4, 4, points, 8, 0]
+    expected = [2, 4, 0, 12, 4, 4, points, 8, 0, 0]
     assert counted == dict(zip(CHECKS, expected, strict=True))
     assert (report.planned, report.lost, report.duplicated) == (4, 0, 0)
     assert report.epochs == Epochs(needed=8, trained=8)
@@ -216,8 +216,8 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
         "is missing",
     ),
     "a stray directory": (
-        lambda storage: shutil.copytree(attempt(storage).parent, storage / "small/trials/focal/0007"),
-        {"files": ["focal/0007"]},
+        lambda storage: shutil.copytree(attempt(storage).parent, storage / "small/trials/other/0007"),
+        {"files": ["other/0007"]},
         "not in the ledger: remove",
     ),
     "an attempt too many": (

@@ -344,6 +344,18 @@ def test_on_the_front_of_test_is_who_has_every_objective_there() -> None:
     assert front_on_test(rows, objectives) == ["sure"]
 
 
+def test_a_stop_leaves_the_rest_sealed(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was opened has its result."""
+    study, opened = unopened(storage), []
+    open_test = confirm.open_test
+    monkeypatch.setattr(confirm, "open_test", lambda *asked: opened.append(asked) or open_test(*asked))
+    assert confirm.measure(study, lambda: len(opened) == 2) == 2
+    openings = audited(storage).checks[-1]
+    assert openings.counted == 2 and "without a result" not in " ".join(openings.notes)
+    assert confirm.measure(study) == 6
+    assert audited(storage).checks[-1].counted == 8
+
+
 def test_a_kill_between_the_opening_and_the_read_counts_as_an_opening(
     storage: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

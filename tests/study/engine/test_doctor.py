@@ -17,6 +17,7 @@ from study.engine import doctor
 from study.engine.doctor import Finding, Report
 from study.engine.nodes import NodeFacts
 from study.schema.spec import read_spec
+from tests.cases import damage_unsampled
 from tests.hosts import CHECKOUT, Host, network, start_head, start_worker
 from tests.study.command_line import write_spec
 from tests.study.engine.test_ray_session import free_port
@@ -83,6 +84,16 @@ def test_what_is_wrong_with_a_node(facts: dict[str, Any], check: str, state: str
     assert {other for other, finding in found.items() if finding.state != "ok"} <= {check}
 
 
+def test_a_trial_that_does_not_fit_on_this_machine(tmp_path: Path) -> None:
+    spec = read_spec(write_spec(tmp_path / "small.yaml", resources={"cpu": 3}))
+    assert doctor._resources_here(spec, sound(), 3) == []
+    (found,) = doctor._resources_here(spec, sound(), 2)
+    assert (found.check, found.state) == (
+        "resources",
+        "failed",
+    ) and "needs 3 CPU; this machine gives 2 CPU" in found.text
+
+
 def test_a_node_that_does_not_answer_is_one_failure() -> None:
     found = doctor._judge(NodeFacts("node", problem="no answer within 60 s."), sound(), Path("/storage"), None)
     assert found == [Finding("node", "answer", "failed", "no answer within 60 s.")] and not Report(found).ok
@@ -106,7 +117,7 @@ def test_a_report_travels_as_json() -> None:
 )
 def test_a_tracking_that_cannot_be_written(tmp_path: Path, uri: str, words: str) -> None:
     port = free_port()
-    found = doctor._tracking(uri.format(port=port), None, tmp_path)
+    (found,) = doctor._tracking(uri.format(port=port), None, tmp_path)
     assert found.state == "failed" and words.format(port=port) in found.text and "secret" not in found.text
     assert "maria" not in found.text
 
@@ -129,8 +140,8 @@ def test_the_last_line_says_what_was_found(capsys: pytest.CaptureFixture[str], s
 def test_a_database_anywhere_on_this_machine_is_a_tracking(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     for root in (tmp_path, tmp_path / "studies"):
-        assert doctor._tracking(uri, None, root) == Finding(doctor.HERE, "tracking", "ok", uri)
-    assert doctor._tracking(None, None, tmp_path / "not yet").state == "ok"
+        assert doctor._tracking(uri, None, root) == [Finding(doctor.HERE, "tracking", "ok", uri)]
+    assert [found.state for found in doctor._tracking(None, None, tmp_path / "not yet")] == ["ok"]
 
 
 # ---- this machine -------------------------------------------------------------------------------------------------
@@ -147,7 +158,7 @@ def test_this_machine_with_damaged_data(
     assert said[0].split() == ["machine", *CHECKS] and said[1].split()[1:6] == ["ok", "ok", "ok", "ok", "0"]
     assert said[2:] == [f"tracking: sqlite:///{storage}/mlflow.db", "no problems found."] and not storage.exists()
     (images,) = (tmp_path / "cache").glob("*/train.npy")
-    images.write_bytes(bytes(images.stat().st_size))
+    damage_unsampled(images)
     doctor.show(doctor.diagnose(spec, storage, None, None), Console(width=80))
     said = capsys.readouterr().out.splitlines()
     assert said[1].split()[4] == "FAIL" and "no problems found." not in said

@@ -10,6 +10,7 @@ import pytest
 from study.engine import node_facts
 from study.engine.nodes import NodeFacts, Probe, code_problem, storage_problem
 from study.schema.versions import versions
+from tests.cases import damage_unsampled
 from trainables.config import TrialConfig
 from trainables.loading.cache import prepare
 
@@ -130,6 +131,8 @@ def test_torn_data_are_prepared_anew_and_damaged_ones_named(trial: dict[str, Any
     file.write_bytes(whole[:-100])
     assert node_facts.prepared(trial, digest, True) == {"data": digest, "damaged": []} and file.read_bytes() == whole
     file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert node_facts.prepared(trial, digest, True)["damaged"] == [] and file.read_bytes() == whole
+    damage_unsampled(file)
     assert node_facts.prepared(trial, digest, True)["damaged"] == [str(file)]
 
 

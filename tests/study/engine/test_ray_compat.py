@@ -11,7 +11,7 @@ from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, Ray
 from ray.job_submission import JobSubmissionClient
 from ray.tune.experiment import Trial
 
-from study.engine.ray_compat import UPLOAD_LOGGERS, actor_of, job_client, losses_are_deaths
+from study.engine.ray_compat import UPLOAD_LOGGERS, actor_of, job_client, losses_are_deaths, messages_until
 from study.engine.search import cause_of_death
 
 KILLED = (
@@ -68,3 +68,18 @@ def test_each_request_of_the_job_client_has_its_limit(monkeypatch: pytest.Monkey
     monkeypatch.setattr(JobSubmissionClient, "_do_request", lambda self, *words, **options: found.append(options))
     job_client("http://127.0.0.1:8265", 7.0)._do_request("GET", "/api/jobs/", json_data=None)
     assert found == [{"timeout": 7.0, "json_data": None}]
+
+
+def test_what_ray_reports_is_shown_until_the_stop(capsys: pytest.CaptureFixture[str]) -> None:
+    """`listen_error_messages` prints by this name, and by no other."""
+    from ray._private import worker
+
+    assert "print_to_stdstream(" in inspect.getsource(worker.listen_error_messages)
+    known, stopped = worker.print_to_stdstream, False
+    with messages_until(lambda: stopped):
+        for line in ("a node died", "The autoscaler failed"):
+            worker.print_to_stdstream({"lines": [line], "pid": "raylet", "is_err": False}, ignore_prefix=False)
+            stopped = True
+    assert worker.print_to_stdstream is known
+    shown = capsys.readouterr().out
+    assert "a node died" in shown and "autoscaler" not in shown

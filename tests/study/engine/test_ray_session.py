@@ -1,7 +1,12 @@
 """Joining Ray: what cannot be joined, or could never run a trial, is one clear line, at once."""
 
+import os
 import socket
+import subprocess
+import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +63,55 @@ def test_a_machine_too_busy_for_ray(monkeypatch: pytest.MonkeyPatch, slow_starts
     else:
         with pytest.raises(ClusterError, match="did not start within 30 seconds, twice"), joined(None, {}):
             pass
+
+
+WATCHED = """
+import os, stat, sys
+from pathlib import Path
+from study.engine.ray_session import joined
+
+def mode(path):
+    return oct(stat.S_IMODE(os.stat(path).st_mode))
+
+os.umask(0o022)
+with joined(None, {}):
+    import ray
+    session = Path(ray._private.worker._global_node.get_session_dir_path())
+    sockets = [path for path in session.rglob("*") if path.is_socket()]
+    closed = [str(parent) for parent in session.parents if os.stat(parent).st_mode & 0o077 == 0]
+    print(len(sockets) > 0, closed[0], mode(closed[0]))
+    assert session.is_relative_to(os.environ["RAY_TMPDIR"])
+    @ray.remote
+    def umask():
+        now = os.umask(0)
+        os.umask(now)
+        return oct(now)
+    print(ray.get(umask.remote()))
+print(os.path.exists(closed[0]), mode(Path.home() / ".ray"), mode(Path.home() / ".ray/auth_token"))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("there", [None, 0o644])
+def test_the_files_of_a_local_ray_are_its_users_alone(there: int | None) -> None:
+    """Ray's own choice: folders of mode 0777, in which others could replace a socket, and a token that all can read."""
+    with tempfile.TemporaryDirectory() as home:  # short: Ray's sockets lie below it
+        temp, token = Path(home) / "t", Path(home) / ".ray" / "auth_token"
+        if there is not None:
+            token.parent.mkdir(mode=0o755)
+            token.write_text(32 * "1f")
+            token.chmod(there)
+        environment = {**os.environ, "HOME": home, "RAY_TMPDIR": str(temp)}
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+            environment.pop(name, None)
+        command = [sys.executable, "-W", "ignore", "-c", WATCHED]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=200)
+        first, umask, last = done.stdout.strip().splitlines()
+        sockets, closed, mode = first.split()
+        assert (sockets, mode, Path(closed).parent) == ("True", "0o700", temp)
+        assert umask == "0o22"  # the files of trials follow the user's own
+        assert last.split() == ["False", *(["0o700", "0o600"] if there is None else ["0o755", "0o644"])]
+        assert len(token.read_text()) == 64
 
 
 def node(alive: bool = True, **resources: float) -> dict[str, Any]:

@@ -22,3 +22,16 @@ def test_a_node_that_does_not_see_the_storage_ends_the_run_in_one_line() -> None
     search.on_trial_complete("0", {"report": json.dumps({"rows": [], "outcome": outcome})})
     assert isinstance(search.fault, ClusterError)
     assert str(search.fault).startswith("node gpu-7 does not see /srv/digits/study.yaml. Mount the storage there")
+
+
+def test_who_dies_after_a_stop_was_requested_is_not_blamed() -> None:
+    """A preemption ends the workers too, at the same moment: after three of them the trial would have failed."""
+    asked: list[str] = []
+    search = LedgerSearch.__new__(LedgerSearch)
+    search.fault, search._live = None, {}
+    search._stop_requested = lambda: not asked.append("stop?")
+    search.attempt_died("0", "The actor is dead because its worker process has died. SYSTEM_ERROR")
+    outcome = {"state": "interrupted", "reason": "SystemExit"}
+    search.on_trial_complete("0", {"report": json.dumps({"rows": [], "outcome": outcome})})
+    assert search.fault is None and asked == ["stop?", "stop?"]
+    assert search.suggest("1") is None

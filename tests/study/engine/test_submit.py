@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from search_spaces import strict_yaml
+from study.engine import submit
 from study.engine.ray_session import ClusterError
 from study.engine.submit import connect, job_request, package
 from study.schema.spec import SpecError
@@ -102,6 +104,44 @@ def test_a_password_does_not_stand_in_a_command_line(tmp_path: Path) -> None:
     with package(asked) as folder:
         (file,) = (folder / "spec").iterdir()
         assert strict_yaml.read(file)["tracking"] == uri and file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("in_spec", [False, True])
+def test_what_a_local_file_or_variable_holds_travels_with_the_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_spec: bool
+) -> None:
+    uri, file = "http://maria:secret@host:5000", tmp_path / "tracking"
+    file.write_text(uri)
+    monkeypatch.setenv("MY_TRACKING", uri)
+    for name in (str(file), "MY_TRACKING"):
+        spec = write_spec(tmp_path / "small.yaml", **({"tracking": name} if in_spec else {}))
+        asked = job_request(spec, "/s", None if in_spec else name)
+        assert not {"secret", name} & set(" ".join(asked.words).replace(":", " ").split())
+        with package(asked) as folder:
+            (travels,) = (folder / "spec").iterdir()
+            assert strict_yaml.read(travels)["tracking"] == uri and travels.stat().st_mode & 0o077 == 0
+        with pytest.raises(ClusterError, match="Give SPEC too"):
+            job_request(None, "/s", name)
+
+
+def test_nothing_that_ray_shows_of_a_job_holds_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its command line, environment and metadata are public to whoever sees the dashboard; the uploaded spec is not."""
+    keys = {"tracking": "http://maria:secret@host:5000", "ledger": "postgresql://maria:secret@db/optuna"}
+    asked = job_request(write_spec(tmp_path / "small.yaml", **keys), "/s", "http://other:secret@host:5000", trials=7)
+    shown: list[dict[str, Any]] = []
+
+    class Client:
+        def list_jobs(self) -> list[Any]:
+            return []
+
+        def submit_job(self, **job: Any) -> None:
+            shown.append(job)
+
+    monkeypatch.setattr(submit, "connect", lambda address: Client())
+    monkeypatch.setattr(submit, "_diagnose", lambda client, *job: SimpleNamespace(findings=[], ok=True))
+    assert submit.submit(asked, "http://127.0.0.1:8265").job is not None
+    (job,) = shown
+    assert "--trials 7" in job["entrypoint"] and "secret" not in repr(job) and "maria" not in repr(job)
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1:8265", "ray://host:10001", "http://", "auto"])

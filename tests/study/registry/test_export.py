@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -77,9 +78,9 @@ def server(root: Path) -> str:
     return uri
 
 
-def train(root: Path, uri: str, name: str, model: str, number: int = 3, result: str = "last") -> Trained:
+def train(root: Path, uri: str, name: str, model: str, number: int = 3, **keys: str) -> Trained:
     """One epoch; its files as the trainable leaves them, its run as the tracking makes it."""
-    mapping = {"name": name, "data": "digits", "model": model, "methods": ["focal"], "epochs": 1, "result": result}
+    mapping = {"name": name, "data": "digits", "model": model, "methods": ["focal"], "epochs": 1, **keys}
     spec = spec_from_mapping(mapping, "study.yaml")
     params = {"method.gamma": 2.0}
     config = TrialConfig.from_mapping({**spec.trial_mapping("focal"), "number": number}, params)
@@ -117,11 +118,16 @@ def exported(trained: Trained) -> Exported:
 
 
 @pytest.fixture
-def here(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], object]:
+def here(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> Callable[..., object]:
     """`examine` in this process, in the environment its own is given."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", trained.uri)
     monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
-    return examine
+    return partial(examine, storage=trained.study.directory.parent)
+
+
+def forget_digests(trained: Trained, found: Exported) -> None:
+    """Make the version one that was registered before the digests of its files were recorded."""
+    trained.client.delete_model_version_tag(found.name, str(found.version), "calstudy.artifacts")
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -358,7 +364,7 @@ def test_refuses_a_name_in_one_line(trained: Trained, name: str, alias: str | No
 
 
 def test_verify_in_a_fresh_process(trained: Trained, exported: Exported, capfd: pytest.CaptureFixture[str]) -> None:
-    report = verify(exported.uri, trained.uri)
+    report = verify(exported.uri, trained.uri, trained.study.directory.parent)
     assert report.ok, report
     assert {"probabilities", "accuracy", "nll", "ece"} <= {check.name for check in report.checks}
     assert report.num_samples == len(trained.learner.data.validation)
@@ -368,9 +374,9 @@ def test_verify_in_a_fresh_process(trained: Trained, exported: Exported, capfd: 
 
 
 def test_verify_of_what_is_not_there(trained: Trained, exported: Exported, tmp_path: Path) -> None:
-    report = verify("models:/digits/99", trained.uri)
+    report = verify("models:/digits/99", trained.uri, tmp_path)
     assert not report.ok and "99" in (report.problem or "")
-    report = verify(exported.uri, f"sqlite:///{tmp_path}/none.db")
+    report = verify(exported.uri, f"sqlite:///{tmp_path}/none.db", tmp_path)
     assert not report.ok and "none.db" in (report.problem or "")
     assert not (tmp_path / "none.db").exists()
 
@@ -391,27 +397,36 @@ def altered_record(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("alter", "failing"),
+    ("alter", "file", "failing"),
     [
-        (altered_probs, {"probabilities", "stored probabilities with a different digest"}),
-        (altered_record, {"tags that differ from the record (metrics)", "ece"}),
+        (
+            altered_probs,
+            "calstudy/validation_probs.npz",
+            {"probabilities", "stored probabilities with a different digest"},
+        ),
+        (altered_record, "calstudy/record.json", {"tags that differ from the record (metrics)", "ece"}),
     ],
 )
 def test_verify_finds_what_was_altered(
-    trained: Trained, here: Callable[[str], object], alter: Callable[[Path], None], failing: set[str]
+    trained: Trained, here: Callable[..., object], alter: Callable[[Path], None], file: str, failing: set[str]
 ) -> None:
+    """By its digest; and where there is none, by what it holds."""
     exported = trained.export(alter.__name__)
     assert here(exported.uri).ok
     alter(trained.artifacts(exported))
-    report = here(exported.uri)
+    with pytest.raises(NotVerified, match=f"^its files are not .* not opened: {file} has changed.$"):
+        here(exported.uri)
+    forget_digests(trained, exported)
+    report = here(exported.uri, trust_files=True)
     assert not report.ok
     assert {check.name for check in report.checks if not check.ok} == failing
 
 
-def test_verify_finds_another_model(trained: Trained, here: Callable[[str], object], root: Path, server: str) -> None:
+def test_verify_finds_another_model(trained: Trained, here: Callable[..., object], root: Path, server: str) -> None:
     exported, other = trained.export("swapped"), train(root, server, "third", "mlp", number=4).export("third")
     shutil.copy(trained.artifacts(other) / "data" / "model.pt2", trained.artifacts(exported) / "data" / "model.pt2")
-    report = here(exported.uri)
+    forget_digests(trained, exported)
+    report = here(exported.uri, trust_files=True)
     failing = {check.name: check for check in report.checks if not check.ok}
     assert {"probabilities", "nll"} <= set(failing)
     assert failing["probabilities"].found > 0.01
@@ -427,27 +442,29 @@ class Payload:
         return os.mkdir, (str(self.mark),)
 
 
-def test_verify_refuses_pickle(trained: Trained, here: Callable[[str], object], tmp_path: Path) -> None:
+def test_verify_refuses_pickle(trained: Trained, here: Callable[..., object], tmp_path: Path) -> None:
     exported = trained.export("pickled")
+    forget_digests(trained, exported)
     data = trained.artifacts(exported) / "data"
     (data / "model.pt2").unlink()
     torch.save(Payload(tmp_path / "ran"), data / "model.pth")
     (data / "pickle_module_info.txt").write_text("pickle")
     with pytest.raises(Exception, match="pickle is disallowed"):
-        here(exported.uri)
+        here(exported.uri, trust_files=True)
     assert not (tmp_path / "ran").exists()
 
 
-def test_verify_refuses_code(trained: Trained, here: Callable[[str], object]) -> None:
+def test_verify_refuses_code(trained: Trained, here: Callable[..., object]) -> None:
     exported = trained.export("with_code")
+    forget_digests(trained, exported)
     file = trained.artifacts(exported) / "MLmodel"
     file.write_text(file.read_text().replace("loader_module: mlflow.pytorch", "loader_module: json"))
     with pytest.raises(NotVerified, match=r"run its own code .*json"):
-        here(exported.uri)
+        here(exported.uri, trust_files=True)
 
 
 def test_verify_needs_the_data_and_a_record(
-    trained: Trained, exported: Exported, here: Callable[[str], object], monkeypatch: pytest.MonkeyPatch
+    trained: Trained, exported: Exported, here: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(NotVerified, match="models:/NAME/VERSION"):
         here("models:/m-1234")
@@ -457,8 +474,9 @@ def test_verify_needs_the_data_and_a_record(
             here(exported.uri)
     plain = trained.export("plain")
     shutil.rmtree(trained.artifacts(plain) / "calstudy")
-    with pytest.raises(NotVerified, match="calstudy export"):
-        here(plain.uri)
+    forget_digests(trained, plain)
+    with pytest.raises(NotVerified, match="it was not registered by `calstudy export`"):
+        here(plain.uri, trust_files=True)
 
 
 def test_batch_norm_is_registered_as_it_evaluates(root: Path, server: str) -> None:

@@ -73,6 +73,21 @@ def test_a_method_without_a_file_starts_from_its_own_settings(extended):
         ({"methods/focal.py": MINE}, "extensions", "methods/focal.py: 'focal' is a built-in name; rename it."),
         ({"methods/mine.py": "x ="}, "extensions", "methods/mine.py: cannot be imported: SyntaxError"),
         ({"methods/mine.py": "import no_such_thing"}, "extensions", "ModuleNotFoundError"),
+        (
+            {"methods/mine.py": "import sys; sys.exit(3)"},
+            "extensions",
+            "methods/mine.py: cannot be imported: SystemExit: 3.",
+        ),
+        (
+            {"methods/mine.py": MINE + "    def __post_init__(self):\n        raise SystemExit(0)\n"},
+            "methods",
+            "methods/mine.py: Mine cannot be created: SystemExit: 0.",
+        ),
+        (
+            {"methods/mine.py": MINE + "    def __post_init__(self):\n        self.power / 0\n"},
+            "methods",
+            "methods/mine.py: Mine cannot be created: ZeroDivisionError: float division by zero.",
+        ),
         ({"methods/mine.py": "x = 1"}, "extensions", "methods/mine.py: it must define the class Mine."),
         (
             {"methods/mine.py": MINE, "search_spaces/mien.yaml": MINE_SPACE},
@@ -111,6 +126,6 @@ def test_refused_extensions(extended, files, path, said):
     with pytest.raises(SpecError) as error:
         read_spec(extended(files))
     line = str(error.value)
-    assert line.startswith(f"study.yaml: {path}: ")
+    assert line.startswith((f"study.yaml: {path}: ", f"study.yaml: {path}["))
     assert said in line
     assert "\n" not in line

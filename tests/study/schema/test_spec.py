@@ -464,7 +464,7 @@ def test_required(key):
         (b"1: 2\n", "study.yaml: the key in line 1 must be text"),
         (b"name: x\n---\nname: y\n", "study.yaml: is not YAML: "),
         (b"name: !!python/object/apply:os.getcwd []\n", "study.yaml: is not YAML: could not determine a constructor"),
-        (b"[" * 500, "study.yaml: is nested too deeply."),
+        (b"[" * 500, "study.yaml: is nested more than 100 levels deep."),
         (
             b"trials: 99999999999999999999\n",
             "study.yaml: cannot be read: it contains an integer of more than 63 bits.",

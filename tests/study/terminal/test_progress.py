@@ -115,6 +115,24 @@ def test_the_live_view_shows_methods_running_trials_and_the_front() -> None:
     assert [line[:6] for line in lines if line[:1] == ["mbls"]] == [["mbls", "4", "0", "1", "0", "3"]]
 
 
+def test_a_ledger_that_is_waited_for_is_one_line_of_the_view() -> None:
+    waits = "ledger: PostgreSQL at db:5432/ledgers does not answer; waiting (12 s)"
+    terminal = Terminal(100, 30)
+    with Progress(SPEC, {"focal": [], "mbls": []}, terminal.console) as progress:
+        progress.started(record("mbls", 0, "running"))
+        for line, lines in ((waits, 1), (None, 0)):
+            progress.waiting(line)
+            progress._live.refresh()
+            assert [shown.strip() for shown in terminal.screen()].count(waits) == lines
+            assert any(shown.startswith("method") for shown in terminal.screen())
+    terminal.close()
+
+    piped, out = view({"focal": [], "mbls": []})
+    for line in (waits.replace("12", "0"), waits, None, None):
+        piped.waiting(line)
+    assert out.getvalue().splitlines() == [waits.replace("12", "0"), "the ledger answers again."]
+
+
 def test_parameters_are_named_by_their_last_word_where_that_says_enough() -> None:
     assert short_params({"method.gamma": 2.0, "optimizer.lr": 0.05}) == "gamma=2 lr=0.05"
     assert "method.weight=1 method.base.weight=2" in short_params({"method.weight": 1.0, "method.base.weight": 2.0})

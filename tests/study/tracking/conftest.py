@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -43,26 +44,34 @@ def storage(tmp_path: Path, migrated: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return tmp_path
 
 
+def start_server(
+    folder: Path, migrated: Path, *artifacts: str, **environment: str
+) -> tuple[int, subprocess.Popen[bytes]]:
+    """A real MLflow server with its database in a folder: its port, and its process, of a session of its own."""
+    port = free_port()
+    shutil.copy(migrated, folder / "mlflow.db")
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", *artifacts]
+    with (folder / "log").open("w") as log:
+        env = {**os.environ, **environment}
+        return port, subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True, env=env)
+
+
+def end_server(process: subprocess.Popen[bytes]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)  # it waits for the connections a client keeps
+    process.wait()
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator[tuple[Path, int]]:
     """A real MLflow server: (the folder of its database, its port)."""
-    folder, port = tmp_path_factory.mktemp("server"), free_port()
-    shutil.copy(migrated, folder / "mlflow.db")
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += [
-        "--backend-store-uri",
-        f"sqlite:///{folder}/mlflow.db",
-        "--artifacts-destination",
-        f"{folder}/artifacts",
-    ]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
+    folder = tmp_path_factory.mktemp("server")
+    port, process = start_server(folder, migrated, "--artifacts-destination", f"{folder}/artifacts")
     try:
         wait_for(lambda: answers(port), 120.0)
         yield folder, port
     finally:
-        os.killpg(process.pid, 15)
-        process.wait(30)
+        end_server(process)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ from mlflow import MlflowClient
 
 from study.schema.uris import TrackingError, embedded_tracking
 from study.tracking import client as mlflow_client
+from study.tracking import projection as projection_module
 from study.tracking.projection import Projection, SyncReport, sync
+from study.tracking.writer import StudyRuns
 from tests.study.tracking.line import PASSWORD, Line, free_port
 from tests.study.tracking.studies import ToldStudy, children, complete, in_mlflow_once, make_study, wait_for
 
@@ -73,6 +76,30 @@ def test_a_server_that_is_away_holds_nothing_up(storage: Path, caplog: Any, capf
         assert time.monotonic() - begun < 20.0
     assert str(projection.trouble).endswith("Connection refused")
     assert PASSWORD not in caplog.text + "".join(capfd.readouterr()) + str(projection.trouble)
+
+
+def test_a_study_that_is_asked_to_stop_waits_less(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal may come while it waits already."""
+    monkeypatch.setattr(projection_module, "FAULT_PATIENCE", 0.5)
+    study, asked = make_study(storage), threading.Event()
+    with Projection(study, f"http://127.0.0.1:{free_port()}", asked.is_set) as projection:
+        threading.Timer(0.2, asked.set).start()
+        assert projection.close(True, 600.0) == 4  # longer than any test may take
+
+
+def test_closing_it_again_only_waits(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is ended while its finished study is written leaves the study finished."""
+    study, client, written = make_study(storage), MlflowClient(embedded_tracking(storage)), threading.Event()
+    write = StudyRuns.write
+    monkeypatch.setattr(StudyRuns, "write", lambda runs, record: written.wait(60) and write(runs, record))
+    with Projection(study, embedded_tracking(storage)) as projection:
+        closing = threading.Thread(target=projection.close, args=(True, 60.0))
+        closing.start()
+        wait_for(projection._closing.is_set)
+        threading.Timer(0.2, written.set).start()
+        projection.close(False, 60.0)
+        closing.join()
+    assert children(client, study)[""][0].info.status == "FINISHED"
 
 
 # ---- a server --------------------------------------------------------------------------------------------------------

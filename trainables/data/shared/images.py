@@ -3,7 +3,10 @@
 import hashlib
 import io
 import json
+import math
 import os
+import re
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +20,16 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from trainables.data.shared.splits import limited
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, nothing
 from trainables.fields import FieldError, number, text
+from trainables.files.arrays import memory
 
 SLICE = 256  # files a thread reads at a time
 GRAYSCALE = ("1", "L", "LA", "La")  # Pillow's modes
+MOST_PIXELS = 80_000_000  # of an image: 240 MB once decoded. A few kB may claim to be any size.
 SMALL_BYTES = 4096  # of an encoded image; a JPEG of about 200x200, where more threads begin to pay
 
 T = TypeVar("T")
+
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # above our limit, at which we refuse
 
 
 def decode(encoded: bytes, size: int | None = None) -> np.ndarray:
@@ -51,8 +58,13 @@ def _opened(encoded: bytes) -> Image.Image:
     """The image, with its pixels not yet decoded."""
     try:
         image: Image.Image = Image.open(io.BytesIO(encoded))
+        pixels = math.prod(image.size)
     except UnidentifiedImageError:  # its text is the address of our buffer
         raise ValueError("not an image, or in an unknown format") from None
+    except Image.DecompressionBombError as error:  # Pillow's own limit is above ours
+        pixels = int(re.findall(r"\d+", str(error))[0])
+    if pixels > MOST_PIXELS:
+        raise ValueError(f"it has {pixels:,} pixels, the limit is {MOST_PIXELS:,}")
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
         raise ValueError(f"more than 8 bits per channel, mode {image.mode}")
     return image
@@ -146,18 +158,34 @@ def required(path: str, name: str) -> Path:
     return found
 
 
+def check_memory(option: str, count: int, shape: tuple[int, int, int]) -> None:
+    """Raise FieldError if that many images [C, H, W] do not fit into this machine's memory."""
+    needed, (_, height, width) = count * math.prod(shape), shape
+    if needed > memory():
+        found = f"{count:,} images of {width}x{height} pixels take {needed / 1e9:,.0f} GB once decoded"
+        problem = f"{found}, this machine's memory has {memory() / 1e9:,.0f} GB. Set `limit`, or use smaller images."
+        raise FieldError(option, problem)
+
+
 def read_images(files: Sequence[Path], size: int | None, progress: Progress = nothing) -> np.ndarray:
     """uint8 [N, C, H, W], in order. Raises FieldError: a file is not an image or, without `size`, sizes differ."""
-    decoded = _of_each(files, lambda file: _of_file(file, decode, size), progress)
-    first, channels = decoded[0], max(image.shape[2] for image in decoded)
-    images = np.empty((len(files), channels, *first.shape[:2]), dtype=np.uint8)
+    first = _of_file(files[0], shape_of, size)
+    check_memory("path", len(files), first)
+
+    def of_first_size(file: Path) -> np.ndarray:
+        image = _of_file(file, decode, size)
+        if image.shape[:2] != first[1:]:
+            shapes = [f"{width}x{height}" for height, width in (image.shape[:2], first[1:])]
+            problem = f"{file} is {shapes[0]} pixels, {files[0]} is {shapes[1]}"
+            raise FieldError("size", f"{problem}. Set the side to resize to, e.g. `size: {max(first[1:])}`.")
+        return image
+
+    decoded = _of_each(files, of_first_size, progress)
+    channels = max(image.shape[2] for image in decoded)
+    images = np.empty((len(files), channels, *first[1:]), dtype=np.uint8)
     while decoded:
         # From the end, freeing each after the copy: memory holds them once.
         index, image = len(decoded) - 1, decoded.pop()
-        if image.shape[:2] != images.shape[2:]:
-            shapes = [f"{width}x{height}" for height, width in (image.shape[:2], images.shape[2:])]
-            problem = f"{files[index]} is {shapes[0]} pixels, {files[0]} is {shapes[1]}"
-            raise FieldError("size", f"{problem}. Set the side to resize to, e.g. `size: {max(first.shape[:2])}`.")
         # Grayscale broadcasts to three channels if others have colour.
         images[index] = image.transpose(2, 0, 1)
     return images

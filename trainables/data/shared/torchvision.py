@@ -23,6 +23,7 @@ from filelock import FileLock
 from trainables.data.shared.splits import limited
 from trainables.dataset import Dataset, Header, RawData, RawSplit, Rows
 from trainables.fields import FieldError, number, text
+from trainables.files.atomic import replacing
 from trainables.files.digest import file_digest
 from trainables.files.download import DownloadError, default_cache, download
 from trainables.plugins import name_of
@@ -70,7 +71,9 @@ class TorchvisionData(Dataset, ABC):
         return hashlib.sha256(json.dumps([published, self.limit]).encode()).hexdigest()
 
     def read(self) -> RawData:
-        data = self.load(str(self._root()))
+        root = self._root()
+        data = self.load(str(root))
+        self._check(root)  # again: a file may have been replaced while it was read
         assert data.test is not None
         taken = {}
         for name, split in (("train", data.train), ("test", data.test)):
@@ -141,7 +144,7 @@ class TorchvisionData(Dataset, ABC):
                 if content is not None:
                     target = root / os.path.normpath(member.name)
                     target.parent.mkdir(exist_ok=True)
-                    with target.open("wb") as file:
+                    with replacing(target) as file:
                         shutil.copyfileobj(content, file, 2**20)
         archive.unlink()
 

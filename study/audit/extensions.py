@@ -1,0 +1,33 @@
+"""Trials of a label were trained with one version of a user's own code."""
+
+from __future__ import annotations
+
+from study.audit.evidence import Evidence
+from study.audit.result import Check
+from study.store.extensions import files_of
+from study.store.trials import TrialRecord
+from trainables.plugins import changed_files
+
+
+def check_extensions(facts: Evidence) -> Check:
+    """No two trials of a label recorded a file differently, and the study's copy is what they recorded."""
+    check = Check("extensions", "trials of a method trained with the same extension files")
+    spec, unknown = facts.study.spec, 0
+    for label, records in facts.records.items():
+        uses = bool(files_of(spec.trial_mapping(label)))
+        first: dict[str, tuple[str, TrialRecord]] = {}
+        for record in records if uses else ():
+            if record.attempt and not record.extensions:
+                unknown += 1
+            check.counted += bool(record.attempt and record.extensions)
+            for file, digest in record.extensions.items() if record.attempt else ():
+                known, of = first.setdefault(file, (digest, record))
+                if known != digest:
+                    fix = "their results cannot be compared; delete the study and run it again"
+                    check.add_offender(record.name, f"was trained with another {file} than {of.name}", fix)
+        for file in changed_files(spec.extensions, {file: digest for file, (digest, _) in first.items()}):
+            fix = "restore it; `export` and `confirm` use this copy"
+            check.add_offender(f"extensions/{file}", f"is not what {first[file][1].name} was trained with", fix)
+    if unknown:
+        check.notes.append(f"{unknown} trials were trained before extension files were recorded")
+    return check

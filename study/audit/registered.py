@@ -1,0 +1,43 @@
+"""The audit's check of registered models: each once, its files as registered, no export half done."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from study.audit.evidence import Evidence
+from study.audit.result import Check
+from study.store.files import BACKUP
+from study.tracking.locations import local_folder, present_location
+from study.tracking.registered import ARTIFACTS, differences, facts_of
+
+
+def check_registered(facts: Evidence) -> Check:
+    """Nothing of a model is opened. Files on a server or in a bucket are `calstudy verify`'s to compare."""
+    versions = sorted(facts.registered.versions, key=lambda version: (version.name, int(version.version)))
+    check = Check("registered", "registered models once and unchanged", len(versions))
+    first: dict[tuple[str | None, ...], str] = {}
+    for version in versions:
+        uri, trial = f"models:/{version.name}/{version.version}", version.tags.get("calstudy.trial", "")
+        earlier = first.setdefault((version.name, *facts_of(version.tags)), uri)
+        if earlier != uri:
+            check.add_offender(uri, f"is {trial} again, as is {earlier}", "delete one of the two in MLflow")
+        location = present_location(str(version.source), facts.study.name, facts.uri, facts.study.directory.parent)
+        folder = local_folder(location)
+        if (
+            folder is not None
+            and ARTIFACTS in version.tags
+            and (problems := _problems(folder, version.tags[ARTIFACTS]))
+        ):
+            check.add_offender(uri, problems, f"{BACKUP}, or delete it in MLflow and export {trial} again")
+    for trial, model in facts.registered.unfinished:
+        fix = f"finish it with `calstudy export {facts.study.name} --trial {trial} --name NAME`, or delete it in MLflow"
+        check.add_offender(trial, f"an export left the model {model}, which is no version", fix, facts.exporting)
+    return check
+
+
+def _problems(folder: Path, digests: str) -> str:
+    try:
+        return "; ".join(differences(folder, json.loads(digests)))
+    except (OSError, ValueError) as error:
+        return f"its files in {folder} cannot be compared ({error})"

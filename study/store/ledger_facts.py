@@ -1,0 +1,108 @@
+"""What calstudy and Optuna write of a trial, checked as it is read: people edit files, and disks change them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from optuna.distributions import FloatDistribution, IntDistribution
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from study.schema.errors import LedgerError
+from study.store.trials import trial_name
+
+VERSION = 1  # of the attributes we set in Optuna
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or _is_int(value)
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
+
+
+def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or check(value)
+
+
+OUTCOME: dict[str, Callable[[Any], bool]] = {
+    "state": lambda value: value in ("complete", "pruned", "failed"),
+    "metrics": _of(_is_number),
+    "attempt": _is_int,
+    "epoch": _or_none(_is_int),
+    "seconds": _or_none(_is_number),
+    "samples": _or_none(_is_int),
+    "reason": _or_none(_is_text),
+    "digests": _of(_is_text),
+    "device": _is_text,
+    "versions": _of(_is_text),
+}
+
+
+def studies_in(storage: BaseStorage) -> dict[str, Any]:
+    """The Optuna studies of a storage by name. Raises LedgerError if one has no name."""
+    found = storage.get_all_studies()
+    if not all(isinstance(study.study_name, str) for study in found):
+        raise LedgerError("ledger: the name of a study in it is not text. Restore it from a backup.")
+    return {study.study_name: study for study in found}
+
+
+def check_mark(mark: Any, study_name: str, study_id: str | None = None) -> None:
+    """Raise LedgerError if an Optuna study is not of this version, or of another study than `study_id`."""
+    if mark is None:  # its driver was killed before any trial was asked
+        return
+    if not (isinstance(mark, dict) and _is_int(mark.get("version")) and isinstance(mark.get("id"), str)):
+        raise LedgerError(f"ledger: the mark of '{study_name}' is not as calstudy writes it. Restore it from a backup.")
+    if mark["version"] > VERSION:
+        raise LedgerError(f"ledger: '{study_name}' was written by a newer calstudy. Upgrade to read it.")
+    if study_id is not None and mark["id"] != study_id:
+        raise LedgerError(f"ledger: contains another study named '{study_name}'. Use a new name or another ledger.")
+
+
+def check_trial(label: str, trial: FrozenTrial) -> None:
+    """Raise LedgerError naming what of a trial is not as it was written."""
+    if wrong := _wrong_in(trial):
+        name = trial_name(label, trial.number)
+        raise LedgerError(f"ledger: {wrong} of {name} is not as calstudy writes it. Restore the ledger from a backup.")
+
+
+def _wrong_in(trial: FrozenTrial) -> str | None:
+    ours, optunas = trial.user_attrs, trial.system_attrs
+    if not (isinstance(ours, dict) and isinstance(optunas, dict)):
+        return "an attribute"
+    if not isinstance(optunas.get("fixed_params", {}), dict):
+        return "fixed_params"
+    for name, value in trial.params.items():
+        of = trial.distributions[name]
+        if isinstance(of, FloatDistribution | IntDistribution) and not (
+            _is_number(value) and of.low <= value <= of.high
+        ):
+            return name
+    if not _is_int(ours.get("attempt", 0)) or not _of(_is_int)(ours.get("deaths", {})):
+        return "`attempt` or `deaths`"
+    outcome = ours.get("outcome", {})
+    if not isinstance(outcome, dict):
+        return "the outcome"
+    for key, check in OUTCOME.items():
+        if key in outcome and not check(outcome[key]):
+            return f"`{key}` in the outcome"
+    if "outcome" in ours and "state" not in outcome:
+        return "the outcome"
+    if trial.state == TrialState.COMPLETE:
+        if outcome.get("state") != "complete":
+            return "the outcome"
+        values = trial.values
+        if not (isinstance(values, list) and all(_is_number(value) and math.isfinite(value) for value in values)):
+            return "the values"
+    return None

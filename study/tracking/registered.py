@@ -1,0 +1,92 @@
+"""A study's registered models: their files against the digests in the registry, and what an export left unfinished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from study.schema.objective import TEMPERATURE
+from study.schema.uris import TrackingError
+from study.tracking.client import environment, open_existing, what_happened
+from trainables.files.digest import file_digest
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel
+    from mlflow.entities.model_registry import ModelVersion
+
+PREFIX = "calstudy."
+ARTIFACTS = PREFIX + "artifacts"  # the tag with the sha256 of each file; older versions have none
+# Of the files below, MLflow writes this one when it loads a version: into its own copy, or beside the local files.
+ADDED = "registered_model_meta"
+
+
+def digests_of(folder: Path) -> dict[str, str]:
+    """{path: sha256} of a model's files."""
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if not path.is_dir()}
+    # A pipe would be read for ever.
+    return {name: file_digest(path) if path.is_file() else "" for name, path in files.items() if name != ADDED}
+
+
+def differences(folder: Path, recorded: Mapping[str, str]) -> list[str]:
+    """What is wrong with a model's files, one phrase a file; empty if they are those registered."""
+    found = digests_of(folder)
+    words = {path: "was added" for path in found.keys() - recorded}
+    words |= {path: "is missing" for path in recorded.keys() - found}
+    words |= {path: "has changed" for path in found.keys() & recorded if found[path] != recorded[path]}
+    return [f"{path if path.isprintable() else ascii(path)} {what}" for path, what in sorted(words.items())]
+
+
+def facts_of(tags: Mapping[str, str]) -> tuple[str | None, ...]:
+    """What two versions of one name must not share: the trial's files, what is served, and how it was confirmed.
+
+    A version without digests of its files is another: nobody can tell whether they are the ones registered.
+    """
+    same = (tags.get(PREFIX + key) for key in ("id", "trial", "model_sha256", "predictions_sha256", "confirmed"))
+    # One registered before this was recorded applies its temperature.
+    return (*same, tags.get(PREFIX + "serves", TEMPERATURE), "digests" if ARTIFACTS in tags else None)
+
+
+def unfinished(client: MlflowClient, experiment: str, study_id: str, trial: str | None = None) -> list[LoggedModel]:
+    """The models that exports uploaded, or began to, and that are no version. trial: only of that one."""
+    wanted = f"tags.`{PREFIX}id` = '{study_id}'" + (f" AND tags.`{PREFIX}trial` = '{trial}'" if trial else "")
+    models = list(_pages(client.search_logged_models, [experiment], wanted))
+    runs = {model.source_run_id for model in models}
+    # By their run: one that a user registered in MLflow's pages has no tags of ours.
+    versions = [version for run in runs for version in _pages(client.search_model_versions, f"run_id = '{run}'")]
+    return [model for model in models if not any(model.model_id in version.source for version in versions)]
+
+
+def _pages(search: Callable[..., Any], *words: Any) -> Iterator[Any]:
+    token = None
+    while True:
+        page = search(*words, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A study's versions, and what exports left: (trial, model id)."""
+
+    versions: list[ModelVersion]
+    unfinished: list[tuple[str, str]]
+
+
+def read_registered(uri: str, name: str, study_id: str) -> Registered:
+    """The study's part of the registry, read-only. Raises TrackingError if it cannot be read."""
+    with environment():
+        try:
+            client = open_existing(uri)
+            versions = list(_pages(client.search_model_versions, f"tags.`{PREFIX}id` = '{study_id}'"))
+            experiment = client.get_experiment_by_name(name)
+            left = unfinished(client, experiment.experiment_id, study_id) if experiment is not None else []
+            return Registered(versions, [(model.tags[f"{PREFIX}trial"], model.model_id) for model in left])
+        except TrackingError:
+            raise
+        except Exception as error:  # anything a server, a driver or a network raises
+            raise TrackingError(what_happened(error, uri)) from None

@@ -1,0 +1,118 @@
+"""Exports of one trial at once, and exports killed at any step: one version, and nothing left that is not named."""
+
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+
+from study.registry import upload
+from study.registry.export import export
+from study.store.study import open_study
+from study.store.trials import trial_named
+from study.tracking.locations import present_location
+from study.tracking.registered import unfinished
+from tests.study.audit.test_audit import audited, off
+from tests.study.audit.test_audit import finished as finished  # fixture
+
+pytestmark = pytest.mark.slow
+
+# Each process is forked from one that has imported what an export needs.
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["study.registry.export", "mlflow.pytorch"])
+
+
+@pytest.fixture
+def storage(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "storage")
+    return tmp_path / "storage"
+
+
+@contextmanager
+def no_lock(directory: Path) -> Iterator[bool]:
+    yield False
+
+
+def exporting(storage: Path, name: str, dies_at: str | None = None, locks: bool = True) -> None:
+    study = open_study("small", str(storage))
+    record = trial_named(study.all_records(), "focal/0000", "--trial")
+    with pytest.MonkeyPatch.context() as patch:
+        if not locks:
+            patch.setattr(upload, "export_lock", no_lock)
+        if dies_at is not None:
+            of = upload if dies_at == "upload" else MlflowClient
+            patch.setattr(of, dies_at, lambda *words, **named: os.kill(os.getpid(), signal.SIGKILL))
+        export(study, record, name, "champion", study.tracking(None))
+
+
+def at_once(count: int, *words: object) -> list[int | None]:
+    """The exit codes of as many exports."""
+    running = [PROCESSES.Process(target=exporting, args=words) for _ in range(count)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join(240)
+    return [process.exitcode for process in running]
+
+
+def registry(storage: Path, name: str) -> tuple[list[str], int]:
+    """The versions' numbers, and how many models no version has."""
+    client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}", f"sqlite:///{storage / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("small")
+    assert experiment is not None
+    left = unfinished(client, experiment.experiment_id, open_study("small", str(storage)).id)
+    return [version.version for version in client.search_model_versions(f"name='{name}'")], len(left)
+
+
+def named(storage: Path) -> list[str]:
+    """What the audit says of registered models."""
+    (check,) = (check for check in audited(storage).checks if check.name == "registered")
+    return [str(offender) for offender in check.offenders]
+
+
+def test_ten_exports_at_once_give_one_version(storage: Path) -> None:
+    assert at_once(10, storage, "m") == [0] * 10
+    assert registry(storage, "m") == ([1], 0)
+    assert off(audited(storage)) == {}
+
+
+def test_so_they_do_where_their_mounts_share_no_locks(storage: Path) -> None:
+    assert at_once(3, storage, "m", None, False) == [0] * 3
+    (versions, left) = registry(storage, "m")
+    assert len(versions) == 1 and left == 0
+    assert off(audited(storage)) == {}
+
+
+@pytest.mark.parametrize("step", ["upload", "finalize_logged_model", "create_model_version"])
+def test_what_a_killed_export_leaves_is_named_and_finished_by_the_next(storage: Path, step: str) -> None:
+    assert at_once(1, storage, "m", step) == [-signal.SIGKILL]
+    versions, left = registry(storage, "m")
+    assert (versions, left) == ([], 1)
+    (line,) = named(storage)
+    mend = "finish it with `calstudy export small --trial focal/0000 --name NAME`, or delete it in MLflow"
+    assert re.fullmatch(rf"focal/0000: an export left the model m-\w+, which is no version: {re.escape(mend)}", line)
+    exporting(storage, "m")
+    assert registry(storage, "m") == ([1], 0)
+    assert named(storage) == []
+
+
+def test_an_export_killed_before_its_alias_is_finished_by_the_next(storage: Path) -> None:
+    assert at_once(1, storage, "m", "set_registered_model_alias") == [-signal.SIGKILL]
+    assert registry(storage, "m") == ([1], 0) and named(storage) == []
+    exporting(storage, "m")
+    client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}", f"sqlite:///{storage / 'mlflow.db'}")
+    assert client.get_model_version_by_alias("m", "champion").version == 1
+    # What earlier exports at once left is named; so are files that someone changed.
+    (version,) = client.search_model_versions("name='m'")
+    client.create_model_version("m", version.source, version.run_id, tags=version.tags)
+    Path(present_location(version.source, "small", f"sqlite:///{storage / 'mlflow.db'}", storage), "MLmodel").unlink()
+    first, twice, second = named(storage)
+    assert twice == "models:/m/2: is focal/0000 again, as is models:/m/1: delete one of the two in MLflow"
+    mend = "restore it from a backup, or delete it in MLflow and export focal/0000 again"
+    assert [first, second] == [f"models:/m/{number}: MLmodel is missing: {mend}" for number in (1, 2)]

@@ -1,0 +1,126 @@
+"""A hostile study folder: which links are followed, and which commands run its extensions."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from search_spaces import strict_yaml
+from study.schema.errors import LedgerError
+from study.store.driver_lock import driver_is_alive, driver_lock
+from tests.study.command_line import here, here_json, write_spec
+from tests.study.made import made_study
+from trainables.plugins import keep_extensions, use_extensions
+
+
+@pytest.mark.slow
+def test_no_file_of_a_study_is_written_through_a_link(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, checkpoint_seconds=0)
+
+    def everything(storage: Path) -> None:
+        here("run", spec, "--storage", storage)
+        here("figures", "small", "--storage", storage, "--bootstrap", 0)
+        here("report", "small", "--storage", storage, "--bootstrap", 0)
+
+    everything(tmp_path / "plain")
+    study = tmp_path / "plain" / "small"
+    written = [path.relative_to(study) for path in study.rglob("*") if path.is_file()]
+    attempt = Path("trials/focal/0000/attempt-1")
+    assert {attempt / "model.pt", attempt / "log", Path("report.html"), Path("figures/front.png")} <= set(written)
+
+    # The same with a link already in the place of every file, and of its temporary one.
+    kept_apart = {Path("study.yaml"), Path("driver.lock"), Path("ledger.log")}
+    victim, hostile = tmp_path / "bashrc", tmp_path / "hostile" / "small"
+    victim.write_text("mine")
+    for name in {*written, attempt / "last.pt"} - kept_apart:
+        (hostile / name).parent.mkdir(parents=True, exist_ok=True)
+        for place in (hostile / name, hostile / f"{name}.partial"):
+            place.symlink_to(victim)
+    (hostile / "study.yaml.partial").symlink_to(victim)
+    everything(tmp_path / "hostile")
+    assert victim.read_text() == "mine"
+    counts = here_json("status", "small", "--storage", tmp_path / "hostile")["methods"]["focal"]
+    assert (counts["complete"], counts["to_do"]) == (1, 0)
+
+    # study.yaml too is replaced, not written through.
+    elsewhere = tmp_path / "elsewhere.yaml"
+    shutil.move(hostile / "study.yaml", elsewhere)
+    before = elsewhere.read_bytes()
+    (hostile / "study.yaml").symlink_to(elsewhere)
+    write_spec(spec, methods=["focal"], trials=2, checkpoint_seconds=0)
+    here("run", spec, "--storage", tmp_path / "hostile")
+    assert elsewhere.read_bytes() == before and not (hostile / "study.yaml").is_symlink()
+
+
+@pytest.mark.slow
+def test_folders_and_a_ledger_that_a_user_linked_work(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    for folder in ("storage", "small", "trials", "journal"):
+        (disk / folder).mkdir(parents=True)
+    (tmp_path / "storage").symlink_to(disk / "storage")
+    (disk / "storage" / "small").symlink_to(disk / "small")
+    (disk / "small" / "trials").symlink_to(disk / "trials")
+    (tmp_path / "ledger.log").symlink_to(disk / "journal" / "ledger.log")
+    spec = write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, ledger=str(tmp_path / "ledger.log"))
+    here("run", spec, "--storage", tmp_path / "storage")
+    assert here_json("status", "small", "--storage", tmp_path / "storage")["methods"]["focal"]["complete"] == 1
+    assert (disk / "trials/focal/0000/attempt-1/model.pt").is_file()
+    assert (disk / "journal" / "ledger.log").stat().st_size > 0 and (tmp_path / "ledger.log").is_symlink()
+
+
+def test_a_linked_lock_is_refused(tmp_path: Path) -> None:
+    victim = tmp_path / "bashrc"
+    victim.write_text("mine")
+    study = tmp_path / "study"
+    study.mkdir()
+    (study / "driver.lock").symlink_to(victim)
+    with pytest.raises(LedgerError, match=r"study/driver\.lock: is a symbolic link.*Remove it\.$"), driver_lock(study):
+        pass
+    assert victim.read_text() == "mine" and not driver_is_alive(study)
+
+
+def test_the_copy_of_extensions_is_not_written_through_a_link(tmp_path: Path) -> None:
+    victim = tmp_path / "home"
+    (victim / "methods").mkdir(parents=True)
+    (victim / "methods" / "kept.py").write_text("")
+    source = tmp_path / "mine"
+    (source / "methods").mkdir(parents=True)
+    (source / "methods" / "own.py").write_text("")
+    study = tmp_path / "study"
+    study.mkdir()
+    for name in ("extensions", "extensions.partial"):
+        (study / name).symlink_to(victim)
+    keep_extensions(source, study / "extensions")
+    assert [path.name for path in victim.rglob("*.py")] == ["kept.py"]
+    assert (study / "extensions/methods/own.py").is_file() and not (study / "extensions").is_symlink()
+
+
+EXTENSION = """
+from dataclasses import dataclass
+from trainables.methods.focal import Focal
+
+open({gate!r}, "w").close()
+
+@dataclass(frozen=True)
+class Own(Focal):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "imports"), [("status", False), ("trials", False), ("pareto", False), ("report", True)]
+)
+def test_which_commands_import_the_extensions_of_a_study(tmp_path: Path, command: str, imports: bool) -> None:
+    """As docs/security.md says: some that only read import nothing."""
+    trial = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])
+    study, gate = made_study(tmp_path, "small", {"focal": [trial]}).directory, tmp_path / "imported"
+    plain = strict_yaml.read(study / "study.yaml")
+    plain["methods"][0]["name"], plain["extensions"] = "own", "extensions"
+    (study / "study.yaml").write_text(strict_yaml.dump(plain))
+    (study / "extensions" / "methods").mkdir(parents=True)
+    (study / "extensions" / "methods" / "own.py").write_text(EXTENSION.format(gate=str(gate)))
+    try:
+        here(command, "small", "--storage", tmp_path, *(["--bootstrap", 0] if command == "report" else []))
+    finally:
+        use_extensions(None)
+    assert gate.exists() == imports

@@ -1,0 +1,63 @@
+"""Arrays from an npz of anybody's: what does not fit is refused before NumPy allocates it."""
+
+import math
+import os
+import zipfile
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+
+from trainables.fields import FieldError
+
+
+def memory() -> int:
+    """Bytes of this machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def read_arrays(path: Path, wanted: str, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
+    """The arrays of an npz, or `only` these. Raises FieldError; if the file does not exist, with what is `wanted`."""
+    if not path.is_file():
+        raise FieldError(str(path), f"no such file; give {wanted}.")
+    try:
+        with path.open("rb") as file:
+            if file.read(6) == np.lib.format.MAGIC_PREFIX:
+                raise FieldError(str(path), "is a single array; save `logits` and `labels` with numpy.savez.")
+        if zipfile.is_zipfile(path):
+            _check_sizes(path)
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files if only is None or name in only}
+    except FieldError:
+        raise
+    except MemoryError:
+        raise FieldError(str(path), "its arrays take more memory than is free.") from None
+    except Exception as error:  # NumPy, zipfile and zlib raise anything on bad bytes
+        if "allow_pickle" in str(error):  # NumPy's advice, about a file it does not know and an array of objects
+            problem = "holds Python objects" if zipfile.is_zipfile(path) else "is no npz"
+            raise FieldError(str(path), f"{problem}; give {wanted}.") from None
+        raise FieldError(
+            str(path), f"cannot be read as npz ({(str(error) or type(error).__name__).splitlines()[0]})."
+        ) from None
+
+
+def _check_sizes(path: Path) -> None:
+    """Raise FieldError if an array is longer by its header than by its bytes, or if memory cannot hold them all."""
+    whole = 0
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            whole += member.file_size
+            if not member.filename.endswith(".npy"):
+                continue
+            with archive.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(file)
+            claimed = math.prod(shape) * dtype.itemsize
+            if claimed > member.file_size and not dtype.hasobject:
+                name, has = member.filename.removesuffix(".npy"), f"but {member.file_size:,} bytes"
+                problem = f"'{name}' is {dtype} {list(shape)} by its header, {claimed:,} bytes, {has}"
+                raise FieldError(str(path), f"{problem}. The file is damaged: save it again.")
+    if whole > memory():
+        problem = f"its arrays take {whole / 1e9:,.1f} GB, this machine's memory has {memory() / 1e9:,.1f} GB."
+        raise FieldError(str(path), problem)
