@@ -60,12 +60,15 @@ def cloned_volume(stage: Stage) -> Strike:
 
 def _writes(stage: Stage) -> Callable[[], bool]:
     """Whether a driver has written to the ledger after this; what trains goes on by itself for a while."""
-    before = stage.records()
+
+    def told() -> dict[str, tuple[str, int]]:
+        return {name: (record.state, record.attempt) for name, record in stage.records().items()}
 
     def has_written() -> bool:
         stage.see_to_driver()
-        return stage.records() != before
+        return told() != before
 
+    before = told()
     return has_written
 
 
