@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import click
 
 from study import commands
+from study.schema.errors import LedgerAway
 from study.terminal.console import FAILED, MISTAKE, errors
 from trainables.fields import UserError, nearest
 from trainables.plugins import stems
@@ -82,8 +84,19 @@ def calstudy() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command. Exit codes: 0, 1 (failed), 2 (user error: one line, no traceback)."""
+    """Run a command. Exit codes: 0, 1 (failed), 2 (user error: one line, no traceback), 75 (interrupted; run again)."""
+    _open_standard_files()
     sys.exit(_exit_code(lambda: calstudy.main(arguments, prog_name="calstudy", standalone_mode=False)))
+
+
+def _open_standard_files() -> None:
+    """What was closed before the start (`>&-`) is discarded: the next file opened, the ledger even, would be it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(number, "w" if number else "r", closefd=False))
 
 
 def _exit_code(command: Callable[[], Any]) -> int:
@@ -99,6 +112,9 @@ def _exit_code(command: Callable[[], Any]) -> int:
         return MISTAKE
     except (click.Abort, KeyboardInterrupt):
         errors.print("calstudy: stopped.")
+        return FAILED
+    except LedgerAway as error:
+        errors.print(str(error))
         return FAILED
     except UserError as error:
         errors.print(str(error))

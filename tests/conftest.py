@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.chaos.postgres import Postgres, missing
 from tests.hosts import Host, network, refusal, start_head, start_worker
 
 os.environ.setdefault("COLUMNS", "120")  # of what commands print in this process
@@ -66,3 +67,20 @@ def cluster(hosts_allowed: None, tmp_path_factory: pytest.TempPathFactory) -> It
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda worker: start_worker(worker, head, cpus=2), workers))
         yield Cluster(head, (workers[0], workers[1]), shared)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL that answers, shared by the tests of a session: leave it so."""
+    if why := missing():
+        pytest.skip(f"no tests with PostgreSQL: {why}")
+    with Postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> Iterator[str]:
+    """The URL of an empty database, for one test."""
+    url = postgres.create_database(f"test_{os.urandom(4).hex()}")
+    yield url
+    postgres.query(f"DROP DATABASE {url.rpartition('/')[2]} WITH (FORCE)", database="postgres")

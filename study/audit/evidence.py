@@ -17,8 +17,7 @@ from typing import Any
 from study.schema.uris import TrackingError
 from study.store.driver_lock import driver_is_alive
 from study.store.export_lock import export_is_alive
-from study.store.journal import journal_path
-from study.store.ledger import open_storage
+from study.store.ledger import storage_to_read
 from study.store.study import Study
 from study.store.test_openings import tested_in
 from study.store.trials import TrialRecord, trial_name
@@ -116,10 +115,10 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
 def _label_states(study: Study) -> dict[str, LabelState]:
     """The state of every label in the ledger."""
     directory, ledger, prefix = study.directory, study.spec.ledger, f"{study.spec.name}/"
-    if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
-        return {}
-    storage = open_storage(directory, ledger)
-    states = {}
+    storage = storage_to_read(directory, ledger)
+    states: dict[str, LabelState] = {}
+    if storage is None:
+        return states
     for found in storage.get_all_studies():
         if not found.study_name.startswith(prefix):
             continue

@@ -8,9 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from study.terminal.console import FAILED, console, errors, json_option, storage_option, tracking_option
+from study.engine.stopping import Ending
+from study.terminal.console import (
+    FAILED,
+    INTERRUPTED,
+    console,
+    cpus_option,
+    errors,
+    json_option,
+    refuse_cpus,
+    storage_option,
+    tracking_option,
+)
 
 if TYPE_CHECKING:
+    from study.confirmation.candidates import Asked
     from study.confirmation.results import Confirmation, Confirmed, Moments
     from study.schema.objective import Objective
     from study.store.study import Study
@@ -31,6 +43,7 @@ SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95
 @click.option("--trial", "trials", multiple=True, metavar="METHOD/NUMBER", help="One trial: focal/0007. Repeatable.")
 @click.option("--seeds", type=click.IntRange(min=1), metavar="S", help="Fresh seeds per candidate; default: 3.")
 @click.option("--address", metavar="A", help="Ray cluster to train on; default: this machine.")
+@cpus_option
 @storage_option
 @tracking_option
 @json_option
@@ -41,6 +54,7 @@ def confirm(
     trials: tuple[str, ...],
     seeds: int | None,
     address: str | None,
+    cpus: int | None,
     storage: str | None,
     tracking: str | None,
     as_json: bool,
@@ -48,25 +62,41 @@ def confirm(
     """Retrain candidates with fresh seeds, then open the test split.
 
     Also retrains each method's default and cross-entropy. The test split is opened once per model, and each opening is
-    first recorded in the ledger. Results go to the study STUDY-confirm, next to STUDY. To resume after an interruption,
-    run the same command again; other candidates or more seeds are added. Nothing is selected on test.
+    first recorded in the ledger. Results go to the study STUDY-confirm, next to STUDY. To resume after an interruption
+    (exit code 75), run the same command again; other candidates or more seeds are added. Nothing is selected on test.
     """
+    if (top is not None) + pareto + bool(trials) > 1:
+        raise click.UsageError("use only one of --top, --pareto and --trial.")
+    refuse_cpus(cpus, address)
+    with Ending(errors if as_json else console) as stopping:
+        from study.confirmation.candidates import Asked
+
+        _confirm(study, Asked(top, pareto, trials, seeds), address, cpus, storage, tracking, as_json, stopping)
+
+
+def _confirm(
+    study: str,
+    asked: Asked,
+    address: str | None,
+    cpus: int | None,
+    storage: str | None,
+    tracking: str | None,
+    as_json: bool,
+    stopping: Ending,
+) -> None:
     from study.commands.answer import conclude
-    from study.confirmation.candidates import Asked
     from study.confirmation.confirm import confirm as confirm_study
     from study.confirmation.results import confirmation_of
     from study.store.study import open_study
 
-    if (top is not None) + pareto + bool(trials) > 1:
-        raise click.UsageError("use only one of --top, --pareto and --trial.")
     opened = open_study(study, storage)
     output = errors if as_json else console
     if lacking := opened.lacking(opened.records()):
         output.print(f"{opened.name} is not finished, {lacking:,} trials not done yet: its front may still change.")
-    outcome, untracked = confirm_study(opened, Asked(top, pareto, trials, seeds), tracking, address, output)
-    if outcome.interrupted is not None:
-        output.print(f"stopped by {outcome.interrupted}; run the same command again to resume.")
-        raise SystemExit(FAILED)
+    _, untracked = confirm_study(opened, asked, tracking, address, output, stopping, cpus)
+    if stopping.requested():
+        stopping.say()
+        raise SystemExit(INTERRUPTED)
     found = confirmation_of(opened)
     assert found is not None
     if as_json:

@@ -7,7 +7,16 @@ from pathlib import Path
 
 import click
 
-from study.terminal.console import FAILED, console, errors, json_option, storage_option, tracking_option
+from study.terminal.console import (
+    FAILED,
+    console,
+    cpus_option,
+    errors,
+    json_option,
+    refuse_cpus,
+    storage_option,
+    tracking_option,
+)
 
 
 @click.command()
@@ -17,18 +26,28 @@ from study.terminal.console import FAILED, console, errors, json_option, storage
     metavar="A",
     help="Ray cluster (HOST:PORT or auto) or its job server (http://...); default: this machine.",
 )
+@cpus_option
 @storage_option
 @tracking_option
 @json_option
-def doctor(spec: Path | None, address: str | None, storage: str | None, tracking: str | None, as_json: bool) -> None:
+def doctor(
+    spec: Path | None,
+    address: str | None,
+    cpus: int | None,
+    storage: str | None,
+    tracking: str | None,
+    as_json: bool,
+) -> None:
     """Check every node of a cluster, or this machine.
 
-    Checks code, versions, storage, GPUs, free disk and memory, clock and token; with SPEC, also its data. Writes only
-    the cache of prepared data. Prints each failure with its fix, and exits with code 1 if there are any.
+    Checks code, versions, storage, GPUs, free disk and memory, clock, token and tracking; with SPEC, also its data.
+    Writes only the cache of prepared data and, to a tracking server, one small artifact, which it deletes again. Prints
+    each failure with its fix, and exits with code 1 if there are any.
     """
     from study.engine.doctor import diagnose, show
     from study.store.study import read_study_spec, storage_root
 
+    refuse_cpus(cpus, address)
     if address is not None and address.startswith(("http://", "https://")):
         from study.engine.submit import diagnose_as_job, job_request
 
@@ -39,7 +58,7 @@ def doctor(spec: Path | None, address: str | None, storage: str | None, tracking
         study = read_study_spec(spec, storage) if spec is not None else None
         root = storage_root(storage, study.storage if study is not None else None)
         with errors.status("checking every node"):
-            report = diagnose(study, root, tracking, address)
+            report = diagnose(study, root, tracking, address, cpus)
     if as_json:
         click.echo(json.dumps(report.to_json()))
     else:

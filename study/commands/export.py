@@ -91,7 +91,8 @@ def export(
     console.print(
         f"largest difference from the measured probabilities: {exported.largest_difference:.1e}", soft_wrap=True
     )
-    console.print(f"check it: calstudy verify {exported.uri} --tracking {public_uri(uri)}", soft_wrap=True)
+    where = public_uri(opened.tracking_as_given(tracking) or uri)
+    console.print(f"check it: calstudy verify {exported.uri} --tracking {where}", soft_wrap=True)
 
 
 def _chosen(study: Study, trial: str | None, rule: str | None) -> Choice:

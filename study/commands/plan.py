@@ -42,8 +42,8 @@ def plan(
     from study.terminal.layout import Table
 
     study = read_study_spec(spec, storage, trials=trials)
-    prepared = prepare_data(study, spec.name, errors)
     root = storage_root(storage, study.storage)
+    prepared = prepare_data(study, spec.name, errors)
     begun = existing_study(study, spec.name, root / study.name, prepared)  # raises what `run` would raise
     if as_json:
         shapes = {"classes": prepared.num_classes, "shape": list(prepared.input_shape), "sizes": dict(prepared.sizes)}

@@ -7,21 +7,52 @@ from typing import Any
 
 import click
 
-from study.terminal.console import FAILED, console, storage_option, tracking_option
+from study.engine.stopping import Ending
+from study.terminal.console import (
+    FAILED,
+    INTERRUPTED,
+    console,
+    cpus_option,
+    refuse_cpus,
+    storage_option,
+    tracking_option,
+)
 
 
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path))
 @click.option("--trials", type=int, metavar="N", help="Trials per method, overriding the spec; raise it to add trials.")
 @click.option("--address", metavar="A", help="Ray cluster to run on; default: this machine.")
+@cpus_option
 @storage_option
 @tracking_option
-def run(spec: Path, trials: int | None, address: str | None, storage: str | None, tracking: str | None) -> None:
+def run(
+    spec: Path,
+    trials: int | None,
+    address: str | None,
+    cpus: int | None,
+    storage: str | None,
+    tracking: str | None,
+) -> None:
     """Run the trials that are still missing.
 
-    To resume after an interruption, run the same command again; every trial is counted once. You may add trials or
-    methods and change resources or the tracking server; a change to what a trial means is refused.
+    To resume after an interruption (exit code 75), run the same command again; every trial is counted once. You may add
+    trials or methods and change resources or the tracking server; a change to what a trial means is refused.
     """
+    refuse_cpus(cpus, address)
+    with Ending(console) as stopping:
+        _run(spec, trials, address, cpus, storage, tracking, stopping)
+
+
+def _run(
+    spec: Path,
+    trials: int | None,
+    address: str | None,
+    cpus: int | None,
+    storage: str | None,
+    tracking: str | None,
+    stopping: Ending,
+) -> None:
     with console.status("importing torch"):  # shows nothing on a pipe
         from study.analysis.pareto import complete
         from study.commands.answer import conclude
@@ -32,10 +63,13 @@ def run(spec: Path, trials: int | None, address: str | None, storage: str | None
     study = read_study_spec(spec, storage, trials=trials)
     refuse_confirmation(study, spec.name)
     root = storage_root(storage, study.storage)
-    outcome = run_study(study, spec.name, root, tracking, address, console)
+    outcome = run_study(study, spec.name, root, tracking, address, console, stopping, cpus)
     _report_run(outcome, outcome.study.tracking(None))
+    if outcome.interrupted:
+        stopping.say()
+        raise SystemExit(INTERRUPTED)
     conclude(outcome.study, None, storage)
-    if outcome.interrupted or not any(complete(found) for found in outcome.records.values()):
+    if not any(complete(found) for found in outcome.records.values()):
         raise SystemExit(FAILED)
 
 
@@ -48,8 +82,6 @@ def _report_run(outcome: Any, uri: str) -> None:
     now = Snapshot.of(study, outcome.records, alive=False)
     counts = summed(now.counts.values())
     console.print(f"{study.spec.name}: {done(counts)}/{counts['planned']} trials; {in_words(counts)}", style="bold")
-    if outcome.interrupted:
-        console.print(f"stopped by {outcome.interrupted}; run the same command again to resume.")
     if now.ranking.front:
         console.print(front_table(now.ranking.front, study.objectives))
     console.print(f"study:    {study.directory}", soft_wrap=True)

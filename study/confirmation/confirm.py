@@ -6,6 +6,7 @@ The only file that opens the test split. Nothing is ever selected on it.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -14,13 +15,16 @@ from torch import Tensor
 
 from study.confirmation.candidates import Asked, confirming_spec
 from study.engine.run import Outcome, located, prepare_data, run_study
+from study.engine.stopping import Stopping
 from study.schema.errors import LedgerError
 from study.schema.objective import plain_name
 from study.schema.spec import SpecError, StudySpec
 from study.schema.uris import TrackingError
+from study.store.database_lock import DatabaseLock
+from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.files import checked_file, stored_classifier
-from study.store.ledger import Ledger, open_storage
+from study.store.ledger import Ledger
 from study.store.study import Study
 from study.store.test_openings import (
     OPENINGS,
@@ -49,9 +53,16 @@ class ConfirmError(UserError):
 
 
 def confirm(
-    search: Study, asked: Asked, tracking: str | None, address: str | None, console: Console
+    search: Study,
+    asked: Asked,
+    tracking: str | None,
+    address: str | None,
+    console: Console,
+    stopping: Stopping,
+    cpus: int | None = None,
 ) -> tuple[Outcome, str | None]:
-    """Retrain the requested candidates, then open the test split for each model not yet measured. Resumable.
+    """Retrain the requested candidates, then open the test split for each model not yet measured. Resumable: where a
+    stop is requested, what was begun is finished, and the rest is left to the next run.
 
     Returns the outcome of training, and why MLflow lacks the test results, if it does. Raises UserError before anything
     has started.
@@ -66,14 +77,17 @@ def confirm(
         raise SpecError(spec.name, "data", problem)
     read_shifts(spec, prepared)  # a set is refused before anything is trained
     uri = tracking or search.recorded.get("tracking")
-    outcome = run_study(spec, spec.name, search.directory.parent, uri, address, console)
-    if outcome.interrupted is not None:
+    outcome = run_study(spec, spec.name, search.directory.parent, uri, address, console, stopping, cpus)
+    if stopping.requested():
         return outcome, None
-    opened = measure(outcome.study)
+    with stopping.deferred():
+        opened = measure(outcome.study, stopping.requested)
     if opened:
         vain = came_to_nothing(outcome.study)
         how = f"; {vain} openings have no result, `calstudy audit` lists them" if vain else ", once each"
         console.print(f"{spec.name}: the test split was opened for {opened} models{how}", soft_wrap=True)
+    if stopping.requested():
+        return outcome, None
     try:
         sync(outcome.study, outcome.study.tracking(None))
     except TrackingError as error:
@@ -93,12 +107,8 @@ class TestAccessLog:
     run: int
 
     @classmethod
-    def of(cls, study: Study) -> TestAccessLog:
-        spec = study.spec
-        ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
-        for variant in spec.variants:
-            ledger.open(variant.label, spec.objectives)
-        log = cls(ledger, tuple(variant.label for variant in spec.variants), 0)
+    def of(cls, study: Study, lock: DatabaseLock | None = None) -> TestAccessLog:
+        log = cls(open_ledger(study, lock)[0], study.labels, 0)
         return replace(log, run=1 + max((opening.run for opening in log._openings()), default=0))
 
     def _openings(self) -> list[Opening]:
@@ -132,7 +142,7 @@ def read_shifts(spec: StudySpec, prepared: Prepared) -> dict[str, tuple[str, Shi
     return found
 
 
-def measure(study: Study) -> int:
+def measure(study: Study, stop_requested: Callable[[], bool] = lambda: False) -> int:
     """Measure each complete trial on test, then on the shift sets, unless already done; returns the number of openings.
 
     A kill between an opening and its result leaves an opening without a result; the next run opens again.
@@ -140,20 +150,20 @@ def measure(study: Study) -> int:
     spec = study.spec
     prepared = prepare(spec.data, spec.seed, digest=study.recorded["data_digest"])
     device, opened = torch.device("cuda" if torch.cuda.is_available() else "cpu"), 0
-    with driver_lock(study.directory, spec.ledger):
+    with driver_lock(study.directory, spec.ledger) as lock:
         shifts = read_shifts(spec, prepared)  # before any opening: no result on test can decide what is measured
-        log = TestAccessLog.of(study)
+        log = TestAccessLog.of(study, lock)
         evaluator = ModelEvaluator(study, prepared, device, log)
         records = [record for label in log.labels for record in log.ledger.records(label)]
         finished = [record for record in records if record.state == "complete"]
         for record in finished:
-            if log.tested(record) is None:
+            if log.tested(record) is None and not stop_requested():
                 log.record(record, evaluator.on_test(record))
                 opened += 1
         for name, (digest, shift) in shifts.items():
             for record in finished:
                 tested = log.tested(record)
-                if tested is not None and not _is_asked(name, tested, digest, shift):
+                if tested is not None and not (stop_requested() or _is_asked(name, tested, digest, shift)):
                     log.record(record, evaluator.on_shift(record, tested, name, shift, digest))
     return opened
 

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from study.engine import node_facts
+from study.engine.cpus import own_cpus
 from study.engine.nodes import NodeFacts, alive_nodes, ask_here, ask_nodes, code_problem, storage_problem
 from study.engine.ray_session import ClusterError, check_address, check_fits, joined
 from study.schema.spec import StudySpec
@@ -18,6 +19,7 @@ from study.schema.uris import TrackingError, public_uri, resolve_uri, sqlite_fil
 from study.store.driver_lock import driver_is_alive
 from study.terminal.layout import Table
 from study.tracking.client import what_happened
+from study.tracking.probe import try_artifact
 from study.tracking.reader import reach
 
 HERE = "this machine"
@@ -55,7 +57,9 @@ class Report:
         return Report([Finding(**finding) for finding in plain["findings"]])
 
 
-def diagnose(spec: StudySpec | None, root: Path, tracking: str | None, address: str | None) -> Report:
+def diagnose(
+    spec: StudySpec | None, root: Path, tracking: str | None, address: str | None, cpus: int | None = None
+) -> Report:
     """Check every node of the cluster at `address`, or this machine; with `spec`, also its data, extensions, resources.
 
     Raises ClusterError if the cluster cannot be joined.
@@ -63,13 +67,15 @@ def diagnose(spec: StudySpec | None, root: Path, tracking: str | None, address: 
     if address is not None:
         check_address(address)
     trial = spec.trial_mapping(spec.variants[0].label) if spec is not None else None
-    around = [_tracking(tracking, spec.tracking if spec is not None else None, root)]
+    around = _tracking(tracking, spec, root)
     if spec is not None and driver_is_alive(root / spec.name):
         text = f"another calstudy process is running {spec.name}. Wait for it or stop it before running again."
         around.append(Finding("cluster", "driver", "warning", text))
     try:
         if address is None:
             node = ask_here(root, trial)
+            if spec is not None:
+                around += _resources_here(spec, node, cpus)
             return Report([*_judge(node, node, root, trial), *around])
         own = _own_facts(trial)
         if own.data_problem:  # no run could start, so the nodes' data do not matter
@@ -102,6 +108,21 @@ def _resources(spec: StudySpec) -> list[Finding]:
     return []
 
 
+def _resources_here(spec: StudySpec, node: NodeFacts, asked_cpus: int | None) -> list[Finding]:
+    """Whether a trial fits on this machine, as Ray would offer it."""
+    cpus = own_cpus(asked_cpus)
+    offered = {"CPU": cpus.count, "GPU": node.gpus if isinstance(node.gpus, int) else 0}
+    try:
+        check_fits(
+            [{"Alive": True, "Resources": offered}],
+            {variant.label: spec.resources_of(variant.label) for variant in spec.variants},
+            cpus,
+        )
+    except ClusterError as error:
+        return [Finding(HERE, "resources", "failed", str(error))]
+    return []
+
+
 def show(report: Report, console: Console) -> None:
     """Print a table of nodes by checks, then a line for each warning or failure."""
     machines: dict[str, dict[str, Finding]] = {}
@@ -115,8 +136,8 @@ def show(report: Report, console: Console) -> None:
             made.add_row(name, *(_cell(found[check]) for check in checks))
         console.print(made)
     for finding in report.findings:
-        if finding.check == "tracking" and finding.state == "ok":
-            console.print(f"tracking: {finding.text}", soft_wrap=True)
+        if finding.check in ("tracking", "artifacts") and finding.state == "ok":
+            console.print(f"{finding.check}: {finding.text}", soft_wrap=True)
         elif finding.state != "ok":
             console.print(f"{finding.state}: {finding.machine}: {finding.text}", soft_wrap=True)
     if report.ok:
@@ -244,20 +265,31 @@ def _token(node: NodeFacts) -> tuple[str, str]:
 # ---- the driver's machine -----------------------------------------------------------------------------------------
 
 
-def _tracking(option: str | None, spec_tracking: str | None, root: Path) -> Finding:
+def _tracking(option: str | None, spec: StudySpec | None, root: Path) -> list[Finding]:
+    """Of the tracking server or database; and of a server's artifacts, once it answers."""
     try:
-        uri = resolve_uri(option, spec_tracking, root)
+        uri = resolve_uri(option, spec.tracking if spec is not None else None, root)
     except TrackingError as error:
-        return Finding(HERE, "tracking", "failed", str(error))
+        return [Finding(HERE, "tracking", "failed", str(error))]
     try:
         problem = _unreached(uri, root)
     except ImportError as error:
         problem = f"{error}. Install the driver of this database with pip, or fix --tracking."
     except Exception as error:  # anything MLflow or a database driver raises
-        return Finding(HERE, "tracking", "failed", f"{what_happened(error, uri)}. Start it, or fix --tracking.")
+        return [Finding(HERE, "tracking", "failed", f"{what_happened(error, uri)}. Start it, or fix --tracking.")]
     if problem:
-        return Finding(HERE, "tracking", "failed", f"MLflow at {public_uri(uri)}: {problem}")
-    return Finding(HERE, "tracking", "ok", public_uri(uri))
+        return [Finding(HERE, "tracking", "failed", f"MLflow at {public_uri(uri)}: {problem}")]
+    found = Finding(HERE, "tracking", "ok", public_uri(uri))
+    # A study that writes to a database keeps its artifacts in the storage.
+    return [found, _artifacts(uri, spec.name if spec is not None else None)] if uri.startswith("http") else [found]
+
+
+def _artifacts(uri: str, name: str | None) -> Finding:
+    try:
+        left = try_artifact(uri, name)
+    except TrackingError as error:
+        return Finding(HERE, "artifacts", "failed", f"no artifact can be written. {error}")
+    return Finding(HERE, "artifacts", "warning" if left else "ok", left or "written and deleted")
 
 
 def _unreached(uri: str, root: Path) -> str | None:

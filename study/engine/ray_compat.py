@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,6 +34,28 @@ def losses_are_deaths() -> Iterator[None]:
         yield
     finally:
         managers._actor_task_failed = known
+
+
+@contextmanager
+def messages_until(stop_requested: Callable[[], bool]) -> Iterator[None]:
+    """Keep what Ray's processes report when they are stopped too, with tracebacks, out of the terminal.
+
+    Ray prints their reports whatever `log_to_driver` says (ray/_private/worker.py:2482).
+    """
+    from ray._private import worker
+
+    module: Any = worker
+    known = module.print_to_stdstream
+
+    def printed(data: Any, ignore_prefix: bool) -> None:
+        if not stop_requested():
+            known(data, ignore_prefix)
+
+    module.print_to_stdstream = printed
+    try:
+        yield
+    finally:
+        module.print_to_stdstream = known
 
 
 def actor_of(trial: Any) -> Any:

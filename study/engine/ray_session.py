@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from study.engine.cpus import Cpus, own_cpus
 from study.engine.ray_compat import ask_head
 from study.schema.resources import Resources, slots
 from trainables.fields import UserError
@@ -46,34 +47,42 @@ def set_environment() -> None:
 
 @contextmanager
 def joined(
-    address: str | None, needs: Mapping[str, Resources], say: Callable[[str], None] = lambda step: None
+    address: str | None,
+    needs: Mapping[str, Resources],
+    say: Callable[[str], None] = lambda step: None,
+    asked_cpus: int | None = None,
 ) -> Iterator[Callable[[], int]]:
     """Join Ray, and yield a function that returns how many trials fit now; on exit leave Ray, or stop a local one.
 
-    needs: resources of a trial per method. say: is told what is being done. Raises ClusterError if a method's trials
-    fit on no node.
+    needs: resources of a trial per method. say: is told what is being done. asked_cpus: of a local one; default: those
+    that are ours. Raises ClusterError if a method's trials fit on no node.
     """
-    say("starting Ray" if address is None else f"joining Ray at {address}")
+    cpus = own_cpus(asked_cpus) if address is None else None
+    if cpus is None:
+        say(f"joining Ray at {address}")
+    else:
+        say(f"starting Ray with {cpus}" if cpus.why else "starting Ray")
     set_environment()
     import ray
 
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
     with _silence():  # warnings of Ray's processes; errors are raised
-        _join(address)
+        _join(address, cpus)
     try:
-        check_fits(ray_nodes(), needs)
+        check_fits(ray_nodes(), needs, cpus)
         yield _Slots(list(needs.values()))
     finally:
         ray.shutdown()
 
 
-def _join(address: str | None) -> None:
+def _join(address: str | None, cpus: Cpus | None) -> None:
     import ray
 
     for tries_left in (1, 0):
         try:
             ray.init(
                 address=address or "local",
+                num_cpus=cpus.count if cpus is not None else None,
                 include_dashboard=None if address else False,
                 log_to_driver=False,
                 logging_level=logging.ERROR,
@@ -157,11 +166,20 @@ def check_address(address: str) -> None:
         raise ClusterError(f"--address: {problem} Fix the address.") from None
 
 
-def check_fits(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources]) -> None:
-    """Raise ClusterError if a method's trials fit on no node: they would wait forever."""
+def check_fits(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources], cpus: Cpus | None = None) -> None:
+    """Raise ClusterError if a method's trials fit on no node: they would wait forever.
+
+    cpus: those of this machine, if it is the only node.
+    """
     for label, resources in needs.items():
         if slots(nodes, resources) == 0:
             wanted = " and ".join(f"{need:g} {kind}" for kind, need in resources.to_ray().items())
+            if cpus is not None:
+                gpus = nodes[0]["Resources"].get("GPU", 0.0)
+                given = f"{cpus.count} CPU" + (f" ({cpus.why})" if cpus.why else "") + f" and {gpus:g} GPU"
+                fix = "Request less, or run it on a larger machine"
+                fix += "." if cpus.why in (None, "--cpus") else ", or say with --cpus that you may use more."
+                raise ClusterError(f"resources: a trial of {label} needs {wanted}; this machine gives {given}. {fix}")
             have = [
                 "/".join(f"{node['Resources'].get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
                 for node in nodes

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -16,16 +15,20 @@ from rich.console import Console
 from study.analysis.ranking import Rules, on_a_front, rules_of
 from study.engine.nodes import check_nodes
 from study.engine.ray_session import check_address, joined, scratch_directory, set_environment
+from study.engine.stopping import Stopping
 from study.schema.compatibility import completed_meaning, refuse_changes
+from study.schema.errors import LedgerError
 from study.schema.explain import kept_line
 from study.schema.objective import TEMPERATURE, served_by_default
 from study.schema.spec import SpecError, StudySpec, check_objectives
-from study.schema.uris import public_uri, resolve_uri
+from study.schema.uris import public_uri, recorded_tracking, resolve_uri
 from study.schema.versions import recorded_versions
+from study.store.connection import is_database
+from study.store.database_lock import DatabaseLock
+from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_lock
-from study.store.journal import journal_path, repair_journal
-from study.store.ledger import Ledger, open_storage
-from study.store.study import Study, check_home, home_of, open_directory, write_study_file
+from study.store.ledger import Ledger
+from study.store.study import LEDGER_MADE, Study, check_home, home_of, open_directory, write_study_file
 from study.store.targets import Targets
 from study.store.trials import Listener, TrialRecord, trial_directory
 from study.terminal.progress import Progress
@@ -48,7 +51,7 @@ TRACKING_PATIENCE = 20.0
 class Outcome:
     study: Study
     records: dict[str, list[TrialRecord]]
-    interrupted: str | None  # the signal's name
+    interrupted: str | None  # what stopped it: a signal's name
     untracked: int  # finished trials not in MLflow yet
     tracking_trouble: str | None
 
@@ -91,12 +94,23 @@ def located(file_name: str, path: str) -> Iterator[None]:
 
 
 def run_study(
-    spec: StudySpec, file_name: str, root: Path, tracking: str | None, address: str | None, console: Console
+    spec: StudySpec,
+    file_name: str,
+    root: Path,
+    tracking: str | None,
+    address: str | None,
+    console: Console,
+    stopping: Stopping | None = None,
+    cpus: int | None = None,
 ) -> Outcome:
     """Run the missing trials. Raises SpecError, LedgerError, ClusterError before anything has started.
 
-    tracking: an MLflow URI that overrides the spec's and is recorded with the study.
+    tracking: --tracking, which overrides the spec's and is recorded with the study. stopping: says when to stop;
+    default: signals do. cpus: of this machine, for all trials; default: those that are ours.
     """
+    if stopping is None:
+        with Stopping() as stopping:
+            return run_study(spec, file_name, root, tracking, address, console, stopping, cpus)
     set_environment()  # while there is one thread: C code reads the environment without a lock
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
     if address is not None:
@@ -105,39 +119,79 @@ def run_study(
     targets = Targets(root)
     targets.check(spec, prepared.digest, file_name)
     directory = root / spec.name
-    directory.mkdir(parents=True, exist_ok=True)
-    if spec.ledger is not None and "://" not in spec.ledger:
-        Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
+    _make_folders(spec, directory)
     if line := kept_line(spec):
         console.print(line, soft_wrap=True)
     lock, steps = driver_lock(directory, spec.ledger), Steps(console)
-    with lock, steps, _ray(spec, root, prepared, address, steps) as join:
+    with lock as database, steps, _ray(spec, root, prepared, address, steps, cpus) as join:
         study = _record_spec(spec, file_name, directory, prepared, tracking)
-        if spec.ledger is None or "://" not in spec.ledger:
-            for repaired in repair_journal(journal_path(directory, spec.ledger)):
-                console.print(f"ledger: {repaired}.")
-        ledger = _open_ledger(study)
+        ledger = _open_ledger(study, database, console)
         _remove_leftovers(study)
-        return _train(study, ledger, tracking_uri, targets, join, console, steps)
+        with stopping.deferred():
+            return _train(study, ledger, tracking_uri, targets, join, console, steps, stopping)
+
+
+def _make_folders(spec: StudySpec, directory: Path) -> None:
+    """Make the folders of a new study and its ledger.
+
+    Raises LedgerError, with nothing touched, if the ledger of a study that has begun is missing or lacks trials: its
+    folder may be a mount that is gone.
+    """
+    stored = _stored(spec, directory)
+    has_trials = stored is not None and any(stored.records().values())
+    directory.mkdir(parents=True, exist_ok=True)
+    if not has_trials and spec.ledger is not None and not is_database(spec.ledger):
+        Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
-def _ray(spec: StudySpec, root: Path, prepared: Prepared, address: str | None, steps: Steps) -> Iterator[Join]:
+def _ray(
+    spec: StudySpec, root: Path, prepared: Prepared, address: str | None, steps: Steps, cpus: int | None
+) -> Iterator[Join]:
     """How to join Ray. A cluster is joined now, to check its nodes before anything of the study is written."""
     needs = {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
     if address is None:
-        yield joined(None, needs, steps)
+        yield joined(None, needs, steps, cpus)
         return
     with joined(address, needs, steps) as slots:
         check_nodes(spec, root, prepared.digest, steps)
         yield nullcontext(slots)
 
 
+def _stored(spec: StudySpec, directory: Path) -> Study | None:
+    """The study in the directory, with the spec's ledger where that is the same one by another URL; None if none.
+
+    A password changes, and a server's name. Raises LedgerError if a database is named that lacks its trials.
+    """
+    stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
+    if stored is None or not is_database(spec.ledger) or stored.ledger == spec.ledger:
+        return stored
+    before: dict[str, list[TrialRecord]] | None = None
+    with suppress(LedgerError):  # of a URL that is no longer right
+        before = stored.records()
+    if before is not None and not any(before.values()):
+        return stored
+    moved = stored.with_ledger(spec.ledger)
+    was = f"study.yaml names {public_uri(stored.ledger or 'ledger.log')}"
+    try:
+        found = moved.records()
+    except LedgerError as error:
+        raise LedgerError(f"{error} {was}.") from None
+    if before is not None and _states(found) != _states(before):
+        problem = f"has other trials of '{spec.name}' than its ledger. Write that: {was}."
+        raise LedgerError(f"ledger: {public_uri(spec.ledger)} {problem}")
+    return moved
+
+
+def _states(records: dict[str, list[TrialRecord]]) -> dict[str, str]:
+    return {record.name: record.state for found in records.values() for record in found}
+
+
 def existing_study(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared) -> Study | None:
     """The study in the directory, None if there is none yet. Raises SpecError if it is a copy, or if it has trials and
     the spec or the data would change their meaning.
     """
-    stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
+    stored = _stored(spec, directory)
     if stored is None:
         return None
     check_home(stored)
@@ -147,8 +201,8 @@ def existing_study(spec: StudySpec, file_name: str, directory: Path, prepared: P
         if stored.recorded["data_digest"] != prepared.digest:
             problem = f"the source has changed since '{spec.name}' was started. Restore it, or rename the study."
             raise SpecError(file_name, "data", problem)
-        if stored.spec.ledger != spec.ledger:
-            problem = f"the ledger of '{spec.name}' is {public_uri(stored.spec.ledger or 'ledger.log')}. Write that."
+        if stored.ledger != spec.ledger:
+            problem = f"the ledger of '{spec.name}' is {public_uri(stored.ledger or 'ledger.log')}. Write that."
             raise SpecError(file_name, "ledger", problem)
     return stored
 
@@ -170,7 +224,10 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
     stored = existing_study(spec, file_name, directory, prepared)
     if stored is not None:
         # Kept even without trials: the id may already be in the ledger and MLflow.
-        recorded = stored.recorded
+        # Another ledger is accepted for a study without trials, and not made yet.
+        recorded = {
+            key: value for key, value in stored.recorded.items() if key != LEDGER_MADE or stored.ledger == spec.ledger
+        }
         rules_then = ("majority" in recorded, stored.constraints, stored.serves)
         if rules_then != (True, spec.constraints, spec.serve or stored.serves):
             recorded = {**recorded, "kept_by_other_rules": True}  # models of a front that was another
@@ -185,7 +242,7 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
         **({"serves": serves} if serves is not None else {}),
         "majority": prepared.majority("validation"),
         "home": home_of(directory),
-        "tracking": tracking,
+        "tracking": recorded_tracking(tracking),
     }
     plain = spec.to_mapping()
     if spec.extensions is not None:
@@ -196,12 +253,16 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
     return Study.of(directory, spec, recorded)
 
 
-def _open_ledger(study: Study) -> Ledger:
+def _open_ledger(study: Study, lock: DatabaseLock | None, console: Console) -> Ledger:
     """Open the ledger, complete what a killed driver left half recorded, and enqueue what is tried first."""
     spec = study.spec
-    ledger = Ledger(open_storage(study.directory, spec.ledger), spec.name, study.id)
+    ledger, repaired = open_ledger(study, lock)
+    for line in repaired:
+        console.print(f"ledger: {line}.", soft_wrap=True)
+    if not study.lacking({variant.label: ledger.records(variant.label) for variant in spec.variants}):
+        return ledger
     for variant in spec.variants:
-        ledger.open(variant.label, spec.objectives)
+        ledger.begin(variant.label)
         ledger.finish_reported(variant.label, spec.objectives)
         ledger.complete_half_asked(variant.label, variant.space.distributions, spec.sampler.name, spec.sampler.seed)
         ledger.enqueue(variant.label, variant.space.defaults[: spec.trials])
@@ -223,21 +284,24 @@ def _train(
     join: Join,
     console: Console,
     steps: Steps,
+    stopping: Stopping,
 ) -> Outcome:
-    from study.tracking.projection import Projection
+    from study.tracking.projection import FAULT_PATIENCE, Projection
 
     spec = study.spec
     records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
-    with Projection(study, tracking_uri) as projection, _Signals() as signals:
+    with Projection(study, tracking_uri, stopping.requested) as projection:
+        stopping.last_acts.append(lambda: projection.close(False, FAULT_PATIENCE))
         if study.lacking(records):
             keeper = _ModelKeeper(study, records)
             rules = rules_of(study, [record for found in records.values() for record in found])
             with Progress(spec, records, console, steps, rules) as progress:
-                _tune(study, ledger, [keeper, progress, projection], targets, join, signals, steps)
+                ledger.waiting.show, ledger.waiting.stopped = progress.waiting, lambda: stopping.caught
+                _tune(study, ledger, [keeper, progress, projection], targets, join, stopping, steps)
         records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
         complete = not study.lacking(records)
         untracked = projection.close(complete, TRACKING_PATIENCE)
-    return Outcome(study, records, signals.caught, untracked, projection.trouble)
+    return Outcome(study, records, stopping.caught, untracked, projection.trouble)
 
 
 def _tune(
@@ -246,25 +310,25 @@ def _tune(
     listeners: list[Any],
     targets: Targets,
     join: Join,
-    signals: _Signals,
+    stopping: Stopping,
     steps: Steps,
 ) -> None:
     """Join Ray and train until every budget is met or a stop is requested."""
     with join as slots:
         steps("starting workers")  # until the first trial trains
-        signals.listen()
+        stopping.listen()
         from study.engine.search import LedgerSearch
         from trainables.trainable import CalibrationTrainable
 
-        search = LedgerSearch(study, ledger, listeners, slots, targets)
-        tune_study(search, study.spec.name, CalibrationTrainable, lambda: signals.caught is not None)
+        search = LedgerSearch(study, ledger, listeners, slots, targets, stopping.requested)
+        tune_study(search, study.spec.name, CalibrationTrainable, stopping.requested)
 
 
 def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[[], bool]) -> None:
     """One Ray Tune run over all methods, on the joined Ray."""
     from ray import tune
 
-    from study.engine.ray_compat import losses_are_deaths
+    from study.engine.ray_compat import losses_are_deaths, messages_until
     from study.engine.search import Interrupted, Watch
 
     with scratch_directory() as scratch:
@@ -287,35 +351,10 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
                 verbose=0,
             ),
         )
-        with suppress(Interrupted), losses_are_deaths():
+        with suppress(Interrupted), losses_are_deaths(), messages_until(stop_requested):
             tuner.fit()
         if search.fault is not None:
             raise search.fault
-
-
-class _Signals:
-    """Records SIGINT and SIGTERM; a second one has its usual effect."""
-
-    def __init__(self) -> None:
-        self.caught: str | None = None
-        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def __enter__(self) -> _Signals:
-        self.listen()
-        return self
-
-    def __exit__(self, *fault: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def listen(self) -> None:
-        """Install the handlers; again after joining Ray, which takes over SIGTERM."""
-        for number in self._before:
-            signal.signal(number, self._note)
-
-    def _note(self, number: int, frame: object) -> None:
-        self.caught = signal.Signals(number).name
-        signal.signal(number, self._before[signal.Signals(number)])
 
 
 class _ModelKeeper(Listener):

@@ -43,7 +43,7 @@ class _Attempt:
     record: TrialRecord
     number: int
     resources: Resources
-    last_seen: float | None = None  # time of its last report, monotonic seconds; None until it has started
+    last_seen: float | None = None  # time of its last report, by `_now`; None until it has started
     seconds: float = 0.0  # of training, over all attempts
     epoch: int = 0
     overdue: bool = False
@@ -53,6 +53,7 @@ class LedgerSearch(Searcher):
     """Hands out missing trials, taking methods in turn, until every budget is met.
 
     slots: returns how many trials fit on the cluster now, as nodes come and go. targets: those checked at the start.
+    stop_requested: from then on a death is no trial's fault: what stops this process may stop its workers too.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class LedgerSearch(Searcher):
         listeners: list[Listener],
         slots: Callable[[], int],
         targets: Targets | None = None,
+        stop_requested: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__()
+        self._stop_requested = stop_requested
         self._targets = targets or Targets(study.directory.parent)
         self._configs = {label: study.spec.trial_mapping(label) for label in study.labels}
         self._spec, self._directory, self._ledger, self._listeners = study.spec, study.directory, ledger, listeners
@@ -87,8 +90,16 @@ class LedgerSearch(Searcher):
         At most twice the slots: a finished actor finds its next trial waiting, but trials asked later are proposed from
         more results.
         """
-        if len(self._live) >= 2 * max(1, self._slots()):
+        full = len(self._live) >= 2 * max(1, self._slots())
+        if full or self.fault is not None or self._stop_requested():
             return None
+        try:
+            return self._suggested(trial_id)
+        except Exception as error:  # the run ends with it at the end of Tune's step
+            self.fault = error
+            return None
+
+    def _suggested(self, trial_id: str) -> Any:
         record = self._again.popleft() if self._again else self._ask()
         if record is None:
             return None if self._live else Searcher.FINISHED
@@ -131,7 +142,7 @@ class LedgerSearch(Searcher):
 
     def attempt_started(self, trial_id: str) -> None:
         """Ray has started it; until then it was waiting."""
-        self._live[trial_id].last_seen = time.monotonic()
+        self._live[trial_id].last_seen = self._now()
         for listener in self._listeners:
             listener.started(self._live[trial_id].record)
 
@@ -152,7 +163,7 @@ class LedgerSearch(Searcher):
         """Trials that hang: silent for longer than they may train in total. Each is returned once."""
         if self._limit is None:
             return []
-        now, found = time.monotonic(), []
+        now, found = self._now(), []
         patience = self._limit + max(OVERDUE_SECONDS, OVERDUE_SHARE * self._limit)
         for trial_id, attempt in self._live.items():
             left = patience - attempt.seconds
@@ -161,11 +172,15 @@ class LedgerSearch(Searcher):
                 found.append(trial_id)
         return found
 
+    def _now(self) -> float:
+        """Seconds of a clock that stands still while the ledger is waited for: reports wait with us."""
+        return time.monotonic() - self._ledger.waiting.waited
+
     # ---- handling --------------------------------------------------------------------------------------------------
 
     def _trained(self, trial_id: str, rows: list[dict[str, float]]) -> None:
         attempt = self._live[trial_id]
-        attempt.last_seen = time.monotonic()
+        attempt.last_seen = self._now()
         attempt.seconds += sum(row["seconds"] for row in rows)
         attempt.epoch = int(rows[-1]["epoch"]) if rows else attempt.epoch
         for listener in self._listeners:
@@ -182,6 +197,8 @@ class LedgerSearch(Searcher):
             self._again_or_fail(trial_id, cause, outcome["reason"])
 
     def _again_or_fail(self, trial_id: str, cause: str, reason: str) -> None:
+        if self._stop_requested():  # it resumes in the next run
+            return
         attempt = self._live[trial_id]
         record = attempt.record
         remains = {"epoch": attempt.epoch, "seconds": attempt.seconds} if attempt.epoch else {}

@@ -47,7 +47,7 @@ class JobRequest:
     spec: StudySpec | None
     file: Path | None
     root: Path
-    tracking: str | None  # from --tracking
+    tracking: str | None  # the URI of --tracking or the spec: a file or variable that holds it is not there
     trials: int | None = None
 
     @property
@@ -66,16 +66,17 @@ def job_request(file: Path | None, storage: str | None, tracking: str | None, tr
         _refuse_relative_paths(file)
     chosen = storage or (spec.storage if spec is not None else None) or os.environ.get("CALSTUDY_STORAGE")
     if chosen is not None:
-        storage_root(chosen)  # refuses a URL
+        storage_root(storage, spec.storage if spec is not None else None)  # refuses a URL
     if chosen is None or not Path(chosen).is_absolute():
         found = "is missing" if chosen is None else f"'{chosen}' is a relative path"
         raise ClusterError(f"--storage: {found}. Give the absolute path of a folder that every node sees.")
-    uri = resolve_uri(tracking, spec.tracking if spec is not None else None, Path(chosen))
+    in_spec = spec.tracking if spec is not None else None
+    uri = resolve_uri(tracking, in_spec, Path(chosen))
     if spec is None and uri != public_uri(uri):
         raise ClusterError(
             "--tracking: its password would be visible in the job's command line. Give SPEC too, to upload it apart."
         )
-    return JobRequest(spec, file, Path(chosen), tracking, trials)
+    return JobRequest(spec, file, Path(chosen), uri if tracking or in_spec else None, trials)
 
 
 def _refuse_relative_paths(file: Path) -> None:

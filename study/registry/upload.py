@@ -33,10 +33,10 @@ from study.registry.verify import (
     tag_value,
 )
 from study.schema.objective import TEMPERATURE
-from study.schema.uris import scrub
 from study.store.export_lock import export_lock
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from study.tracking.client import s3_problem, what_happened
 from study.tracking.locations import upload
 from study.tracking.registered import ARTIFACTS, digests_of, facts_of, unfinished
 from trainables.fields import UserError
@@ -119,6 +119,7 @@ def server(tracking_uri: str) -> Iterator[MlflowClient]:
     """A client; server errors become an ExportError. Sets nothing global: no active run, no URI."""
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
+    from requests.exceptions import RequestException
     from sqlalchemy.exc import SQLAlchemyError
 
     missing = missing_database(tracking_uri)
@@ -128,8 +129,10 @@ def server(tracking_uri: str) -> Iterator[MlflowClient]:
     os.environ[RETRIES] = given or "3"
     try:
         yield MlflowClient(tracking_uri, tracking_uri)
-    except (MlflowException, SQLAlchemyError) as error:
-        raise ExportError(scrub(f"MLflow at {tracking_uri}: {first_line(error)}", tracking_uri)) from None
+    except Exception as error:
+        if isinstance(error, (MlflowException, SQLAlchemyError, RequestException)) or s3_problem(error):
+            raise ExportError(what_happened(error, tracking_uri)) from None
+        raise
     finally:
         if given is None:
             del os.environ[RETRIES]

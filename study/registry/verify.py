@@ -27,6 +27,7 @@ from study.schema.errors import SpecError
 from study.schema.objective import RAW
 from study.schema.uris import scrub, sqlite_file
 from study.store.study import open_directory
+from study.tracking.client import s3_problem
 from study.tracking.locations import present_location
 from study.tracking.registered import ADDED, ARTIFACTS, differences
 from trainables import data, metrics
@@ -389,7 +390,8 @@ def main() -> None:
     except NotVerified as error:
         report = VerifyReport(model_uri, problem=str(error))
     except Exception as error:  # whatever MLflow, torch or the data raise: not verified, and why
-        report = VerifyReport(model_uri, problem=f"{first_line(error)} ({type(error).__name__})")
+        problem = s3_problem(error) or f"{first_line(error)} ({type(error).__name__})"
+        report = VerifyReport(model_uri, problem=problem)
     print(json.dumps(report.to_json()))
 
 

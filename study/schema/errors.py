@@ -17,3 +17,7 @@ class SpecError(UserError):
 
 class LedgerError(UserError):
     """The ledger cannot be used as requested; the message gives the reason and the fix."""
+
+
+class LedgerAway(LedgerError):
+    """A database that answered and then did not for too long, or until a stop was requested."""

@@ -106,7 +106,7 @@ class StudySpec(Settings):
     storage: str | None = text(
         None, doc="folder of studies, relative to the working directory; null: $CALSTUDY_STORAGE or ./studies"
     )
-    tracking: str | None = text(None, doc="MLflow URI; null: the database embedded in the storage")
+    tracking: str | None = text(None, doc="MLflow URI, or a file or variable with it; null: embedded in the storage")
     ledger: str | None = text(
         None, doc="Optuna storage: path relative to this file, or RDB URL; null: STUDY/ledger.log"
     )

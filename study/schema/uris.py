@@ -1,7 +1,10 @@
-"""The MLflow URI of a study; URIs stripped of user, password and query for printing, logging and storing."""
+"""The MLflow URI of a study, given or by the name of what holds it; URIs stripped of user, password and query for
+printing, logging and storing.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +14,12 @@ from urllib.parse import unquote
 from trainables.fields import UserError
 
 SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
+VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")  # the name of an environment variable that holds a URI
+LONGEST = 10_000  # characters read of a file that holds one
+URIS = (
+    "Write http://HOST:PORT or a database (sqlite:////DIR/mlflow.db), or name a file or an environment variable that"
+    " holds it; MLflow no longer supports folders such as mlruns."
+)
 
 
 def public_uri(uri: str) -> str:
@@ -24,7 +33,7 @@ def public_uri(uri: str) -> str:
 def scrub(text: str, uri: str) -> str:
     """The text without what `public_uri` removes."""
     rest = uri.partition("://")[2]
-    userinfo = "" if rest.startswith("/") else rest.rpartition("@")[0]
+    userinfo = _userinfo(uri)
     user, _, password = userinfo.partition(":")
     query = rest.rpartition("@")[2].partition("?")[2]
     secrets = [password, *(pair.partition("=")[2] for pair in query.split("&"))]
@@ -34,6 +43,17 @@ def scrub(text: str, uri: str) -> str:
         text = text.replace(secret, "***")
     # Database drivers report: authentication failed for user "maria".
     return re.sub(rf"(['\"]){re.escape(user)}\1", r"\1***\1", text) if user else text
+
+
+def has_password(uri: str) -> bool:
+    """Whether a password stands in the URI, after its user or in its query."""
+    in_query = re.search(r"[?&][^=&]*(passw|pwd|token|secret)[^=&]*=", uri, re.IGNORECASE)
+    return bool(_userinfo(uri).partition(":")[2] or ("://" in uri and in_query))
+
+
+def _userinfo(uri: str) -> str:
+    rest = uri.partition("://")[2]
+    return "" if rest.startswith("/") else rest.rpartition("@")[0]
 
 
 def without_credentials(value: Any) -> Any:
@@ -63,20 +83,56 @@ class TrackingError(UserError):
 def resolve_uri(option: str | None, spec_tracking: str | None, storage_root: Path) -> str:
     """The MLflow URI to write: --tracking, else the spec's, else the database embedded in the storage.
 
-    Raises TrackingError for a URI relative to the working directory.
+    Either may name the file or the environment variable that holds the URI. Raises TrackingError if there is none, or
+    for a URI relative to the working directory.
     """
-    uri = option or spec_tracking
-    if uri is None:
+    given = option or spec_tracking
+    if given is None:
         return embedded_tracking(storage_root)
     where = "--tracking" if option else "tracking"
+    uri, holder = (given, "") if "://" in given else _held(given, where)
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme.partition("+")[0] not in SCHEMES:
-        raise TrackingError(
-            f"{where}: '{public_uri(uri)}' is not a tracking server. Write http://HOST:PORT or a database"
-            " (sqlite:////DIR/mlflow.db); MLflow no longer supports folders such as mlruns."
-        )
+        # What a file or a variable holds may be anything: it is not shown.
+        found = f"what {holder} holds" if holder else f"'{public_uri(uri)}'"
+        raise TrackingError(f"{where}: {found} is not a tracking server. {URIS}")
     if scheme.startswith("sqlite") and not rest.startswith("//"):
         path = rest.lstrip("/")
         fix = f" Write {scheme}:///{Path(path).absolute()}." if path and path != ":memory:" else ""
         raise TrackingError(f"{where}: '{uri}' is not an absolute path, which needs four slashes.{fix}")
     return uri
+
+
+def recorded_tracking(option: str | None) -> str | None:
+    """--tracking as a study records it: a name and never what it holds, the path of a file from the root."""
+    if option is None or "://" in option or VARIABLE.fullmatch(option):
+        return option
+    return str(Path(option).expanduser().absolute())
+
+
+def _held(name: str, where: str) -> tuple[str, str]:
+    """The URI that an environment variable or a file holds, and which; any other name as it is, and nothing."""
+    if VARIABLE.fullmatch(name):
+        holder, text = f"the environment variable {name}", os.environ.get(name)
+        if text is None:
+            raise TrackingError(f"{where}: {holder} is not set. Set it to the URI, or give --tracking.")
+    else:
+        path = Path(name).expanduser()
+        if path.is_absolute() and not path.exists():
+            raise TrackingError(f"{where}: there is no file {path}. Write the URI into it, or give --tracking.")
+        if not path.is_file():
+            return name, ""
+        if where == "tracking" and not path.is_absolute():
+            raise TrackingError(f"{where}: '{name}' is a relative path. Write {path.absolute()}.")
+        holder = f"the file {path}"
+        try:
+            with path.open() as file:
+                text = file.read(LONGEST)
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
+            raise TrackingError(f"{where}: {holder} cannot be read ({why}).") from None
+    lines = text.strip().splitlines()
+    if len(lines) != 1:
+        found = f"holds {len(lines)} lines" if lines else "is empty"
+        raise TrackingError(f"{where}: {holder} {found}. Write the URI into it, on one line.")
+    return lines[0].strip(), holder

@@ -2,60 +2,110 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 from study.schema.errors import LedgerError
+from study.schema.uris import sqlite_file
+from study.store.connection import is_database
+from study.store.database_lock import DatabaseLock, database_lock, locks_in_database
+from study.store.journal import journal_path
+
+HELD = (errno.EWOULDBLOCK, errno.EACCES)  # any other error: this file system has no locks
+_warned: set[Path] = set()
 
 
 @contextmanager
-def driver_lock(directory: Path, ledger: str | None = None) -> Iterator[None]:
-    """Hold the lock of a study, and of a journal that other studies may share (`ledger`: a path).
+def driver_lock(
+    directory: Path, ledger: str | None = None, writes: bool = True, study: str | None = None
+) -> Iterator[DatabaseLock | None]:
+    """Hold the lock of a study, and the one in its ledger: of a journal elsewhere, or of the study in a database.
 
-    Raises LedgerError naming the holder if it is taken.
+    writes: whether the ledger is written; a journal that other studies share is then locked too. study: its name, where
+    the folder has another. Yields the lock in a database, for `open_storage`. Raises LedgerError naming the holder if
+    one is taken.
     """
+    name = study or directory.name
+    has_locks = is_database(ledger) and locks_in_database(ledger)
     with ExitStack() as stack:
-        stack.enter_context(_locked(directory / "driver.lock"))
-        if ledger is not None and "://" not in ledger:
-            stack.enter_context(_locked(Path(ledger + ".driver")))
-        yield
+        stack.enter_context(_locked(directory / "driver.lock", needed=not has_locks))
+        if not is_database(ledger):
+            if ledger is None or writes:
+                _lock_journal(stack, directory.resolve(), journal_path(directory, ledger).resolve())
+        elif has_locks:
+            yield stack.enter_context(database_lock(ledger, name))
+            return
+        elif (file := sqlite_file(ledger)) is not None and file.parent.is_dir():
+            stack.enter_context(_locked(file.with_name(f"{file.name}.{name}.driver")))
+        yield None
+
+
+def _lock_journal(stack: ExitStack, directory: Path, journal: Path) -> None:
+    """Lock a journal whatever name it was given by: by symbolic links, by hard links, or as another study's own."""
+    if journal.parent != directory and journal.parent.exists():  # `calstudy delete` may find it gone
+        owned = journal.with_name("study.yaml").exists()
+        stack.enter_context(_locked(journal.with_name("driver.lock" if owned else f"{journal.name}.driver")))
+    # Only then: where locks are mandatory, such as on a Windows share, a locked journal could not be written.
+    if journal.exists() and journal.stat().st_nlink > 1:
+        _take(stack.enter_context(journal.open("r+")), journal, "it has another name too")
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path, needed: bool = True) -> Iterator[None]:
+    """needed: raise where the file system has no locks; else warn."""
     with path.open("a+") as file:
-        for patience in range(10, -1, -1):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                # `driver_is_alive` of a reader holds the lock for an instant.
-                if patience:
-                    time.sleep(0.05)
-                    continue
-                file.seek(0)
-                holder = file.read().strip() or "unknown"
-                raise LedgerError(
-                    f"{path.parent}: another calstudy process is running this study ({holder}). Wait for it or stop it."
-                ) from None
+        _take(file, path, path.read_text(errors="replace")[:200].strip() or "unknown", needed)
         file.truncate(0)
         file.write(f"pid {os.getpid()} on {socket.gethostname()}")
         file.flush()
         yield
 
 
+def _take(file: IO[str], path: Path, holder: str, needed: bool = True) -> None:
+    """Lock the open file. Raises LedgerError if it is taken, or if there are no locks and one is `needed`."""
+    for patience in range(10, -1, -1):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if error.errno not in HELD:
+                return _without_locks(path.parent, error, needed)
+            # `driver_is_alive` of a reader holds the lock for an instant.
+            if patience:
+                time.sleep(0.05)
+    raise LedgerError(
+        f"{path.parent}: another calstudy process is running this study ({holder}). Wait for it or stop it."
+    )
+
+
+def _without_locks(folder: Path, error: OSError, needed: bool) -> None:
+    name = errno.errorcode.get(error.errno or 0, str(error.errno))
+    problem = f"{folder}: this file system has no file locks ({name}: {error.strerror})"
+    if needed:
+        raise LedgerError(
+            f"{problem}, so nothing keeps a second driver away. Mount it with locks (Lustre: -o flock; NFS: with its"
+            " lock service), or give a `ledger:` in PostgreSQL."
+        ) from None
+    if folder not in _warned:
+        print(f"warning: {problem}; the lock in the database keeps a second driver away.", file=sys.stderr)
+        _warned.add(folder)
+
+
 def driver_is_alive(directory: Path) -> bool:
-    """Whether a driver is running the study now."""
+    """Whether a driver is running the study now; False where the file system cannot tell."""
     try:
         with (directory / "driver.lock").open("r") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno in HELD
     return False

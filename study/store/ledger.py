@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import gc
 import math
+import os
+import socket
+import uuid
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,14 +21,17 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages import BaseStorage
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from study.schema.errors import LedgerError
 from study.schema.objective import Objective
-from study.schema.uris import public_uri
-from study.store.journal import PatientJournal, journal_path
+from study.store.connection import is_database
+from study.store.database import DRIVER, Database, Waiting, open_database, read_database
+from study.store.database_lock import DatabaseLock
+from study.store.journal import journal_path, open_journal, read_journal
+from study.store.same_ledger import Traces, check_same_ledger, ledger_is_missing
 from study.store.trials import State, TrialRecord
 from trainables.seeding import seed_of
 
@@ -42,14 +48,24 @@ _STATES: dict[TrialState, State] = {
 _OPTUNA_STATES = {state: optuna_state for optuna_state, state in _STATES.items()}
 
 
-def open_storage(directory: Path, ledger: str | None) -> BaseStorage:
-    """The Optuna storage of a study: its own journal, a journal elsewhere (a path), or an RDB (a URL)."""
-    if ledger is not None and "://" in ledger:
-        try:
-            return RDBStorage(ledger)
-        except Exception as error:
-            raise LedgerError(f"ledger: cannot open {public_uri(ledger)} ({type(error).__name__}).") from None
-    return JournalStorage(PatientJournal(journal_path(directory, ledger)))
+def open_storage(
+    directory: Path, ledger: str | None, lock: DatabaseLock | None = None, waiting: Waiting | None = None
+) -> BaseStorage:
+    """The Optuna storage of a study: its own journal, one elsewhere (a path), or an RDB (a URL); made if missing."""
+    return open_to_write(directory, ledger, True, lock, waiting)[0]
+
+
+def open_to_write(
+    directory: Path,
+    ledger: str | None,
+    create: bool,
+    lock: DatabaseLock | None = None,
+    waiting: Waiting | None = None,
+) -> tuple[BaseStorage, list[str]]:
+    """`open_storage`, under the driver's lock; and what was repaired in it. lock: what `driver_lock` gave."""
+    if is_database(ledger):
+        return open_database(ledger, lock, waiting, create), []
+    return open_journal(journal_path(directory, ledger), create)
 
 
 class Ledger:
@@ -58,6 +74,10 @@ class Ledger:
     def __init__(self, storage: BaseStorage, name: str, study_id: str) -> None:
         self._storage, self._name, self._study_id = storage, name, study_id
         self._studies: dict[str, Study] = {}
+        self._ids: dict[str, int] = {}
+        self._drivers: dict[str, dict[str, Any] | None] = {}  # by label: the last driver there was
+        self._me: dict[str, str] = {"who": f"pid {os.getpid()} on {socket.gethostname()}", "token": uuid.uuid4().hex}
+        self.waiting = storage.waiting if isinstance(storage, Database) else Waiting()
 
     def open(self, label: str, objectives: tuple[Objective, ...]) -> None:
         """Create or reopen the Optuna study of a label. Raises LedgerError if it belongs to another study.
@@ -69,27 +89,61 @@ class Ledger:
         # Optuna's `load_if_exists` writes to the journal on every load.
         if name in {found.study_name for found in self._storage.get_all_studies()}:
             study = optuna.load_study(study_name=name, storage=self._storage)
+            self._drivers[label] = study.user_attrs.get(DRIVER)
             _check_mark(study.user_attrs.get("calstudy"), name, self._study_id)
             if not any(trial.state in _STATES for trial in study.get_trials(deepcopy=False)):
                 optuna.delete_study(study_name=name, storage=self._storage)
                 return self.open(label, objectives)
         else:
+            self._drivers.pop(label, None)
             directions = [StudyDirection[objective.direction.upper()] for objective in objectives]
             study = optuna.create_study(storage=self._storage, study_name=name, directions=directions)
             study.set_user_attr("calstudy", {"version": VERSION, "id": self._study_id, "label": label})
             with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
                 study.set_metric_names([objective.metric for objective in objectives])  # for optuna-dashboard
-        self._studies[label] = study
+        self._studies[label], self._ids[label] = study, self._storage.get_study_id_from_name(name)
+
+    # ---- one driver ------------------------------------------------------------------------------------------------
+
+    def begin(self, label: str) -> None:
+        """Called before every write; the first one is preceded by this driver's number, one above the last one's.
+
+        Raises LedgerError if another driver has begun since: nothing more is written.
+        """
+        self._check_driver(label)
+        before = self._drivers.get(label) or {"number": 0, "token": None}
+        if before["token"] != self._me["token"]:
+            mine = {"number": before["number"] + 1, **self._me}
+            self._studies[label].set_user_attr(DRIVER, mine)
+            self._drivers[label] = mine
+
+    def _check_driver(self, label: str) -> None:
+        study_id = self._ids[label]
+        try:
+            if isinstance(self._storage, Database):
+                found = self._storage.driver_of(study_id)
+            else:
+                found = self._storage.get_study_user_attrs(study_id).get(DRIVER)
+        except KeyError:  # the other one made it anew
+            found = {}
+        if found != self._drivers.get(label):
+            who = (found or {}).get("who", "unknown")
+            raise LedgerError(
+                f"ledger: another calstudy process ({who}) runs '{self._name}' now. This one stops and writes nothing"
+                " more."
+            )
 
     # ---- asking ----------------------------------------------------------------------------------------------------
 
     def enqueue(self, label: str, defaults: list[dict[str, Any]]) -> None:
         """Enqueue settings to be tried first; those already in the ledger are skipped."""
+        self.begin(label)
         for params in defaults:
             self._studies[label].enqueue_trial(params, skip_if_exists=True)
 
     def ask(self, label: str, space: Mapping[str, BaseDistribution], sampler: str, seed: int) -> TrialRecord:
         """A new trial, RUNNING, with all its parameters."""
+        self.begin(label)
         study = self._studies[label]
         waiting = [trial.number for trial in study.get_trials(deepcopy=False, states=(TrialState.WAITING,))]
         number = min(waiting) if waiting else len(study.get_trials(deepcopy=False))
@@ -106,6 +160,7 @@ class Ledger:
         for frozen in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if set(space) <= set(frozen.params):
                 continue
+            self.begin(label)
             study.sampler = sampler_for(sampler, seed, label, frozen.number, space)
             trial = optuna.trial.Trial(study, self._trial_id(label, frozen.number))
             for path, distribution in space.items():
@@ -115,12 +170,14 @@ class Ledger:
 
     def begin_attempt(self, label: str, number: int) -> int:
         """The number of a new attempt at a RUNNING trial."""
+        self.begin(label)
         attempt = int(self._trial(label, number).user_attrs.get("attempt", 0)) + 1
         self._storage.set_trial_user_attr(self._trial_id(label, number), "attempt", attempt)
         return attempt
 
     def died(self, label: str, number: int, cause: str) -> bool:
         """Record what ended an attempt (a key of MAX_DEATHS); returns whether the trial may be retried."""
+        self.begin(label)
         deaths = dict(self._trial(label, number).user_attrs.get("deaths", {}))
         deaths[cause] = deaths.get(cause, 0) + 1
         self._storage.set_trial_user_attr(self._trial_id(label, number), "deaths", deaths)
@@ -138,6 +195,7 @@ class Ledger:
             if outcome["state"] == "complete" and not math.isfinite(value):
                 reason = f"objective {objective.metric} is {value}"
                 outcome = {**outcome, "state": "failed", "reason": reason, "metrics": {}}
+        self.begin(label)
         self._storage.set_trial_user_attr(self._trial_id(label, number), "outcome", outcome)
         self._close(label, number, outcome, objectives)
         return self.record(label, number)
@@ -146,6 +204,7 @@ class Ledger:
         """Set the state of trials whose driver was killed between recording outcome and state."""
         for trial in self._studies[label].get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if "outcome" in trial.user_attrs:
+                self.begin(label)
                 self._close(label, trial.number, trial.user_attrs["outcome"], objectives)
 
     def _close(self, label: str, number: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> None:
@@ -158,6 +217,7 @@ class Ledger:
 
     def note(self, label: str, key: str, value: Any) -> None:
         """Record a fact of the label, in plain values."""
+        self.begin(label)
         self._studies[label].set_user_attr(key, value)
 
     def notes(self, label: str) -> dict[str, Any]:
@@ -226,16 +286,23 @@ def _check_version(mark: dict[str, Any] | None, study_name: str) -> None:
         raise LedgerError(f"ledger: '{study_name}' was written by a newer calstudy. Upgrade to read it.")
 
 
-def read_records(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[TrialRecord]]:
-    """All trials by label, read-only: nothing is created, repaired or written."""
-    trials = read_trials(directory, ledger, name, labels)
+def read_records(
+    directory: Path, ledger: str | None, name: str, labels: list[str], traces: Traces | None = None
+) -> dict[str, list[TrialRecord]]:
+    """All trials by label, read-only: nothing is created, repaired or written.
+
+    traces: what the ledger must have. Raises LedgerError if it does not.
+    """
+    trials = read_trials(directory, ledger, name, labels, traces)
     return {label: [_record(label, trial) for trial in found] for label, found in trials.items()}
 
 
-def read_trials(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[FrozenTrial]]:
+def read_trials(
+    directory: Path, ledger: str | None, name: str, labels: list[str], traces: Traces | None = None
+) -> dict[str, list[FrozenTrial]]:
     """`read_records` as Optuna trials, with their distributions; without enqueued ones."""
     found: dict[str, list[FrozenTrial]] = {label: [] for label in labels}
-    for storage, label in _present(directory, ledger, name, labels):
+    for storage, label in _present(directory, ledger, name, labels, traces):
         trials = storage.get_all_trials(storage.get_study_id_from_name(f"{name}/{label}"), deepcopy=False)
         found[label] = [trial for trial in trials if trial.state in _STATES]
     return found
@@ -255,6 +322,8 @@ def read_enqueued(directory: Path, ledger: str | None, name: str, labels: list[s
 
 def delete_labels(directory: Path, ledger: str, name: str, labels: Iterable[str], study_id: str) -> None:
     """Remove a study's trials from a ledger it may share with others. One that is not of `study_id` stays."""
+    if ledger_is_missing(directory, ledger):
+        return
     storage = open_storage(directory, ledger)
     there = {study.study_name: study for study in storage.get_all_studies()}
     for label in labels:
@@ -271,19 +340,39 @@ def read_notes(directory: Path, ledger: str | None, name: str, labels: list[str]
     return notes
 
 
-def _present(directory: Path, ledger: str | None, name: str, labels: list[str]) -> Iterator[tuple[BaseStorage, str]]:
+def _present(
+    directory: Path, ledger: str | None, name: str, labels: list[str], traces: Traces | None = None
+) -> Iterator[tuple[BaseStorage, str]]:
     """The labels that have an Optuna study, and its storage."""
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    if (ledger is None or "://" not in ledger) and not journal_path(directory, ledger).exists():
+    storage = storage_to_read(directory, ledger, traces)
+    if storage is None:
         return
-    with _uncollected():
-        storage = open_storage(directory, ledger)
     present = {study.study_name: study for study in storage.get_all_studies()}
     for label in labels:
         study = present.get(f"{name}/{label}")
         if study is not None:
             _check_version(study.user_attrs.get("calstudy"), study.study_name)
             yield storage, label
+
+
+def storage_to_read(directory: Path, ledger: str | None, traces: Traces | None = None) -> BaseStorage | None:
+    """The Optuna storage of a study; None if it was never made. Raises LedgerError if it lacks what `traces` say."""
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    if ledger_is_missing(directory, ledger):
+        if traces is not None and traces.begun:
+            raise traces.lost("is missing")
+        return None
+    storage: BaseStorage | None
+    if is_database(ledger):
+        storage = read_database(ledger)
+        if storage is None and traces is not None and traces.begun:
+            raise traces.lost("has no record of it")
+    else:
+        with _uncollected():
+            storage = read_journal(journal_path(directory, ledger))
+    if storage is not None and traces is not None:
+        check_same_ledger(storage, traces)
+    return storage
 
 
 @contextmanager

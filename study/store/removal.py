@@ -58,7 +58,8 @@ def set_aside(study: Study) -> Study:
 def remove(study: Study) -> None:
     """Delete what `set_aside` gave: its trials in a ledger elsewhere, then its files, study.yaml last."""
     if study.ledger is not None:
-        delete_labels(study.directory, study.ledger, study.name, study.labels, study.id)
+        with driver_lock(study.directory, study.ledger, study=study.name):
+            delete_labels(study.directory, study.ledger, study.name, study.labels, study.id)
     for entry in study.directory.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
@@ -77,7 +78,7 @@ def droppable(study: Study, records: Iterable[TrialRecord], kept: Iterable[Trial
 def drop(study: Study, files: Iterable[Path]) -> None:
     """Remove model files. That they are gone on purpose is recorded first: no kill leaves an unexplained gap."""
     check_home(study)
-    with driver_lock(study.directory):
+    with driver_lock(study.directory, study.ledger, writes=False):
         found = open_directory(study.directory, study.name)
         write_study_file(study.directory, {**found.plain, "recorded": {**found.recorded, "pruned": True}})
         for file in files:

@@ -16,7 +16,9 @@ from study.schema.condition import Condition, read_constraints
 from study.schema.errors import SpecError
 from study.schema.objective import TEMPERATURE, Objective, served_by_default, served_objectives, serves_note
 from study.schema.uris import resolve_uri
+from study.store.connection import is_database
 from study.store.ledger import read_enqueued, read_records
+from study.store.same_ledger import Traces, traces_of
 from study.store.trials import TrialRecord, trial_directory
 from trainables.fields import FieldError
 from trainables.outputs.attempts import attempt_directory
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from study.schema.spec import StudySpec
     from trainables.config import TrialConfig
     from trainables.outputs.predictions import Predictions
+
+
+LEDGER_MADE = "ledger_made"  # recorded once the ledger is made, which is then never made again
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,10 @@ class Study:
         ledger: str | None = self.plain["ledger"]
         return ledger
 
+    def with_ledger(self, ledger: str) -> Study:
+        """The study as read from another ledger."""
+        return replace(self, plain={**self.plain, "ledger": ledger})
+
     @property
     def confirms(self) -> str | None:
         """The study whose candidates it retrains."""
@@ -121,8 +130,17 @@ class Study:
         return "`calstudy run`" if self.confirms is None else f"`calstudy confirm {self.confirms}`"
 
     def records(self) -> dict[str, list[TrialRecord]]:
-        """All trials by label and in order of number, as now in the ledger."""
-        return read_records(self.directory, self.ledger, self.name, list(self.labels))
+        """All trials by label and in order of number, as now in the ledger.
+
+        Raises LedgerError if that lacks what is on disk.
+        """
+        return read_records(self.directory, self.ledger, self.name, list(self.labels), self.traces)
+
+    @property
+    def traces(self) -> Traces:
+        """What its folder says of its ledger."""
+        made = bool(self.recorded.get(LEDGER_MADE))
+        return traces_of(self.directory, self.ledger, self.name, self.id, self.labels, made)
 
     def all_records(self) -> list[TrialRecord]:
         """`records` in one list."""
@@ -150,7 +168,11 @@ class Study:
 
     def tracking(self, option: str | None) -> str:
         """The MLflow URI of this study: --tracking, else that of its last run, else the spec's."""
-        return resolve_uri(option or self.recorded.get("tracking"), self.plain["tracking"], self.directory.parent)
+        return resolve_uri(option, self.tracking_as_given(None), self.directory.parent)
+
+    def tracking_as_given(self, option: str | None) -> str | None:
+        """A URI, or the name of the file or variable that holds it; None: the embedded database."""
+        return option or self.recorded.get("tracking") or self.plain["tracking"]
 
     @cached_property
     def kept(self) -> dict[str, Predictions]:
@@ -193,8 +215,9 @@ def storage_root(option: str | None, spec: str | None = None) -> Path:
     """--storage DIR, else the spec's, else $CALSTUDY_STORAGE, else ./studies; absolute. Raises SpecError for a URL."""
     chosen = option or spec or os.environ.get("CALSTUDY_STORAGE") or "studies"
     if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", chosen):
+        where = "--storage" if option else "storage" if spec else "$CALSTUDY_STORAGE"
         problem = f"is a folder, not a URL ({scheme[0]}...). Mount the bucket or share and give its folder"
-        raise SpecError("storage", "", f"{problem}; MLflow can keep its artifacts at a URL.")
+        raise SpecError(where, "", f"{problem}; MLflow can keep its artifacts at a URL.")
     return Path(chosen).expanduser().absolute()
 
 
@@ -227,6 +250,8 @@ def read_study_spec(path: Path, storage: str | None, **overrides: Any) -> StudyS
             directory = directory_of(str(path), storage)
             if (directory / "study.yaml").is_file():
                 begun = open_directory(directory, str(path))
+                if is_database(ledger := _read_yaml(path).get("ledger")):  # that of study.yaml may no longer answer
+                    begun = begun.with_ledger(ledger)
                 recorded = begun.recorded_spaces
     spec = read_spec(path, recorded, **overrides)
     if begun is None and spec.serve is None and served_by_default(spec.objectives) is None:
@@ -251,6 +276,8 @@ def write_study_file(directory: Path, plain: dict[str, Any]) -> None:
 
 def directory_of(reference: str, storage: str | None) -> Path:
     """Where the study lies that a user names."""
+    if storage is not None:
+        storage_root(storage)  # refuses a URL, also where the reference is a path
     path = Path(reference).expanduser()
     if path.is_file():
         named = _read_yaml(path)

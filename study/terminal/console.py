@@ -2,15 +2,48 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import click
 from click.core import ParameterSource
 from rich.console import Console, ConsoleDimensions
 
+from study.schema.uris import has_password
 
-class _Console(Console):
-    """On a pipe, lines are as long as they need to be: what reads them may count on one line per row."""
+
+def _nothing_left_to_do() -> None:
+    """For a command that only reads."""
+    raise SystemExit(FAILED)
+
+
+class OurConsole(Console):
+    """On a pipe, lines are as long as they need to be: what reads them may count on one line per row.
+
+    Once nobody reads them any more (`| head -1`, a terminal that was closed), it is silent and calls `when_closed`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.when_closed: Callable[[], None] = _nothing_left_to_do
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        with suppress(OSError, ValueError):  # so that what is still in buffers does not fail again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        self.when_closed()
+
+    def _check_buffer(self) -> None:
+        try:
+            super()._check_buffer()
+        except OSError as error:
+            if error.errno != errno.EIO:  # a terminal's broken pipe
+                raise
+            self.on_broken_pipe()
 
     @property  # type: ignore[misc]  # Rich's can also be set
     def size(self) -> ConsoleDimensions:
@@ -20,18 +53,48 @@ class _Console(Console):
 
 UNLIMITED = 1_000_000  # columns
 # Markup off: a reason, a path or a range may hold [brackets].
-console = _Console(highlight=False, markup=False)
-errors = _Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+console = OurConsole(highlight=False, markup=False)
+errors = OurConsole(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
 FAILED, MISTAKE = 1, 2
+INTERRUPTED = 75  # EX_TEMPFAIL: run the same command again
 FEWEST_RESAMPLES, MOST_RESAMPLES = 100, 10_000
 
 storage_option = click.option(
     "--storage", metavar="DIR", help="Folder of studies; default: the spec's, else $CALSTUDY_STORAGE, else ./studies."
 )
+
+
+def _warn_of_password(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
+    if given is not None and has_password(given):
+        errors.print(
+            "warning: --tracking: other users of this machine can read a command line, and the password in it. Give the"
+            " name of a file or of an environment variable that holds the URI instead."
+        )
+    return given
+
+
 tracking_option = click.option(
-    "--tracking", metavar="URI", help="MLflow server; default: the study's, else the one embedded in the storage."
+    "--tracking",
+    metavar="URI",
+    callback=_warn_of_password,
+    help="MLflow server, or the name of a file or environment variable that holds its URI; default: the study's, else"
+    " the one embedded in the storage.",
 )
+
+
+cpus_option = click.option(
+    "--cpus",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="CPUs of this machine for all trials; default: what Slurm, the cgroup and the CPU affinity allow.",
+)
+
+
+def refuse_cpus(cpus: int | None, address: str | None) -> None:
+    """Raises UsageError if CPUs of this machine are given for a cluster."""
+    if cpus is not None and address is not None:
+        raise click.UsageError("--cpus is for this machine; a cluster's nodes say how many they have. Leave it out.")
 
 
 def _enough(context: click.Context, option: click.Parameter, resamples: int) -> int:

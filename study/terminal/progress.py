@@ -46,6 +46,7 @@ class Progress(Listener):
         self._slots = 0  # trials that trained at once when the last one started
         self._last_line = -LINE_SECONDS
         self._over = False
+        self._waits: str | None = None
         self._rules = rules or Rules(spec.objectives)
         self._highest: dict[str, float] = {}
         self._aside: tuple[int, set[str]] = (0, set())  # trials set aside, of that many finished
@@ -90,6 +91,18 @@ class Progress(Listener):
                 f"trial {record.name}: {(record.reason or '').rstrip('.')}. Recorded as failed; the study continues."
             )
         self._line()
+
+    def waiting(self, line: str | None) -> None:
+        """What the driver waits for now; None: it goes on. May be called often."""
+        if self._live.is_started:
+            self._waits = line
+            return
+        if line is not None and self._waits is None:
+            self._steps.end()
+            self._console.print(line, highlight=False, soft_wrap=True)
+        elif line is None and self._waits is not None:
+            self._console.print("the ledger answers again.", highlight=False)
+        self._waits = line
 
     # ---- display ---------------------------------------------------------------------------------------------------
 
@@ -162,6 +175,7 @@ class Progress(Listener):
         total = summed(counts.values())
         epochs = [f"{name} {epoch}/{self._spec.epochs}" for name, (_, epoch) in list(self._running.items())[:4]]
         now = Text(f"{done(total)}/{total['planned']} trials  {self.time_left()}  {', '.join(epochs)}", style="dim")
+        now = now if self._waits is None else Text(self._waits, style="bold")
         best = front_table(self._front, self._spec.objectives, FRONT_ROWS)
         shown = Group(methods, now, Text(), best) if self._front else Group(methods, now)
         lines = self._console.render_lines(shown, pad=False)

@@ -105,9 +105,9 @@ def search_runs(client: MlflowClient, experiment_id: str, study_id: str) -> Iter
 
 
 @contextmanager
-def environment() -> Iterator[None]:
-    """MLflow reads its settings from the environment at each request."""
-    ours = {name: value for name, value in ENVIRONMENT.items() if name not in os.environ} | SILENCE
+def environment(**also: str) -> Iterator[None]:
+    """MLflow reads its settings from the environment at each request; `also`: more, unless the user sets them."""
+    ours = {name: value for name, value in {**ENVIRONMENT, **also}.items() if name not in os.environ} | SILENCE
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
@@ -122,6 +122,31 @@ def environment() -> Iterator[None]:
 
 def what_happened(error: BaseException, uri: str) -> str:
     """An MLflow exception on one line, preferably the system's own error message."""
-    text = " ".join(scrub(str(error), uri).split()) or type(error).__name__
-    cause = re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text)
-    return f"MLflow at {public_uri(uri)}: {cause.group(1).strip() if cause else text[:300]}"
+    text = s3_problem(error)
+    if text is None:
+        text = " ".join(scrub(str(error), uri).split()) or type(error).__name__
+        cause = re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text)
+        text = cause.group(1).strip() if cause else text[:300]
+    return f"MLflow at {public_uri(uri)}: {text}"
+
+
+def s3_problem(error: BaseException) -> str | None:
+    """What artifacts on S3 lack, with the fix; None for other errors. (boto3 is optional: its errors go by name.)"""
+    if isinstance(error, ImportError) and error.name in ("boto3", "botocore"):
+        return 'its artifacts are on S3, and boto3 is not installed. Run: pip install "calstudy[s3]"'
+    if type(error).__module__.partition(".")[0] not in ("boto3", "botocore", "s3transfer"):
+        return None
+    text = " ".join(str(error).split())
+    if "Credential" in type(error).__name__:
+        fix = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write ~/.aws/credentials."
+        return f"its artifacts are on S3, and there are no keys for it ({text}). {fix}"
+    if endpoint := re.search(r'endpoint URL: "(\w+://[^/"]+)', text):
+        return f"S3 at {endpoint[1]} does not answer. Fix MLFLOW_S3_ENDPOINT_URL, or the way to it."
+    if refused := re.search(r"An error occurred \((\w+)\) when calling the (\w+) operation[^:]*: (.*)", text):
+        code, operation, said = refused.groups()
+        target = re.search(r"Failed to upload .* to (\S+): An error", text)
+        bucket = f" in the bucket {target[1].partition('/')[0]}" if target else ""
+        fixes = {"NoSuchBucket": "Create it, or fix the server's artifact root."}
+        fix = fixes.get(code, "Check the keys, and what they may do.")
+        return f"S3 refuses {operation}{bucket} ({code}: {said.rstrip('.')}). {fix}"
+    return f"S3: {text[:300]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FINISHED = tuple(STATUS)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to reach a server
-FAULT_PATIENCE = 5.0  # seconds to wait for tracking when the study itself ends in an error
+FAULT_PATIENCE = 5.0  # seconds to wait for tracking when the study ends in an error or is asked to stop
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def sync(study: Study, uri: str) -> SyncReport:
     """Write the finished trials missing in MLflow. Raises TrackingError, or LedgerError while a driver runs."""
     from study.store.driver_lock import driver_lock
 
-    with driver_lock(study.directory), environment():
+    with driver_lock(study.directory, study.ledger, writes=False), environment():
         records = study.records()
         finished = _finished(records)
         runs = StudyRuns(study, uri)
@@ -54,8 +54,8 @@ def _finished(records: Mapping[str, list[TrialRecord]]) -> list[TrialRecord]:
 class Projection(Listener):
     """Follows a running study in its own thread. Never raises into the study or blocks it."""
 
-    def __init__(self, study: Study, uri: str) -> None:
-        self._study, self._uri = study, uri
+    def __init__(self, study: Study, uri: str, stop_requested: Callable[[], bool] = lambda: False) -> None:
+        self._study, self._uri, self._stop_requested = study, uri, stop_requested
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
         self._pending: dict[str, TrialRecord] = {}  # by name, in order
@@ -93,17 +93,19 @@ class Projection(Listener):
             self._changed.notify()
 
     def close(self, complete: bool, patience: float) -> int:
-        """Write what is left and end the study's run; give up after `patience` seconds without progress.
+        """Write what is left and end the study's run; give up after `patience` seconds without progress, or sooner if
+        the study is asked to stop.
 
-        Returns the number of finished trials missing in MLflow.
+        Returns the number of finished trials missing in MLflow. Called again, it only waits.
         """
         with self._changed:
-            self._complete = complete
+            self._complete = self._complete if self._closing.is_set() else complete
             self._closing.set()
             self._changed.notify()
         started = time.monotonic()
         while self._thread is not None and self._thread.is_alive():
-            if time.monotonic() - max(started, self._advanced) > patience:
+            limit = min(patience, FAULT_PATIENCE) if self._stop_requested() else patience
+            if time.monotonic() - max(started, self._advanced) > limit:
                 self._abandoned = True
                 break
             self._thread.join(0.05)

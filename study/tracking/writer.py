@@ -184,7 +184,7 @@ class StudyRuns:
                 file.write_text(strict_yaml.dump(without_credentials({**plain, "recorded": recorded})))
                 upload(self._study, self._uri, run.info.artifact_uri, [file])
         except Exception as error:  # a server may store artifacts where this machine cannot write
-            self.note = f"{what_happened(error, self._uri)} (study.yaml was not uploaded)"
+            self.note = f"study.yaml was not uploaded: {what_happened(error, self._uri)}"
 
     # ---- one trial -------------------------------------------------------------------------------------------------
 

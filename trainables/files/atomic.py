@@ -51,11 +51,12 @@ def write_whole(path: Path, data: bytes | memoryview, durable: bool = False) -> 
     return hashlib.sha256(data).hexdigest()
 
 
-def append(path: Path, data: bytes, durable: bool = False) -> None:
-    """Append atomically to a file without concurrent writers."""
+def append(path: Path, data: bytes, durable: bool = False, create: bool = True) -> None:
+    """Append atomically to a file without concurrent writers. create: make it if there is none."""
+    flags = os.O_WRONLY | os.O_APPEND | (os.O_CREAT if create else 0)
 
     def write() -> None:
-        with path.open("ab", buffering=0) as file:
+        with open(os.open(path, flags, 0o666), "ab", buffering=0) as file:
             before = file.seek(0, os.SEEK_END)
             try:
                 if file.write(data) != len(data):

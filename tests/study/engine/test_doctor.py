@@ -106,7 +106,7 @@ def test_a_report_travels_as_json() -> None:
 )
 def test_a_tracking_that_cannot_be_written(tmp_path: Path, uri: str, words: str) -> None:
     port = free_port()
-    found = doctor._tracking(uri.format(port=port), None, tmp_path)
+    (found,) = doctor._tracking(uri.format(port=port), None, tmp_path)
     assert found.state == "failed" and words.format(port=port) in found.text and "secret" not in found.text
     assert "maria" not in found.text
 
@@ -129,8 +129,8 @@ def test_the_last_line_says_what_was_found(capsys: pytest.CaptureFixture[str], s
 def test_a_database_anywhere_on_this_machine_is_a_tracking(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     for root in (tmp_path, tmp_path / "studies"):
-        assert doctor._tracking(uri, None, root) == Finding(doctor.HERE, "tracking", "ok", uri)
-    assert doctor._tracking(None, None, tmp_path / "not yet").state == "ok"
+        assert doctor._tracking(uri, None, root) == [Finding(doctor.HERE, "tracking", "ok", uri)]
+    assert [found.state for found in doctor._tracking(None, None, tmp_path / "not yet")] == ["ok"]
 
 
 # ---- this machine -------------------------------------------------------------------------------------------------

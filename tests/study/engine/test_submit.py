@@ -104,6 +104,24 @@ def test_a_password_does_not_stand_in_a_command_line(tmp_path: Path) -> None:
         assert strict_yaml.read(file)["tracking"] == uri and file.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("in_spec", [False, True])
+def test_what_a_local_file_or_variable_holds_travels_with_the_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_spec: bool
+) -> None:
+    uri, file = "http://maria:secret@host:5000", tmp_path / "tracking"
+    file.write_text(uri)
+    monkeypatch.setenv("MY_TRACKING", uri)
+    for name in (str(file), "MY_TRACKING"):
+        spec = write_spec(tmp_path / "small.yaml", **({"tracking": name} if in_spec else {}))
+        asked = job_request(spec, "/s", None if in_spec else name)
+        assert not {"secret", name} & set(" ".join(asked.words).replace(":", " ").split())
+        with package(asked) as folder:
+            (travels,) = (folder / "spec").iterdir()
+            assert strict_yaml.read(travels)["tracking"] == uri and travels.stat().st_mode & 0o077 == 0
+        with pytest.raises(ClusterError, match="Give SPEC too"):
+            job_request(None, "/s", name)
+
+
 @pytest.mark.parametrize("address", ["10.0.0.1:8265", "ray://host:10001", "http://", "auto"])
 def test_what_is_no_job_server(address: str) -> None:
     with pytest.raises(ClusterError, match=r"--address: .* is not a job server. Write http://HOST:8265"):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from study.schema.uris import TrackingError, public_uri, resolve_uri, scrub
+from study.schema.uris import TrackingError, has_password, public_uri, recorded_tracking, resolve_uri, scrub
 
 
 def test_the_option_comes_first_then_the_spec_then_the_storage() -> None:
@@ -47,3 +47,73 @@ def test_credentials_are_taken_out_of_what_others_say() -> None:
     uri = "https://maria:p%40ss@host/base?token=t0ken"
     text = f'{uri} maria:p%40ss@host p@ss p%40ss t0ken for user "maria" at host'
     assert scrub(text, uri) == 'https://host/base host *** *** *** for user "***" at host'
+
+
+# ---- named by what holds it ---------------------------------------------------------------------------------------
+
+SECRET = "https://maria:hunter2@host/base"
+
+
+def test_a_file_or_a_variable_may_hold_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tracking"
+    file.write_text(f"{SECRET}\n")
+    monkeypatch.setenv("MY_TRACKING_2", f"{SECRET} ")
+    monkeypatch.chdir(tmp_path)
+    for name in (str(file), "tracking", "./tracking", "MY_TRACKING_2"):
+        assert resolve_uri(name, None, tmp_path) == SECRET
+    for name in (str(file), "MY_TRACKING_2"):
+        assert resolve_uri(None, name, tmp_path) == SECRET
+    # A study is read from other folders too.
+    with pytest.raises(TrackingError, match=rf"^tracking: 'tracking' is a relative path. Write {file}\.$"):
+        resolve_uri(None, "tracking", tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert [recorded_tracking(each) for each in ("tracking", "~/tracking")] == [str(file)] * 2
+    assert [recorded_tracking(each) for each in (None, "MY_TRACKING_2", SECRET)] == [None, "MY_TRACKING_2", SECRET]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty. Write the URI into it, on one line."),
+        (b"\n \n", "is empty. "),
+        (b"http://a:1\nhunter2\n", "holds 2 lines. "),
+        (b"hunter2", "is not a tracking server. Write http://HOST:PORT"),
+        (b"maria:hunter2@host", "is not a tracking server. "),
+        (b"\xff\xfe\x00", "cannot be read (it is not text)."),
+    ],
+)
+def test_what_a_file_holds_instead_is_said_and_not_shown(tmp_path: Path, content: bytes, words: str) -> None:
+    file = tmp_path / "tracking"
+    file.write_bytes(content)
+    with pytest.raises(TrackingError) as caught:
+        resolve_uri(str(file), None, tmp_path)
+    said = str(caught.value)
+    assert said.startswith("--tracking: ") and f"the file {file} " in said and words in said
+    assert "hunter2" not in said and "\n" not in said
+
+
+def test_what_holds_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MY_TRACKING_2", raising=False)
+    with pytest.raises(TrackingError, match=r"^--tracking: the environment variable MY_TRACKING_2 is not set\. Set it"):
+        resolve_uri("MY_TRACKING_2", None, tmp_path)
+    monkeypatch.setenv("MY_TRACKING_2", "")
+    with pytest.raises(TrackingError, match=r"^tracking: the environment variable MY_TRACKING_2 is empty\."):
+        resolve_uri(None, "MY_TRACKING_2", tmp_path)
+    with pytest.raises(TrackingError, match=rf"^tracking: there is no file {tmp_path}/gone\. Write the URI into it"):
+        resolve_uri(None, f"{tmp_path}/gone", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("uri", "has"),
+    [
+        ("http://host:5000", False),
+        ("http://maria@host:5000", False),
+        ("sqlite:////home/a:b@work/mlflow.db?timeout=5", False),
+        ("MY_PASSWORD", False),
+        ("http://maria:hunter2@host", True),
+        ("postgresql://host/db?user=maria&password=hunter2", True),
+        ("https://host/base?token=t0ken", True),
+    ],
+)
+def test_a_password_is_seen(uri: str, has: bool) -> None:
+    assert has_password(uri) is has

@@ -1,0 +1,194 @@
+"""Stopping before the end: because of a signal, or because nobody reads what is printed any more.
+
+A preemption (Slurm, systemd, `timeout`) signals Ray's processes at the same moment as this one. What then waits for
+them waits for a minute, until Ray ends the process. So `Ending` gives the orderly way GRACE seconds and then ends the
+process itself, which loses nothing: every fact is in the ledger first.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import select
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from study.terminal.console import INTERRUPTED, OurConsole, errors
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CLOSED = "a closed output"
+SAME_SECONDS = 0.5  # `timeout` sends its signal twice: to the process, then to its group
+GRACE = 10.0  # seconds from the request until the orderly way is over
+LAST_SECONDS = 5.0  # after that, for the last acts
+MARK = "CALSTUDY_DRIVER"  # in the environment of every process that this one starts
+
+
+class Stopping:
+    """Records that a stop was requested, and by what (`caught`). A second signal has its usual effect.
+
+    What is not `deferred` is interrupted, as by Ctrl-C. Signals that were ignored at the start (nohup) stay ignored.
+    """
+
+    def __init__(self) -> None:
+        self.caught: str | None = None
+        self.last_acts: list[Callable[[], object]] = []  # of a process that is ended before it could end in order
+        self._deferred = False
+        self._noted: float | None = None
+        found = {number: signal.getsignal(number) for number in SIGNALS}
+        self._before = {number: handler for number, handler in found.items() if handler not in (None, signal.SIG_IGN)}
+
+    def __enter__(self) -> Stopping:
+        self.listen()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def listen(self) -> None:
+        """Install the handlers; again after joining Ray, which takes over SIGTERM."""
+        for number in self._before:
+            signal.signal(number, self._note)
+
+    def requested(self) -> bool:
+        """Whether to stop."""
+        return self.caught is not None
+
+    def request(self, by: str) -> None:
+        """Stop, if that was not requested before. Any thread may call it."""
+        self.caught = self.caught or by
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """What is done here looks at `requested` itself."""
+        before, self._deferred = self._deferred, True
+        try:
+            yield
+        finally:
+            self._deferred = before
+
+    def _note(self, number: int, frame: object) -> None:
+        now, again = time.monotonic(), self._noted is not None
+        if self._noted is not None and now - self._noted > SAME_SECONDS:
+            signal.signal(number, self._before[signal.Signals(number)])
+            signal.raise_signal(number)
+            return
+        self._noted = self._noted or now
+        self.request(signal.Signals(number).name)
+        if not (again or self._deferred):
+            raise KeyboardInterrupt
+
+
+class Ending(Stopping):
+    """Ends a command: its process, and those it started, end soon after the request, with INTERRUPTED and a last word.
+
+    Soon is GRACE + LAST_SECONDS where the main thread does not come back from what it waits for.
+    """
+
+    def __init__(self, console: OurConsole) -> None:
+        super().__init__()
+        self._console, self._lock, self._said, self._over = console, threading.Lock(), False, False
+        self._wake, self._waker = os.pipe()
+        os.set_blocking(self._waker, False)
+
+    def __enter__(self) -> Ending:
+        os.environ[MARK] = uuid.uuid4().hex
+        # The main thread may be in C++ code, where no handler runs: the number of a signal arrives here at once.
+        self._wakeup_before = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        self._heard_before = {each: each.when_closed for each in (self._console, errors)}
+        for each in self._heard_before:
+            each.when_closed = self._closed
+        threading.Thread(target=self._watch, name="stopping", daemon=True).start()
+        super().__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        super().__exit__(kind, error, trace)
+        signal.set_wakeup_fd(self._wakeup_before)
+        if not self.requested():
+            for each, heard in self._heard_before.items():
+                each.when_closed = heard
+            self._over = True
+            os.write(self._waker, b"\0")
+        elif error is not None and getattr(error, "code", None) != INTERRUPTED:
+            # A fault at this moment is most likely a consequence; one that is not is met again by the next run.
+            self.say()
+            raise SystemExit(INTERRUPTED) from None
+
+    def request(self, by: str) -> None:
+        super().request(by)
+        os.write(self._waker, b"\0")
+
+    def say(self) -> None:
+        """The last word, once."""
+        if self._may_speak():
+            (errors if self._console.quiet else self._console).print(self._word())
+
+    def _word(self) -> str:
+        return f"stopped by {self.caught}; run the same command again to resume."
+
+    def _may_speak(self) -> bool:
+        with self._lock:
+            said, self._said = self._said, True
+        return not said
+
+    def _closed(self) -> None:
+        self.request(CLOSED)
+        _thread.interrupt_main()
+
+    # ---- the thread that watches -----------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not (self.requested() or self._over):
+            number = os.read(self._wake, 1)[0]
+            if number in self._before:
+                self.request(signal.Signals(number).name)
+        if self.requested():
+            time.sleep(GRACE)
+            self._end()
+        os.close(self._wake)
+        os.close(self._waker)
+
+    def _end(self) -> None:
+        """What the main thread was to do, without it."""
+        acting = threading.Thread(target=self._act, daemon=True)
+        acting.start()
+        acting.join(LAST_SECONDS)
+        if self._may_speak():
+            shown = (2,) if self._console.quiet or self._console.stderr else (1, 2)
+            any(_written(file, self._word()) for file in shown)
+        end_marked(os.environ[MARK])
+        os._exit(INTERRUPTED)
+
+    def _act(self) -> None:
+        for act in self.last_acts:
+            with suppress(Exception):
+                act()
+
+
+def _written(file: int, line: str) -> bool:
+    """Write past Python's buffers and locks, which the main thread may hold; whether there was somebody to read it."""
+    with suppress(OSError, ValueError):
+        shown = f"\033[?25h\n{line}\n" if os.isatty(file) else f"{line}\n"  # the live view hides the cursor
+        return bool(select.select([], [file], [], 0.5)[1]) and os.write(file, shown.encode()) > 0
+    return False
+
+
+def end_marked(mark: str) -> None:
+    """SIGKILL to every other process of this user with the mark in its environment, and to those they still start."""
+    found = True
+    while found:
+        found = False
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # another user's, or it has ended
+                if int(process.name) != os.getpid() and f"{MARK}={mark}".encode() in (
+                    process / "environ"
+                ).read_bytes().split(b"\0"):
+                    os.kill(int(process.name), signal.SIGKILL)
+                    found = True
+        time.sleep(0.05 if found else 0.0)

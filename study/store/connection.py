@@ -1,0 +1,140 @@
+"""Reaching a database: whether it is one, what is wrong in one line, and when trying again may help."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from optuna.exceptions import StorageInternalError
+
+from study.schema.errors import LedgerError
+from study.schema.uris import public_uri, scrub
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL, Engine
+
+CONNECT_SECONDS = 10
+PRODUCTS = {"postgresql": "PostgreSQL", "mysql": "MySQL", "mariadb": "MariaDB", "sqlite": "SQLite"}
+# What a database says of itself: the first that is found in the message, and what it means with its mend.
+CAUSES = {
+    r"password authentication failed|no password supplied|access denied for user": (
+        "the password or user is refused. Correct them in the URL; or leave the password out of it and set PGPASSWORD,"
+        " or write ~/.pgpass"
+    ),
+    r"no pg_hba.conf entry": "the server refuses this host, user or database. Ask its administrator",
+    r"database \"[^\"]*\" does not exist|unknown database": "there is no such database. Create it, or correct its name",
+    r"(resolve|translate) host|name or service not known|unknown .*server host": (
+        "the host is unknown. Correct its name in the URL"
+    ),
+    r"connection refused|can't connect to": "the connection is refused. Start the server, or correct host and port",
+    r"timeout expired|timed out|no route to host|network is unreachable": (
+        f"no answer within {CONNECT_SECONDS} s. Check host, port and firewall"
+    ),
+    r"permission denied|must be owner|command denied": (
+        "its user may not do this. Grant it the right to create and write tables there"
+    ),
+    r"too many (clients|connections)|remaining connection slots": "it has too many connections. Close some",
+    r"starting up|shutting down|terminating connection|closed the connection|recovery mode": "the server restarts",
+    r"unable to open database file": "it cannot be opened. Create its folder, or correct the path",
+    r"readonly database|read-only": "it is read-only",
+    r"is not a database": "the file is not a database",
+}
+
+
+def is_database(ledger: Any) -> TypeGuard[str]:
+    """Whether `ledger:` is a URL, not a journal's path."""
+    return isinstance(ledger, str) and "://" in ledger
+
+
+def shown(url: str) -> str:
+    """`PostgreSQL at db.example.org:5432/ledgers`, without user and password."""
+    scheme, _, place = public_uri(url).partition("://")
+    return f"{PRODUCTS.get(scheme.partition('+')[0], scheme)} at {place.removeprefix('/') or 'this machine'}"
+
+
+def cause_of(error: BaseException, url: str) -> str:
+    """What a database or its driver says, in one line with the mend and without secrets."""
+    from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+    while isinstance(error, StorageInternalError) and error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, ImportError):
+        return f"the package that reaches it is not installed. {_installation(url)}"
+    if isinstance(error, NoSuchModuleError):
+        return "no such kind of database is known. Write postgresql://, mysql:// or sqlite:///"
+    if isinstance(error, ArgumentError | ValueError):
+        return "this is not the URL of a database. Write postgresql://USER@HOST:PORT/DATABASE"
+    said = str(error.orig if isinstance(error, DBAPIError) else error)
+    for pattern, meaning in CAUSES.items():
+        if re.search(pattern, said, re.IGNORECASE):
+            return meaning
+    return scrub(" ".join(said.split())[:300], url) or type(error).__name__
+
+
+def _installation(url: str) -> str:
+    if url.startswith("postgresql"):
+        return "Install it: pip install 'calstudy[postgres]'"
+    return "Install the Python driver of this database with pip"
+
+
+@contextmanager
+def named_causes(url: str) -> Iterator[None]:
+    """What a database, its driver or Optuna's schema check raises becomes one line. Other errors pass."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError, ImportError, ValueError) as error:
+        raise LedgerError(f"ledger: {shown(url)}: {cause_of(error, url)}.") from None
+
+
+def away(error: BaseException) -> bool:
+    """Whether trying again may help: the connection was lost, refused or shut, or the database is locked."""
+    from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
+
+    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+    if not isinstance(cause, DBAPIError):
+        return False
+    if isinstance(cause, InternalError):  # a server that became a replica, until the other one takes its place
+        return "read-only" in str(cause.orig)
+    lost = cause.connection_invalidated or isinstance(cause, OperationalError | InterfaceError)
+    return lost and "no such table" not in str(cause.orig)
+
+
+def parsed(url: str) -> URL:
+    from sqlalchemy.engine import make_url
+
+    return make_url(url)
+
+
+def connect_arguments(url: URL) -> dict[str, Any]:
+    """So that a server which no longer answers is noticed within half a minute; what the URL says has precedence."""
+    found: dict[str, Any] = {}
+    if url.drivername in ("postgresql", "postgresql+psycopg", "postgresql+psycopg2"):
+        alive = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
+        found = {"connect_timeout": CONNECT_SECONDS, **alive}
+    elif url.get_backend_name() in ("mysql", "mariadb"):
+        found = {"connect_timeout": CONNECT_SECONDS}
+    return {name: value for name, value in found.items() if name not in url.query}
+
+
+def new_engine(url: str, **words: Any) -> Engine:
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import NullPool
+
+    place = parsed(url)
+    return create_engine(place, poolclass=NullPool, connect_args=connect_arguments(place), **words)
+
+
+def is_ready(url: str) -> bool:
+    """Whether Optuna's tables are there, and whole: it would stamp its version into what has none."""
+    from sqlalchemy import inspect, text
+
+    with named_causes(url), new_engine(url).connect() as connection:
+        there = set(inspect(connection).get_table_names())
+        if not {"studies", "trials", "version_info", "alembic_version"} <= there:
+            return False
+        stamps = (connection.execute(text(f"SELECT 1 FROM {name}")) for name in ("version_info", "alembic_version"))
+        return all(stamp.first() is not None for stamp in stamps)

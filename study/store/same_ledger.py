@@ -1,0 +1,92 @@
+"""No fresh ledger over old results: what a study's folder says of its ledger, compared with what the ledger has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from optuna.storages import BaseStorage
+from optuna.trial import TrialState
+
+from study.schema.errors import LedgerError
+from study.schema.uris import public_uri, sqlite_file
+from study.store.journal import journal_path
+from study.store.trials import trial_directory, trial_name
+from trainables.outputs.attempts import attempts_in
+
+ASKED = tuple(state for state in TrialState if state != TrialState.WAITING)
+
+
+@dataclass(frozen=True)
+class Traces:
+    """What a study's folder says of its ledger. Read it before the ledger, where a trial is recorded first."""
+
+    directory: Path
+    ledger: str | None
+    name: str
+    study_id: str
+    made: bool  # study.yaml records that the ledger was made
+    folders: Mapping[str, Iterable[int]]  # by label: the numbers of the trials that have a folder
+
+    def beyond(self, counts: Mapping[str, int]) -> Iterator[str]:
+        """The trials with an attempt on disk, apart from the first `counts` of each label."""
+        for label, numbers in self.folders.items():
+            for number in sorted(number for number in numbers if number >= counts.get(label, 0)):
+                if attempts_in(trial_directory(self.directory, label, number)):
+                    yield trial_name(label, number)
+
+    @property
+    def begun(self) -> bool:
+        """Whether there must be a ledger."""
+        return self.made or next(self.beyond({}), None) is not None
+
+    def lost(self, problem: str) -> LedgerError:
+        ledger = self.ledger if self.ledger is not None else str(journal_path(self.directory, None))
+        return LedgerError(
+            f"ledger: {public_uri(ledger)} {problem}, but the study at {self.directory} has begun. Mount or restore its"
+            " ledger; if that is lost for good, start again under a new name."
+        )
+
+
+def traces_of(
+    directory: Path, ledger: str | None, name: str, study_id: str, labels: Iterable[str], made: bool
+) -> Traces:
+    folders = {label: _numbers(directory / "trials" / label) for label in labels}
+    return Traces(directory, ledger, name, study_id, made, folders)
+
+
+def _numbers(folder: Path) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(folder) if name.isascii() and name.isdecimal()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def ledger_is_missing(directory: Path, ledger: str | None) -> bool:
+    """Whether the ledger is a file that is not there; of a database on a server it is not known."""
+    file = journal_path(directory, ledger) if ledger is None or "://" not in ledger else sqlite_file(ledger)
+    return file is not None and not file.exists()
+
+
+def check_same_ledger(storage: BaseStorage, traces: Traces) -> dict[str, int]:
+    """Raise LedgerError unless the storage has what a study that has begun recorded in it.
+
+    That is: a label with the study's id, if its ledger was made, and every trial that has an attempt on disk. Returns
+    how many trials of each label were asked.
+    """
+    ids, counts = set(), {}
+    for found in storage.get_all_studies():
+        study, _, label = found.study_name.rpartition("/")
+        if study == traces.name:
+            mark = found.user_attrs.get("calstudy")
+            ids.add(mark.get("id") if isinstance(mark, dict) else None)
+            counts[label] = storage.get_n_trials(storage.get_study_id_from_name(found.study_name), ASKED)
+    if not ids and traces.begun:
+        raise traces.lost("has no record of it")
+    if traces.made and traces.study_id not in ids:
+        raise traces.lost("is of another study")
+    if missing := next(traces.beyond(counts), None):
+        raise traces.lost(f"has no {missing}")
+    return counts

@@ -1,0 +1,151 @@
+"""Whole studies that are preempted: all is signalled at once, the terminal is closed, nobody reads the output."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+
+from benchmarks.chaos.processes import ACTOR, MARK, end_marked, marked
+from study.store.study import open_study
+from tests.study.command_line import ENVIRONMENT, calstudy, here, wait_until, write_spec
+from tests.study.counting import counted_once
+
+pytestmark = pytest.mark.slow
+
+
+class Session:
+    """A `calstudy run` in a session of its own, as a terminal or a batch system starts it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.mark, self.process = folder, uuid.uuid4().hex, None
+        keys: dict[str, Any] = {"methods": ["cross_entropy"], "search_space": {}, "trials": 2}
+        self.spec = write_spec(folder / "small.yaml", **keys, epochs=30_000, checkpoint_seconds=0.5)
+
+    def run(self, *words: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "study.cli", "run", self.spec, "--storage", self.folder, *words]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        environment = {**ENVIRONMENT, MARK: self.mark}
+        self.process = subprocess.Popen([*map(str, command)], env=environment, start_new_session=True, **pipes)
+        return self.process
+
+    def signalled(self, number: signal.Signals) -> None:
+        """All that runs gets it at the same moment."""
+        for pid in marked(self.mark):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def trains(self) -> bool:
+        logs = list(self.folder.glob("small/trials/*/*/*/log"))
+        return len(logs) == 2 and all("epoch=" in log.read_text() for log in logs)
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Iterator[Session]:
+    made = Session(tmp_path)
+    yield made
+    end_marked(made.mark)
+    if made.process is not None:
+        made.process.communicate()
+
+
+def ended(session: Session) -> str:
+    """Ended in order, long before Ray would have ended the process: what it printed."""
+    assert session.process is not None
+    shown, said = session.process.communicate(timeout=200)
+    assert session.process.returncode == 75, shown + said
+    assert "Traceback" not in shown + said and 'File "' not in shown + said and "Failed to connect" not in said
+    wait_until(lambda: not marked(session.mark), 30)
+    return shown + said
+
+
+def parents_status(folder: Path) -> str:
+    client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("small")
+    assert experiment is not None
+    (parent,) = client.search_runs([experiment.experiment_id], "tags.`mlflow.runName` = 'small'")
+    return str(parent.info.status)
+
+
+def goes_on(session: Session) -> None:
+    """No death was counted, and each trial is once it has been trained to its end."""
+    study = open_study("small", str(session.folder))
+    assert [record.state for record in study.all_records()] == ["running"] * 2
+    assert not any(record.deaths for record in study.all_records())
+
+
+@pytest.mark.parametrize(
+    ("name", "reach"),
+    [
+        ("SIGTERM", lambda session: session.signalled(signal.SIGTERM)),  # Slurm, systemd
+        ("SIGHUP", lambda session: os.killpg(session.process.pid, signal.SIGHUP)),  # a terminal that is closed
+    ],
+    ids=["SIGTERM to all", "SIGHUP to the group"],
+)
+def test_everything_is_signalled(session: Session, name: str, reach: Callable[[Session], None]) -> None:
+    """Its control store is gone, for which Ray waits for 60 seconds before it kills the driver."""
+    session.run()
+    wait_until(session.trains)
+    reach(session)
+    shown = ended(session)
+    assert shown.endswith(f"stopped by {name}; run the same command again to resume.\n")
+    assert parents_status(session.folder) == "KILLED"
+    goes_on(session)
+    assert "2 trials planned: 0 complete, 2 interrupted; 0 lost, 0 duplicated" in here(
+        "audit", "small", "--storage", session.folder
+    )
+
+
+def test_everything_is_signalled_while_ray_starts(session: Session) -> None:
+    session.run()
+    wait_until(lambda: marked(session.mark, "gcs_server"))
+    session.signalled(signal.SIGTERM)
+    assert ended(session).endswith("stopped by SIGTERM; run the same command again to resume.\n")
+
+
+def test_an_output_that_is_closed_and_a_tracking_server_that_is_silent(session: Session) -> None:
+    """`calstudy run ... | head -1`; the trials then go on where they were, and all is counted once."""
+    with socket.create_server(("127.0.0.1", 0), backlog=50) as silent:
+        process = session.run("--tracking", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert process.stdout is not None and process.stdout.readline().startswith("small: 2 of 2 trials to run")
+        wait_until(session.trains)
+        process.stdout.close()
+        assert process.stderr is not None
+        process.wait(200)
+        assert process.returncode == 75
+        assert process.stderr.read() == "stopped by a closed output; run the same command again to resume.\n"
+        wait_until(lambda: not marked(session.mark), 30)
+        session.process = None
+    goes_on(session)
+
+
+def test_one_cpu_trains_one_trial_at_a_time(tmp_path: Path) -> None:
+    """As in `sbatch -c1`. Ray alone would count the CPUs of the machine."""
+    if os.cpu_count() == 1:
+        pytest.skip("this machine has one CPU")
+    keys: dict[str, Any] = {"methods": ["cross_entropy"], "trials": 2, "epochs": 3}
+    spec = write_spec(tmp_path / "small.yaml", **keys)
+    cpu = min(os.sched_getaffinity(0))
+    command = ["taskset", "-c", str(cpu), sys.executable, "-m", "study.cli", "run", spec, "--storage", tmp_path]
+    environment = {**ENVIRONMENT, MARK: uuid.uuid4().hex}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen([*map(str, command)], env=environment, **pipes)
+    most = 0
+    while process.poll() is None:
+        most = max(most, len(marked(environment[MARK], ACTOR)))
+        time.sleep(0.1)
+    shown = process.communicate()[0]
+    assert process.returncode == 0 and "starting Ray with 1 of" in shown and "CPUs (the CPU affinity)" in shown, shown
+    assert most == 1
+    counted_once(tmp_path, 2)
+    refused = calstudy("run", spec, "--storage", tmp_path, "--address", "auto", "--cpus", "1", check=2)
+    assert "--cpus is for this machine" in refused.stderr

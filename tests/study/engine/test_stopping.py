@@ -1,0 +1,162 @@
+"""Asked to stop: small programs that are signalled, or whose output is closed. Ray's part is in test_run_stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+import pytest
+
+from tests.study.command_line import wait_until
+
+LAST_WORD = "stopped by {}; run the same command again to resume.\n"
+BEGIN = """
+import ctypes, subprocess, threading, time
+from study.engine import stopping
+from study.terminal.console import console
+"""
+SLEEP = """
+print("ready", flush=True)
+time.sleep(60)
+"""
+# A mutex that is locked twice: no signal's handler runs, as in Ray's C++ code.
+STUCK = """
+stop.last_acts.append(lambda: print("acted", flush=True))
+child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
+lock(mutex)
+print(child.pid, flush=True)
+lock(mutex)
+"""
+DEFERRED = """
+with stop.deferred():
+    print("ready", flush=True)
+    while not stop.requested():
+        time.sleep(0.01)
+    print("noted", flush=True)
+    {then}
+"""
+PRINTING = """
+def printing():
+    while True:
+        console.print("a line")
+        time.sleep(0.01)
+"""
+
+
+def program(body: str, grace: float = 0.3, **options: Any) -> subprocess.Popen[str]:
+    """Runs the body where it may be stopped; `stop` is what stops it."""
+    source = f"{BEGIN}\nstopping.GRACE = {grace}\nwith stopping.Ending(console) as stop:\n{indent(body, '    ')}"
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([sys.executable, "-c", source], text=True, **(pipes | options))
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def ended(pid: int) -> bool:
+    """Whether a process has; a dead one whom nobody waits for counts."""
+    with suppress(OSError):
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return True
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_at_once_where_nothing_is_deferred(name: str) -> None:
+    process = program(SLEEP)
+    assert first_line(process) == "ready"
+    process.send_signal(signal.Signals[name])
+    shown, said = process.communicate(timeout=60)
+    assert (process.returncode, shown, said) == (75, LAST_WORD.format(name), "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_process_that_does_not_come_back_is_ended_with_all_it_started(name: str) -> None:
+    """What must still be done is done; without the watching thread it would hang for ever."""
+    process = program(STUCK)
+    child = int(first_line(process))
+    process.send_signal(signal.Signals[name])
+    shown, said = process.communicate(timeout=60)
+    assert (process.returncode, shown, said) == (75, "acted\n" + LAST_WORD.format(name), "")
+    wait_until(lambda: ended(child), 30)
+
+
+@pytest.mark.slow
+def test_what_is_deferred_looks_itself_and_a_fault_then_is_a_consequence() -> None:
+    process = program(DEFERRED.format(then="raise RuntimeError('Ray is dead')"), grace=60)
+    assert first_line(process) == "ready"
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=60) == ("noted\n" + LAST_WORD.format("SIGTERM"), "")
+    assert process.returncode == 75
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pause", "code"), [(0.0, 75), (0.7, -signal.SIGTERM)])
+def test_a_second_signal_has_its_usual_effect_unless_it_is_the_same_one(pause: float, code: int) -> None:
+    """`timeout` sends its signal to the process, and then to its group."""
+    process = program(DEFERRED.format(then="time.sleep(3)\n    raise SystemExit(75)"), grace=60)
+    assert first_line(process) == "ready"
+    process.send_signal(signal.SIGTERM)
+    assert first_line(process) == "noted"
+    time.sleep(pause)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == code
+
+
+@pytest.mark.slow
+def test_what_was_ignored_at_the_start_stays_ignored() -> None:
+    """nohup."""
+    body = "print('ready', flush=True)\ninput()\nconsole.print('went on')"
+    process = program(body, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    assert first_line(process) == "ready"
+    process.send_signal(signal.SIGHUP)
+    assert process.communicate("\n", timeout=60) == ("went on\n", "") and process.returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "body",
+    [
+        f"{PRINTING}\nprinting()",
+        f"{PRINTING}\nthreading.Thread(target=printing, daemon=True).start()\ntime.sleep(60)",
+        f"{PRINTING}\nwith stop.deferred():\n    printing()",
+    ],
+    ids=["at once", "printed by a thread", "deferred for too long"],
+)
+def test_an_output_that_nobody_reads_any_more(body: str) -> None:
+    """`| head -1`. The last word goes where there is somebody."""
+    process = program(body)
+    assert process.stdout is not None and process.stderr is not None
+    assert first_line(process) == "a line"
+    process.stdout.close()
+    assert process.wait(60) == 75 and process.stderr.read() == LAST_WORD.format("a closed output")
+
+
+@pytest.mark.slow
+def test_a_terminal_that_was_closed() -> None:
+    """Without a SIGHUP (`trap '' HUP`) its first sign is an input/output error."""
+    ours, theirs = os.openpty()
+    process = program(f"{PRINTING}\nprinting()", stdout=theirs)
+    os.close(theirs)
+    assert os.read(ours, 6) == b"a line"
+    os.close(ours)
+    assert process.stderr is not None
+    assert process.wait(60) == 75 and process.stderr.read() == LAST_WORD.format("a closed output")
+
+
+@pytest.mark.slow
+def test_what_was_closed_before_the_start_is_discarded(tmp_path: Path) -> None:
+    """Else the next file to be opened, the ledger even, would be the standard output."""
+    code = "import sys, study.cli as cli\ncli._open_standard_files()\nfile = open(sys.argv[1], 'w')\nfile.write('kept')"
+    code += "\nfile.flush()\nimport os\nos.write(1, b'printed')\nos.write(2, b'printed')"
+    words = [sys.executable, "-c", code, str(tmp_path / "file")]
+    assert subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words]).returncode == 0
+    assert (tmp_path / "file").read_text() == "kept"
