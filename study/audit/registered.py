@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from study.audit.evidence import Evidence
 from study.audit.result import Check
 from study.schema.uris import sqlite_file
 from study.store.files import BACKUP
 from study.tracking.locations import local_folder, present_location
-from study.tracking.registered import ARTIFACTS, differences, facts_of
-
-if TYPE_CHECKING:
-    from mlflow.entities.model_registry import ModelVersion
+from study.tracking.registered import ARTIFACTS, RegisteredVersion, differences, facts_of
 
 
 def check_registered(facts: Evidence) -> Check:
     """Nothing of a model is opened. Files on a server or in a bucket are `calstudy verify`'s to compare."""
-    versions = sorted(facts.registered.versions, key=lambda version: (version.name, int(version.version)))
+    versions = sorted(facts.registered.versions, key=lambda version: (version.name, version.number))
     check = Check("registered", "registered models once and unchanged", len(versions))
     first: dict[tuple[str | None, ...], str] = {}
     for version in versions:
-        uri, trial = f"models:/{version.name}/{version.version}", version.tags.get("calstudy.trial", "")
+        uri, trial = version.uri, version.tags.get("calstudy.trial", "")
         earlier = first.setdefault((version.name, *facts_of(version.tags)), uri)
         if earlier != uri:
             check.add_offender(uri, f"is {trial} again, as is {earlier}", "delete one of the two in MLflow")
@@ -34,9 +30,9 @@ def check_registered(facts: Evidence) -> Check:
     return check
 
 
-def _problems(facts: Evidence, version: ModelVersion) -> str:
+def _problems(facts: Evidence, version: RegisteredVersion) -> str:
     """How its local files differ from those registered; empty if they do not, or cannot be seen from here."""
-    location = present_location(str(version.source), facts.study.name, facts.uri, facts.study.directory.parent)
+    location = present_location(version.source, facts.study.name, facts.uri, facts.study.directory.parent)
     folder = local_folder(location)
     if folder is None or ARTIFACTS not in version.tags:
         return ""
