@@ -29,6 +29,7 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard files: the ledger has everything
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # we handle SIGINT and SIGTERM
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # tracebacks; what a trial raises is in its log, what it died of in the ledger
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # no snapshots: a run resumes from the ledger
     "TUNE_WARN_THRESHOLD_S": "10",
 }
