@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -131,7 +132,7 @@ def _exit_code(command: Callable[[], Any]) -> int:
         return MISTAKE
     except OSError as error:  # no space, a file where a folder should be
         errors.print(f"calstudy: {error}")
-        return FAILED
+        return MISTAKE if error.errno == errno.ENAMETOOLONG else FAILED
 
 
 if __name__ == "__main__":

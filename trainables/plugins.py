@@ -3,6 +3,7 @@
 A user's own folder with the same layout (methods/, models/, data/) adds its names through `use_extensions`.
 """
 
+import functools
 import importlib
 import importlib.util
 import shutil
@@ -85,9 +86,15 @@ def changed_files(folder: str | Path | None, recorded: Mapping[str, str]) -> lis
     """Which of the recorded files an extensions folder has otherwise, or has not."""
 
     def differs(file: Path, digest: str) -> bool:
-        return not file.is_file() or file_digest(file) != digest
+        return not file.is_file() or _digest(file, file.stat().st_size, file.stat().st_mtime_ns) != digest
 
     return [file for file, digest in recorded.items() if folder is None or differs(Path(folder) / file, digest)]
+
+
+@functools.lru_cache(maxsize=1024)
+def _digest(file: Path, size: int, modified: int) -> str:
+    """Once per process: a worker asks before each trial, and a file of weights may be large."""
+    return file_digest(file)
 
 
 def _listed(directory: Path, folders: Iterable[str]) -> set[str]:

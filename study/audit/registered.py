@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from study.audit.evidence import Evidence
 from study.audit.result import Check
+from study.schema.uris import sqlite_file
 from study.store.files import BACKUP
 from study.tracking.locations import local_folder, present_location
-from study.tracking.registered import ARTIFACTS, differences, facts_of
+from study.tracking.registered import ARTIFACTS, RegisteredVersion, differences, facts_of
 
 
 def check_registered(facts: Evidence) -> Check:
     """Nothing of a model is opened. Files on a server or in a bucket are `calstudy verify`'s to compare."""
-    versions = sorted(facts.registered.versions, key=lambda version: (version.name, int(version.version)))
+    versions = sorted(facts.registered.versions, key=lambda version: (version.name, version.number))
     check = Check("registered", "registered models once and unchanged", len(versions))
     first: dict[tuple[str | None, ...], str] = {}
     for version in versions:
-        uri, trial = f"models:/{version.name}/{version.version}", version.tags.get("calstudy.trial", "")
+        uri, trial = version.uri, version.tags.get("calstudy.trial", "")
         earlier = first.setdefault((version.name, *facts_of(version.tags)), uri)
         if earlier != uri:
             check.add_offender(uri, f"is {trial} again, as is {earlier}", "delete one of the two in MLflow")
-        location = present_location(str(version.source), facts.study.name, facts.uri, facts.study.directory.parent)
-        folder = local_folder(location)
-        if (
-            folder is not None
-            and ARTIFACTS in version.tags
-            and (problems := _problems(folder, version.tags[ARTIFACTS]))
-        ):
+        if problems := _problems(facts, version):
             check.add_offender(uri, problems, f"{BACKUP}, or delete it in MLflow and export {trial} again")
     for trial, model in facts.registered.unfinished:
         fix = f"finish it with `calstudy export {facts.study.name} --trial {trial} --name NAME`, or delete it in MLflow"
@@ -36,8 +30,16 @@ def check_registered(facts: Evidence) -> Check:
     return check
 
 
-def _problems(folder: Path, digests: str) -> str:
+def _problems(facts: Evidence, version: RegisteredVersion) -> str:
+    """How its local files differ from those registered; empty if they do not, or cannot be seen from here."""
+    location = present_location(version.source, facts.study.name, facts.uri, facts.study.directory.parent)
+    folder = local_folder(location)
+    if folder is None or ARTIFACTS not in version.tags:
+        return ""
+    # A server's folder may be one of another machine; that of an embedded MLflow is here.
+    if sqlite_file(facts.uri) is None and not folder.is_dir():
+        return ""
     try:
-        return "; ".join(differences(folder, json.loads(digests)))
+        return "; ".join(differences(folder, json.loads(version.tags[ARTIFACTS])))
     except (OSError, ValueError) as error:
         return f"its files in {folder} cannot be compared ({error})"

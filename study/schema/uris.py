@@ -27,7 +27,8 @@ def public_uri(uri: str) -> str:
     scheme, separator, rest = uri.partition("://")
     # A password cannot contain @, but a database path can; a URL of such a path has no authority part.
     rest = rest if rest.startswith("/") else rest.rpartition("@")[2]
-    return scheme + separator + re.split(r"[?#]", rest, maxsplit=1)[0] if separator else uri
+    ends = r"\?" if rest.startswith("/") else r"[?#]"  # a # in a file's path is a part of it
+    return scheme + separator + re.split(ends, rest, maxsplit=1)[0] if separator else uri
 
 
 HIDDEN = "***@"  # in a URI of study.yaml: its credentials are in secrets.yaml
@@ -94,13 +95,23 @@ def sqlite_file(uri: str) -> Path | None:
     return Path(rest.removeprefix("/").partition("?")[0]) if scheme.startswith("sqlite") else None
 
 
-def embedded_tracking(root: Path) -> str:
-    """The URI of the MLflow database embedded in a storage root."""
-    return f"sqlite:///{root / 'mlflow.db'}"
-
-
 class TrackingError(UserError):
     """MLflow cannot be used as requested; one line, without credentials."""
+
+
+def embedded_tracking(root: Path) -> str:
+    """The URI of the MLflow database embedded in a storage root.
+
+    Raises TrackingError for a path that a URI would read as another one.
+    """
+    path = str(root)
+    if "?" in path or unquote(path) != path:
+        character = "?" if "?" in path else "%"
+        raise TrackingError(
+            f"storage: MLflow cannot keep its database under a path with '{character}': {path}. Use a folder"
+            " without it, or another MLflow server (--tracking)."
+        )
+    return f"sqlite:///{root / 'mlflow.db'}"
 
 
 def resolve_uri(option: str | None, spec_tracking: str | None, storage_root: Path) -> str:

@@ -85,9 +85,10 @@ def _wrong_in(trial: FrozenTrial) -> str | None:
         return "fixed_params"
     for name, value in trial.params.items():
         of = trial.distributions[name]
-        if isinstance(of, FloatDistribution | IntDistribution) and not (
+        in_range = not isinstance(of, FloatDistribution | IntDistribution) or (
             _is_number(value) and of.low <= value <= of.high
-        ):
+        )
+        if not in_range:
             return name
     if not _is_int(ours.get("attempt", 0)) or not _of(_is_int)(ours.get("deaths", {})):
         return "`attempt` or `deaths`"

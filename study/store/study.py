@@ -210,16 +210,28 @@ def home_of(directory: Path) -> dict[str, Any]:
 def check_home(study: Study) -> None:
     """Raise SpecError for a copy of a study: two studies of one identity would count a trial twice.
 
-    A study that was moved or is mounted elsewhere keeps its inode; a copy that replaces the original keeps its path.
+    A study that was moved or is mounted elsewhere keeps its inode; a copy that replaces the original keeps its path. A
+    cloned disk keeps all inodes: it is told by the original, where that is still at its path.
     """
     home, here = study.recorded.get("home"), home_of(study.directory)
-    if home is not None and home["path"] != here["path"] and home["inode"] != here["inode"]:
+    if home is None or home["path"] == here["path"]:
+        return
+    if home["inode"] != here["inode"] or _is_beside(Path(home["path"]), study.directory):
         raise SpecError(
             str(study.directory),
             "recorded.home",
             f"this is a copy of the study at {home['path']}. Continue there; or, if that one no longer exists, remove"
             " `home` from study.yaml.",
         )
+
+
+def _is_beside(original: Path, copy: Path) -> bool:
+    """Whether the original, with the same inode, is still there as well."""
+    try:
+        there, here = original.stat(), copy.stat()
+    except OSError:
+        return False
+    return there.st_ino == here.st_ino and there.st_dev != here.st_dev
 
 
 def storage_root(option: str | None, spec: str | None = None) -> Path:

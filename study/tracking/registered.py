@@ -15,7 +15,6 @@ from trainables.files.digest import file_digest
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel
-    from mlflow.entities.model_registry import ModelVersion
 
 PREFIX = "calstudy."
 ARTIFACTS = PREFIX + "artifacts"  # the tag with the sha256 of each file; older versions have none
@@ -70,10 +69,22 @@ def _pages(search: Callable[..., Any], *words: Any) -> Iterator[Any]:
 
 
 @dataclass(frozen=True)
+class RegisteredVersion:
+    name: str
+    number: int
+    source: str  # as MLflow recorded it
+    tags: dict[str, str]
+
+    @property
+    def uri(self) -> str:
+        return f"models:/{self.name}/{self.number}"
+
+
+@dataclass(frozen=True)
 class Registered:
     """A study's versions, and what exports left: (trial, model id)."""
 
-    versions: list[ModelVersion]
+    versions: list[RegisteredVersion]
     unfinished: list[tuple[str, str]]
 
 
@@ -82,7 +93,8 @@ def read_registered(uri: str, name: str, study_id: str) -> Registered:
     with environment():
         try:
             client = open_existing(uri)
-            versions = list(_pages(client.search_model_versions, f"tags.`{PREFIX}id` = '{study_id}'"))
+            found = _pages(client.search_model_versions, f"tags.`{PREFIX}id` = '{study_id}'")
+            versions = [RegisteredVersion(each.name, int(each.version), each.source, each.tags) for each in found]
             experiment = client.get_experiment_by_name(name)
             left = unfinished(client, experiment.experiment_id, study_id) if experiment is not None else []
             return Registered(versions, [(model.tags[f"{PREFIX}trial"], model.model_id) for model in left])

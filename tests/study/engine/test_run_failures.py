@@ -13,13 +13,14 @@ pytestmark = pytest.mark.slow
 
 FAULTY = {
     "raises": "raise RuntimeError('no such luck')",
+    "exits": "__import__('sys').exit(3)",
     "kills": "__import__('os').kill(__import__('os').getpid(), 9)",
     "hangs": "__import__('time').sleep(1000)",
 }
 
 
 def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path: Path) -> None:
-    """One method diverges, raises, kills its own process, hangs: FAIL with the reason; the others complete."""
+    """One method diverges, raises, exits, kills its own process, hangs: FAIL with the reason; the others complete."""
     (tmp_path / "mine" / "methods").mkdir(parents=True)
     for name, line in FAULTY.items():
         (tmp_path / "mine" / "methods" / f"{name}.py").write_text(
@@ -32,16 +33,19 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path: Path) ->
     shown = calstudy("run", write_spec(tmp_path / "small.yaml", **keys), "--storage", tmp_path).stdout
     # Read without the folder it was run with: the study keeps its own.
     (tmp_path / "mine").rename(tmp_path / "gone")
-    study = counted_once(tmp_path, 5)
+    study = counted_once(tmp_path, 6)
     found = {label: records[0] for label, records in study.records().items()}
     assert {label: record.state for label, record in found.items()} == {
         "raises": "failed",
+        "exits": "failed",
         "kills": "failed",
         "hangs": "failed",
         "cross_entropy": "complete",
         "diverges": "failed",
     }
     assert found["raises"].reason == "RuntimeError: no such luck"
+    assert (found["exits"].reason, found["exits"].attempt) == ("SystemExit: 3 in methods/exits.py", 1)
+    assert all(set(found[name].extensions) == {f"methods/{name}.py"} for name in FAULTY)
     assert "its process died: its worker process has died" in str(found["kills"].reason) and found["kills"].attempt == 3
     assert found["hangs"].reason == "trial_minutes: stopped after 0.1 minutes, at epoch 0, where it hung"
     assert found["kills"].deaths == {"process": 3} and found["hangs"].attempt == 1

@@ -28,8 +28,8 @@ class Session:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.mark, self.process = folder, uuid.uuid4().hex, None
-        keys: dict[str, Any] = {"methods": ["cross_entropy"], "search_space": {}, "trials": 2}
-        self.spec = write_spec(folder / "small.yaml", **keys, epochs=2000, checkpoint_seconds=0.5)
+        keys: dict[str, Any] = {"methods": ["cross_entropy"], "trials": 2}
+        self.spec = write_spec(folder / "small.yaml", **keys, epochs=1500, checkpoint_seconds=0.5)
 
     def run(self, *words: object) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "study.cli", "run", self.spec, "--storage", self.folder, *words]
