@@ -92,8 +92,7 @@ class LedgerSearch(Searcher):
         At most twice the slots: a finished actor finds its next trial waiting, but trials asked later are proposed from
         more results.
         """
-        full = len(self._live) >= 2 * max(1, self._slots())
-        if full or self.fault is not None or self._stop_requested():
+        if self.fault is not None or self._stop_requested() or len(self._live) >= 2 * max(1, self._slots()):
             return None
         try:
             return self._suggested(trial_id)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def test_the_process_that_verifies_has_no_password_on_its_command_line(monkeypat
         return subprocess.CompletedProcess(command, 1, "", "not now")
 
     monkeypatch.setattr(verify.subprocess, "run", started)
-    assert "not now" in str(verify.verify("models:/m/1", TRACKING).problem)
+    assert "not now" in str(verify.verify("models:/m/1", TRACKING, Path("storage")).problem)
     assert len(commands) == 1 and PASSWORD not in repr(commands)
 
 
@@ -194,6 +195,7 @@ def test_a_deletion_killed_at_the_last_files_is_completed(
     deleted: list[str] = []
     monkeypatch.setattr(removal, "delete_labels", lambda directory, ledger, *rest: deleted.append(ledger))
     monkeypatch.setattr(removal, "check_home", lambda study: None)
+    monkeypatch.setattr(removal, "driver_lock", lambda *of, **how: nullcontext())  # no server
     aside = removal.set_aside(rewritten(study, ledger=LEDGER))
 
     def kill(*where: Any) -> None:

@@ -3,7 +3,7 @@
 import json
 import os
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,8 @@ def test_a_trial_as_mlflow_has_it(storage: Path) -> None:
     assert not os.listdir()  # no ./mlruns, no ./mlflow.db
 
 
-def test_its_study_as_mlflow_has_it(storage: Path) -> None:
+def test_its_study_as_mlflow_has_it(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("study.store.driver_lock.driver_lock", lambda *of, **how: nullcontext())  # no server
     addresses = {"tracking": f"http://maria:{PASSWORD}@host", "ledger": f"postgresql://maria:{PASSWORD}@h/db"}
     study = make_study(storage, **addresses, result="best_nll")
     sync(study, embedded_tracking(storage))
