@@ -25,7 +25,7 @@ def ledger_unmounted(stage: Stage) -> Strike:
     pid = stage.stop_driver() if between else stage.driver_pid()
     seen, said = stage.seen(), stage.printed(ledger)
     stage.driver_may_end()
-    ground.ledger_disk.unmount(lazily=not between)
+    ground.ledger_disk.unmount()
     try:
         if between:
             before = contents(ground.storage)
