@@ -58,8 +58,13 @@ class Loss:
     def promised(self) -> int:
         """The most that is promised: a checkpoint interval, at least one epoch; or back to the floor."""
         mean = sum(self.lost.seconds.values()) / len(self.lost.seconds)
-        interval = 1 + math.floor(self.checkpoint_seconds / mean)
-        return interval if self.floor is None else max(interval, self.lost.epoch - self.floor)
+        epochs, left = 0, self.checkpoint_seconds
+        for took in self._seconds:
+            if left <= 0:
+                break
+            epochs, left = epochs + 1, left - took
+        epochs += math.ceil(max(0.0, left) / mean)
+        return epochs if self.floor is None else max(epochs, self.lost.epoch - self.floor)
 
     @property
     def kept(self) -> bool:

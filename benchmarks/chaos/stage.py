@@ -234,7 +234,7 @@ class Stage:
             self.driver.wait()
             return
         found = self.driver.returncode
-        if found != code and not (found == 0 and self.complete()):
+        if found != code and not (found <= 0 and self.complete()):  # killed while it was going anyway
             self.problems.append(f"the driver ended by {what} with exit {found}, not {code}")
 
     def actors(self) -> list[int]:

@@ -16,7 +16,7 @@ from benchmarks.chaos.stage import INTERRUPTED, Ground, Stage, Strike, by_kind
 from study.tracking.reader import read_runs
 
 # Of many faults in a row: trials of a few seconds.
-LIGHT: dict[str, Any] = {"model": {"name": "mlp", "width": 256}, "epochs": 60, "trials": 4, "checkpoint_seconds": 0.5}
+LIGHT: dict[str, Any] = {"model": {"name": "mlp", "width": 256}, "epochs": 120, "trials": 5, "checkpoint_seconds": 0.5}
 STOP_SECONDS = 20.0
 # On a pipe a line comes every ten seconds, and the first that nobody reads says that nobody does.
 SILENCE_SECONDS = 10.0

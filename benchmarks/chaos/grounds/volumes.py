@@ -25,7 +25,7 @@ def ledger_unmounted(stage: Stage) -> Strike:
     pid = stage.stop_driver() if between else stage.driver_pid()
     seen, said = stage.seen(), stage.printed(ledger)
     stage.driver_may_end()
-    ground.ledger_disk.unmount(lazily=not between)
+    ground.ledger_disk.unmount()
     try:
         if between:
             before = contents(ground.storage)
@@ -46,14 +46,17 @@ def disk_swapped(stage: Stage) -> Strike:
     """Where the studies were is another disk: an empty one, or one with another study of that name."""
     ground = _ground(stage)
     pid, seen = stage.stop_driver(), stage.seen()
-    ledger, study, file = ground.ledger_contents(), stage.study(), (stage.directory / "study.yaml").read_text()
+    ledger, study = ground.ledger_contents(), stage.study()
+    files = {file.name: file.read_text() for file in stage.directory.glob("*.yaml")}
     ground.disk.unmount()
     other = Volume(ground.directory / "other.image")
     try:
         other.mount(ground.storage)
         if stage.random.random() < 0.5:
             stage.directory.mkdir()
-            (stage.directory / "study.yaml").write_text(file.replace(study.id, uuid.uuid4().hex))
+            other_id = uuid.uuid4().hex
+            for name, text in files.items():
+                (stage.directory / name).write_text(text.replace(study.id, other_id))
         wrong = stage.refused("another study")
     finally:
         other.close()
