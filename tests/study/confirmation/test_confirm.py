@@ -25,7 +25,7 @@ from search_spaces import strict_yaml
 from study.analysis.pareto import front
 from study.analysis.selection import pick
 from study.audit.audit import audit
-from study.audit.result import AuditReport
+from study.audit.result import AuditReport, Check
 from study.cli import main
 from study.confirmation import confirm
 from study.confirmation.candidates import Asked, confirming_spec
@@ -122,6 +122,10 @@ def rows_of(study: Study) -> tuple[Confirmed, ...]:
     return found.rows
 
 
+def openings_of(report: AuditReport) -> Check:
+    return next(check for check in report.checks if check.name == "openings")
+
+
 def off(report: AuditReport) -> dict[str, list[str]]:
     return {check.name: [str(found) for found in check.offenders] for check in report.checks if check.offenders}
 
@@ -157,7 +161,7 @@ def test_it_is_counted_once_though_it_was_killed(tmp_path: Path) -> None:
     assert "the test split was opened for 4 models, once each" in shown and "Pareto front on test" in shown
     report = audited(tmp_path)
     assert (off(report), report.planned, report.lost, report.duplicated) == ({}, 4, 0, 0)
-    assert report.checks[-1].counted == 4
+    assert openings_of(report).counted == 4
 
 
 def test_everything_is_counted_once(confirmed: Path) -> None:
@@ -167,7 +171,7 @@ def test_everything_is_counted_once(confirmed: Path) -> None:
     assert {len(found) for found in records.values()} == {2}
     report = audited(confirmed)
     assert (off(report), report.planned, report.lost, report.duplicated) == ({}, 8, 0, 0)
-    openings = report.checks[-1]
+    openings = openings_of(report)
     assert openings.counted == 8 and len(openings.notes) == 4
     assert openings.notes[0] == (
         "focal_0001: opening 1 of trial 0 by confirm run 1; opening 2 of trial 1 by confirm run 1"
@@ -350,10 +354,10 @@ def test_a_stop_leaves_the_rest_sealed(storage: Path, monkeypatch: pytest.Monkey
     open_test = confirm.open_test
     monkeypatch.setattr(confirm, "open_test", lambda *asked: opened.append(asked) or open_test(*asked))
     assert confirm.measure(study, lambda: len(opened) == 2) == 2
-    openings = audited(storage).checks[-1]
+    openings = openings_of(audited(storage))
     assert openings.counted == 2 and "without a result" not in " ".join(openings.notes)
     assert confirm.measure(study) == 6
-    assert audited(storage).checks[-1].counted == 8
+    assert openings_of(audited(storage)).counted == 8
 
 
 def test_a_kill_between_the_opening_and_the_read_counts_as_an_opening(
@@ -371,7 +375,7 @@ def test_a_kill_between_the_opening_and_the_read_counts_as_an_opening(
     monkeypatch.setattr(confirm, "open_test", killed)
     with pytest.raises(KeyboardInterrupt):
         confirm.measure(study)
-    openings = audited(storage).checks[-1]
+    openings = openings_of(audited(storage))
     assert openings.counted == 3
     assert openings.notes[1] == "focal_default: opening 3 of trial 0 by confirm run 1, without a result"
     unmeasured = [str(found) for found in openings.offenders]
@@ -381,8 +385,8 @@ def test_a_kill_between_the_opening_and_the_read_counts_as_an_opening(
     monkeypatch.undo()
     assert confirm.measure(study) == 6
     report = audited(storage)
-    assert off(report) == {} and report.checks[-1].counted == 9
-    assert report.checks[-1].notes[1] == (
+    assert off(report) == {} and openings_of(report).counted == 9
+    assert openings_of(report).notes[1] == (
         "focal_default: opening 3 of trial 0 by confirm run 1, without a result;"
         " opening 4 of trial 0 by confirm run 2; opening 5 of trial 1 by confirm run 2"
     )
@@ -426,7 +430,7 @@ def test_a_model_that_is_another_is_not_measured(storage: Path) -> None:
     weights.write_bytes(weights.read_bytes()[::-1])
     with pytest.raises(FieldError, match=r"focal_0001/0000: .*model.pt has changed"):
         confirm.measure(study)
-    assert audited(storage).checks[-1].counted == 0  # nothing was opened for it
+    assert openings_of(audited(storage)).counted == 0  # nothing was opened for it
 
 
 # ---- going on, and what is refused ---------------------------------------------------------------------------------
