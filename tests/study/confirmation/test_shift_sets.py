@@ -93,7 +93,7 @@ def test_confirm_refuses_before_it_trains_or_opens(
         assert not (tmp_path / "small-confirm").exists()
     write_shift(tmp_path, "small", {})
     with monkeypatch.context() as killed:
-        killed.setattr(confirm, "measure", lambda study: 0)  # as after a kill: trained, not yet opened
+        killed.setattr(confirm, "measure", lambda *of: 0)  # as after a kill: trained, not yet opened
         here(*words, check=1)
     for shift in (OWN, pack(tmp_path, 999, 1)):
         write_shift(tmp_path, "small-confirm", shift)
