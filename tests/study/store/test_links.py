@@ -1,6 +1,7 @@
 """A hostile study folder: which links are followed, and which commands run its extensions."""
 
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,20 @@ def test_which_commands_import_the_extensions_of_a_study(tmp_path: Path, command
     finally:
         use_extensions(None)
     assert gate.exists() == imports
+
+
+def test_the_url_of_a_ledger_or_a_tracking_server_loads_no_code(tmp_path: Path) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        server.settimeout(0)
+        url = f"postgresql://maria@127.0.0.1:{server.getsockname()[1]}/db?sslmode=require&sslkey=/x/evil.so:x"
+        problem = "the URL may not set 'sslkey'; set PGSSLKEY where you run."
+        file = made_study(tmp_path, "small", {"focal": []}).directory / "study.yaml"
+        plain = strict_yaml.read(file)
+        file.write_text(strict_yaml.dump({**plain, "ledger": url}))
+        assert here("status", "small", "--storage", tmp_path, check=2) == f"ledger: {problem}\n"
+        file.write_text(strict_yaml.dump({**plain, "recorded": {**plain["recorded"], "tracking": url}}))
+        assert here("audit", "small", "--storage", tmp_path, check=2) == f"tracking: {problem}\n"
+        with pytest.raises(BlockingIOError):  # nobody connected
+            server.accept()
