@@ -10,8 +10,9 @@ import shutil
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from trainables import former_names
@@ -125,6 +126,13 @@ def extension_folder(folder: str) -> Path | None:
     return _extensions / folder if _extensions is not None and (_extensions / folder).is_dir() else None
 
 
+class _Loader(SourceFileLoader):
+    """Runs the file whose digest is recorded, never what lies in __pycache__, where it writes nothing."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 class Folder:
     """The names in one folder: `Folder("method", "trainables.methods")`."""
 
@@ -161,7 +169,8 @@ class Folder:
             return sys.modules[qualified]
         folder = extension_folder(self.short)
         assert folder is not None
-        spec = importlib.util.spec_from_file_location(qualified, folder / f"{name}.py")
+        loader = _Loader(qualified, str(folder / f"{name}.py"))
+        spec = importlib.util.spec_from_file_location(qualified, loader.path, loader=loader)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[qualified] = module
