@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainables import methods
-from trainables.plugins import use_extensions
+from trainables.plugins import extension_files, use_extensions
 
 
 @pytest.fixture(autouse=True)
@@ -40,3 +40,14 @@ def test_no_bytecode_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     folder = extended(tmp_path, mine="class Mine: pass\n")
     assert methods.find("mine").__module__ == "calstudy_extensions.methods.mine"
     assert [path.name for path in folder.iterdir()] == ["mine.py"]
+
+
+def test_code_that_is_found_only_when_a_method_runs_counts(tmp_path: Path) -> None:
+    extended(
+        tmp_path,
+        outer="from trainables import methods\nclass Outer:\n    def loss(self): return methods.find('inner')()\n",
+        inner="class Inner:\n    base = 'inmost'\n",
+        inmost="class Inmost: pass\n",
+        inn="class Inn: pass\n",
+    )
+    assert extension_files([methods.find("outer")]) == ["methods/inmost.py", "methods/inner.py", "methods/outer.py"]
