@@ -1,11 +1,15 @@
 """Arrays from files of anybody's, and how much memory they may take."""
 
+import io
 import os
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from trainables.files.arrays import memory
+from trainables.fields import FieldError
+from trainables.files.arrays import memory, read_arrays
 
 PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -34,3 +38,14 @@ def machine(root: Path, own: str, **files: str) -> Path:
 )
 def test_memory_is_what_the_cgroups_allow(tmp_path: Path, own: str, files: dict[str, str], expected: int) -> None:
     assert memory(machine(tmp_path, own, **files)) == expected
+
+
+def test_a_member_that_is_no_array_is_refused(tmp_path: Path) -> None:
+    array = io.BytesIO()
+    np.save(array, np.arange(3))
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("logits.npy", array.getvalue())
+        archive.writestr("labels", "0 1 2")
+    with pytest.raises(FieldError, match=r"a\.npz: 'labels' is no array; give logits\.$"):
+        read_arrays(tmp_path / "a.npz", "logits")
+    assert read_arrays(tmp_path / "a.npz", "logits", only=("logits",))["logits"].tolist() == [0, 1, 2]

@@ -33,7 +33,11 @@ def read_arrays(path: Path, wanted: str, only: Collection[str] | None = None) ->
         if zipfile.is_zipfile(path):
             _check_sizes(path)
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files if only is None or name in only}
+            found = {name: archive[name] for name in archive.files if only is None or name in only}
+        for name, value in found.items():
+            if not isinstance(value, np.ndarray):  # NumPy gives the bytes of a member that is no npy
+                raise FieldError(str(path), f"'{name}' is no array; give {wanted}.")
+        return found
     except FieldError:
         raise
     except MemoryError:
