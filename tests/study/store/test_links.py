@@ -1,5 +1,6 @@
 """A hostile study folder: which links are followed, and which commands run its extensions."""
 
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from search_spaces import strict_yaml
 from study.schema.errors import LedgerError
 from study.store.driver_lock import driver_is_alive, driver_lock
+from study.store.export_lock import export_is_alive, export_lock
 from tests.study.command_line import here, here_json, write_spec
 from tests.study.made import made_study
 from trainables.plugins import keep_extensions, use_extensions
@@ -78,6 +80,17 @@ def test_a_linked_lock_is_refused(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match=r"study/driver\.lock: is a symbolic link.*Remove it\.$"), driver_lock(study):
         pass
     assert victim.read_text() == "mine" and not driver_is_alive(study)
+
+
+@pytest.mark.timeout(60)  # it would wait for ever
+def test_a_pipe_in_place_of_a_lock_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("driver.lock", "export.lock"):
+        os.mkfifo(tmp_path / name)
+    assert not driver_is_alive(tmp_path) and not export_is_alive(tmp_path)
+    with pytest.raises(LedgerError, match=r"/driver\.lock: is a pipe, which a study's lock never is\. Remove it\.$"):
+        driver_lock(tmp_path).__enter__()
+    with export_lock(tmp_path):
+        pass
 
 
 def test_the_copy_of_extensions_is_not_written_through_a_link(tmp_path: Path) -> None:
