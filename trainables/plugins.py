@@ -6,12 +6,14 @@ A user's own folder with the same layout (methods/, models/, data/) adds its nam
 import functools
 import importlib
 import importlib.util
+import re
 import shutil
 import sys
 import traceback
 from collections.abc import Iterable, Mapping
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from trainables import former_names
@@ -20,6 +22,7 @@ from trainables.files.digest import file_digest
 
 LOADED = "calstudy_extensions."  # what the modules of an extensions folder are called
 SEARCHED = ("methods", "models", "data")
+TEXTS = (".py", ".json", ".toml", ".yaml", ".yml")  # files that may name others
 
 _extensions: Path | None = None
 
@@ -58,8 +61,9 @@ def extension_files(classes: Iterable[type]) -> list[str]:
     """The files of the extensions folder in use that a trial of these classes runs: `methods/mine.py`.
 
     Those are the classes' own files; the files of what these hold of one another (by a base class or by
-    `find("other")`); and, as we cannot see who reads it, every file that is no name: a helper, weights. None if all
-    classes are ours. Search spaces do not count: the study records its ranges.
+    `find("other")`); as we cannot see who reads it, every file that is no name: a helper, weights; and every file whose
+    name stands in the text of one that counts: it may be found only when a method runs. None if all classes are ours.
+    Search spaces do not count: the study records its ranges.
     """
     found: set[str] = set()
     waiting = {base.__module__ for cls in classes for base in cls.__mro__}
@@ -74,7 +78,13 @@ def extension_files(classes: Iterable[type]) -> list[str]:
         return []
     named = {f"{folder}/{name}.py" for folder in SEARCHED for name in stems(_extensions / folder)}
     own = {f"{module.removeprefix(LOADED).replace('.', '/')}.py" for module in found}
-    return sorted(own | (_listed(_extensions, SEARCHED) - named))
+    counted = own | (_listed(_extensions, SEARCHED) - named)
+    unread = {file for file in counted if file.endswith(TEXTS)}
+    while unread:
+        words = set(re.findall(r"\w+", (_extensions / unread.pop()).read_text(errors="replace")))
+        new = {file for file in named - counted if Path(file).stem in words}
+        counted, unread = counted | new, unread | new
+    return sorted(counted)
 
 
 def extension_digests(files: Iterable[str]) -> dict[str, str]:
@@ -125,6 +135,13 @@ def extension_folder(folder: str) -> Path | None:
     return _extensions / folder if _extensions is not None and (_extensions / folder).is_dir() else None
 
 
+class _Loader(SourceFileLoader):
+    """Runs the file whose digest is recorded, never what lies in __pycache__, where it writes nothing."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 class Folder:
     """The names in one folder: `Folder("method", "trainables.methods")`."""
 
@@ -161,7 +178,8 @@ class Folder:
             return sys.modules[qualified]
         folder = extension_folder(self.short)
         assert folder is not None
-        spec = importlib.util.spec_from_file_location(qualified, folder / f"{name}.py")
+        loader = _Loader(qualified, str(folder / f"{name}.py"))
+        spec = importlib.util.spec_from_file_location(qualified, loader.path, loader=loader)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[qualified] = module

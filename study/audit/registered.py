@@ -40,6 +40,12 @@ def _problems(facts: Evidence, version: RegisteredVersion) -> str:
     if sqlite_file(facts.uri) is None and not folder.is_dir():
         return ""
     try:
-        return "; ".join(differences(folder, json.loads(version.tags[ARTIFACTS])))
-    except (OSError, ValueError) as error:
+        recorded = json.loads(version.tags[ARTIFACTS])
+    except (ValueError, RecursionError):
+        recorded = None
+    if not isinstance(recorded, dict):
+        return f"its tag {ARTIFACTS} is damaged"
+    try:
+        return "; ".join(differences(folder, recorded))
+    except OSError as error:
         return f"its files in {folder} cannot be compared ({error})"

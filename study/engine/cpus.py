@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+
+from trainables.cgroups import cgroup_folders, read_or_nothing
 
 
 @dataclass(frozen=True)
@@ -42,25 +44,11 @@ def _slurm(environment: Mapping[str, str]) -> list[tuple[int, str | None]]:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """CPUs by the quota of each of our cgroups and of those it lies in; a container sees its own as /."""
-    mounts = root / "sys/fs/cgroup"
-    for line in _read(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        inside = PurePosixPath(os.path.normpath("/" + path.lstrip("/"))).relative_to("/")
-        for folder in (inside, *inside.parents):
-            if controllers:  # version 1
-                here = mounts / "cpu" / folder
-                words = [_read(here / "cpu.cfs_quota_us"), _read(here / "cpu.cfs_period_us")]
-            else:
-                words = _read(mounts / folder / "cpu.max").split()
-            if len(words) == 2 and all(word.strip().isdecimal() and int(word) > 0 for word in words):
-                yield int(words[0]) / int(words[1])  # none: -1, or max
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text()
-    except OSError:
-        return ""
+    """CPUs by the quota of each of our cgroups."""
+    for folder, version in cgroup_folders("cpu", root):
+        if version == 1:
+            words = [read_or_nothing(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
+        else:
+            words = read_or_nothing(folder / "cpu.max").split()
+        if len(words) == 2 and all(word.strip().isdecimal() and int(word) > 0 for word in words):
+            yield int(words[0]) / int(words[1])  # none: -1, or max

@@ -29,7 +29,7 @@ from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_lock
 from study.store.extensions import refuse_changed_code
 from study.store.ledger import Ledger
-from study.store.study import LEDGER_MADE, Study, check_home, home_of, open_directory, write_study_file
+from study.store.study import EXTENSIONS, LEDGER_MADE, Study, check_home, home_of, open_directory, write_study_file
 from study.store.targets import Targets
 from study.store.trials import Listener, TrialRecord, trial_directory
 from study.terminal.progress import Progress
@@ -43,7 +43,6 @@ from trainables.plugins import keep_extensions
 
 # Joins Ray on entry, and yields a function that returns how many trials fit now.
 Join = AbstractContextManager[Callable[[], int]]
-EXTENSIONS = "extensions"  # the copy in the study's folder
 # Seconds the end of a run waits for a tracking server that does not answer.
 TRACKING_PATIENCE = 20.0
 

@@ -162,6 +162,7 @@ def _candidate(
         "device": record.device,
         "versions": {library: library_version(library) for library in LIBRARIES},
         "versions_of_trial": record.versions,
+        **({"extensions": record.extensions} if record.extensions else {}),
         **({"confirmed": confirmed} if confirmed is not None else {}),
     }
     return Candidate(classifier, split, probs, difference, record, facts, answer)

@@ -26,7 +26,7 @@ from torch import Tensor
 from study.schema.errors import SpecError
 from study.schema.objective import RAW
 from study.schema.uris import scrub, sqlite_file
-from study.store.study import open_directory
+from study.store.study import EXTENSIONS, open_directory
 from study.tracking.client import s3_problem
 from study.tracking.locations import present_location
 from study.tracking.registered import ADDED, ARTIFACTS, differences
@@ -35,7 +35,7 @@ from trainables.config import build
 from trainables.dataset import Dataset
 from trainables.loading.cache import Prepared, Split, data_digest, load_split, prepare
 from trainables.outputs.classifier import batches
-from trainables.plugins import use_extensions
+from trainables.plugins import changed_files, use_extensions
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -365,12 +365,17 @@ def _own_extensions(record: dict[str, Any], version: ModelVersion, storage: Path
         if Path(name).name != name:
             raise SpecError(name, "", "is not a study's name.")
         study = open_directory(storage / name, name)
-        if study.id != study_id or study.plain["extensions"] is None:
+        if study.id != study_id or study.plain["extensions"] != EXTENSIONS:
             raise SpecError(name, "", "is another study.")
     except SpecError:
         problem = f"its data set '{wanted}' is code of the study '{name}', which is not in {storage}"
         raise NotVerified(f"{problem}. Give that storage with --storage, or the code with --extensions.") from None
-    return study.directory / study.plain["extensions"]
+    folder = study.directory / EXTENSIONS
+    # One registered before these were recorded has none.
+    for file in changed_files(folder, record.get("extensions", {})):
+        problem = f"{folder / file} is not what its trial was trained with, and was not imported"
+        raise NotVerified(f"{problem}. Restore it, or give the code with --extensions.")
+    return folder
 
 
 def _validation(record: dict[str, Any], extensions: Path | None) -> Split:

@@ -14,6 +14,15 @@ from urllib.parse import unquote
 from trainables.fields import UserError
 
 SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
+DATABASES = ("postgresql", "mysql", "mariadb", "sqlite", "mssql")
+# What a database's URL may set: a study is also opened by others than its user, and by most other settings a driver
+# reads a file or loads code (libpq by `sslkey`).
+SETTINGS = {
+    *("host", "port", "user", "password", "charset", "timeout", "connect_timeout"),
+    *("application_name", "target_session_attrs", "sslmode", "sslrootcert", "ssl_ca"),
+    *("keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"),
+}
+FROM_ENVIRONMENT = ("sslkey", "sslcert", "sslcrl", "passfile", "service", "options", "gssencmode")  # of libpq, as PG...
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")  # the name of an environment variable that holds a URI
 LONGEST = 10_000  # characters read of a file that holds one
 URIS = (
@@ -114,6 +123,24 @@ def embedded_tracking(root: Path) -> str:
     return f"sqlite:///{root / 'mlflow.db'}"
 
 
+def forbidden_setting(uri: str) -> str | None:
+    """What a database's URL sets and may not, with the fix. None for one that SQLAlchemy cannot read: it opens none."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(uri)
+    except (ArgumentError, ValueError):
+        return None
+    for key in url.query:
+        if key not in SETTINGS:
+            from_outside = url.get_backend_name() == "postgresql" and key in FROM_ENVIRONMENT
+            return (
+                f"the URL may not set '{key}'; {f'set PG{key.upper()} where you run' if from_outside else 'remove it'}."
+            )
+    return None
+
+
 def resolve_uri(option: str | None, spec_tracking: str | None, storage_root: Path) -> str:
     """The MLflow URI to write: --tracking, else the spec's, else the database embedded in the storage.
 
@@ -136,6 +163,8 @@ def resolve_uri(option: str | None, spec_tracking: str | None, storage_root: Pat
         path = rest.lstrip("/")
         fix = f" Write {scheme}:///{Path(path).absolute()}." if path and path != ":memory:" else ""
         raise TrackingError(f"{where}: '{uri}' is not an absolute path, which needs four slashes.{fix}")
+    if scheme not in ("http", "https") and (problem := forbidden_setting(uri)):
+        raise TrackingError(f"{where}: {problem}")
     return uri
 
 

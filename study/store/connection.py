@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from optuna.exceptions import StorageInternalError
 
 from study.schema.errors import LedgerError
-from study.schema.uris import public_uri, scrub, sqlite_file
+from study.schema.uris import DATABASES, forbidden_setting, public_uri, scrub, sqlite_file
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Engine
@@ -105,9 +105,16 @@ def away(error: BaseException) -> bool:
 
 
 def parsed(url: str) -> URL:
+    """Raises LedgerError for a setting that no ledger may have, and what SQLAlchemy raises."""
     from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import NoSuchModuleError
 
-    return make_url(url)
+    if problem := forbidden_setting(url):
+        raise LedgerError(f"ledger: {problem}")
+    place = make_url(url)
+    if place.get_backend_name() not in DATABASES:
+        raise NoSuchModuleError(url)
+    return place
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:

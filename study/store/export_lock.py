@@ -47,10 +47,14 @@ def _locked(file: int, directory: Path, deadline: float) -> bool:
         time.sleep(0.1)
 
 
+def _without_waiting(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe in its place would be waited for
+
+
 def export_is_alive(directory: Path) -> bool:
     """Whether an export of the study is at work. Writes nothing."""
     try:
-        with open(directory / NAME, opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
+        with open(directory / NAME, opener=_without_waiting) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import PurePosixPath
 from typing import Any
 
 from optuna.distributions import FloatDistribution, IntDistribution
@@ -26,6 +27,10 @@ def _is_int(value: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
+
+
+def _is_below(path: str) -> bool:
+    return not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
 
 
 def _of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -92,6 +97,9 @@ def _wrong_in(trial: FrozenTrial) -> str | None:
             return name
     if not _is_int(ours.get("attempt", 0)) or not _of(_is_int)(ours.get("deaths", {})):
         return "`attempt` or `deaths`"
+    files = ours.get("extensions", {})
+    if not (_of(_is_text)(files) and all(map(_is_below, files))):
+        return "`extensions`"
     outcome = ours.get("outcome", {})
     if not isinstance(outcome, dict):
         return "the outcome"

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from trainables.outputs.predictions import Predictions
 
 
+EXTENSIONS = "extensions"  # the copy of a user's own code, in the study's folder
 LEDGER_MADE = "ledger_made"  # recorded once the ledger is made, which is then never made again
 
 

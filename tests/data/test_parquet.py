@@ -370,6 +370,20 @@ def test_images_that_do_not_fit_into_memory_are_refused_by_the_header_of_the_fir
     assert error_of(path=str(path)).problem.startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("changes", "limit", "said"),
+    [
+        ({}, 16 * 128 - 1, "16 rows of {path} would take 0.0 GB"),
+        ({"image": [*rgb(*range(15)), bytes(100_000)]}, 100_000, "a row group of {path} would take 0.0 GB"),
+    ],
+)
+def test_more_than_memory_holds_is_refused_by_the_footer(changes, limit, said, tmp_path, monkeypatch):
+    path = good(tmp_path / "set.parquet", **changes)
+    monkeypatch.setattr(parquet, "memory", lambda: limit)
+    monkeypatch.setattr(pq.ParquetFile, "read", None)  # it is not called
+    assert error_of(path=str(path)).problem.startswith(f"{said.format(path=path)}, this machine's memory has 0.0 GB. ")
+
+
 @pytest.mark.parametrize("content", ["the same rows", "fewer rows", "nothing"])
 def test_a_file_replaced_while_it_is_decoded_is_not_cached(content, tmp_path, monkeypatch):
     path, rows = good(tmp_path / "set.parquet"), []

@@ -24,9 +24,11 @@ from trainables.data.shared.images import SMALL_BYTES, check_memory, decode, sha
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, limited, split_names
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
 from trainables.fields import FieldError, nearest, number, text
+from trainables.files.arrays import memory
 from trainables.files.digest import file_digest
 
 SPLIT_COLUMN = "split"
+ROW_BYTES = 128  # of memory for a row, its image aside; a few bytes of a file may claim any number of rows
 SLICE = 256  # images a thread decodes at a time
 
 T = TypeVar("T")
@@ -366,10 +368,24 @@ def _opened(file: Path) -> Iterator[Any]:
     """The parquet file; pyarrow's errors become a FieldError."""
     try:
         with pq.ParquetFile(file) as source:
+            _check_footer(file, source.metadata)
             yield source
     except (pa.ArrowException, OSError) as error:
         reason = str(error).partition("\n")[0]
         raise FieldError("path", f"{file} cannot be read as parquet: {reason}") from None
+
+
+def _check_footer(file: Path, footer: Any) -> None:
+    """Raise FieldError if memory cannot hold what the footer says: pyarrow reads a column of a row group at once."""
+    groups, limit = [footer.row_group(group) for group in range(footer.num_row_groups)], memory()
+    if footer.num_rows * ROW_BYTES > limit:
+        what, needed, fix = f"{footer.num_rows:,} rows", footer.num_rows * ROW_BYTES, "Keep fewer rows."
+    else:
+        needed = max((group.total_byte_size for group in groups), default=0)
+        what, fix = "a row group", "Write smaller row groups."
+    if needed > limit:
+        found = f"{what} of {file} would take {needed / 1e9:,.1f} GB"
+        raise FieldError("path", f"{found}, this machine's memory has {limit / 1e9:,.1f} GB. {fix}")
 
 
 def _split_of(file: Path) -> str:

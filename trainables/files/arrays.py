@@ -8,12 +8,18 @@ from pathlib import Path
 
 import numpy as np
 
+from trainables.cgroups import cgroup_folders, read_or_nothing
 from trainables.fields import FieldError
 
 
-def memory() -> int:
-    """Bytes of this machine's memory."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+def memory(root: Path = Path("/")) -> int:
+    """Bytes of this machine's memory, or as many of them as our cgroups allow. root: where /proc and /sys are."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for folder, version in cgroup_folders("memory", root):
+        limit = read_or_nothing(folder / ("memory.limit_in_bytes" if version == 1 else "memory.max")).strip()
+        if limit.isdecimal() and int(limit) > 0:  # none: max
+            limits.append(int(limit))
+    return min(limits)
 
 
 def read_arrays(path: Path, wanted: str, only: Collection[str] | None = None) -> dict[str, np.ndarray]:
@@ -27,7 +33,11 @@ def read_arrays(path: Path, wanted: str, only: Collection[str] | None = None) ->
         if zipfile.is_zipfile(path):
             _check_sizes(path)
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files if only is None or name in only}
+            found = {name: archive[name] for name in archive.files if only is None or name in only}
+        for name, value in found.items():
+            if not isinstance(value, np.ndarray):  # NumPy gives the bytes of a member that is no npy
+                raise FieldError(str(path), f"'{name}' is no array; give {wanted}.")
+        return found
     except FieldError:
         raise
     except MemoryError:
@@ -58,6 +68,6 @@ def _check_sizes(path: Path) -> None:
                 name, has = member.filename.removesuffix(".npy"), f"but {member.file_size:,} bytes"
                 problem = f"'{name}' is {dtype} {list(shape)} by its header, {claimed:,} bytes, {has}"
                 raise FieldError(str(path), f"{problem}. The file is damaged: save it again.")
-    if whole > memory():
-        problem = f"its arrays take {whole / 1e9:,.1f} GB, this machine's memory has {memory() / 1e9:,.1f} GB."
+    if whole > (half := memory() // 2):  # they are copied
+        problem = f"its arrays take {whole / 1e9:,.1f} GB, half of this machine's memory is {half / 1e9:,.1f} GB."
         raise FieldError(str(path), problem)

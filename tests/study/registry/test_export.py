@@ -88,7 +88,11 @@ def train(root: Path, uri: str, name: str, model: str, number: int = 3, **keys: 
     learner.train_epoch()
     recorded = {
         "id": f"id-of-{name}",
+        "created": "2026-11-22T00:00:00+00:00",
         "data_digest": learner.data.prepared.digest,
+        "classes": list(learner.data.prepared.classes),
+        "sizes": dict(learner.data.prepared.sizes),
+        "meaning": spec.meaning(),
         "versions": {"torch": "2"},
         "git_commit": None,
     }

@@ -1,5 +1,6 @@
 """Files of a version that someone changed: they are compared first, and not opened."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import mlflow.pyfunc
 import pytest
 
 from study.registry.export import Exported
-from study.registry.verify import NotVerified
+from study.registry.verify import NotVerified, _own_extensions
 from study.store.study import write_study_file
 from study.tracking.registered import differences
 from tests.extending.test_extending import EXTENSION
@@ -103,6 +104,7 @@ def test_the_files_that_were_verified_can_be_kept(trained: Trained, tmp_path: Pa
 def test_a_data_set_of_ones_own_comes_from_ones_own_study(root: Path, server: str, tmp_path: Path) -> None:
     try:
         own = train(root, server, "theirs", "mlp", data="listed", extensions=str(EXTENSION))
+        own = replace(own, record=replace(own.record, extensions=own.learner.config.extension_digests()))
         found = own.export("theirs")
         plain = {**own.study.plain, "extensions": "extensions"}
         write_study_file(own.study.directory, {**plain, "recorded": own.study.recorded})
@@ -123,3 +125,17 @@ def test_a_data_set_of_ones_own_comes_from_ones_own_study(root: Path, server: st
     assert calstudy(*words, "--storage", tmp_path, check=1).stderr == said
     own.client.set_model_version_tag(found.name, "1", "calstudy.study", f"../{root.name}/theirs")
     assert "which is not in" in calstudy(*words, "--storage", tmp_path, check=1).stderr
+    # Nor is code that was changed since, or lies elsewhere.
+    own.client.set_model_version_tag(found.name, "1", "calstudy.study", "theirs")
+    version = own.version(found)
+    record = json.loads((own.artifacts(found) / "calstudy" / "record.json").read_text())
+    assert json.loads(version.tags["calstudy.extensions"]) == record["extensions"] == own.record.extensions
+    folder = own.study.directory / "extensions"
+    assert _own_extensions(record, version, root) == folder
+    (folder / "data" / "listed.py").write_text("")
+    with pytest.raises(NotVerified, match=r"data/listed\.py is not what its trial was trained with, and was not imp"):
+        _own_extensions(record, version, root)
+    for upwards in ("", ".", ".."):
+        write_study_file(own.study.directory, {**plain, "extensions": upwards, "recorded": own.study.recorded})
+        with pytest.raises(NotVerified, match="which is not in"):
+            _own_extensions({**record, "extensions": {}}, version, root)

@@ -40,6 +40,33 @@ def test_a_relative_database_is_refused_with_the_absolute_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("postgresql://maria@h/db?sslkey=/x/evil.so:x", "'sslkey'; set PGSSLKEY where you run."),
+        ("postgresql+psycopg2://h/db?sslmode=require&%73slkey=/x/evil.so:x", "'sslkey'; set PGSSLKEY where you run."),
+        ("mysql+pymysql://h/db?read_default_file=/x/my.cnf", "'read_default_file'; remove it."),
+        ("mssql+pyodbc:///?odbc_connect=Driver%3D/x/evil.so", "'odbc_connect'; remove it."),
+        ("sqlite:////x/y.db?plugin=evil", "'plugin'; remove it."),
+    ],
+)
+def test_a_database_may_not_set_what_runs_code(uri: str, words: str) -> None:
+    with pytest.raises(TrackingError) as refused:
+        resolve_uri(None, uri, Path("/data"))
+    assert str(refused.value) == f"tracking: the URL may not set {words}"
+
+
+def test_a_database_may_set_what_does_not() -> None:
+    for uri in (
+        "postgresql://h/db?sslmode=verify-full&sslrootcert=/x/ca.pem&application_name=a&target_session_attrs=any",
+        "postgresql:///db?host=a:5432&host=b:5432&connect_timeout=3",
+        "mysql+pymysql://h/db?charset=utf8mb4&ssl_ca=/x/ca.pem&password=p",
+        "sqlite:////x/y.db?timeout=5",
+        "https://h/base?token=t0ken",
+    ):
+        assert resolve_uri(uri, None, Path("/data")) == uri
+
+
+@pytest.mark.parametrize(
     ("uri", "public"),
     [
         ("http://host:5000", "http://host:5000"),

@@ -246,7 +246,7 @@ def urls(server: Postgres) -> Iterator[tuple[str, str]]:
     yield server.url.replace(f":{server.port}/", ":1/"), "the connection is refused"
     yield server.url.replace("127.0.0.1", "no-such-host.invalid"), "the host is unknown"
     yield server.url.replace("postgresql:", "postgres:"), "no such kind of database"
-    yield server.url.replace("postgresql:", "oracle:"), "the package that reaches it is not installed"
+    yield server.url.replace("postgresql:", "oracle:"), "no such kind of database"
     yield server.url.replace(f":{server.port}/", ":port/"), "this is not the URL of a database"
 
 

@@ -1,6 +1,8 @@
 """A hostile study folder: which links are followed, and which commands run its extensions."""
 
+import os
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from search_spaces import strict_yaml
 from study.schema.errors import LedgerError
 from study.store.driver_lock import driver_is_alive, driver_lock
+from study.store.export_lock import export_is_alive, export_lock
 from tests.study.command_line import here, here_json, write_spec
 from tests.study.made import made_study
 from trainables.plugins import keep_extensions, use_extensions
@@ -79,6 +82,17 @@ def test_a_linked_lock_is_refused(tmp_path: Path) -> None:
     assert victim.read_text() == "mine" and not driver_is_alive(study)
 
 
+@pytest.mark.timeout(60)  # it would wait for ever
+def test_a_pipe_in_place_of_a_lock_is_not_waited_for(tmp_path: Path) -> None:
+    for name in ("driver.lock", "export.lock"):
+        os.mkfifo(tmp_path / name)
+    assert not driver_is_alive(tmp_path) and not export_is_alive(tmp_path)
+    with pytest.raises(LedgerError, match=r"/driver\.lock: is a pipe, which a study's lock never is\. Remove it\.$"):
+        driver_lock(tmp_path).__enter__()
+    with export_lock(tmp_path):
+        pass
+
+
 def test_the_copy_of_extensions_is_not_written_through_a_link(tmp_path: Path) -> None:
     victim = tmp_path / "home"
     (victim / "methods").mkdir(parents=True)
@@ -124,3 +138,20 @@ def test_which_commands_import_the_extensions_of_a_study(tmp_path: Path, command
     finally:
         use_extensions(None)
     assert gate.exists() == imports
+
+
+def test_the_url_of_a_ledger_or_a_tracking_server_loads_no_code(tmp_path: Path) -> None:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        server.settimeout(0)
+        url = f"postgresql://maria@127.0.0.1:{server.getsockname()[1]}/db?sslmode=require&sslkey=/x/evil.so:x"
+        problem = "the URL may not set 'sslkey'; set PGSSLKEY where you run."
+        file = made_study(tmp_path, "small", {"focal": []}).directory / "study.yaml"
+        plain = strict_yaml.read(file)
+        file.write_text(strict_yaml.dump({**plain, "ledger": url}))
+        assert here("status", "small", "--storage", tmp_path, check=2) == f"ledger: {problem}\n"
+        file.write_text(strict_yaml.dump({**plain, "recorded": {**plain["recorded"], "tracking": url}}))
+        assert here("audit", "small", "--storage", tmp_path, check=2) == f"tracking: {problem}\n"
+        with pytest.raises(BlockingIOError):  # nobody connected
+            server.accept()
