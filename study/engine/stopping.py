@@ -25,6 +25,7 @@ CLOSED = "a closed output"
 SAME_SECONDS = 0.5  # `timeout` sends its signal twice: to the process, then to its group
 GRACE = 10.0  # seconds from the request until the orderly way is over
 LAST_SECONDS = 5.0  # after that, for the last acts
+KILL_SECONDS = 2.0  # and then to end what was started
 MARK = "CALSTUDY_DRIVER"  # in the environment of every process that this one starts
 
 
@@ -162,7 +163,10 @@ class Ending(Stopping):
         if self._may_speak():
             shown = (2,) if self._console.quiet or self._console.stderr else (1, 2)
             any(_written(file, self._word()) for file in shown)
-        end_marked(os.environ[MARK])
+        # Reading about a process that hangs in the kernel may hang too.
+        killing = threading.Thread(target=end_marked, args=(os.environ[MARK],), daemon=True)
+        killing.start()
+        killing.join(KILL_SECONDS)
         os._exit(INTERRUPTED)
 
     def _act(self) -> None:
@@ -181,14 +185,16 @@ def _written(file: int, line: str) -> bool:
 
 def end_marked(mark: str) -> None:
     """SIGKILL to every other process of this user with the mark in its environment, and to those they still start."""
+    signalled = {os.getpid()}  # one that hangs in the kernel stays until that lets it go
     found = True
     while found:
         found = False
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # another user's, or it has ended
-                if int(process.name) != os.getpid() and f"{MARK}={mark}".encode() in (
+                if int(process.name) not in signalled and f"{MARK}={mark}".encode() in (
                     process / "environ"
                 ).read_bytes().split(b"\0"):
                     os.kill(int(process.name), signal.SIGKILL)
+                    signalled.add(int(process.name))
                     found = True
         time.sleep(0.05 if found else 0.0)
