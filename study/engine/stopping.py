@@ -139,8 +139,10 @@ class Ending(Stopping):
         return not said
 
     def _closed(self) -> None:
+        first = not self.requested()
         self.request(CLOSED)
-        _thread.interrupt_main()
+        if first:  # else it is a consequence, and no second signal
+            _thread.interrupt_main()
 
     # ---- the thread that watches -----------------------------------------------------------------------------------
 
