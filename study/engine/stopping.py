@@ -26,6 +26,7 @@ SAME_SECONDS = 0.5  # `timeout` sends its signal twice: to the process, then to 
 GRACE = 10.0  # seconds from the request until the orderly way is over
 LAST_SECONDS = 5.0  # after that, for the last acts
 KILL_SECONDS = 2.0  # and then to end what was started
+FINISHING = 300.0  # before all that, for what is not to be ended midway
 MARK = "CALSTUDY_DRIVER"  # in the environment of every process that this one starts
 
 
@@ -38,7 +39,7 @@ class Stopping:
     def __init__(self) -> None:
         self.caught: str | None = None
         self.last_acts: list[Callable[[], object]] = []  # of a process that is ended before it could end in order
-        self._deferred = False
+        self._deferred, self._finishing = False, threading.Lock()
         self._noted: float | None = None
         found = {number: signal.getsignal(number) for number in SIGNALS}
         self._before = {number: handler for number, handler in found.items() if handler not in (None, signal.SIG_IGN)}
@@ -73,6 +74,12 @@ class Stopping:
         finally:
             self._deferred = before
 
+    @contextmanager
+    def finishing(self) -> Iterator[None]:
+        """What is done here, unless a stop is `requested`, is not ended midway; it may take FINISHING seconds."""
+        with self._finishing:
+            yield
+
     def _note(self, number: int, frame: object) -> None:
         now, again = time.monotonic(), self._noted is not None
         if self._noted is not None and now - self._noted > SAME_SECONDS:
@@ -88,7 +95,8 @@ class Stopping:
 class Ending(Stopping):
     """Ends a command: its process, and those it started, end soon after the request, with INTERRUPTED and a last word.
 
-    Soon is GRACE + LAST_SECONDS where the main thread does not come back from what it waits for.
+    Soon is GRACE + LAST_SECONDS where the main thread does not come back from what it waits for, after what it is
+    `finishing`.
     """
 
     def __init__(self, console: OurConsole) -> None:
@@ -152,6 +160,8 @@ class Ending(Stopping):
             if number in self._before:
                 self.request(signal.Signals(number).name)
         if self.requested():
+            if self._finishing.acquire(timeout=FINISHING):
+                self._finishing.release()
             time.sleep(GRACE)
             self._end()
         os.close(self._wake)

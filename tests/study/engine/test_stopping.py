@@ -162,6 +162,17 @@ def test_an_output_closed_after_a_signal_is_no_second_signal() -> None:
 
 
 @pytest.mark.slow
+def test_what_is_finishing_postpones_the_end() -> None:
+    work = "print('ready', flush=True)\n    time.sleep(3)\n    os.write(2, b'finished')"
+    end = "with stop.deferred():\n    time.sleep(60)"
+    process = program(f"import os\nwith stop.deferred(), stop.finishing():\n    {work}\n{end}")
+    assert process.stderr is not None
+    assert first_line(process) == "ready"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 75 and process.stderr.read() == "finished"
+
+
+@pytest.mark.slow
 def test_what_was_ignored_at_the_start_stays_ignored() -> None:
     """nohup."""
     body = "print('ready', flush=True)\ninput()\nconsole.print('went on')"
