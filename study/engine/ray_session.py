@@ -18,6 +18,7 @@ from typing import Any
 
 from study.engine.cpus import Cpus, own_cpus
 from study.engine.ray_compat import ask_head
+from study.engine.stopping import temporary_folder
 from study.schema.resources import Resources, slots
 from trainables.fields import UserError
 
@@ -92,7 +93,7 @@ def _private_folder() -> Iterator[str]:
     place = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     place = place if len(place) <= LONGEST_TEMP else "/tmp"
     os.makedirs(place, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True) as folder:
+    with temporary_folder("ray-", place) as folder:
         yield f"{folder}/r"  # Ray opens the folder it is given to all; this one's parent is 0700
 
 
@@ -224,8 +225,3 @@ def check_fits(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def scratch_directory() -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder for Tune's own experiment files."""
-    return tempfile.TemporaryDirectory(prefix="calstudy-tune-", ignore_cleanup_errors=True)

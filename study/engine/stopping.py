@@ -10,7 +10,9 @@ from __future__ import annotations
 import _thread
 import os
 import select
+import shutil
 import signal
+import tempfile
 import threading
 import time
 import uuid
@@ -28,6 +30,7 @@ LAST_SECONDS = 5.0  # after that, for the last acts
 KILL_SECONDS = 2.0  # and then to end what was started
 FINISHING = 300.0  # before all that, for what is not to be ended midway
 MARK = "CALSTUDY_DRIVER"  # in the environment of every process that this one starts
+_folders: set[str] = set()  # temporary ones, of this process
 
 
 class Stopping:
@@ -176,7 +179,7 @@ class Ending(Stopping):
             shown = (2,) if self._console.quiet or self._console.stderr else (1, 2)
             any(_written(file, self._word()) for file in shown)
         # Reading about a process that hangs in the kernel may hang too.
-        killing = threading.Thread(target=end_marked, args=(os.environ[MARK],), daemon=True)
+        killing = threading.Thread(target=_leave_nothing, args=(os.environ[MARK],), daemon=True)
         killing.start()
         killing.join(KILL_SECONDS)
         os._exit(INTERRUPTED)
@@ -185,6 +188,21 @@ class Ending(Stopping):
         for act in self.last_acts:
             with suppress(Exception):
                 act()
+
+
+@contextmanager
+def temporary_folder(prefix: str, place: str | None = None) -> Iterator[str]:
+    """A temporary folder that `Ending` removes too."""
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as folder:
+        _folders.add(folder)
+        yield folder
+    _folders.discard(folder)
+
+
+def _leave_nothing(mark: str) -> None:
+    end_marked(mark)
+    for folder in list(_folders):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _written(file: int, line: str) -> bool:

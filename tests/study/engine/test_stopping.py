@@ -92,6 +92,16 @@ def test_a_process_that_does_not_come_back_is_ended_with_all_it_started(name: st
 
 
 @pytest.mark.slow
+def test_its_temporary_folders_go_with_it(tmp_path: Path) -> None:
+    stuck = f"with stopping.temporary_folder('ray-', {str(tmp_path)!r}) as folder:\n{indent(STUCK, '    ')}"
+    process = program(stuck)
+    first_line(process)
+    assert [path.name[:4] for path in tmp_path.iterdir()] == ["ray-"]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 75 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "hangs",
     [
