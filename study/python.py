@@ -98,7 +98,9 @@ class Study(store.Study):
     def run(self, address: str | None = None) -> Study:
         """Run the missing trials, as `calstudy run` does; returns the study as it then is.
 
-        address: a Ray cluster; default: this machine.
+        address: a Ray cluster; default: this machine, with the CPUs that Slurm, a cgroup or the affinity leave us; for
+        fewer or more use `calstudy run --cpus`. Ctrl-C stops it in order, as long as that takes: unlike the command,
+        it never ends your process.
         """
         from study.engine.run import run_study
         from study.terminal.console import SafeConsole

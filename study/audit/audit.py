@@ -56,8 +56,8 @@ def audit(study: Study, tracking_uri: str) -> AuditReport:
         _mlflow(facts),
         _steps(facts, histories),
         epochs,
-        check_openings(facts),
         check_registered(facts),
+        check_openings(facts),
         *([check_extensions(facts)] if study.spec.extensions is not None else []),
     ]
     states = summed(Snapshot.of(study, facts.records, facts.alive).counts.values())

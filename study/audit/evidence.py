@@ -102,9 +102,13 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
     exporting = export_is_alive(study.directory)
     try:
         runs = read_runs(tracking_uri, study.spec.name, study.id)
-        registered = read_registered(tracking_uri, study.spec.name, study.id)
     except TrackingError as error:
         unreachable = str(error)
+    if unreachable is None:
+        try:
+            registered = read_registered(tracking_uri, study.spec.name, study.id)
+        except TrackingError as error:  # of a server without a registry, or one that goes away meanwhile
+            registered = Registered([], [], str(error))
     records = study.records()
     labels = _label_states(study)
     # A driver that started or ended while we read also changed what we read.

@@ -16,15 +16,23 @@ def check_registered(facts: Evidence) -> Check:
     """Nothing of a model is opened. Files on a server or in a bucket are `calstudy verify`'s to compare."""
     versions = sorted(facts.registered.versions, key=lambda version: (version.name, version.number))
     check = Check("registered", "registered models once and unchanged", len(versions))
-    first: dict[tuple[str | None, ...], str] = {}
+    if facts.registered.problem is not None:
+        check.notes.append(f"not checked: {facts.registered.problem.rstrip('.')}.")
+    first: dict[tuple[str | None, ...], RegisteredVersion] = {}
     for version in versions:
         uri, trial = version.uri, version.tags.get("calstudy.trial", "")
-        earlier = first.setdefault((version.name, *facts_of(version.tags)), uri)
-        if earlier != uri:
-            check.add_offender(uri, f"is {trial} again, as is {earlier}", "delete one of the two in MLflow")
+        earlier = first.setdefault((version.name, *facts_of(version.tags)), version)
+        if earlier is not version:
+            model = "" if earlier.source == version.source else " and its model"
+            fix = f"delete one of the two versions{model} in MLflow"
+            check.add_offender(uri, f"is {trial} again, as is {earlier.uri}", fix)
         if problems := _problems(facts, version):
-            check.add_offender(uri, problems, f"{BACKUP}, or delete it in MLflow and export {trial} again")
-    for trial, model in facts.registered.unfinished:
+            fix = f"{BACKUP}, or delete the version and its model in MLflow and export {trial} again"
+            check.add_offender(uri, problems, fix)
+    for trial, model, whole in facts.registered.unfinished:
+        if whole:  # its version was deleted, or an export was killed just before
+            check.notes.append(f"{trial}: the model {model} in MLflow is no version; you may delete it there.")
+            continue
         fix = f"finish it with `calstudy export {facts.study.name} --trial {trial} --name NAME`, or delete it in MLflow"
         check.add_offender(trial, f"an export left the model {model}, which is no version", fix, facts.exporting)
     return check

@@ -29,14 +29,14 @@ def delete(study: str, tracking_too: bool, yes: bool, storage: str | None, track
     for each in found:
         where = "" if each.ledger is None else f", and its trials in {public_uri(each.ledger)}"
         console.print(f"{human_bytes(size_of(each.directory)):>8}  {each.directory}{where}", soft_wrap=True)
-        if tracking_too:
+        if tracking_too and each.recorded:
             console.print(f"          its runs in MLflow at {public_uri(each.tracking(tracking))}", soft_wrap=True)
     if not yes and not click.confirm("Delete?", default=False):
         console.print("nothing was deleted.")
         raise SystemExit(FAILED)
     for each in found:
         aside = set_aside(each)
-        if tracking_too:
+        if tracking_too and aside.recorded:
             delete_runs(aside, aside.tracking(tracking))
         remove(aside)
         console.print(f"deleted {each.name}")

@@ -6,7 +6,6 @@ The only file that opens the test split. Nothing is ever selected on it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -83,7 +82,7 @@ def confirm(
     if stopping.requested():
         return outcome, None
     with stopping.deferred():
-        opened = measure(outcome.study, stopping.requested)
+        opened = measure(outcome.study, stopping)
     if opened:
         vain = came_to_nothing(outcome.study)
         how = f"; {vain} openings have no result, `calstudy audit` lists them" if vain else ", once each"
@@ -144,28 +143,31 @@ def read_shifts(spec: StudySpec, prepared: Prepared) -> dict[str, tuple[str, Shi
     return found
 
 
-def measure(study: Study, stop_requested: Callable[[], bool] = lambda: False) -> int:
+def measure(study: Study, stopping: Stopping | None = None) -> int:
     """Measure each complete trial on test, then on the shift sets, unless already done; returns the number of openings.
 
-    A kill between an opening and its result leaves an opening without a result; the next run opens again.
+    A kill between an opening and its result leaves an opening without a result; the next run opens again. So does a
+    stop after which one model takes longer than `stopping.FINISHING`.
     """
-    spec = study.spec
+    spec, stopping = study.spec, stopping or Stopping()
     prepared = prepare(spec.data, spec.seed, digest=study.recorded["data_digest"])
     device, opened = torch.device("cuda" if torch.cuda.is_available() else "cpu"), 0
     with driver_lock(study.directory, spec.ledger) as lock:
         shifts = read_shifts(spec, prepared)  # before any opening: no result on test can decide what is measured
         log = TestAccessLog.of(study, lock)
+        log.ledger.waiting.stopped = lambda: stopping.caught
         evaluator = ModelEvaluator(study, prepared, device, log)
         records = [record for label in log.labels for record in log.ledger.records(label)]
         finished = [record for record in records if record.state == "complete"]
         for record in finished:
-            if log.tested(record) is None and not stop_requested():
-                log.record(record, evaluator.on_test(record))
-                opened += 1
+            with stopping.finishing():
+                if log.tested(record) is None and not stopping.requested():
+                    log.record(record, evaluator.on_test(record))
+                    opened += 1
         for name, (digest, shift) in shifts.items():
             for record in finished:
                 tested = log.tested(record)
-                if tested is not None and not (stop_requested() or _is_asked(name, tested, digest, shift)):
+                if tested is not None and not (stopping.requested() or _is_asked(name, tested, digest, shift)):
                     log.record(record, evaluator.on_shift(record, tested, name, shift, digest))
     return opened
 

@@ -18,7 +18,9 @@ from typing import Any
 
 from study.engine.cpus import Cpus, own_cpus
 from study.engine.ray_compat import ask_head
+from study.engine.stopping import temporary_folder
 from study.schema.resources import Resources, slots
+from study.terminal.console import errors
 from trainables.fields import UserError
 
 # Ray and Tune read these when they are imported.
@@ -90,9 +92,12 @@ def _private_folder() -> Iterator[str]:
         with suppress(OSError):  # Ray says what is wrong, if it needs one
             _make_token()
     place = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
-    place = place if len(place) <= LONGEST_TEMP else "/tmp"
+    if len(place) > LONGEST_TEMP:
+        if "RAY_TMPDIR" in os.environ:
+            errors.print(f"RAY_TMPDIR: longer than {LONGEST_TEMP} characters; Ray's files go to /tmp.", soft_wrap=True)
+        place = "/tmp"
     os.makedirs(place, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="ray-", dir=place, ignore_cleanup_errors=True) as folder:
+    with temporary_folder("ray-", place) as folder:
         yield f"{folder}/r"  # Ray opens the folder it is given to all; this one's parent is 0700
 
 
@@ -101,8 +106,12 @@ def _make_token() -> None:
     if os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} or token.exists():
         return
     token.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(token, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(secrets.token_hex(32))
+    # Whole from the first moment on: another start may read it now, and a kill leave it as it is.
+    with tempfile.NamedTemporaryFile("w", dir=token.parent, prefix="auth_token.") as partial:  # 0600
+        partial.write(secrets.token_hex(32))
+        partial.flush()
+        with suppress(FileExistsError):  # another start's
+            os.link(partial.name, token)
 
 
 def _join(address: str | None, cpus: Cpus | None, folder: str | None) -> None:
@@ -224,8 +233,3 @@ def check_fits(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def scratch_directory() -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder for Tune's own experiment files."""
-    return tempfile.TemporaryDirectory(prefix="calstudy-tune-", ignore_cleanup_errors=True)

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from study.analysis.ranking import Rules, on_a_front, rules_of
 from study.engine.nodes import check_nodes
-from study.engine.ray_session import check_address, joined, scratch_directory, set_environment
-from study.engine.stopping import Stopping
+from study.engine.ray_session import check_address, joined, set_environment
+from study.engine.stopping import Stopping, temporary_folder
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import LedgerError
 from study.schema.explain import kept_line
@@ -111,7 +111,7 @@ def run_study(
     if stopping is None:
         with Stopping() as stopping:
             return run_study(spec, file_name, root, tracking, address, console, stopping, cpus)
-    set_environment()  # while there is one thread: C code reads the environment without a lock
+    set_environment()  # before Ray is imported, whose C code reads it without a lock
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
     if address is not None:
         check_address(address)
@@ -334,7 +334,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
     from study.engine.ray_compat import losses_are_deaths, messages_until
     from study.engine.search import Interrupted, Watch
 
-    with scratch_directory() as scratch:
+    with temporary_folder("calstudy-tune-") as scratch:
         tuner = tune.Tuner(
             trainable,
             tune_config=tune.TuneConfig(

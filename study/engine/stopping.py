@@ -10,7 +10,9 @@ from __future__ import annotations
 import _thread
 import os
 import select
+import shutil
 import signal
+import tempfile
 import threading
 import time
 import uuid
@@ -25,7 +27,10 @@ CLOSED = "a closed output"
 SAME_SECONDS = 0.5  # `timeout` sends its signal twice: to the process, then to its group
 GRACE = 10.0  # seconds from the request until the orderly way is over
 LAST_SECONDS = 5.0  # after that, for the last acts
+KILL_SECONDS = 2.0  # and then to end what was started
+FINISHING = 300.0  # before all that, for what is not to be ended midway
 MARK = "CALSTUDY_DRIVER"  # in the environment of every process that this one starts
+_folders: set[str] = set()  # temporary ones, of this process
 
 
 class Stopping:
@@ -37,7 +42,7 @@ class Stopping:
     def __init__(self) -> None:
         self.caught: str | None = None
         self.last_acts: list[Callable[[], object]] = []  # of a process that is ended before it could end in order
-        self._deferred = False
+        self._deferred, self._finishing = False, threading.Lock()
         self._noted: float | None = None
         found = {number: signal.getsignal(number) for number in SIGNALS}
         self._before = {number: handler for number, handler in found.items() if handler not in (None, signal.SIG_IGN)}
@@ -72,6 +77,12 @@ class Stopping:
         finally:
             self._deferred = before
 
+    @contextmanager
+    def finishing(self) -> Iterator[None]:
+        """What is done here, unless a stop is `requested`, is not ended midway; it may take FINISHING seconds."""
+        with self._finishing:
+            yield
+
     def _note(self, number: int, frame: object) -> None:
         now, again = time.monotonic(), self._noted is not None
         if self._noted is not None and now - self._noted > SAME_SECONDS:
@@ -87,7 +98,8 @@ class Stopping:
 class Ending(Stopping):
     """Ends a command: its process, and those it started, end soon after the request, with INTERRUPTED and a last word.
 
-    Soon is GRACE + LAST_SECONDS where the main thread does not come back from what it waits for.
+    Soon is GRACE + LAST_SECONDS where the main thread does not come back from what it waits for, after what it is
+    `finishing`.
     """
 
     def __init__(self, console: OurConsole) -> None:
@@ -138,8 +150,10 @@ class Ending(Stopping):
         return not said
 
     def _closed(self) -> None:
+        first = not self.requested()
         self.request(CLOSED)
-        _thread.interrupt_main()
+        if first:  # else it is a consequence, and no second signal
+            _thread.interrupt_main()
 
     # ---- the thread that watches -----------------------------------------------------------------------------------
 
@@ -149,6 +163,8 @@ class Ending(Stopping):
             if number in self._before:
                 self.request(signal.Signals(number).name)
         if self.requested():
+            if self._finishing.acquire(timeout=FINISHING):
+                self._finishing.release()
             time.sleep(GRACE)
             self._end()
         os.close(self._wake)
@@ -162,13 +178,31 @@ class Ending(Stopping):
         if self._may_speak():
             shown = (2,) if self._console.quiet or self._console.stderr else (1, 2)
             any(_written(file, self._word()) for file in shown)
-        end_marked(os.environ[MARK])
+        # Reading about a process that hangs in the kernel may hang too.
+        killing = threading.Thread(target=_leave_nothing, args=(os.environ[MARK],), daemon=True)
+        killing.start()
+        killing.join(KILL_SECONDS)
         os._exit(INTERRUPTED)
 
     def _act(self) -> None:
         for act in self.last_acts:
             with suppress(Exception):
                 act()
+
+
+@contextmanager
+def temporary_folder(prefix: str, place: str | None = None) -> Iterator[str]:
+    """A temporary folder that `Ending` removes too."""
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as folder:
+        _folders.add(folder)
+        yield folder
+    _folders.discard(folder)
+
+
+def _leave_nothing(mark: str) -> None:
+    end_marked(mark)
+    for folder in list(_folders):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _written(file: int, line: str) -> bool:
@@ -181,14 +215,16 @@ def _written(file: int, line: str) -> bool:
 
 def end_marked(mark: str) -> None:
     """SIGKILL to every other process of this user with the mark in its environment, and to those they still start."""
+    signalled = {os.getpid()}  # one that hangs in the kernel stays until that lets it go
     found = True
     while found:
         found = False
         for process in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):  # another user's, or it has ended
-                if int(process.name) != os.getpid() and f"{MARK}={mark}".encode() in (
+                if int(process.name) not in signalled and f"{MARK}={mark}".encode() in (
                     process / "environ"
                 ).read_bytes().split(b"\0"):
                     os.kill(int(process.name), signal.SIGKILL)
+                    signalled.add(int(process.name))
                     found = True
         time.sleep(0.05 if found else 0.0)

@@ -24,7 +24,6 @@ from study.registry.upload import (
 )
 from study.registry.verify import (
     SAME_PATH_LIMIT,
-    TAG,
     NotVerified,
     evaluate,
     probabilities_digest,
@@ -34,6 +33,7 @@ from study.schema.objective import RAW, TEMPERATURE
 from study.store.files import stored_classifier, stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from study.tracking.client import PREFIX
 from trainables.metrics import scores
 from trainables.outputs.classifier import batches
 from trainables.outputs.predictions import Predictions
@@ -100,8 +100,8 @@ def export(
         version=int(version.version),
         trial=record.name,
         serves=serves,
-        temperature=json.loads(version.tags[TAG + "temperature"]),
-        metrics=json.loads(version.tags[TAG + "metrics"]),
+        temperature=json.loads(version.tags[PREFIX + "temperature"]),
+        metrics=json.loads(version.tags[PREFIX + "metrics"]),
         largest_difference=candidate.difference,
         created=is_new,
     )
@@ -110,7 +110,7 @@ def export(
 def _check_alias(client: MlflowClient, name: str, alias: str) -> None:
     """Raise ExportError if the alias points to a version that applies a temperature."""
     held = version_at(client, name, alias)
-    if held is not None and TAG + "temperature" in held.tags and serves_of(held) == TEMPERATURE:
+    if held is not None and PREFIX + "temperature" in held.tags and serves_of(held) == TEMPERATURE:
         raise ExportError(
             f"alias {alias}: {name}/{held.version} applies a temperature and this model would not; nothing was"
             " registered. Move the alias with --raw, or keep a temperature with --temperature."

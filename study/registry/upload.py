@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import re
 import tempfile
 import warnings
@@ -25,7 +24,6 @@ from study.registry.verify import (
     RECORD,
     RETRIES,
     SAME_PATH_LIMIT,
-    TAG,
     first_line,
     load_registered,
     missing_database,
@@ -36,7 +34,7 @@ from study.schema.objective import TEMPERATURE
 from study.store.export_lock import export_lock
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from study.tracking.client import s3_problem, what_happened
+from study.tracking.client import PREFIX, environment, pages, s3_problem, what_happened
 from study.tracking.locations import upload
 from study.tracking.registered import ARTIFACTS, digests_of, facts_of, unfinished
 from trainables.fields import UserError
@@ -74,7 +72,7 @@ class Candidate:
     @property
     def tags(self) -> dict[str, str]:
         """The facts as tags of its version."""
-        return {TAG + key: tag_value(value) for key, value in self.facts.items()}
+        return {PREFIX + key: tag_value(value) for key, value in self.facts.items()}
 
 
 def save(candidate: Candidate, name: str, directory: Path) -> None:
@@ -125,17 +123,13 @@ def server(tracking_uri: str) -> Iterator[MlflowClient]:
     missing = missing_database(tracking_uri)
     if missing is not None:
         raise ExportError(f"no MLflow database at {missing}. Create it with `calstudy sync`, then export again.")
-    given = os.environ.get(RETRIES)
-    os.environ[RETRIES] = given or "3"
     try:
-        yield MlflowClient(tracking_uri, tracking_uri)
+        with environment(MLFLOW_HTTP_REQUEST_TIMEOUT="120", **{RETRIES: "3"}):
+            yield MlflowClient(tracking_uri, tracking_uri)
     except Exception as error:
         if isinstance(error, (MlflowException, SQLAlchemyError, RequestException)) or s3_problem(error):
             raise ExportError(what_happened(error, tracking_uri)) from None
         raise
-    finally:
-        if given is None:
-            del os.environ[RETRIES]
 
 
 def check_names(name: str, alias: str | None) -> None:
@@ -152,15 +146,8 @@ def check_names(name: str, alias: str | None) -> None:
 
 def run_of(client: MlflowClient, study: Study, record: TrialRecord) -> Run:
     """The trial's run; the oldest if there are duplicates."""
-    experiments: list[str] = []
-    token = None
-    while True:
-        page = client.search_experiments(page_token=token)
-        experiments += [experiment.experiment_id for experiment in page]
-        token = page.token
-        if not token:
-            break
-    of_trial = f"tags.`{TAG}id` = '{study.id}' and tags.`{TAG}trial` = '{record.name}'"
+    experiments = [experiment.experiment_id for experiment in pages(client.search_experiments)]
+    of_trial = f"tags.`{PREFIX}id` = '{study.id}' and tags.`{PREFIX}trial` = '{record.name}'"
     runs = client.search_runs(experiments, of_trial, max_results=1, order_by=["attributes.start_time ASC"])
     if not runs:
         raise ExportError(
@@ -172,7 +159,7 @@ def run_of(client: MlflowClient, study: Study, record: TrialRecord) -> Run:
 
 def serves_of(version: ModelVersion) -> str:
     """What the version gives. One registered before this was recorded applies its temperature."""
-    return str(version.tags.get(TAG + "serves", TEMPERATURE))
+    return str(version.tags.get(PREFIX + "serves", TEMPERATURE))
 
 
 def version_at(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
@@ -193,7 +180,7 @@ def find_version(client: MlflowClient, name: str, tags: dict[str, str]) -> Model
 
     The first of them, where exports that did not see each other registered several at once.
     """
-    of_trial = " and ".join(f"tags.`{TAG}{key}` = '{tags[TAG + key]}'" for key in ("id", "trial"))
+    of_trial = " and ".join(f"tags.`{PREFIX}{key}` = '{tags[PREFIX + key]}'" for key in ("id", "trial"))
     # The card includes the confirmation: more seeds or test results make another version.
     wanted = facts_of({**tags, ARTIFACTS: ""})
     found = [
@@ -207,7 +194,8 @@ def find_version(client: MlflowClient, name: str, tags: dict[str, str]) -> Model
 def register_once(
     client: MlflowClient, study: Study, run: Run, candidate: Candidate, name: str
 ) -> tuple[ModelVersion, bool]:
-    """The version of this model, and whether it is new. What a killed export of the trial left is removed."""
+    """The version of this model, and whether it is new. What a killed export of the trial left
+    is marked as deleted: MLflow shows it no more, and its files stay."""
     with export_lock(study.directory) as alone:
         found = find_version(client, name, candidate.tags)
         version, is_new = (found, False) if found else _register(client, study, run, candidate, name)
@@ -261,7 +249,7 @@ def _upload(client: MlflowClient, study: Study, run: Run, candidate: Candidate, 
         name=facts["trial"].replace("/", "-"),
         source_run_id=run.info.run_id,
         params={path: str(value) for path, value in facts["params"].items()},
-        tags={TAG + key: facts[key] for key in ("study", "id", "trial")},
+        tags={PREFIX + key: facts[key] for key in ("study", "id", "trial")},
         model_type="classifier",
     )
     model = Model.load(str(directory))

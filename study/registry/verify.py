@@ -27,7 +27,7 @@ from study.schema.errors import SpecError
 from study.schema.objective import RAW
 from study.schema.uris import scrub, sqlite_file
 from study.store.study import EXTENSIONS, open_directory
-from study.tracking.client import s3_problem
+from study.tracking.client import PREFIX, s3_problem
 from study.tracking.locations import present_location
 from study.tracking.registered import ADDED, ARTIFACTS, differences
 from trainables import data, metrics
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 # In the model's artifacts.
 RECORD, PROBABILITIES, CARD = "calstudy/record.json", "calstudy/validation_probs.npz", "calstudy/card.md"
-TAG = "calstudy."
 
 SAME_PATH_LIMIT, METRIC_LIMIT = 1e-5, 1e-6  # in probability, and in a metric
 TEMPERATURE_LIMIT = 1e-6  # relative: it is applied in float32
@@ -276,7 +275,7 @@ def examine(
     uri = f"models:/{version.name}/{version.version}"
     with TemporaryDirectory(prefix="calstudy-") as folder:
         recorded = client.get_model_version_download_uri(version.name, version.version)
-        name = version.tags.get(TAG + "study", "")
+        name = version.tags.get(PREFIX + "study", "")
         location = present_location(recorded, name, client.tracking_uri, storage)
         directory = Path(download_artifacts(location, dst_path=folder))
         _compare_files(directory, version, trust_files)
@@ -289,7 +288,7 @@ def examine(
         if probs.shape != reference.shape:
             shapes = f"{list(probs.shape)}, the registered {list(reference.shape)}"
             raise NotVerified(f"its probabilities have shape {shapes}.")
-        changed = [key for key, value in record.items() if version.tags.get(TAG + key) != tag_value(value)]
+        changed = [key for key, value in record.items() if version.tags.get(PREFIX + key) != tag_value(value)]
         served = 1.0 if record.get("serves") == RAW else record["temperature"]
         is_registered = probabilities_digest(reference) == record["probabilities_sha256"]
         checks, flipped, values = compare(probs, reference, split.labels, record["metrics"])
@@ -301,8 +300,25 @@ def examine(
         ]
         report = VerifyReport(uri, (*first, *checks), len(split.labels), flipped, values)
         if keep is not None and report.ok:
-            shutil.copytree(directory, keep)
+            _keep(directory, keep)
     return report
+
+
+def _keep(directory: Path, keep: Path) -> None:
+    """Copy the files verified; the folder is whole or not there."""
+    keep.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=keep.absolute().parent, prefix=f"{keep.name}.partial-") as folder:
+        partial = Path(folder) / keep.name
+        shutil.copytree(directory, partial)
+        mask = os.umask(0)
+        os.umask(mask)
+        partial.chmod(0o777 & ~mask)  # a download's is for its user alone
+        try:
+            partial.rename(keep)
+        except OSError:
+            if os.path.lexists(keep):
+                raise NotVerified(f"--keep: {keep} exists. Name a folder that does not.") from None
+            raise
 
 
 def _compare_files(directory: Path, version: ModelVersion, trust_files: bool) -> None:
@@ -360,7 +376,7 @@ def _own_extensions(record: dict[str, Any], version: ModelVersion, storage: Path
     wanted = record["config"]["data"]["name"]
     if wanted in data.names():
         return None
-    name, study_id = (version.tags.get(TAG + key, "") for key in ("study", "id"))
+    name, study_id = (version.tags.get(PREFIX + key, "") for key in ("study", "id"))
     try:
         if Path(name).name != name:
             raise SpecError(name, "", "is not a study's name.")

@@ -23,7 +23,7 @@ def export_lock(directory: Path) -> Iterator[bool]:
     """
     deadline = time.monotonic() + PATIENCE
     try:
-        file = os.open(directory / NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        file = _opened(directory / NAME)
     except OSError:
         yield False
         return
@@ -31,6 +31,13 @@ def export_lock(directory: Path) -> Iterator[bool]:
         yield _locked(file, directory, deadline)
     finally:
         os.close(file)
+
+
+def _opened(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except PermissionError:  # another user's: that can be locked too
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
 
 
 def _locked(file: int, directory: Path, deadline: float) -> bool:

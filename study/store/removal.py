@@ -35,8 +35,8 @@ def to_delete(directory: Path, suffix: str) -> list[Study]:
     for folder in left:
         if (folder / "study.yaml").is_file():
             found.append(_reopened(folder))
-        elif folder.is_dir():  # killed at the last step
-            shutil.rmtree(folder)
+        elif folder.is_dir() and {entry.name for entry in folder.iterdir()} <= {SECRETS}:  # killed at the last step
+            found.append(Study(folder, {"name": folder.name.removesuffix(DELETING), "ledger": None}, {}))
     for folder in folders:
         study = open_directory(folder, folder.name) if (folder / "study.yaml").is_file() else None
         if study is not None and (folder == directory or study.confirms == directory.name):
@@ -71,7 +71,7 @@ def remove(study: Study) -> None:
             shutil.rmtree(entry)
         elif entry.name not in ("study.yaml", SECRETS):
             entry.unlink()
-    (study.directory / "study.yaml").unlink()
+    (study.directory / "study.yaml").unlink(missing_ok=True)
     shutil.rmtree(study.directory)
 
 

@@ -296,8 +296,9 @@ def write_study_file(directory: Path, plain: dict[str, Any]) -> None:
     Under the driver's lock.
     """
     shown, secrets = without_secrets(plain)
-    for left in directory.glob("study.yaml.*.partial"):  # by a killed driver
-        left.unlink()
+    for name in ("study.yaml", SECRETS):
+        for left in directory.glob(f"{name}.*.partial"):  # by a killed driver
+            left.unlink()
     known = not any(map(is_hidden, secrets.values()))  # else they are another user's, and stay
     if secrets and known:
         write_whole(directory / SECRETS, strict_yaml.dump(secrets).encode(), mode=0o600)

@@ -10,10 +10,10 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
@@ -28,6 +28,7 @@ STATUS = {  # of a trial's run, by the trial's state; there are no others
     "pruned": "KILLED",
     "failed": "FAILED",
 }
+PREFIX = "calstudy."  # of our tags
 PAGE = 1000  # runs per search request, MLflow's maximum
 # Unless the user sets them: requests time out soon and are never retried silently. A retried create_run whose first
 # response was lost creates a second run; ours looks for the first.
@@ -95,9 +96,14 @@ def tables(uri: str) -> list[str]:
 
 def search_runs(client: MlflowClient, experiment_id: str, study_id: str) -> Iterator[Run]:
     """The study's runs in the experiment, without deleted ones, page by page."""
-    wanted, token = f"tags.`calstudy.id` = '{study_id}'", None
+    return pages(client.search_runs, [experiment_id], f"tags.`{PREFIX}id` = '{study_id}'", max_results=PAGE)
+
+
+def pages(search: Callable[..., Any], *words: Any, **named: Any) -> Iterator[Any]:
+    """What a search finds, page by page."""
+    token = None
     while True:
-        page = client.search_runs([experiment_id], wanted, max_results=PAGE, page_token=token)
+        page = search(*words, page_token=token, **named)
         yield from page
         token = page.token
         if not token:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from study.schema.uris import TrackingError
 from study.tracking.client import (
+    PREFIX,
     STATUS,
     environment,
     open_client,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-PREFIX, FINAL = "calstudy.", "final/"
+FINAL = "final/"
 TESTED = ("test/", "shift/")
 CONNECTIONS = 8  # to a server at once
 TRIES = 3  # of a failing request, which is safe: it only reads

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from study.schema.objective import TEMPERATURE
 from study.schema.uris import TrackingError
-from study.tracking.client import environment, open_existing, what_happened
+from study.tracking.client import PREFIX, environment, open_existing, pages, what_happened
 from trainables.files.digest import file_digest
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel
 
-PREFIX = "calstudy."
 ARTIFACTS = PREFIX + "artifacts"  # the tag with the sha256 of each file; older versions have none
 # Of the files below, MLflow writes this one when it loads a version: into its own copy, or beside the local files.
 ADDED = "registered_model_meta"
@@ -51,21 +50,13 @@ def facts_of(tags: Mapping[str, str]) -> tuple[str | None, ...]:
 def unfinished(client: MlflowClient, experiment: str, study_id: str, trial: str | None = None) -> list[LoggedModel]:
     """The models that exports uploaded, or began to, and that are no version. trial: only of that one."""
     wanted = f"tags.`{PREFIX}id` = '{study_id}'" + (f" AND tags.`{PREFIX}trial` = '{trial}'" if trial else "")
-    models = list(_pages(client.search_logged_models, [experiment], wanted))
-    runs = {model.source_run_id for model in models}
-    # By their run: one that a user registered in MLflow's pages has no tags of ours.
-    versions = [version for run in runs for version in _pages(client.search_model_versions, f"run_id = '{run}'")]
-    return [model for model in models if not any(model.model_id in version.source for version in versions)]
-
-
-def _pages(search: Callable[..., Any], *words: Any) -> Iterator[Any]:
-    token = None
-    while True:
-        page = search(*words, page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
+    models = pages(client.search_logged_models, [experiment], wanted)
+    # By their files: a version that a user made in MLflow may have no tags of ours, and no run.
+    return [
+        model
+        for model in models
+        if not client.search_model_versions(f"source_path LIKE '%{model.model_id}%'", max_results=1)
+    ]
 
 
 @dataclass(frozen=True)
@@ -82,10 +73,11 @@ class RegisteredVersion:
 
 @dataclass(frozen=True)
 class Registered:
-    """A study's versions, and what exports left: (trial, model id)."""
+    """A study's versions, and its models that are none: (trial, model id, whether it is whole)."""
 
     versions: list[RegisteredVersion]
-    unfinished: list[tuple[str, str]]
+    unfinished: list[tuple[str, str, bool]]
+    problem: str | None = None  # why they cannot be read
 
 
 def read_registered(uri: str, name: str, study_id: str) -> Registered:
@@ -93,11 +85,13 @@ def read_registered(uri: str, name: str, study_id: str) -> Registered:
     with environment():
         try:
             client = open_existing(uri)
-            found = _pages(client.search_model_versions, f"tags.`{PREFIX}id` = '{study_id}'")
+            found = pages(client.search_model_versions, f"tags.`{PREFIX}id` = '{study_id}'")
             versions = [RegisteredVersion(each.name, int(each.version), each.source, each.tags) for each in found]
             experiment = client.get_experiment_by_name(name)
             left = unfinished(client, experiment.experiment_id, study_id) if experiment is not None else []
-            return Registered(versions, [(model.tags[f"{PREFIX}trial"], model.model_id) for model in left])
+            return Registered(
+                versions, [(each.tags[f"{PREFIX}trial"], each.model_id, str(each.status) == "READY") for each in left]
+            )
         except TrackingError:
             raise
         except Exception as error:  # anything a server, a driver or a network raises

@@ -171,8 +171,10 @@ def test_a_damaged_cache_is_made_again_and_a_source_replaced_meanwhile_is_not_ke
     assert values(against(pack, ood=True)) == before
     assert capsys.readouterr().err == f"{directory}: images.npy is damaged; it is prepared again.\n"
     assert (directory / "images.npy").read_bytes() == content
-    (directory / "meta.json").unlink()  # as one made before
+    (directory / "meta.json").unlink()  # as one made before: nothing tells whether it is damaged
+    (directory / "images.npy").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert values(against(pack, ood=True)) == before and capsys.readouterr().err == ""
+    assert (directory / "images.npy").read_bytes() == content
 
     shutil.rmtree(directory)
     samples = Parquet.samples

@@ -196,10 +196,8 @@ def _samples(shift_set: ShiftSet) -> Samples:
 
 
 def _is_whole(directory: Path) -> bool:
-    if not (directory / "names.json").is_file():
+    if not (directory / "meta.json").is_file():  # none, or made before its files were checked
         return False
-    if not (directory / "meta.json").is_file():  # made before it was written
-        return True
     try:
         damaged = damaged_files(directory)
     except (OSError, ValueError, KeyError):

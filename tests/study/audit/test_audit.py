@@ -17,17 +17,18 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
 from search_spaces import strict_yaml
+from study.audit import evidence
 from study.audit.audit import audit
 from study.audit.epochs import Epochs, trained_epochs
 from study.audit.result import AuditReport
 from study.cli import main
-from study.schema.uris import public_uri
+from study.schema.uris import TrackingError, public_uri
 from study.store.driver_lock import driver_lock
 from study.store.study import open_study
 from tests.study.command_line import calstudy, here, here_json, start, wait_until, write_spec
 from tests.study.tracking.line import free_port
 
-CHECKS = ["identity", "ledger", "running", "files", "results", "mlflow", "steps", "epochs", "openings", "registered"]
+CHECKS = ["identity", "ledger", "running", "files", "results", "mlflow", "steps", "epochs", "registered", "openings"]
 
 
 @pytest.fixture(scope="module")
@@ -525,3 +526,14 @@ def test_a_server_that_is_away_is_one_offender(storage: Path) -> None:
     report = audited(storage, uri)
     ((only,),) = [check.offenders for check in report.checks if check.offenders]
     assert (only.name, only.problem) == ("tracking", f"MLflow at {public_uri(uri)}: Connection refused")
+
+
+def test_a_registry_that_does_not_answer_discards_nothing_else(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*words: Any) -> None:
+        raise TrackingError("MLflow at http://host: no registry.")
+
+    monkeypatch.setattr(evidence, "read_registered", refused)
+    report = audited(storage)
+    assert off(report) == {}
+    (check,) = (check for check in report.checks if check.name == "registered")
+    assert check.notes == ["not checked: MLflow at http://host: no registry."]

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from study.confirmation import confirm
 from study.confirmation.candidates import Asked, confirming_spec
 from study.confirmation.results import Confirmed, confirmation_of, front_on_test, moments
 from study.engine.run import _record_spec, prepare_data
+from study.engine.stopping import Stopping
 from study.schema.compatibility import refuse_changes
 from study.schema.objective import Objective
 from study.schema.spec import SpecError, read_spec
@@ -349,11 +351,26 @@ def test_on_the_front_of_test_is_who_has_every_objective_there() -> None:
 
 
 def test_a_stop_leaves_the_rest_sealed(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was opened has its result."""
-    study, opened = unopened(storage), []
-    open_test = confirm.open_test
-    monkeypatch.setattr(confirm, "open_test", lambda *asked: opened.append(asked) or open_test(*asked))
-    assert confirm.measure(study, lambda: len(opened) == 2) == 2
+    """What was opened has its result: the end of the process waits for it."""
+    study, opened, finishing, stopping = unopened(storage), [], [False], Stopping()
+    open_test, log = confirm.open_test, confirm.TestAccessLog.record
+
+    @contextmanager
+    def finished():  # type: ignore[no-untyped-def]
+        finishing[0] = True
+        yield
+        finishing[0] = False
+
+    def opening(*asked):  # type: ignore[no-untyped-def]
+        opened.append(finishing[0])
+        if len(opened) == 3:
+            stopping.request("SIGTERM")
+        return open_test(*asked)
+
+    monkeypatch.setattr(stopping, "finishing", finished)
+    monkeypatch.setattr(confirm, "open_test", opening)
+    monkeypatch.setattr(confirm.TestAccessLog, "record", lambda *what: opened.append(finishing[0]) or log(*what))
+    assert confirm.measure(study, stopping) == 2 and opened == [True] * 4
     openings = openings_of(audited(storage))
     assert openings.counted == 2 and "without a result" not in " ".join(openings.notes)
     assert confirm.measure(study) == 6

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from study.engine import ray_session
 from study.engine.ray_session import ClusterError, check_address, check_fits, joined
 from study.schema.resources import Resources, slots
 from trainables.fields import FieldError
@@ -112,6 +113,37 @@ def test_the_files_of_a_local_ray_are_its_users_alone(there: int | None) -> None
         assert umask == "0o22"  # the files of trials follow the user's own
         assert last.split() == ["False", *(["0o700", "0o600"] if there is None else ["0o755", "0o644"])]
         assert len(token.read_text()) == 64
+
+
+def test_a_token_is_whole_from_the_first_moment_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    token = tmp_path / ".ray" / "auth_token"
+
+    def random(count: int) -> str:
+        assert not token.exists()  # it would be empty
+        token.write_text("of another start")
+        return 2 * count * "f"
+
+    monkeypatch.setattr("secrets.token_hex", random)
+    ray_session._make_token()
+    assert token.read_text() == "of another start" and os.listdir(token.parent) == ["auth_token"]
+    token.unlink()
+    monkeypatch.undo()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    ray_session._make_token()
+    assert len(token.read_text()) == 64 and token.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_temporary_folder_whose_name_is_too_long_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "none")
+    monkeypatch.setenv("RAY_TMPDIR", f"/tmp/{24 * 'x'}")
+    with ray_session._private_folder() as folder:
+        assert folder.startswith("/tmp/ray-")
+    assert capsys.readouterr().err == "RAY_TMPDIR: longer than 28 characters; Ray's files go to /tmp.\n"
 
 
 def node(alive: bool = True, **resources: float) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from study.engine.stopping import MARK, end_marked
 from tests.study.command_line import wait_until
 
 LAST_WORD = "stopped by {}; run the same command again to resume.\n"
@@ -90,6 +92,49 @@ def test_a_process_that_does_not_come_back_is_ended_with_all_it_started(name: st
 
 
 @pytest.mark.slow
+def test_its_temporary_folders_go_with_it(tmp_path: Path) -> None:
+    stuck = f"with stopping.temporary_folder('ray-', {str(tmp_path)!r}) as folder:\n{indent(STUCK, '    ')}"
+    process = program(stuck)
+    first_line(process)
+    assert [path.name[:4] for path in tmp_path.iterdir()] == ["ray-"]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 75 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "hangs",
+    [
+        "stopping.os.kill = lambda *whom: None  # it never ends",
+        "stopping.Path.read_bytes = lambda file: time.sleep(60)  # reading about it does not end",
+    ],
+    ids=["does not die", "cannot be read"],
+)
+def test_a_process_that_hangs_in_the_kernel_does_not_keep_this_one(hangs: str) -> None:
+    process = program(f"{hangs}\n{STUCK}")
+    child = int(first_line(process))
+    process.send_signal(signal.SIGTERM)
+    try:
+        assert process.wait(30) == 75
+    finally:
+        process.kill()
+        os.kill(child, signal.SIGKILL)
+
+
+def test_each_process_is_signalled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: "this one"})
+    signalled: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", lambda pid, number: signalled.append(pid))
+        killing = threading.Thread(target=end_marked, args=("this one",), daemon=True)
+        killing.start()
+        killing.join(10)
+    child.kill()
+    child.wait()
+    assert signalled == [child.pid] and not killing.is_alive()
+
+
+@pytest.mark.slow
 def test_what_is_deferred_looks_itself_and_a_fault_then_is_a_consequence() -> None:
     process = program(DEFERRED.format(then="raise RuntimeError('Ray is dead')"), grace=60)
     assert first_line(process) == "ready"
@@ -109,6 +154,32 @@ def test_a_second_signal_has_its_usual_effect_unless_it_is_the_same_one(pause: f
     time.sleep(pause)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == code
+
+
+@pytest.mark.slow
+def test_an_output_closed_after_a_signal_is_no_second_signal() -> None:
+    """`timeout 60 calstudy run ... | head`: what is done in order is still done."""
+    then = "\n    ".join(
+        ["time.sleep(1)", "console.print('to nobody')", "time.sleep(1)", "os.write(2, b'in order, ')", "sys.exit(75)"]
+    )
+    process = program(f"import os, sys\n{DEFERRED.format(then=then)}", grace=60)
+    assert process.stdout is not None and process.stderr is not None
+    assert first_line(process) == "ready"
+    process.send_signal(signal.SIGTERM)
+    assert first_line(process) == "noted"
+    process.stdout.close()
+    assert process.wait(60) == 75 and process.stderr.read().startswith("in order, ")
+
+
+@pytest.mark.slow
+def test_what_is_finishing_postpones_the_end() -> None:
+    work = "print('ready', flush=True)\n    time.sleep(3)\n    os.write(2, b'finished')"
+    end = "with stop.deferred():\n    time.sleep(60)"
+    process = program(f"import os\nwith stop.deferred(), stop.finishing():\n    {work}\n{end}")
+    assert process.stderr is not None
+    assert first_line(process) == "ready"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 75 and process.stderr.read() == "finished"
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from study.audit.result import Check
 from study.registry import upload
 from study.registry.export import export
 from study.store.study import open_study
@@ -70,10 +71,14 @@ def registry(storage: Path, name: str) -> tuple[list[str], int]:
     return [version.version for version in client.search_model_versions(f"name='{name}'")], len(left)
 
 
-def named(storage: Path) -> list[str]:
+def registered(storage: Path) -> Check:
     """What the audit says of registered models."""
     (check,) = (check for check in audited(storage).checks if check.name == "registered")
-    return [str(offender) for offender in check.offenders]
+    return check
+
+
+def named(storage: Path) -> list[str]:
+    return [str(offender) for offender in registered(storage).offenders]
 
 
 def test_ten_exports_at_once_give_one_version(storage: Path) -> None:
@@ -94,6 +99,13 @@ def test_what_a_killed_export_leaves_is_named_and_finished_by_the_next(storage: 
     assert at_once(1, storage, "m", step) == [-signal.SIGKILL]
     versions, left = registry(storage, "m")
     assert (versions, left) == ([], 1)
+    if step == "create_model_version":
+        assert named(storage) == []
+        (line,) = registered(storage).notes
+        assert re.fullmatch(r"focal/0000: the model m-\w+ in MLflow is no version; you may delete it there.", line)
+        exporting(storage, "m")
+        assert registry(storage, "m") == ([1], 0) and registered(storage).notes == []
+        return
     (line,) = named(storage)
     mend = "finish it with `calstudy export small --trial focal/0000 --name NAME`, or delete it in MLflow"
     assert re.fullmatch(rf"focal/0000: an export left the model m-\w+, which is no version: {re.escape(mend)}", line)
@@ -113,6 +125,24 @@ def test_an_export_killed_before_its_alias_is_finished_by_the_next(storage: Path
     client.create_model_version("m", version.source, version.run_id, tags=version.tags)
     Path(present_location(version.source, "small", f"sqlite:///{storage / 'mlflow.db'}", storage), "MLmodel").unlink()
     first, twice, second = named(storage)
-    assert twice == "models:/m/2: is focal/0000 again, as is models:/m/1: delete one of the two in MLflow"
-    mend = "restore it from a backup, or delete it in MLflow and export focal/0000 again"
+    assert twice == "models:/m/2: is focal/0000 again, as is models:/m/1: delete one of the two versions in MLflow"
+    mend = "restore it from a backup, or delete the version and its model in MLflow and export focal/0000 again"
     assert [first, second] == [f"models:/m/{number}: MLmodel is missing: {mend}" for number in (1, 2)]
+
+
+def test_a_version_that_a_user_made_keeps_its_model(storage: Path) -> None:
+    """It has neither our tags nor a run; what deletes models goes by the files that versions have."""
+    exporting(storage, "m")
+    client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}", f"sqlite:///{storage / 'mlflow.db'}")
+    (version,) = client.search_model_versions("name='m'")
+    client.create_registered_model("production")
+    client.create_model_version("production", version.source)
+    client.delete_model_version("m", version.version)
+    assert registry(storage, "production") == ([1], 0)
+    exporting(storage, "m")  # another version, of files of its own
+    assert registry(storage, "m") == ([2], 0)
+    assert off(audited(storage)) == {} and registered(storage).notes == []
+    # Deleted as the audit says of duplicates, a version leaves a model, which is no fault.
+    client.delete_model_version("m", "2")
+    assert registry(storage, "m") == ([], 1)
+    assert off(audited(storage)) == {} and len(registered(storage).notes) == 1

@@ -2,11 +2,15 @@
 
 import json
 import math
+import os
+import shutil
+from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
-from study.registry.verify import VerifyReport, compare, evaluate
+from study.registry.verify import NotVerified, VerifyReport, _keep, compare, evaluate
 
 
 def tied() -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
@@ -67,3 +71,28 @@ def test_not_finite_is_never_equal_to_a_number() -> None:
 
 def test_nothing_compared_is_not_verified() -> None:
     assert not VerifyReport("models:/m/1").ok
+
+
+def test_what_is_kept_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, kept = tmp_path / "made", tmp_path / "in" / "kept"
+    made.mkdir(mode=0o700)
+    (made / "MLmodel").write_text("a model")
+    copied = shutil.copytree
+
+    def dying(*words: Path) -> None:
+        copied(*words)
+        assert not kept.exists()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "copytree", dying)
+        _keep(made, kept)
+    assert os.listdir(kept.parent) == []
+    before = os.umask(0o027)
+    try:
+        _keep(made, kept)
+    finally:
+        os.umask(before)
+    assert (kept / "MLmodel").read_text() == "a model" and kept.stat().st_mode & 0o777 == 0o750
+    with pytest.raises(NotVerified, match=f"--keep: {kept} exists. Name a folder that does not."):
+        _keep(made, kept)

@@ -18,7 +18,5 @@ def check(extensions: Any) -> None:
 )
 def test_extensions_are_digests_of_files_below_a_folder(extensions: Any) -> None:
     check({"methods/mine.py": "a"})
-    with pytest.raises(
-        LedgerError, match=r"^ledger: `extensions` of focal/\S+ is not as calstudy writes it\. "
-    ):
+    with pytest.raises(LedgerError, match=r"^ledger: `extensions` of focal/\S+ is not as calstudy writes it\. "):
         check(extensions)

@@ -187,6 +187,20 @@ def test_a_colleague_sees_the_status(study: Study) -> None:
         assert refused.count("\n") == 1
 
 
+def test_a_folder_that_is_no_deletion_is_let_alone(study: Study) -> None:
+    other = study.directory.with_name(f"{study.name}.deleting")
+    other.mkdir()
+    (other / "notes.txt").touch()
+    assert [each.directory for each in removal.to_delete(study.directory, "-confirm")] == [study.directory]
+    assert (other / "notes.txt").exists()
+
+
+def test_what_a_kill_left_of_secrets_goes_with_the_next_write(study: Study) -> None:
+    (study.directory / "secrets.yaml.0123abcd.partial").write_text("ledger: postgresql://me:pw@host/db")
+    write_study_file(study.directory, study.plain)
+    assert not list(study.directory.glob("*.partial"))
+
+
 @pytest.mark.parametrize("killed_before", ["study.yaml", "secrets.yaml"])
 def test_a_deletion_killed_at_the_last_files_is_completed(
     study: Study, monkeypatch: pytest.MonkeyPatch, killed_before: str
@@ -205,10 +219,12 @@ def test_a_deletion_killed_at_the_last_files_is_completed(
         if killed_before == "study.yaml":
             patch.setattr(Path, "unlink", kill)
         else:
-            patch.setattr(removal.shutil, "rmtree", lambda folder: kill() if folder == aside.directory else None)
+            rmtree = shutil.rmtree
+            patch.setattr(shutil, "rmtree", lambda folder: kill() if folder == aside.directory else rmtree(folder))
         removal.remove(aside)
     again = removal.to_delete(study.directory, "-confirm")
-    assert [each.ledger for each in again] == ([LEDGER] if killed_before == "study.yaml" else [])
+    assert [each.ledger for each in again] == [LEDGER if killed_before == "study.yaml" else None]
+    assert (aside.directory / "secrets.yaml").is_file()  # it is listed before the user says yes
     for each in again:
         removal.remove(each)
     assert not aside.directory.exists() and set(deleted) == {LEDGER}

@@ -1,0 +1,23 @@
+"""The lock of exports, for those who may not write it."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from study.store.export_lock import NAME, export_is_alive, export_lock
+
+
+def test_another_users_lock_is_held_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / NAME).touch(0o444)
+    opened = os.open
+
+    def refusing(path: Path, flags: int, *mode: int) -> int:
+        if flags & os.O_RDWR:  # root may write all
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", refusing)
+    with export_lock(tmp_path) as alone:
+        assert alone and export_is_alive(tmp_path)
+    assert not export_is_alive(tmp_path)
