@@ -59,8 +59,7 @@ def cause_of(error: BaseException, url: str) -> str:
     """What a database or its driver says, in one line with the mend and without secrets."""
     from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-    while isinstance(error, StorageInternalError) and error.__cause__ is not None:
-        error = error.__cause__
+    error = _origin(error)
     if isinstance(error, ImportError):
         return f"the package that reaches it is not installed. {_installation(url)}"
     if isinstance(error, NoSuchModuleError):
@@ -72,6 +71,15 @@ def cause_of(error: BaseException, url: str) -> str:
         if re.search(pattern, said, re.IGNORECASE):
             return meaning
     return scrub(" ".join(said.split())[:300], url) or type(error).__name__
+
+
+def _origin(error: BaseException) -> BaseException:
+    """What happened first: Optuna wraps it, or asks again of the session that it broke."""
+    from sqlalchemy.exc import PendingRollbackError
+
+    while isinstance(error, StorageInternalError | PendingRollbackError) and error.__context__ is not None:
+        error = error.__context__
+    return error
 
 
 def _installation(url: str) -> str:
@@ -95,7 +103,7 @@ def away(error: BaseException) -> bool:
     """Whether trying again may help: the connection was lost, refused or shut, or the database is locked."""
     from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 
-    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+    cause = _origin(error)
     if not isinstance(cause, DBAPIError):
         return False
     if isinstance(cause, InternalError):  # a server that became a replica, until the other one takes its place

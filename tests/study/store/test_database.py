@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from sqlalchemy import event
 
 from benchmarks.chaos.postgres import DATABASE, PASSWORD, LossyProxy, Postgres
 from study.schema.errors import LedgerAway, LedgerError
@@ -193,6 +194,24 @@ def test_a_restart_is_waited_for(storages: tuple[Path, Path], database: str, pos
     assert lines[-1] is None and waiting.waited > 1.0
     assert f"ledger: PostgreSQL at 127.0.0.1:{postgres.port}/" in str(lines[0])
     assert "does not answer; waiting (0 s)" in str(lines[0])
+
+
+def test_a_connection_dropped_within_a_read_is_made_again(
+    tmp_path: Path, database: str, postgres: Postgres
+) -> None:
+    """Optuna takes the error for one of too many variables, and asks again of the broken session."""
+    storage = open_storage(tmp_path, database, None, Waiting(patience=20))
+    ledger = Ledger(storage, "digits", "one")
+    ledger.open("focal", OBJECTIVES)
+    told(ledger, 1)
+    dropped: list[int] = []
+
+    def drop(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        if "FROM trials" in statement and not dropped:
+            dropped.append(postgres.drop_connections(database.rpartition("/")[2]))
+
+    event.listen(storage.engine, "before_cursor_execute", drop)  # type: ignore[attr-defined]
+    assert [record.number for record in ledger.records("focal")] == [0] and dropped
 
 
 def test_a_commit_whose_answer_was_lost_is_made_once(tmp_path: Path, database: str, postgres: Postgres) -> None:
