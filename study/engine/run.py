@@ -165,15 +165,15 @@ def _stored(spec: StudySpec, directory: Path) -> Study | None:
     A password changes, and a server's name. Raises LedgerError if a database is named that lacks its trials.
     """
     stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
-    if stored is None or not is_database(spec.ledger) or stored.ledger == spec.ledger:
+    if stored is None or not is_database(spec.ledger) or stored.plain["ledger"] == spec.ledger:
         return stored
     before: dict[str, list[TrialRecord]] | None = None
-    with suppress(LedgerError):  # of a URL that is no longer right
+    with suppress(LedgerError):  # of a URL that is no longer right, or whose password is not ours to read
         before = stored.records()
     if before is not None and not any(before.values()):
         return stored
     moved = stored.with_ledger(spec.ledger)
-    was = f"study.yaml names {public_uri(stored.ledger or 'ledger.log')}"
+    was = f"study.yaml names {public_uri(stored.plain['ledger'] or 'ledger.log')}"
     try:
         found = moved.records()
     except LedgerError as error:
