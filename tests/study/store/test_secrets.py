@@ -72,6 +72,16 @@ def test_every_uri_is_whole_for_its_user_and_in_no_file_but_one(study: Study) ->
     assert not (study.directory / "secrets.yaml").exists()
 
 
+def test_a_uri_hidden_for_its_query_alone_is_still_known(study: Study) -> None:
+    """As an earlier version did."""
+    whole = "postgresql://maria@127.0.0.1:9/optuna?sslmode=require"
+    rewritten(study, ledger="postgresql://***@127.0.0.1:9/optuna")
+    (study.directory / "secrets.yaml").write_text(f"ledger: {whole}")
+    found = open_study(str(study.directory), None)
+    assert found.ledger == rewritten(found).ledger == whole
+    assert whole in (study.directory / "study.yaml").read_text()
+
+
 def test_a_study_made_before_goes_on_and_is_rewritten(study: Study) -> None:
     file = study.directory / "study.yaml"
     plain = strict_yaml.read(file)
@@ -100,7 +110,7 @@ def test_what_is_missing_is_said_where_it_is_needed(study: Study, lost: str) -> 
     assert "\n" not in str(refused.value)
     rewritten(study, ledger=LEDGER)
     secrets.unlink()
-    with pytest.raises(LedgerError, match=r"^ledger: postgresql://\*\*\*@.*whole URI as `ledger` in study\.yaml\.$"):
+    with pytest.raises(LedgerError, match=r"^ledger: postgresql://\*\*\*@.*whole URI as `ledger` in study\.yaml, or set PGP.*URL\.$"):
         open_study(str(study.directory), None).records()
 
 
