@@ -51,7 +51,8 @@ def driver_lock(
 def _lock_journal(stack: ExitStack, directory: Path, journal: Path) -> None:
     """Lock a journal whatever name it was given by: by symbolic links, by hard links, or as another study's own."""
     if journal.parent != directory and journal.parent.exists():  # `calstudy delete` may find it gone
-        owned = journal.with_name("study.yaml").exists()
+        record = journal.with_name("study.yaml")  # or a spec of that name, which has no folder of its own
+        owned = journal.name == "ledger.log" and record.exists() and b"recorded" in record.read_bytes()
         stack.enter_context(_locked(journal.with_name("driver.lock" if owned else f"{journal.name}.driver")))
     # Only then: where locks are mandatory, such as on a Windows share, a locked journal could not be written.
     if journal.exists() and journal.stat().st_nlink > 1:
