@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from study.schema.errors import LedgerError
 from study.schema.objective import Objective
-from study.store.connection import is_database
+from study.store.connection import is_database, is_ready
 from study.store.database import DRIVER, Database, Waiting, open_database, read_database
 from study.store.database_lock import DatabaseLock
 from study.store.journal import journal_path, open_journal, read_journal
@@ -319,11 +319,16 @@ def read_enqueued(directory: Path, ledger: str | None, name: str, labels: list[s
     return found
 
 
-def delete_labels(directory: Path, ledger: str, name: str, labels: Iterable[str], study_id: str) -> None:
-    """Remove a study's trials from a ledger it may share with others. One that is not of `study_id` stays."""
-    if ledger_is_missing(directory, ledger):
+def delete_labels(
+    directory: Path, ledger: str, name: str, labels: Iterable[str], study_id: str, lock: DatabaseLock | None
+) -> None:
+    """Remove a study's trials from a ledger it may share with others. One that is not of `study_id` stays.
+
+    lock: what `driver_lock` gave.
+    """
+    if ledger_is_missing(directory, ledger) or (is_database(ledger) and not is_ready(ledger)):
         return
-    storage = open_storage(directory, ledger)
+    storage, _ = open_to_write(directory, ledger, False, lock)
     there = studies_in(storage)
     for label in labels:
         found = there.get(f"{name}/{label}")

@@ -17,9 +17,13 @@ from study.schema.errors import LedgerAway, LedgerError
 from study.schema.objective import Objective
 from study.store import database as database_module
 from study.store import driver_lock as driver_lock_module
+from study.store import ledger as ledger_module
 from study.store.database import Waiting, read_database
+from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.ledger import Ledger, open_storage, read_records
+from study.store.removal import remove
+from study.store.study import Study
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 SPACE: dict[str, BaseDistribution] = {
@@ -303,3 +307,24 @@ def test_reading_creates_nothing(database: str, tmp_path: Path, postgres: Postgr
     name = database.rpartition("/")[2]
     assert postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database=name) == []
     assert name != DATABASE
+
+
+def test_deleting_a_study_makes_no_tables_and_writes_under_its_lock(
+    storages: tuple[Path, Path], database: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {"name": "digits", "ledger": database, "methods": [{"label": "focal"}]}
+    study = Study(storages[0], plain, {"id": "one"})
+    (storages[0] / "study.yaml").touch()
+    remove(study)
+    name = database.rpartition("/")[2]
+    assert postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database=name) == []
+
+    told(ledger_of(storages[1], database), 1)
+    storages[0].mkdir()
+    (storages[0] / "study.yaml").touch()
+    locks: list[Any] = []
+    opened = ledger_module.open_database
+    monkeypatch.setattr(ledger_module, "open_database", lambda *of: locks.append(of[1]) or opened(*of))
+    remove(study)
+    assert len(locks) == 1 and isinstance(locks[0], DatabaseLock)
+    assert postgres.query("SELECT count(*) FROM trials", database=name) == [(0,)]
