@@ -44,7 +44,9 @@ def driver_lock(
             yield stack.enter_context(database_lock(ledger, name))
             return
         elif (file := sqlite_file(ledger)) is not None and file.parent.is_dir():
+            file = file.resolve()
             stack.enter_context(_locked(file.with_name(f"{file.name}.{name}.driver")))
+            _lock_other_names(stack, file)
         yield None
 
 
@@ -54,9 +56,15 @@ def _lock_journal(stack: ExitStack, directory: Path, journal: Path) -> None:
         record = journal.with_name("study.yaml")  # or a spec of that name, which has no folder of its own
         owned = journal.name == "ledger.log" and record.exists() and b"recorded" in record.read_bytes()
         stack.enter_context(_locked(journal.with_name("driver.lock" if owned else f"{journal.name}.driver")))
-    # Only then: where locks are mandatory, such as on a Windows share, a locked journal could not be written.
-    if journal.exists() and journal.stat().st_nlink > 1:
-        _take(stack.enter_context(journal.open("r+")), journal, "it has another name too")
+    _lock_other_names(stack, journal)
+
+
+def _lock_other_names(stack: ExitStack, file: Path) -> None:
+    """Lock a ledger itself if it has hard links, and only then: where locks are mandatory, such as on a Windows share,
+    it could not be written.
+    """
+    if file.exists() and file.stat().st_nlink > 1:
+        _take(stack.enter_context(file.open("r+")), file, "it has another name too")
 
 
 @contextmanager

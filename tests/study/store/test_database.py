@@ -143,11 +143,18 @@ def test_each_write_checks_the_drivers_number(kind: str, tmp_path: Path, request
     second.tell("focal", left.number, outcome, OBJECTIVES)
 
 
-def test_sqlite_has_a_file_lock_beside_it(storages: tuple[Path, Path], tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    second = driver_lock(storages[1], url)
-    with driver_lock(storages[0], url), pytest.raises(LedgerError, match="another calstudy process"):
-        second.__enter__()
+@pytest.mark.parametrize("link", [None, Path.symlink_to, Path.hardlink_to])
+def test_sqlite_has_a_file_lock_beside_it(storages: tuple[Path, Path], tmp_path: Path, link: Any) -> None:
+    file = other = tmp_path / "ledger.db"
+    ledger_of(storages[0], f"sqlite:///{file}")
+    if link is not None:
+        other = tmp_path / "two" / "other.db"
+        link(other, file)
+    second = driver_lock(storages[1], f"sqlite:///{other}")
+    with driver_lock(storages[0], f"sqlite:///{file}"):
+        with pytest.raises(LedgerError, match="another calstudy process"):
+            second.__enter__()
+        told(ledger_of(storages[0], f"sqlite:///{file}"), 1)  # it can be written
 
 
 @pytest.fixture
