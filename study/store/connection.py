@@ -155,6 +155,8 @@ def writing_problem(url: str) -> str | None:
 
     file = sqlite_file(url)
     if file is not None:
+        if file.exists():
+            is_ready(url)  # raises where it is no database
         writable = os.access(file if file.exists() else file.parent, os.W_OK)
         return None if writable else f"its user may not write {file}"
     ready = is_ready(url)

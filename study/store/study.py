@@ -120,7 +120,7 @@ class Study:
             raise LedgerError(why_hidden(ledger, "ledger"))
         return ledger
 
-    def with_ledger(self, ledger: str) -> Study:
+    def with_ledger(self, ledger: str | None) -> Study:
         """The study as read from another ledger."""
         return replace(self, plain={**self.plain, "ledger": ledger})
 
