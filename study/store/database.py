@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ class Waiting:
                     f"ledger: {shown(url)} has not answered for {seconds / 60:.0f} minutes: {cause}. Run the same"
                     " command again to resume."
                 )
-            self._say(f"ledger: {shown(url)} does not answer; waiting ({seconds:.0f} s)")
+            self._say(f"ledger: {shown(url)} does not answer; waiting ({seconds:.0f} s): {cause}")
             time.sleep(PAUSE / 5)
 
     def _say(self, line: str | None) -> None:
@@ -115,6 +116,7 @@ class Database(RDBStorage):
         self._shown_url, self._lock = url, lock
         self.waiting = waiting or Waiting(patience=0.0)
         self._reads_only = waiting is None
+        self._nested = threading.local()  # whether this thread is within `_patiently`
         place = parsed(url)
         words = {"pool_pre_ping": True, "connect_args": connect_arguments(place)}
         # Optuna takes the URL for a template.
@@ -133,11 +135,16 @@ class Database(RDBStorage):
     def _patiently(self, act: Callable[[bool], T]) -> T:
         from sqlalchemy.exc import SQLAlchemyError
 
+        if getattr(self._nested, "here", False):  # the outer one tries all of it again, and counts the wait
+            return act(False)
+        self._nested.here = True
         try:
             return act(False) if self._reads_only else self.waiting.until(act, self._shown_url)
         except (SQLAlchemyError, StorageInternalError) as error:
             cause = cause_of(error, self._shown_url)
             raise LedgerError(f"ledger: {shown(self._shown_url)}: {cause}.") from None
+        finally:
+            self._nested.here = False
 
     # ---- writes that are looked for before they are made again ------------------------------------------------------
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
 from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
 
 from benchmarks.chaos.postgres import DATABASE, PASSWORD, LossyProxy, Postgres
 from study.schema.errors import LedgerAway, LedgerError
@@ -246,6 +248,27 @@ def test_a_commit_whose_answer_was_lost_is_made_once(tmp_path: Path, database: s
             proxy.lose(after=number)
             assert trials() == whole, f"commit {number}"
         assert proxy.lost == len(range(0, commits, 5))
+
+
+def test_a_wait_within_a_wait_counts_once(tmp_path: Path) -> None:
+    lines: list[str | None] = []
+    waiting = Waiting(patience=20, show=lines.append)
+    ledger = ledger_of(tmp_path, f"sqlite:///{tmp_path / 'ledger.db'}", None, waiting)
+    record = ledger.ask("focal", SPACE, "random", 0)
+    storage: Any = ledger._storage
+    left = [8]
+
+    def fail(*statement: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise OperationalError("", None, Exception("connection refused"))
+
+    event.listen(storage.engine, "before_cursor_execute", fail)
+    began = time.monotonic()
+    storage.set_trial_state_values(record.number + 1, TrialState.FAIL)  # reads the trial before it writes again
+    assert 0.05 * 8 <= waiting.waited <= time.monotonic() - began and left == [0]
+    assert [record.state for record in ledger.records("focal")] == ["failed"]
+    assert str(lines[0]).endswith("; waiting (0 s): the connection is refused. Start the server, or correct host and port")
 
 
 def test_patience_ends(database: str, tmp_path: Path, postgres: Postgres) -> None:
