@@ -28,7 +28,7 @@ from study.store.database_lock import DatabaseLock
 from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_lock
 from study.store.extensions import refuse_changed_code
-from study.store.ledger import Ledger
+from study.store.ledger import Ledger, storage_to_read
 from study.store.study import LEDGER_MADE, Study, check_home, home_of, open_directory, write_study_file
 from study.store.targets import Targets
 from study.store.trials import Listener, TrialRecord, trial_directory
@@ -139,7 +139,9 @@ def _make_folders(spec: StudySpec, directory: Path) -> None:
     folder may be a mount that is gone.
     """
     stored = _stored(spec, directory)
-    has_trials = stored is not None and any(stored.records().values())
+    has_trials = stored is not None and any(stored.traces.newest())
+    if stored is not None:
+        storage_to_read(directory, stored.ledger, stored.traces)
     directory.mkdir(parents=True, exist_ok=True)
     if not has_trials and spec.ledger is not None and not is_database(spec.ledger):
         Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ def open_ledger(study: Study, lock: DatabaseLock | None = None) -> tuple[Ledger,
     asked = check_same_ledger(storage, traces)
     ledger = Ledger(storage, study.name, study.id)
     made = traces.made
-    if made and not any(asked.values()):
+    if made and not asked:
         made = _record(study, False)  # labels without trials are made anew, and a kill may come in between
     for label in study.labels:
         ledger.open(label, study.objectives)

@@ -262,7 +262,7 @@ def _suggest(trial: optuna.trial.Trial, path: str, distribution: BaseDistributio
 
 
 def _record(label: str, trial: FrozenTrial) -> TrialRecord:
-    check_trial(label, trial)
+    """Of a trial that was checked when its ledger was opened, or read."""
     outcome = trial.user_attrs.get("outcome", {}) if trial.state.is_finished() else {}
     return TrialRecord(
         label=label,
@@ -293,6 +293,9 @@ def read_records(
     traces: what the ledger must have. Raises LedgerError if it does not.
     """
     trials = read_trials(directory, ledger, name, labels, traces)
+    for label, found in trials.items():
+        for trial in found:
+            check_trial(label, trial)
     return {label: [_record(label, trial) for trial in found] for label, found in trials.items()}
 
 

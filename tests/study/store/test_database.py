@@ -20,12 +20,16 @@ from study.schema.objective import Objective
 from study.store import database as database_module
 from study.store import driver_lock as driver_lock_module
 from study.store import ledger as ledger_module
-from study.store.database import Waiting, read_database
+from study.store.connection import cause_of
+from study.store.database import Database, Waiting, read_database
 from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_is_alive, driver_lock
-from study.store.ledger import Ledger, open_storage, read_records
+from study.store.ledger import Ledger, open_storage, read_records, storage_to_read
 from study.store.removal import remove
+from study.store.same_ledger import traces_of
 from study.store.study import Study
+from study.store.trials import trial_directory
+from trainables.outputs.attempts import attempt_directory
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 SPACE: dict[str, BaseDistribution] = {
@@ -209,9 +213,7 @@ def test_a_restart_is_waited_for(storages: tuple[Path, Path], database: str, pos
     assert "does not answer; waiting (0 s)" in str(lines[0])
 
 
-def test_a_connection_dropped_within_a_read_is_made_again(
-    tmp_path: Path, database: str, postgres: Postgres
-) -> None:
+def test_a_connection_dropped_within_a_read_is_made_again(tmp_path: Path, database: str, postgres: Postgres) -> None:
     """Optuna takes the error for one of too many variables, and asks again of the broken session."""
     storage = open_storage(tmp_path, database, None, Waiting(patience=20))
     ledger = Ledger(storage, "digits", "one")
@@ -268,7 +270,27 @@ def test_a_wait_within_a_wait_counts_once(tmp_path: Path) -> None:
     storage.set_trial_state_values(record.number + 1, TrialState.FAIL)  # reads the trial before it writes again
     assert 0.05 * 8 <= waiting.waited <= time.monotonic() - began and left == [0]
     assert [record.state for record in ledger.records("focal")] == ["failed"]
-    assert str(lines[0]).endswith("; waiting (0 s): the connection is refused. Start the server, or correct host and port")
+    assert "; waiting (0 s): the connection is refused. Start the server" in str(lines[0])
+
+
+def test_trials_are_read_once_and_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against what the study's folder says: of ten thousand trials each reading takes seconds."""
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    told(ledger_of(tmp_path, url), 3)
+    for number in range(3):
+        attempt_directory(trial_directory(tmp_path, "focal", number), 1).mkdir(parents=True)
+    reads: list[int] = []
+    whole = Database._get_trials
+    monkeypatch.setattr(Database, "_get_trials", lambda *of, **how: reads.append(1) or whole(*of, **how))
+    checks: list[int] = []
+    monkeypatch.setattr(ledger_module, "check_trial", lambda *of: checks.append(1))
+    found = read_records(tmp_path, url, "digits", ["focal"], traces_of(tmp_path, url, "digits", "one", ["focal"], True))
+    assert (len(found["focal"]), len(reads), len(checks)) == (3, 1, 3)
+    ledger = ledger_of(tmp_path, url)
+    assert (len(ledger.records("focal")), len(checks)) == (3, 6)
+    attempt_directory(trial_directory(tmp_path, "focal", 4), 1).mkdir(parents=True)
+    with pytest.raises(LedgerError, match="has no focal/0004"):
+        storage_to_read(tmp_path, url, traces_of(tmp_path, url, "digits", "one", ["focal"], True))
 
 
 def test_patience_ends(database: str, tmp_path: Path, postgres: Postgres) -> None:
@@ -311,6 +333,11 @@ def test_causes_are_named(postgres: Postgres, tmp_path: Path) -> None:
             said = str(refused.value)
             assert cause in said, f"{url}: {said}"
             assert "\n" not in said and "pass:" not in said and "pass%3A" not in said and "rotated" not in said
+
+
+def test_not_every_value_error_is_of_the_url() -> None:
+    said = cause_of(ValueError("invalid isoformat string"), "postgresql://maria@127.0.0.1/ledgers")
+    assert said == "invalid isoformat string"
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

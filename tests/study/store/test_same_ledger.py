@@ -286,7 +286,9 @@ def test_one_journal_under_two_names_has_one_driver(
             create_study(storage=open_storage(tmp_path / "b", other), study_name=str(first))
 
 
-@pytest.mark.parametrize(("spec", "names"), [("name: a", ("a.log", "ledger.log")), ("recorded: {}", ("a.log", "b.log"))])
+@pytest.mark.parametrize(
+    ("spec", "names"), [("name: a", ("a.log", "ledger.log")), ("recorded: {}", ("a.log", "b.log"))]
+)
 def test_journals_beside_a_study_yaml_are_locked_apart(tmp_path: Path, spec: str, names: tuple[str, str]) -> None:
     """A spec of that name, or a study's, whose folder has other studies' journals too."""
     (tmp_path / "study.yaml").write_text(spec)

@@ -110,7 +110,8 @@ def test_what_is_missing_is_said_where_it_is_needed(study: Study, lost: str) -> 
     assert "\n" not in str(refused.value)
     rewritten(study, ledger=LEDGER)
     secrets.unlink()
-    with pytest.raises(LedgerError, match=r"^ledger: postgresql://\*\*\*@.*whole URI as `ledger` in study\.yaml, or set PGP.*URL\.$"):
+    words = r"^ledger: postgresql://\*\*\*@.*whole URI as `ledger` in study\.yaml, or set PGPASSWORD and .* the URL\.$"
+    with pytest.raises(LedgerError, match=words):
         open_study(str(study.directory), None).records()
 
 
@@ -128,7 +129,9 @@ def test_who_cannot_read_them_goes_on_with_the_whole_uri(study: Study) -> None:
             found = run._stored(spec, study.directory)
             assert found is not None and [record.name for record in found.all_records()] == ["focal/0000"]
         else:
-            with pytest.raises(LedgerError, match=r"is of another study, .* study\.yaml names postgresql://127\.0\.0\.1"):
+            with pytest.raises(
+                LedgerError, match=r"is of another study, .* study\.yaml names postgresql://127\.0\.0\.1"
+            ):
                 run._stored(spec, study.directory)
 
 
