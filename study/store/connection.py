@@ -64,7 +64,7 @@ def cause_of(error: BaseException, url: str) -> str:
         return f"the package that reaches it is not installed. {_installation(url)}"
     if isinstance(error, NoSuchModuleError):
         return "no such kind of database is known. Write postgresql://, mysql:// or sqlite:///"
-    if isinstance(error, ArgumentError | ValueError):
+    if isinstance(error, ArgumentError | NotAURL):
         return "this is not the URL of a database. Write postgresql://USER@HOST:PORT/DATABASE"
     said = str(error.orig if isinstance(error, DBAPIError) else error)
     for pattern, meaning in CAUSES.items():
@@ -80,6 +80,10 @@ def _origin(error: BaseException) -> BaseException:
     while isinstance(error, StorageInternalError | PendingRollbackError) and error.__context__ is not None:
         error = error.__context__
     return error
+
+
+class NotAURL(ValueError):
+    """Of a URL that SQLAlchemy cannot read."""
 
 
 def _installation(url: str) -> str:
@@ -115,7 +119,10 @@ def away(error: BaseException) -> bool:
 def parsed(url: str) -> URL:
     from sqlalchemy.engine import make_url
 
-    return make_url(url)
+    try:
+        return make_url(url)
+    except ValueError as error:  # of a port that is no number
+        raise NotAURL(str(error)) from None
 
 
 def connect_arguments(url: URL) -> dict[str, Any]:
