@@ -29,7 +29,8 @@ from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_lock
 from study.store.extensions import refuse_changed_code
 from study.store.ledger import Ledger, storage_to_read
-from study.store.study import LEDGER_MADE, Study, check_home, home_of, open_directory, write_study_file
+from study.store.study import Study, check_home, home_of, open_directory, write_study_file
+from study.store.study_file import LEDGER_MADE
 from study.store.targets import Targets
 from study.store.trials import Listener, TrialRecord, trial_directory
 from study.terminal.progress import Progress
@@ -268,7 +269,7 @@ def _open_ledger(study: Study, lock: DatabaseLock | None, console: Console) -> L
     if not study.lacking({variant.label: ledger.records(variant.label) for variant in spec.variants}):
         return ledger
     for variant in spec.variants:
-        ledger.begin(variant.label)
+        ledger.check_driver(variant.label)
         ledger.finish_reported(variant.label, spec.objectives)
         ledger.complete_half_asked(variant.label, variant.space.distributions, spec.sampler.name, spec.sampler.seed)
         ledger.enqueue(variant.label, variant.space.defaults[: spec.trials])

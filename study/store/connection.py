@@ -103,7 +103,7 @@ def named_causes(url: str) -> Iterator[None]:
         raise LedgerError(f"ledger: {shown(url)}: {cause_of(error, url)}.") from None
 
 
-def away(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether trying again may help: the connection was lost, refused or shut, or the database is locked."""
     from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 

@@ -18,12 +18,12 @@ from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from study.schema.errors import LedgerAway, LedgerError
+from study.schema.errors import LedgerError, LedgerUnavailable
 from study.store.connection import (
-    away,
     cause_of,
     connect_arguments,
     is_ready,
+    is_transient,
     named_causes,
     parsed,
     shown,
@@ -50,10 +50,10 @@ class Waiting:
     show: Callable[[str | None], None] | None = None
     waited: float = 0.0  # seconds in all
 
-    def until(self, act: Callable[[bool], T], url: str) -> T:
+    def retry(self, act: Callable[[bool], T], url: str) -> T:
         """What `act` gives; it is told whether it was tried before: then its write may have happened.
 
-        Raises LedgerAway when the patience or a signal ends the wait.
+        Raises LedgerUnavailable when the patience or a signal ends the wait.
         """
         began: float | None = None
         try:
@@ -62,7 +62,7 @@ class Waiting:
                 try:
                     return act(began is not None)
                 except Exception as error:
-                    if not away(error):
+                    if not is_transient(error):
                         raise
                     began = tried if began is None else began
                     self._wait(began, cause_of(error, url), url)
@@ -72,13 +72,13 @@ class Waiting:
                 self._say(None)
 
     def _wait(self, began: float, cause: str, url: str) -> None:
-        """Until the next attempt. Raises LedgerAway."""
+        """Until the next attempt. Raises LedgerUnavailable."""
         for _ in range(5):
             seconds = time.monotonic() - began
             if signal := self.stopped():
-                raise LedgerAway(f"stopped by {signal} while {shown(url)} did not answer ({cause}).")
+                raise LedgerUnavailable(f"stopped by {signal} while {shown(url)} did not answer ({cause}).")
             if seconds >= self.patience:
-                raise LedgerAway(
+                raise LedgerUnavailable(
                     f"ledger: {shown(url)} has not answered for {seconds / 60:.0f} minutes: {cause}. Run the same"
                     " command again to resume."
                 )
@@ -139,7 +139,7 @@ class Database(RDBStorage):
             return act(False)
         self._nested.here = True
         try:
-            return act(False) if self._reads_only else self.waiting.until(act, self._shown_url)
+            return act(False) if self._reads_only else self.waiting.retry(act, self._shown_url)
         except (SQLAlchemyError, StorageInternalError) as error:
             cause = cause_of(error, self._shown_url)
             raise LedgerError(f"ledger: {shown(self._shown_url)}: {cause}.") from None

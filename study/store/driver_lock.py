@@ -30,8 +30,8 @@ def driver_lock(
     """Hold the lock of a study, and the one in its ledger: of a journal elsewhere, or of the study in a database.
 
     writes: whether the ledger is written; a journal that other studies share is then locked too. study: its name, where
-    the folder has another. Yields the lock in a database, for `open_storage`. Raises LedgerError naming the holder if
-    one is taken.
+    the folder has another. Yields the lock in a database, for what writes there; None for a file. Raises LedgerError
+    naming the holder if one is taken.
     """
     name = study or directory.name
     has_locks = is_database(ledger) and locks_in_database(ledger)

@@ -12,6 +12,7 @@ from optuna.trial import TrialState
 
 from study.schema.errors import LedgerError
 from study.schema.uris import public_uri, sqlite_file
+from study.store.connection import is_database
 from study.store.journal import journal_path
 from study.store.ledger_facts import studies_in
 from study.store.trials import trial_directory, trial_name
@@ -74,7 +75,7 @@ def _numbers(folder: Path) -> list[int]:
 
 def ledger_is_missing(directory: Path, ledger: str | None) -> bool:
     """Whether the ledger is a file that is not there; of a database on a server it is not known."""
-    file = journal_path(directory, ledger) if ledger is None or "://" not in ledger else sqlite_file(ledger)
+    file = sqlite_file(ledger) if is_database(ledger) else journal_path(directory, ledger)
     return file is not None and not file.exists()
 
 

@@ -15,7 +15,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
 from benchmarks.chaos.postgres import DATABASE, PASSWORD, LossyProxy, Postgres
-from study.schema.errors import LedgerAway, LedgerError
+from study.schema.errors import LedgerError, LedgerUnavailable
 from study.schema.objective import Objective
 from study.store import database as database_module
 from study.store import driver_lock as driver_lock_module
@@ -131,7 +131,7 @@ def test_each_write_checks_the_drivers_number(kind: str, tmp_path: Path, request
     told(first, 2)
     left = first.ask("focal", SPACE, "random", 0)
     second = ledger_of(tmp_path, url)
-    second.begin("focal")
+    second.check_driver("focal")
     before = read_records(tmp_path, url, "digits", ["focal"]), second.notes("focal")
     outcome = {"state": "complete", "metrics": {"accuracy": 0.5, "ece": 0.1}}
     for write in (
@@ -298,11 +298,11 @@ def test_patience_ends(database: str, tmp_path: Path, postgres: Postgres) -> Non
     ledger = ledger_of(tmp_path, database, None, waiting)
     postgres.stop()
     try:
-        with pytest.raises(LedgerAway, match="has not answered for 0 minutes: the connection is refused"):
+        with pytest.raises(LedgerUnavailable, match="has not answered for 0 minutes: the connection is refused"):
             ledger.note("focal", "said", 1)
         waiting.patience, waiting.stopped = 600.0, lambda: "SIGTERM"
         began = time.monotonic()
-        with pytest.raises(LedgerAway, match="stopped by SIGTERM"):
+        with pytest.raises(LedgerUnavailable, match="stopped by SIGTERM"):
             ledger.note("focal", "said", 1)
         assert time.monotonic() - began < 5
     finally:
