@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from study import commands
-from study.schema.errors import LedgerAway
+from study.schema.errors import LedgerUnavailable
 from study.terminal.console import FAILED, MISTAKE, errors
 from trainables.fields import UserError, nearest
 from trainables.plugins import in_a_line, raised_in, stems
@@ -114,7 +114,7 @@ def _exit_code(command: Callable[[], Any]) -> int:
     except (click.Abort, KeyboardInterrupt):
         errors.print("calstudy: stopped.")
         return FAILED
-    except LedgerAway as error:
+    except LedgerUnavailable as error:
         errors.print(str(error))
         return FAILED
     except UserError as error:

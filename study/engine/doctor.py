@@ -19,10 +19,13 @@ from study.schema.spec import StudySpec
 from study.schema.uris import TrackingError, public_uri, resolve_uri, sqlite_file
 from study.store.connection import is_database, shown, writing_problem
 from study.store.driver_lock import driver_is_alive
+from study.store.ledger import storage_to_read
+from study.store.study import open_directory
 from study.terminal.layout import Table
 from study.tracking.client import what_happened
 from study.tracking.probe import try_artifact
 from study.tracking.reader import reach
+from trainables.fields import UserError
 
 HERE = "this machine"
 GB = 1e9
@@ -70,11 +73,8 @@ def diagnose(
         check_address(address)
     trial = spec.trial_mapping(spec.variants[0].label) if spec is not None else None
     around = _tracking(tracking, spec, root)
-    if spec is not None and is_database(spec.ledger):
-        around.append(_ledger(spec.ledger))
-    if spec is not None and driver_is_alive(root / spec.name):
-        text = f"another calstudy process is running {spec.name}. Wait for it or stop it before running again."
-        around.append(Finding("cluster", "driver", "warning", text))
+    if spec is not None:
+        around += _ledger(spec, root / spec.name)
     try:
         if address is None:
             node = ask_here(root, trial)
@@ -296,15 +296,25 @@ def _artifacts(uri: str, name: str | None) -> Finding:
     return Finding(HERE, "artifacts", "ok" if fine else "warning", text)
 
 
-def _ledger(url: str) -> Finding:
-    """Whether a driver on this machine could write it. Nothing is created."""
+def _ledger(spec: StudySpec, directory: Path) -> list[Finding]:
+    """Whether a driver on this machine could write it, it has what the study recorded, and no other driver runs.
+
+    Nothing is created.
+    """
+    ledger = spec.ledger
     try:
-        problem = writing_problem(url)
-    except LedgerError as error:
-        return Finding(HERE, "ledger", "failed", str(error))
-    if problem:
-        return Finding(HERE, "ledger", "failed", f"ledger: {shown(url)}: {problem}.")
-    return Finding(HERE, "ledger", "ok", shown(url))
+        if is_database(ledger) and (problem := writing_problem(ledger)):
+            raise LedgerError(f"ledger: {shown(ledger)}: {problem}.")
+        if (directory / "study.yaml").is_file():
+            storage_to_read(directory, ledger, open_directory(directory, spec.name).with_ledger(ledger).traces)
+        alive = driver_is_alive(directory, ledger)
+    except (UserError, OSError) as error:
+        return [Finding(HERE, "ledger", "failed", str(error))]
+    found = [Finding(HERE, "ledger", "ok", shown(ledger))] if is_database(ledger) else []
+    if alive:
+        text = f"another calstudy process is running {spec.name}. Wait for it or stop it before running again."
+        found.append(Finding("cluster", "driver", "warning", text))
+    return found
 
 
 def _unreached(uri: str, root: Path) -> str | None:

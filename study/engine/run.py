@@ -28,8 +28,9 @@ from study.store.database_lock import DatabaseLock
 from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_lock
 from study.store.extensions import refuse_changed_code
-from study.store.ledger import Ledger
-from study.store.study import EXTENSIONS, LEDGER_MADE, Study, check_home, home_of, open_directory, write_study_file
+from study.store.ledger import Ledger, storage_to_read
+from study.store.study import EXTENSIONS, Study, check_home, home_of, open_directory, write_study_file
+from study.store.study_file import LEDGER_MADE
 from study.store.targets import Targets
 from study.store.trials import Listener, TrialRecord, trial_directory
 from study.terminal.progress import Progress
@@ -138,7 +139,9 @@ def _make_folders(spec: StudySpec, directory: Path) -> None:
     folder may be a mount that is gone.
     """
     stored = _stored(spec, directory)
-    has_trials = stored is not None and any(stored.records().values())
+    has_trials = stored is not None and any(stored.traces.newest())
+    if stored is not None:
+        storage_to_read(directory, stored.ledger, stored.traces)
     directory.mkdir(parents=True, exist_ok=True)
     if not has_trials and spec.ledger is not None and not is_database(spec.ledger):
         Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)
@@ -164,15 +167,15 @@ def _stored(spec: StudySpec, directory: Path) -> Study | None:
     A password changes, and a server's name. Raises LedgerError if a database is named that lacks its trials.
     """
     stored = open_directory(directory, spec.name) if (directory / "study.yaml").exists() else None
-    if stored is None or not is_database(spec.ledger) or stored.ledger == spec.ledger:
+    if stored is None or not is_database(spec.ledger) or stored.plain["ledger"] == spec.ledger:
         return stored
     before: dict[str, list[TrialRecord]] | None = None
-    with suppress(LedgerError):  # of a URL that is no longer right
+    with suppress(LedgerError):  # of a URL that is no longer right, or whose password is not ours to read
         before = stored.records()
     if before is not None and not any(before.values()):
         return stored
     moved = stored.with_ledger(spec.ledger)
-    was = f"study.yaml names {public_uri(stored.ledger or 'ledger.log')}"
+    was = f"study.yaml names {public_uri(stored.plain['ledger'] or 'ledger.log')}"
     try:
         found = moved.records()
     except LedgerError as error:
@@ -265,7 +268,7 @@ def _open_ledger(study: Study, lock: DatabaseLock | None, console: Console) -> L
     if not study.lacking({variant.label: ledger.records(variant.label) for variant in spec.variants}):
         return ledger
     for variant in spec.variants:
-        ledger.begin(variant.label)
+        ledger.check_driver(variant.label)
         ledger.finish_reported(variant.label, spec.objectives)
         ledger.complete_half_asked(variant.label, variant.space.distributions, spec.sampler.name, spec.sampler.seed)
         ledger.enqueue(variant.label, variant.space.defaults[: spec.trials])

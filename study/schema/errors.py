@@ -19,5 +19,5 @@ class LedgerError(UserError):
     """The ledger cannot be used as requested; the message gives the reason and the fix."""
 
 
-class LedgerAway(LedgerError):
+class LedgerUnavailable(LedgerError):
     """A database that answered and then did not for too long, or until a stop was requested."""

@@ -44,12 +44,8 @@ HIDDEN = "***@"  # in a URI of study.yaml: its credentials are in secrets.yaml
 
 
 def hidden(uri: str) -> str:
-    """The URI with `***@` for user, password and query, if they may be secret; a path and any other URI as it is."""
-    scheme, _, rest = uri.partition("://")
-    user, _, password = ("" if rest.startswith("/") else rest.rpartition("@")[0]).partition(":")
-    token = user if scheme.startswith("http") else ""  # elsewhere a name alone opens nothing
-    has_query = "?" in rest.rpartition("@")[2] and not scheme.startswith("sqlite")
-    return public_uri(uri).replace("://", f"://{HIDDEN}", 1) if password or token or has_query else uri
+    """The URI with `***@` for user, password and query, if it has a secret; a path and any other URI as it is."""
+    return public_uri(uri).replace("://", f"://{HIDDEN}", 1) if has_password(uri) else uri
 
 
 def is_hidden(uri: str) -> bool:
@@ -60,6 +56,8 @@ def why_hidden(uri: str, where: str) -> str:
     """What to say where the credentials of a `hidden` URI are needed."""
     problem = "has its user and password in secrets.yaml beside study.yaml, which is missing or not yours to read"
     fix = " or give --tracking" if where == "tracking" else f" or write the whole URI as `{where}` in study.yaml"
+    if where == "ledger" and uri.startswith("postgresql"):
+        fix += ", or set PGPASSWORD and leave the password out of the URL"
     return f"{where}: {uri} {problem}. Ask its owner,{fix}."
 
 
@@ -79,9 +77,11 @@ def scrub(text: str, uri: str) -> str:
 
 
 def has_password(uri: str) -> bool:
-    """Whether a password stands in the URI, after its user or in its query."""
-    in_query = re.search(r"[?&][^=&]*(passw|pwd|token|secret)[^=&]*=", uri, re.IGNORECASE)
-    return bool(_userinfo(uri).partition(":")[2] or ("://" in uri and in_query))
+    """Whether a password or token stands in the URI, before its host or in its query; a user's name is none."""
+    user, _, password = _userinfo(uri).partition(":")
+    token = user if uri.startswith("http") else ""  # elsewhere a name alone opens nothing
+    in_query = re.search(r"[?&][^=&]*(pass|pwd|token|secret|key)[^=&]*=", uri, re.IGNORECASE)
+    return bool(password or token or ("://" in uri and in_query))
 
 
 def _userinfo(uri: str) -> str:

@@ -59,19 +59,31 @@ def cause_of(error: BaseException, url: str) -> str:
     """What a database or its driver says, in one line with the mend and without secrets."""
     from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-    while isinstance(error, StorageInternalError) and error.__cause__ is not None:
-        error = error.__cause__
+    error = _origin(error)
     if isinstance(error, ImportError):
         return f"the package that reaches it is not installed. {_installation(url)}"
     if isinstance(error, NoSuchModuleError):
         return "no such kind of database is known. Write postgresql://, mysql:// or sqlite:///"
-    if isinstance(error, ArgumentError | ValueError):
+    if isinstance(error, ArgumentError | NotAURL):
         return "this is not the URL of a database. Write postgresql://USER@HOST:PORT/DATABASE"
     said = str(error.orig if isinstance(error, DBAPIError) else error)
     for pattern, meaning in CAUSES.items():
         if re.search(pattern, said, re.IGNORECASE):
             return meaning
     return scrub(" ".join(said.split())[:300], url) or type(error).__name__
+
+
+def _origin(error: BaseException) -> BaseException:
+    """What happened first: Optuna wraps it, or asks again of the session that it broke."""
+    from sqlalchemy.exc import PendingRollbackError
+
+    while isinstance(error, StorageInternalError | PendingRollbackError) and error.__context__ is not None:
+        error = error.__context__
+    return error
+
+
+class NotAURL(ValueError):
+    """Of a URL that SQLAlchemy cannot read."""
 
 
 def _installation(url: str) -> str:
@@ -91,11 +103,11 @@ def named_causes(url: str) -> Iterator[None]:
         raise LedgerError(f"ledger: {shown(url)}: {cause_of(error, url)}.") from None
 
 
-def away(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether trying again may help: the connection was lost, refused or shut, or the database is locked."""
     from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 
-    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+    cause = _origin(error)
     if not isinstance(cause, DBAPIError):
         return False
     if isinstance(cause, InternalError):  # a server that became a replica, until the other one takes its place
@@ -111,7 +123,10 @@ def parsed(url: str) -> URL:
 
     if problem := forbidden_setting(url):
         raise LedgerError(f"ledger: {problem}")
-    place = make_url(url)
+    try:
+        place = make_url(url)
+    except ValueError as error:  # of a port that is no number
+        raise NotAURL(str(error)) from None
     if place.get_backend_name() not in DATABASES:
         raise NoSuchModuleError(url)
     return place
@@ -154,6 +169,8 @@ def writing_problem(url: str) -> str | None:
 
     file = sqlite_file(url)
     if file is not None:
+        if file.exists():
+            is_ready(url)  # raises where it is no database
         writable = os.access(file if file.exists() else file.parent, os.W_OK)
         return None if writable else f"its user may not write {file}"
     ready = is_ready(url)

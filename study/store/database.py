@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,12 @@ from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from study.schema.errors import LedgerAway, LedgerError
+from study.schema.errors import LedgerError, LedgerUnavailable
 from study.store.connection import (
-    away,
     cause_of,
     connect_arguments,
     is_ready,
+    is_transient,
     named_causes,
     parsed,
     shown,
@@ -49,10 +50,10 @@ class Waiting:
     show: Callable[[str | None], None] | None = None
     waited: float = 0.0  # seconds in all
 
-    def until(self, act: Callable[[bool], T], url: str) -> T:
+    def retry(self, act: Callable[[bool], T], url: str) -> T:
         """What `act` gives; it is told whether it was tried before: then its write may have happened.
 
-        Raises LedgerAway when the patience or a signal ends the wait.
+        Raises LedgerUnavailable when the patience or a signal ends the wait.
         """
         began: float | None = None
         try:
@@ -61,7 +62,7 @@ class Waiting:
                 try:
                     return act(began is not None)
                 except Exception as error:
-                    if not away(error):
+                    if not is_transient(error):
                         raise
                     began = tried if began is None else began
                     self._wait(began, cause_of(error, url), url)
@@ -71,17 +72,17 @@ class Waiting:
                 self._say(None)
 
     def _wait(self, began: float, cause: str, url: str) -> None:
-        """Until the next attempt. Raises LedgerAway."""
+        """Until the next attempt. Raises LedgerUnavailable."""
         for _ in range(5):
             seconds = time.monotonic() - began
             if signal := self.stopped():
-                raise LedgerAway(f"stopped by {signal} while {shown(url)} did not answer ({cause}).")
+                raise LedgerUnavailable(f"stopped by {signal} while {shown(url)} did not answer ({cause}).")
             if seconds >= self.patience:
-                raise LedgerAway(
+                raise LedgerUnavailable(
                     f"ledger: {shown(url)} has not answered for {seconds / 60:.0f} minutes: {cause}. Run the same"
                     " command again to resume."
                 )
-            self._say(f"ledger: {shown(url)} does not answer; waiting ({seconds:.0f} s)")
+            self._say(f"ledger: {shown(url)} does not answer; waiting ({seconds:.0f} s): {cause}")
             time.sleep(PAUSE / 5)
 
     def _say(self, line: str | None) -> None:
@@ -115,6 +116,7 @@ class Database(RDBStorage):
         self._shown_url, self._lock = url, lock
         self.waiting = waiting or Waiting(patience=0.0)
         self._reads_only = waiting is None
+        self._nested = threading.local()  # whether this thread is within `_patiently`
         place = parsed(url)
         words = {"pool_pre_ping": True, "connect_args": connect_arguments(place)}
         # Optuna takes the URL for a template.
@@ -133,11 +135,16 @@ class Database(RDBStorage):
     def _patiently(self, act: Callable[[bool], T]) -> T:
         from sqlalchemy.exc import SQLAlchemyError
 
+        if getattr(self._nested, "here", False):  # the outer one tries all of it again, and counts the wait
+            return act(False)
+        self._nested.here = True
         try:
-            return act(False) if self._reads_only else self.waiting.until(act, self._shown_url)
+            return act(False) if self._reads_only else self.waiting.retry(act, self._shown_url)
         except (SQLAlchemyError, StorageInternalError) as error:
             cause = cause_of(error, self._shown_url)
             raise LedgerError(f"ledger: {shown(self._shown_url)}: {cause}.") from None
+        finally:
+            self._nested.here = False
 
     # ---- writes that are looked for before they are made again ------------------------------------------------------
 

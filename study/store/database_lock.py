@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from study.schema.errors import LedgerError
-from study.store.connection import away, named_causes, new_engine, shown
+from study.store.connection import is_transient, named_causes, new_engine, shown
 
 # The server notices within a minute that the driver's machine is gone, and never ends its idle session.
 SETTINGS = {
@@ -76,7 +76,7 @@ class DatabaseLock:
                 self._ask("SELECT 1")
                 return
             except Exception as error:
-                if not away(error):
+                if not is_transient(error):
                     raise
                 self.release()
         self._connect()
@@ -102,7 +102,7 @@ class DatabaseLock:
                 found = self._ask(sql, study=study_id, key=key)
                 return None if found is None else json.loads(found[0])
             except Exception as error:
-                if last or not away(error):
+                if last or not is_transient(error):
                     raise
                 self.release()
         raise AssertionError("the last attempt returns or raises")

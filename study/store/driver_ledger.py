@@ -5,7 +5,8 @@ from __future__ import annotations
 from study.store.database_lock import DatabaseLock
 from study.store.ledger import Ledger, open_to_write
 from study.store.same_ledger import check_same_ledger
-from study.store.study import LEDGER_MADE, Study, open_directory, write_study_file
+from study.store.study import Study, open_directory, write_study_file
+from study.store.study_file import LEDGER_MADE
 
 
 def open_ledger(study: Study, lock: DatabaseLock | None = None) -> tuple[Ledger, list[str]]:
@@ -19,7 +20,7 @@ def open_ledger(study: Study, lock: DatabaseLock | None = None) -> tuple[Ledger,
     asked = check_same_ledger(storage, traces)
     ledger = Ledger(storage, study.name, study.id)
     made = traces.made
-    if made and not any(asked.values()):
+    if made and not asked:
         made = _record(study, False)  # labels without trials are made anew, and a kill may come in between
     for label in study.labels:
         ledger.open(label, study.objectives)

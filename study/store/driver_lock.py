@@ -30,8 +30,8 @@ def driver_lock(
     """Hold the lock of a study, and the one in its ledger: of a journal elsewhere, or of the study in a database.
 
     writes: whether the ledger is written; a journal that other studies share is then locked too. study: its name, where
-    the folder has another. Yields the lock in a database, for `open_storage`. Raises LedgerError naming the holder if
-    one is taken.
+    the folder has another. Yields the lock in a database, for what writes there; None for a file. Raises LedgerError
+    naming the holder if one is taken.
     """
     name = study or directory.name
     has_locks = is_database(ledger) and locks_in_database(ledger)
@@ -44,18 +44,27 @@ def driver_lock(
             yield stack.enter_context(database_lock(ledger, name))
             return
         elif (file := sqlite_file(ledger)) is not None and file.parent.is_dir():
+            file = file.resolve()
             stack.enter_context(_locked(file.with_name(f"{file.name}.{name}.driver")))
+            _lock_other_names(stack, file)
         yield None
 
 
 def _lock_journal(stack: ExitStack, directory: Path, journal: Path) -> None:
     """Lock a journal whatever name it was given by: by symbolic links, by hard links, or as another study's own."""
     if journal.parent != directory and journal.parent.exists():  # `calstudy delete` may find it gone
-        owned = journal.with_name("study.yaml").exists()
+        record = journal.with_name("study.yaml")  # or a spec of that name, which has no folder of its own
+        owned = journal.name == "ledger.log" and record.exists() and b"recorded" in record.read_bytes()
         stack.enter_context(_locked(journal.with_name("driver.lock" if owned else f"{journal.name}.driver")))
-    # Only then: where locks are mandatory, such as on a Windows share, a locked journal could not be written.
-    if journal.exists() and journal.stat().st_nlink > 1:
-        _take(stack.enter_context(journal.open("r+")), journal, "it has another name too")
+    _lock_other_names(stack, journal)
+
+
+def _lock_other_names(stack: ExitStack, file: Path) -> None:
+    """Lock a ledger itself if it has hard links, and only then: where locks are mandatory, such as on a Windows share,
+    it could not be written.
+    """
+    if file.exists() and file.stat().st_nlink > 1:
+        _take(stack.enter_context(file.open("r+")), file, "it has another name too")
 
 
 @contextmanager

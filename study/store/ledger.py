@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from study.schema.errors import LedgerError
 from study.schema.objective import Objective
-from study.store.connection import is_database
+from study.store.connection import is_database, is_ready
 from study.store.database import DRIVER, Database, Waiting, open_database, read_database
 from study.store.database_lock import DatabaseLock
 from study.store.journal import journal_path, open_journal, read_journal
@@ -107,19 +107,19 @@ class Ledger:
 
     # ---- one driver ------------------------------------------------------------------------------------------------
 
-    def begin(self, label: str) -> None:
+    def check_driver(self, label: str) -> None:
         """Called before every write; the first one is preceded by this driver's number, one above the last one's.
 
         Raises LedgerError if another driver has begun since: nothing more is written.
         """
-        self._check_driver(label)
+        self._refuse_another(label)
         number, token, _ = _driver(self._drivers.get(label))
         if token != self._me["token"]:
             mine = {"number": number + 1, **self._me}
             self._studies[label].set_user_attr(DRIVER, mine)
             self._drivers[label] = mine
 
-    def _check_driver(self, label: str) -> None:
+    def _refuse_another(self, label: str) -> None:
         study_id = self._ids[label]
         try:
             if isinstance(self._storage, Database):
@@ -137,13 +137,13 @@ class Ledger:
 
     def enqueue(self, label: str, defaults: list[dict[str, Any]]) -> None:
         """Enqueue settings to be tried first; those already in the ledger are skipped."""
-        self.begin(label)
+        self.check_driver(label)
         for params in defaults:
             self._studies[label].enqueue_trial(params, skip_if_exists=True)
 
     def ask(self, label: str, space: Mapping[str, BaseDistribution], sampler: str, seed: int) -> TrialRecord:
         """A new trial, RUNNING, with all its parameters."""
-        self.begin(label)
+        self.check_driver(label)
         study = self._studies[label]
         waiting = [trial.number for trial in study.get_trials(deepcopy=False, states=(TrialState.WAITING,))]
         number = min(waiting) if waiting else len(study.get_trials(deepcopy=False))
@@ -160,7 +160,7 @@ class Ledger:
         for frozen in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if set(space) <= set(frozen.params):
                 continue
-            self.begin(label)
+            self.check_driver(label)
             study.sampler = sampler_for(sampler, seed, label, frozen.number, space)
             trial = optuna.trial.Trial(study, self._trial_id(label, frozen.number))
             for path, distribution in space.items():
@@ -170,7 +170,7 @@ class Ledger:
 
     def begin_attempt(self, label: str, number: int, extensions: Mapping[str, str] | None = None) -> int:
         """The number of a new attempt at a RUNNING trial. extensions: the digests of the files it uses."""
-        self.begin(label)
+        self.check_driver(label)
         if extensions and extensions != self.record(label, number).extensions:
             self._storage.set_trial_user_attr(self._trial_id(label, number), "extensions", dict(extensions))
         attempt = int(self._trial(label, number).user_attrs.get("attempt", 0)) + 1
@@ -179,7 +179,7 @@ class Ledger:
 
     def died(self, label: str, number: int, cause: str) -> bool:
         """Record what ended an attempt (a key of MAX_DEATHS); returns whether the trial may be retried."""
-        self.begin(label)
+        self.check_driver(label)
         deaths = dict(self._trial(label, number).user_attrs.get("deaths", {}))
         deaths[cause] = deaths.get(cause, 0) + 1
         self._storage.set_trial_user_attr(self._trial_id(label, number), "deaths", deaths)
@@ -197,7 +197,7 @@ class Ledger:
             if outcome["state"] == "complete" and not math.isfinite(value):
                 reason = f"objective {objective.metric} is {value}"
                 outcome = {**outcome, "state": "failed", "reason": reason, "metrics": {}}
-        self.begin(label)
+        self.check_driver(label)
         self._storage.set_trial_user_attr(self._trial_id(label, number), "outcome", outcome)
         self._close(label, number, outcome, objectives)
         return self.record(label, number)
@@ -206,7 +206,7 @@ class Ledger:
         """Set the state of trials whose driver was killed between recording outcome and state."""
         for trial in self._studies[label].get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if "outcome" in trial.user_attrs:
-                self.begin(label)
+                self.check_driver(label)
                 self._close(label, trial.number, trial.user_attrs["outcome"], objectives)
 
     def _close(self, label: str, number: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> None:
@@ -219,7 +219,7 @@ class Ledger:
 
     def note(self, label: str, key: str, value: Any) -> None:
         """Record a fact of the label, in plain values."""
-        self.begin(label)
+        self.check_driver(label)
         self._studies[label].set_user_attr(key, value)
 
     def notes(self, label: str) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def _suggest(trial: optuna.trial.Trial, path: str, distribution: BaseDistributio
 
 
 def _record(label: str, trial: FrozenTrial) -> TrialRecord:
-    check_trial(label, trial)
+    """Of a trial that was checked when its ledger was opened, or read."""
     outcome = trial.user_attrs.get("outcome", {}) if trial.state.is_finished() else {}
     return TrialRecord(
         label=label,
@@ -293,6 +293,9 @@ def read_records(
     traces: what the ledger must have. Raises LedgerError if it does not.
     """
     trials = read_trials(directory, ledger, name, labels, traces)
+    for label, found in trials.items():
+        for trial in found:
+            check_trial(label, trial)
     return {label: [_record(label, trial) for trial in found] for label, found in trials.items()}
 
 
@@ -319,11 +322,16 @@ def read_enqueued(directory: Path, ledger: str | None, name: str, labels: list[s
     return found
 
 
-def delete_labels(directory: Path, ledger: str, name: str, labels: Iterable[str], study_id: str) -> None:
-    """Remove a study's trials from a ledger it may share with others. One that is not of `study_id` stays."""
-    if ledger_is_missing(directory, ledger):
+def delete_labels(
+    directory: Path, ledger: str, name: str, labels: Iterable[str], study_id: str, lock: DatabaseLock | None
+) -> None:
+    """Remove a study's trials from a ledger it may share with others. One that is not of `study_id` stays.
+
+    lock: what `driver_lock` gave.
+    """
+    if ledger_is_missing(directory, ledger) or (is_database(ledger) and not is_ready(ledger)):
         return
-    storage = open_storage(directory, ledger)
+    storage, _ = open_to_write(directory, ledger, False, lock)
     there = studies_in(storage)
     for label in labels:
         found = there.get(f"{name}/{label}")

@@ -64,8 +64,8 @@ def set_aside(study: Study) -> Study:
 def remove(study: Study) -> None:
     """Delete what `set_aside` gave: its trials in a ledger elsewhere, then its files, study.yaml and secrets last."""
     if study.ledger is not None:
-        with driver_lock(study.directory, study.ledger, study=study.name):
-            delete_labels(study.directory, study.ledger, study.name, study.labels, study.id)
+        with driver_lock(study.directory, study.ledger, study=study.name) as lock:
+            delete_labels(study.directory, study.ledger, study.name, study.labels, study.id, lock)
     for entry in study.directory.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

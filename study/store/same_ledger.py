@@ -12,6 +12,7 @@ from optuna.trial import TrialState
 
 from study.schema.errors import LedgerError
 from study.schema.uris import public_uri, sqlite_file
+from study.store.connection import is_database
 from study.store.journal import journal_path
 from study.store.ledger_facts import studies_in
 from study.store.trials import trial_directory, trial_name
@@ -37,6 +38,13 @@ class Traces:
             for number in sorted(number for number in numbers if number >= counts.get(label, 0)):
                 if attempts_in(trial_directory(self.directory, label, number)):
                     yield trial_name(label, number)
+
+    def newest(self) -> Iterator[tuple[str, int]]:
+        """Of each label the last trial with an attempt on disk: no later one was asked before it."""
+        for label, numbers in self.folders.items():
+            tried = (n for n in sorted(numbers, reverse=True) if attempts_in(trial_directory(self.directory, label, n)))
+            if (last := next(tried, None)) is not None:
+                yield label, last
 
     @property
     def begun(self) -> bool:
@@ -67,27 +75,37 @@ def _numbers(folder: Path) -> list[int]:
 
 def ledger_is_missing(directory: Path, ledger: str | None) -> bool:
     """Whether the ledger is a file that is not there; of a database on a server it is not known."""
-    file = journal_path(directory, ledger) if ledger is None or "://" not in ledger else sqlite_file(ledger)
+    file = sqlite_file(ledger) if is_database(ledger) else journal_path(directory, ledger)
     return file is not None and not file.exists()
 
 
-def check_same_ledger(storage: BaseStorage, traces: Traces) -> dict[str, int]:
+def check_same_ledger(storage: BaseStorage, traces: Traces) -> bool:
     """Raise LedgerError unless the storage has what a study that has begun recorded in it.
 
     That is: a label with the study's id, if its ledger was made, and every trial that has an attempt on disk. Returns
-    how many trials of each label were asked.
+    whether any trial was asked. Of a database few trials are read.
     """
-    ids, counts = set(), {}
+    ids, studies = set(), {}
     for full_name, found in studies_in(storage).items():
         study, _, label = full_name.rpartition("/")
         if study == traces.name:
             mark = found.user_attrs.get("calstudy")
             ids.add(mark.get("id") if isinstance(mark, dict) else None)
-            counts[label] = storage.get_n_trials(storage.get_study_id_from_name(full_name), ASKED)
+            studies[label] = storage.get_study_id_from_name(full_name)
     if not ids and traces.begun:
         raise traces.lost("has no record of it")
     if traces.made and traces.study_id not in ids:
         raise traces.lost("is of another study")
-    if missing := next(traces.beyond(counts), None):
-        raise traces.lost(f"has no {missing}", f"has trials/{missing}")
-    return counts
+    if not all(label in studies and _is_asked(storage, studies[label], number) for label, number in traces.newest()):
+        counts = {label: storage.get_n_trials(study_id, ASKED) for label, study_id in studies.items()}
+        if missing := next(traces.beyond(counts), None):
+            raise traces.lost(f"has no {missing}", f"has trials/{missing}")
+    return any(_is_asked(storage, study_id, 0) for study_id in studies.values())
+
+
+def _is_asked(storage: BaseStorage, study_id: int, number: int) -> bool:
+    try:
+        trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, number)
+    except KeyError:
+        return False
+    return storage.get_trial(trial_id).state in ASKED

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces import strict_yaml
-from study.schema.uris import hidden, is_hidden
+from study.schema.uris import hidden, is_hidden, public_uri
 
 SECRETS = "secrets.yaml"
 
@@ -38,7 +38,7 @@ def with_secrets(directory: Path, plain: Any) -> Any:
         if not known:
             known.append(_read(directory))
         whole = known[0].get(place) if isinstance(known[0], dict) else None
-        return whole if isinstance(whole, str) and hidden(whole) == uri else uri
+        return whole if isinstance(whole, str) and public_uri(whole) == public_uri(uri) else uri
 
     return _with_uris(plain, reveal)
 

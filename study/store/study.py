@@ -20,7 +20,7 @@ from study.store.connection import is_database
 from study.store.ledger import read_enqueued, read_records
 from study.store.same_ledger import Traces, traces_of
 from study.store.secrets import SECRETS, with_secrets, without_secrets
-from study.store.study_file import check_study_file
+from study.store.study_file import LEDGER_MADE, check_study_file
 from study.store.trials import TrialRecord, trial_directory
 from trainables.fields import FieldError
 from trainables.files.atomic import write_whole
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 EXTENSIONS = "extensions"  # the copy of a user's own code, in the study's folder
-LEDGER_MADE = "ledger_made"  # recorded once the ledger is made, which is then never made again
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ class Study:
             raise LedgerError(why_hidden(ledger, "ledger"))
         return ledger
 
-    def with_ledger(self, ledger: str) -> Study:
+    def with_ledger(self, ledger: str | None) -> Study:
         """The study as read from another ledger."""
         return replace(self, plain={**self.plain, "ledger": ledger})
 

@@ -16,6 +16,7 @@ from study.schema.errors import SpecError
 from study.schema.objective import RAW, TEMPERATURE
 
 Check = Callable[[Any], bool]
+LEDGER_MADE = "ledger_made"  # recorded once the ledger is made, which is then never made again
 MOST_SHOWN = 40  # characters of a value in a message
 
 
@@ -121,7 +122,7 @@ RECORDED_OR_NOT: dict[str, tuple[Check, str]] = {
     "tracking": (_or_none(_is_text), "a URL or null"),
     "pruned": (_is_flag, "true or false"),
     "kept_by_other_rules": (_is_flag, "true or false"),
-    "ledger_made": (_is_flag, "true or false"),
+    LEDGER_MADE: (_is_flag, "true or false"),
 }
 
 

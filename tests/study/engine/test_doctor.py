@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,12 @@ from study.engine import doctor
 from study.engine.doctor import Finding, Report
 from study.engine.nodes import NodeFacts
 from study.schema.spec import read_spec
+from study.store.driver_lock import driver_lock
 from tests.cases import damage_unsampled
 from tests.hosts import CHECKOUT, Host, network, start_head, start_worker
 from tests.study.command_line import write_spec
 from tests.study.engine.test_ray_session import free_port
+from tests.study.made import made_study
 
 CHECKS = ["code", "versions", "storage", "data", "GPUs", "disk", "memory", "clock", "token"]
 
@@ -82,6 +84,34 @@ def test_what_is_wrong_with_a_node(facts: dict[str, Any], check: str, state: str
     found = judged(sound(**facts))
     assert found[check].state == state and words in found[check].text
     assert {other for other, finding in found.items() if finding.state != "ok"} <= {check}
+
+
+def test_a_ledger_that_no_run_would_accept(tmp_path: Path) -> None:
+    study = made_study(tmp_path, "small", {"focal": [({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])]})
+
+    def finding(ledger: Path | str) -> str:
+        (found,) = doctor._ledger(replace(study.spec, ledger=str(ledger)), study.directory)
+        assert (found.check, found.state) == ("ledger", "failed")
+        return found.text
+
+    assert doctor._ledger(study.spec, study.directory) == []
+    assert f"{tmp_path}/mount/ledger.log is missing, but the study at" in finding(tmp_path / "mount" / "ledger.log")
+    (tmp_path / "garbage.db").write_text("garbage" * 100)
+    assert "the file is not a database" in finding(f"sqlite:///{tmp_path}/garbage.db")
+    (tmp_path / "small" / "ledger.log").rename(tmp_path / "elsewhere.log")
+    (found,) = doctor._ledger(study.spec, study.directory)
+    assert found.state == "failed" and "ledger.log is missing" in found.text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere.log", "garbage.db", "small"]
+
+
+def test_a_driver_elsewhere_is_seen_in_the_database(tmp_path: Path, database: str) -> None:
+    spec = replace(read_spec(write_spec(tmp_path / "small.yaml")), ledger=database)
+    (tmp_path / "elsewhere" / "small").mkdir(parents=True)
+    with driver_lock(tmp_path / "elsewhere" / "small", database):
+        fine, found = doctor._ledger(spec, tmp_path / "here" / "small")
+    assert fine.state == "ok" and (found.check, found.state) == ("driver", "warning")
+    (fine,) = doctor._ledger(spec, tmp_path / "here" / "small")
+    assert fine.state == "ok"
 
 
 def test_a_trial_that_does_not_fit_on_this_machine(tmp_path: Path) -> None:

@@ -86,9 +86,13 @@ def test_credentials_are_not_public(uri: str, public: str) -> None:
         ("https://t0ken@host/base", "https://***@host/base"),
         ("postgresql://maria:a/b?c#d@host/db", "postgresql://***@host/db"),
         ("postgresql:///db?password=p", "postgresql://***@/db"),
+        ("https://host/base?a=b&api_key=k", "https://***@host/base"),
         # Nothing in these opens anything: the name of a user whose password is in ~/.pgpass, a path, a server.
         ("postgresql://maria@host/db", None),
         ("sqlite:////home/maria@work/mlflow.db?timeout=5", None),
+        ("postgresql://maria@host/db?sslmode=require", None),
+        ("postgresql:///db?host=/var/run/postgresql&user=maria&keepalives_idle=9", None),
+        ("mysql://maria@host/db?charset=utf8", None),
         ("http://host:5000", None),
         ("/head/ledger@work.log", None),
     ],
@@ -96,6 +100,7 @@ def test_credentials_are_not_public(uri: str, public: str) -> None:
 def test_what_study_yaml_shows_of_a_uri(uri: str, shown: str | None) -> None:
     assert hidden(uri) == (shown or uri) and is_hidden(hidden(uri)) == (shown is not None)
     assert hidden(hidden(uri)) == hidden(uri) and public_uri(hidden(uri)) == public_uri(uri)
+    assert has_password(uri) == (shown is not None)
 
 
 def test_credentials_are_taken_out_of_what_others_say() -> None:
@@ -162,7 +167,7 @@ def test_what_holds_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("uri", "has"),
     [
         ("http://host:5000", False),
-        ("http://maria@host:5000", False),
+        ("postgresql://maria@host/db", False),
         ("sqlite:////home/a:b@work/mlflow.db?timeout=5", False),
         ("MY_PASSWORD", False),
         ("http://maria:hunter2@host", True),

@@ -10,15 +10,26 @@ from typing import Any
 
 import pytest
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.trial import TrialState
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
 
 from benchmarks.chaos.postgres import DATABASE, PASSWORD, LossyProxy, Postgres
-from study.schema.errors import LedgerAway, LedgerError
+from study.schema.errors import LedgerError, LedgerUnavailable
 from study.schema.objective import Objective
 from study.store import database as database_module
 from study.store import driver_lock as driver_lock_module
-from study.store.database import Waiting, read_database
+from study.store import ledger as ledger_module
+from study.store.connection import cause_of
+from study.store.database import Database, Waiting, read_database
+from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_is_alive, driver_lock
-from study.store.ledger import Ledger, open_storage, read_records
+from study.store.ledger import Ledger, open_storage, read_records, storage_to_read
+from study.store.removal import remove
+from study.store.same_ledger import traces_of
+from study.store.study import Study
+from study.store.trials import trial_directory
+from trainables.outputs.attempts import attempt_directory
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 SPACE: dict[str, BaseDistribution] = {
@@ -120,7 +131,7 @@ def test_each_write_checks_the_drivers_number(kind: str, tmp_path: Path, request
     told(first, 2)
     left = first.ask("focal", SPACE, "random", 0)
     second = ledger_of(tmp_path, url)
-    second.begin("focal")
+    second.check_driver("focal")
     before = read_records(tmp_path, url, "digits", ["focal"]), second.notes("focal")
     outcome = {"state": "complete", "metrics": {"accuracy": 0.5, "ece": 0.1}}
     for write in (
@@ -138,11 +149,18 @@ def test_each_write_checks_the_drivers_number(kind: str, tmp_path: Path, request
     second.tell("focal", left.number, outcome, OBJECTIVES)
 
 
-def test_sqlite_has_a_file_lock_beside_it(storages: tuple[Path, Path], tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    second = driver_lock(storages[1], url)
-    with driver_lock(storages[0], url), pytest.raises(LedgerError, match="another calstudy process"):
-        second.__enter__()
+@pytest.mark.parametrize("link", [None, Path.symlink_to, Path.hardlink_to])
+def test_sqlite_has_a_file_lock_beside_it(storages: tuple[Path, Path], tmp_path: Path, link: Any) -> None:
+    file = other = tmp_path / "ledger.db"
+    ledger_of(storages[0], f"sqlite:///{file}")
+    if link is not None:
+        other = tmp_path / "two" / "other.db"
+        link(other, file)
+    second = driver_lock(storages[1], f"sqlite:///{other}")
+    with driver_lock(storages[0], f"sqlite:///{file}"):
+        with pytest.raises(LedgerError, match="another calstudy process"):
+            second.__enter__()
+        told(ledger_of(storages[0], f"sqlite:///{file}"), 1)  # it can be written
 
 
 @pytest.fixture
@@ -195,6 +213,22 @@ def test_a_restart_is_waited_for(storages: tuple[Path, Path], database: str, pos
     assert "does not answer; waiting (0 s)" in str(lines[0])
 
 
+def test_a_connection_dropped_within_a_read_is_made_again(tmp_path: Path, database: str, postgres: Postgres) -> None:
+    """Optuna takes the error for one of too many variables, and asks again of the broken session."""
+    storage = open_storage(tmp_path, database, None, Waiting(patience=20))
+    ledger = Ledger(storage, "digits", "one")
+    ledger.open("focal", OBJECTIVES)
+    told(ledger, 1)
+    dropped: list[int] = []
+
+    def drop(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+        if "FROM trials" in statement and not dropped:
+            dropped.append(postgres.drop_connections(database.rpartition("/")[2]))
+
+    event.listen(storage.engine, "before_cursor_execute", drop)  # type: ignore[attr-defined]
+    assert [record.number for record in ledger.records("focal")] == [0] and dropped
+
+
 def test_a_commit_whose_answer_was_lost_is_made_once(tmp_path: Path, database: str, postgres: Postgres) -> None:
     """Each fifth commit of two trials in turn; the trials must be those of a run where nothing was lost."""
     with LossyProxy(postgres) as proxy:
@@ -218,16 +252,57 @@ def test_a_commit_whose_answer_was_lost_is_made_once(tmp_path: Path, database: s
         assert proxy.lost == len(range(0, commits, 5))
 
 
+def test_a_wait_within_a_wait_counts_once(tmp_path: Path) -> None:
+    lines: list[str | None] = []
+    waiting = Waiting(patience=20, show=lines.append)
+    ledger = ledger_of(tmp_path, f"sqlite:///{tmp_path / 'ledger.db'}", None, waiting)
+    record = ledger.ask("focal", SPACE, "random", 0)
+    storage: Any = ledger._storage
+    left = [8]
+
+    def fail(*statement: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise OperationalError("", None, Exception("connection refused"))
+
+    event.listen(storage.engine, "before_cursor_execute", fail)
+    began = time.monotonic()
+    storage.set_trial_state_values(record.number + 1, TrialState.FAIL)  # reads the trial before it writes again
+    assert 0.05 * 8 <= waiting.waited <= time.monotonic() - began and left == [0]
+    assert [record.state for record in ledger.records("focal")] == ["failed"]
+    assert "; waiting (0 s): the connection is refused. Start the server" in str(lines[0])
+
+
+def test_trials_are_read_once_and_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against what the study's folder says: of ten thousand trials each reading takes seconds."""
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    told(ledger_of(tmp_path, url), 3)
+    for number in range(3):
+        attempt_directory(trial_directory(tmp_path, "focal", number), 1).mkdir(parents=True)
+    reads: list[int] = []
+    whole = Database._get_trials
+    monkeypatch.setattr(Database, "_get_trials", lambda *of, **how: reads.append(1) or whole(*of, **how))
+    checks: list[int] = []
+    monkeypatch.setattr(ledger_module, "check_trial", lambda *of: checks.append(1))
+    found = read_records(tmp_path, url, "digits", ["focal"], traces_of(tmp_path, url, "digits", "one", ["focal"], True))
+    assert (len(found["focal"]), len(reads), len(checks)) == (3, 1, 3)
+    ledger = ledger_of(tmp_path, url)
+    assert (len(ledger.records("focal")), len(checks)) == (3, 6)
+    attempt_directory(trial_directory(tmp_path, "focal", 4), 1).mkdir(parents=True)
+    with pytest.raises(LedgerError, match="has no focal/0004"):
+        storage_to_read(tmp_path, url, traces_of(tmp_path, url, "digits", "one", ["focal"], True))
+
+
 def test_patience_ends(database: str, tmp_path: Path, postgres: Postgres) -> None:
     waiting = Waiting(patience=0.3)
     ledger = ledger_of(tmp_path, database, None, waiting)
     postgres.stop()
     try:
-        with pytest.raises(LedgerAway, match="has not answered for 0 minutes: the connection is refused"):
+        with pytest.raises(LedgerUnavailable, match="has not answered for 0 minutes: the connection is refused"):
             ledger.note("focal", "said", 1)
         waiting.patience, waiting.stopped = 600.0, lambda: "SIGTERM"
         began = time.monotonic()
-        with pytest.raises(LedgerAway, match="stopped by SIGTERM"):
+        with pytest.raises(LedgerUnavailable, match="stopped by SIGTERM"):
             ledger.note("focal", "said", 1)
         assert time.monotonic() - began < 5
     finally:
@@ -260,6 +335,11 @@ def test_causes_are_named(postgres: Postgres, tmp_path: Path) -> None:
             assert "\n" not in said and "pass:" not in said and "pass%3A" not in said and "rotated" not in said
 
 
+def test_not_every_value_error_is_of_the_url() -> None:
+    said = cause_of(ValueError("invalid isoformat string"), "postgresql://maria@127.0.0.1/ledgers")
+    assert said == "invalid isoformat string"
+
+
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
     with pytest.raises(LedgerError, match=r"pip install 'calstudy\[postgres\]'"):
@@ -284,3 +364,24 @@ def test_reading_creates_nothing(database: str, tmp_path: Path, postgres: Postgr
     name = database.rpartition("/")[2]
     assert postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database=name) == []
     assert name != DATABASE
+
+
+def test_deleting_a_study_makes_no_tables_and_writes_under_its_lock(
+    storages: tuple[Path, Path], database: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = {"name": "digits", "ledger": database, "methods": [{"label": "focal"}]}
+    study = Study(storages[0], plain, {"id": "one"})
+    (storages[0] / "study.yaml").touch()
+    remove(study)
+    name = database.rpartition("/")[2]
+    assert postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database=name) == []
+
+    told(ledger_of(storages[1], database), 1)
+    storages[0].mkdir()
+    (storages[0] / "study.yaml").touch()
+    locks: list[Any] = []
+    opened = ledger_module.open_database
+    monkeypatch.setattr(ledger_module, "open_database", lambda *of: locks.append(of[1]) or opened(*of))
+    remove(study)
+    assert len(locks) == 1 and isinstance(locks[0], DatabaseLock)
+    assert postgres.query("SELECT count(*) FROM trials", database=name) == [(0,)]

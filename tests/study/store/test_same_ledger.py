@@ -272,7 +272,7 @@ def test_one_journal_under_two_names_has_one_driver(
 ) -> None:
     for folder in ("a", "b", "elsewhere"):
         (tmp_path / folder).mkdir()
-        (tmp_path / folder / "study.yaml").touch()
+        (tmp_path / folder / "study.yaml").write_text("recorded: {}")
     (tmp_path / "elsewhere" / "study.yaml").unlink()
     journal = tmp_path / ("a" if own else "elsewhere") / "ledger.log"
     open_storage(journal.parent, None)
@@ -284,3 +284,16 @@ def test_one_journal_under_two_names_has_one_driver(
         with driver_lock(*second):
             open_storage(journal.parent, None).get_all_studies()  # it can be read, and written
             create_study(storage=open_storage(tmp_path / "b", other), study_name=str(first))
+
+
+@pytest.mark.parametrize(
+    ("spec", "names"), [("name: a", ("a.log", "ledger.log")), ("recorded: {}", ("a.log", "b.log"))]
+)
+def test_journals_beside_a_study_yaml_are_locked_apart(tmp_path: Path, spec: str, names: tuple[str, str]) -> None:
+    """A spec of that name, or a study's, whose folder has other studies' journals too."""
+    (tmp_path / "study.yaml").write_text(spec)
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    first, second = (str(tmp_path / name) for name in names)
+    with driver_lock(tmp_path / "one", first), driver_lock(tmp_path / "two", second):
+        assert not (tmp_path / "driver.lock").exists()

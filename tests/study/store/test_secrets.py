@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from study.registry import verify
 from study.schema.errors import LedgerError
 from study.schema.uris import TrackingError
 from study.store import removal
+from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study, write_study_file
 from tests.study.command_line import ENVIRONMENT, here, write_spec
 from tests.study.made import made_study
@@ -70,6 +72,16 @@ def test_every_uri_is_whole_for_its_user_and_in_no_file_but_one(study: Study) ->
     assert not (study.directory / "secrets.yaml").exists()
 
 
+def test_a_uri_hidden_for_its_query_alone_is_still_known(study: Study) -> None:
+    """As an earlier version did."""
+    whole = "postgresql://maria@127.0.0.1:9/optuna?sslmode=require"
+    rewritten(study, ledger="postgresql://***@127.0.0.1:9/optuna")
+    (study.directory / "secrets.yaml").write_text(f"ledger: {whole}")
+    found = open_study(str(study.directory), None)
+    assert found.ledger == rewritten(found).ledger == whole
+    assert whole in (study.directory / "study.yaml").read_text()
+
+
 def test_a_study_made_before_goes_on_and_is_rewritten(study: Study) -> None:
     file = study.directory / "study.yaml"
     plain = strict_yaml.read(file)
@@ -98,8 +110,29 @@ def test_what_is_missing_is_said_where_it_is_needed(study: Study, lost: str) -> 
     assert "\n" not in str(refused.value)
     rewritten(study, ledger=LEDGER)
     secrets.unlink()
-    with pytest.raises(LedgerError, match=r"^ledger: postgresql://\*\*\*@.*whole URI as `ledger` in study\.yaml\.$"):
+    words = r"^ledger: postgresql://\*\*\*@.*whole URI as `ledger` in study\.yaml, or set PGPASSWORD and .* the URL\.$"
+    with pytest.raises(LedgerError, match=words):
         open_study(str(study.directory), None).records()
+
+
+def test_who_cannot_read_them_goes_on_with_the_whole_uri(study: Study) -> None:
+    """Whether it is the study's is told by its mark in the database."""
+    rewritten(study, ledger=LEDGER, recorded={"ledger_made": True})
+    (study.directory / "secrets.yaml").unlink()
+    for mark in ("small", "another"):
+        url = f"sqlite:///{study.directory.parent / mark}.db"
+        ledger = Ledger(open_storage(study.directory, url), "small", mark)
+        ledger.open("focal", study.objectives)
+        ledger.ask("focal", {}, "random", 0)
+        spec = replace(study.spec, ledger=url)
+        if mark == "small":
+            found = run._stored(spec, study.directory)
+            assert found is not None and [record.name for record in found.all_records()] == ["focal/0000"]
+        else:
+            with pytest.raises(
+                LedgerError, match=r"is of another study, .* study\.yaml names postgresql://127\.0\.0\.1"
+            ):
+                run._stored(spec, study.directory)
 
 
 def test_what_another_user_keeps_stays(study: Study) -> None:
