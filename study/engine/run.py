@@ -139,6 +139,8 @@ def _make_folders(spec: StudySpec, directory: Path) -> None:
     folder may be a mount that is gone.
     """
     stored = _stored(spec, directory)
+    if stored is None and any(directory.glob("trials/*/*/attempt-*")):
+        raise LedgerError(f"{directory}: has trials, but no study.yaml. Restore it, or rename the study.")
     has_trials = stored is not None and any(stored.traces.newest())
     if stored is not None:
         storage_to_read(directory, stored.ledger, stored.traces)

@@ -20,7 +20,7 @@ def one_line(shown: str, *parts: str) -> None:
 
 
 def test_a_restart_and_a_dropped_connection_end_no_study(tmp_path: Path, database: str, postgres: Postgres) -> None:
-    spec, name = write_spec(tmp_path / "small.yaml", ledger=database, epochs=6), database.rpartition("/")[2]
+    spec, name = write_spec(tmp_path / "small.yaml", ledger=database, epochs=30, trials=20), database.rpartition("/")[2]
 
     def complete() -> int:
         if not postgres.query("SELECT 1 FROM pg_tables WHERE tablename = 'trials'", database=name):
@@ -38,7 +38,7 @@ def test_a_restart_and_a_dropped_connection_end_no_study(tmp_path: Path, databas
     shown = driver.communicate(timeout=240)[0]
     assert driver.returncode == 0 and "Traceback" not in shown, shown
     assert "does not answer; waiting (0 s)" in shown and "the ledger answers again." in shown
-    counted_once(tmp_path, 6)
+    counted_once(tmp_path, 40)
 
 
 def test_a_changed_password_and_a_misspelt_url_lock_no_study(

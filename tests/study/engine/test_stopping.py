@@ -26,13 +26,13 @@ SLEEP = """
 print("ready", flush=True)
 time.sleep(60)
 """
-# A mutex that is locked twice: no signal's handler runs, as in Ray's C++ code.
+# A mutex that is locked twice: no signal's handler runs, as in Ray's C++ code. Its line comes once it is stuck.
 STUCK = """
 stop.last_acts.append(lambda: print("acted", flush=True))
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
 mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
 lock(mutex)
-print(child.pid, flush=True)
+threading.Timer(1.0, lambda: print(child.pid, flush=True)).start()
 lock(mutex)
 """
 DEFERRED = """

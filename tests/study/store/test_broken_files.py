@@ -175,7 +175,7 @@ def test_an_edited_field_is_named(storage: Path, log: Path, kind: str) -> None:
         (b"name: small\n\tepochs: 3\n", "is not YAML"),
         (b"- name: small\n", "this is a spec, not the record"),
         (b"", "this is a spec, not the record"),
-        (b"recorded: " + b"[" * 2_000 + b"]" * 2_000, "nested too deeply"),
+        (b"recorded: " + b"[" * 2_000 + b"]" * 2_000, "is nested more than 100 levels deep"),
     ],
     ids=["not UTF-8", "a tab", "a list", "empty", "deep"],
 )
