@@ -40,7 +40,7 @@ def test_no_file_of_a_study_is_written_through_a_link(tmp_path: Path) -> None:
         for place in (hostile / name, hostile / f"{name}.partial"):
             place.symlink_to(victim)
     (hostile / "study.yaml.partial").symlink_to(victim)
-    assert "has trials, but no study.yaml" in here("run", spec, "--storage", tmp_path / "hostile", check=2)  # trials are there
+    assert "has trials, but no study.yaml" in here("run", spec, "--storage", tmp_path / "hostile", check=2)
     assert victim.read_text() == "mine"
     shutil.rmtree(hostile / "trials")
     everything(tmp_path / "hostile")
