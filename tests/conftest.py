@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks.chaos.postgres import Postgres, missing
+from benchmarks.chaos.processes import heed_signals
 from tests.hosts import Host, network, refusal, start_head, start_worker
 
 os.environ.setdefault("COLUMNS", "120")  # of what commands print in this process
+heed_signals()
 
 # The files that take longest, longest first.
 LONGEST = (

@@ -27,7 +27,7 @@ from benchmarks.chaos.grounds.stops import Stops
 from benchmarks.chaos.grounds.tracking import Tracking
 from benchmarks.chaos.grounds.trials import Trials
 from benchmarks.chaos.grounds.volumes import Volumes
-from benchmarks.chaos.processes import end_marked
+from benchmarks.chaos.processes import end_marked, heed_signals
 from benchmarks.chaos.stage import Ground, Stage
 
 # How often each kind strikes in a whole campaign.
@@ -116,6 +116,7 @@ def _name(ground: type[Ground]) -> str:
 
 def main() -> int:
     """0 where every audit was clean and every proof held."""
+    heed_signals()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # what a round has begun is ended and removed
     options = _options()
     if options.table:

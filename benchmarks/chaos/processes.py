@@ -14,6 +14,13 @@ MARK = "CALSTUDY_CHAOS"
 ACTOR = "ray::CalibrationTrainable"
 
 
+def heed_signals() -> None:
+    """Have the programs started from here end by SIGINT and SIGHUP, which a background job or nohup ignores."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
 def marked(mark: str, words: str = "") -> list[int]:
     """The living processes that were started, by whomever, with the mark; those with `words` in their command."""
     wanted = f"{MARK}={mark}".encode()
