@@ -69,6 +69,7 @@ def make_study(root: Path, name: str = "small", **changes: Any) -> Study:
         "classes": [str(number) for number in range(CLASSES)],
         "sizes": {"train": 1151, "validation": SAMPLES, "test": 359},
         "versions": {"torch": "2.15.0", "git_commit": "c0ffee"},
+        "majority": 0.1,
     }
     return Study.of(root / name, spec_from_mapping({**plain, **changes}, "small.yaml"), recorded)
 

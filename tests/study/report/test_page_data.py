@@ -245,10 +245,8 @@ def test_intervals_and_shares_stand_by_the_place_of_their_metric(made):
     assert ["calstudy report small --interval 90", "this page"] in found["reproduce"]["commands"]
 
 
-def test_a_confirmation_keeps_search_validation_and_test_apart(made, monkeypatch):
+def test_a_confirmation_keeps_search_validation_and_test_apart(made):
     study, records = made
-    told = [record for found in records.values() for record in found]
-    monkeypatch.setattr(Study, "all_records", lambda study: told)  # it has no ledger
     found = gather(study, records, confirmation=confirmation_of(study, records))
     confirmed, baseline = found["confirmation"]["rows"]
     accuracy, at = records["focal"][1].metrics["accuracy"], place(found, "accuracy")
