@@ -151,7 +151,8 @@ class Study:
     def traces(self) -> Traces:
         """What its folder says of its ledger."""
         made = bool(self.recorded.get(LEDGER_MADE))
-        return traces_of(self.directory, self.ledger, self.name, self.id, self.labels, made)
+        id_ = str(self.recorded.get("id", ""))  # none before it is run
+        return traces_of(self.directory, self.ledger, self.name, id_, self.labels, made)
 
     def all_records(self) -> list[TrialRecord]:
         """`records` in one list."""
