@@ -22,7 +22,6 @@ from study.terminal.console import (
 )
 
 if TYPE_CHECKING:
-    from study.confirmation.candidates import Asked
     from study.confirmation.results import Confirmation, Confirmed, Moments
     from study.schema.objective import Objective
     from study.store.study import Study
@@ -68,47 +67,34 @@ def confirm(
     if (top is not None) + pareto + bool(trials) > 1:
         raise click.UsageError("use only one of --top, --pareto and --trial.")
     refuse_cpus(cpus, address)
-    with Ending(errors if as_json else console) as stopping:
-        from study.confirmation.candidates import Asked
-
-        _confirm(study, Asked(top, pareto, trials, seeds), address, cpus, storage, tracking, as_json, stopping)
-
-
-def _confirm(
-    study: str,
-    asked: Asked,
-    address: str | None,
-    cpus: int | None,
-    storage: str | None,
-    tracking: str | None,
-    as_json: bool,
-    stopping: Ending,
-) -> None:
-    from study.commands.answer import conclude
-    from study.confirmation.confirm import confirm as confirm_study
-    from study.confirmation.results import confirmation_of
-    from study.store.study import open_study
-
-    opened = open_study(study, storage)
     output = errors if as_json else console
-    if lacking := opened.lacking(opened.records()):
-        output.print(f"{opened.name} is not finished, {lacking:,} trials not done yet: its front may still change.")
-    _, untracked = confirm_study(opened, asked, tracking, address, output, stopping, cpus)
-    if stopping.requested():
-        stopping.say()
-        raise SystemExit(INTERRUPTED)
-    found = confirmation_of(opened)
-    assert found is not None
-    if as_json:
-        click.echo(json.dumps(_json(found)))
-    else:
-        _print(found, opened)
-        conclude(opened, tracking, storage)
-    if untracked is not None:
-        fix = f"upload them with `calstudy sync {found.study.spec.name}`."
-        output.print(f"the test results are not in MLflow yet ({untracked}); {fix}", soft_wrap=True)
-    if not any(row.tests for row in found.rows):
-        raise SystemExit(FAILED)
+    with Ending(output) as stopping:
+        from study.commands.answer import conclude
+        from study.confirmation.candidates import Asked
+        from study.confirmation.confirm import confirm as confirm_study
+        from study.confirmation.results import confirmation_of
+        from study.store.study import open_study
+
+        opened = open_study(study, storage)
+        asked = Asked(top, pareto, trials, seeds)
+        if lacking := opened.lacking(opened.records()):
+            output.print(f"{opened.name} is not finished, {lacking:,} trials not done yet: its front may still change.")
+        _, untracked = confirm_study(opened, asked, tracking, address, output, stopping, cpus)
+        if stopping.requested():
+            stopping.say()
+            raise SystemExit(INTERRUPTED)
+        found = confirmation_of(opened)
+        assert found is not None
+        if as_json:
+            click.echo(json.dumps(_json(found)))
+        else:
+            _print(found, opened)
+            conclude(opened, tracking, storage)
+        if untracked is not None:
+            fix = f"upload them with `calstudy sync {found.study.spec.name}`."
+            output.print(f"the test results are not in MLflow yet ({untracked}); {fix}", soft_wrap=True)
+        if not any(row.tests for row in found.rows):
+            raise SystemExit(FAILED)
 
 
 def _json(found: Confirmation) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def plan(
     study = read_study_spec(spec, storage, trials=trials)
     root = storage_root(storage, study.storage)
     prepared = prepare_data(study, spec.name, errors)
-    begun = existing_study(study, spec.name, root / study.name, prepared)  # raises what `run` would raise
+    stored = existing_study(study, spec.name, root / study.name, prepared)  # raises what `run` would raise
     if as_json:
         shapes = {"classes": prepared.num_classes, "shape": list(prepared.input_shape), "sizes": dict(prepared.sizes)}
         rows = [row._asdict() for row in explain(study)] if explained else []
@@ -79,7 +79,7 @@ def plan(
         made.add_row(variant.label, searched, ", ".join(f"{count} {status}" for status, count in counts.items()))
     console.print(made)
     _print_kept(kept_line(study))
-    serves = serves_of(study, begun)
+    serves = serves_of(study, stored)
     if note := serves_note(study.objectives, serves or TEMPERATURE, is_older=serves is None):
         console.print(f"{note}.", soft_wrap=True)
     console.print(f"results go to {root / study.name}")

@@ -41,36 +41,24 @@ def run(
     """
     refuse_cpus(cpus, address)
     with Ending(console) as stopping:
-        _run(spec, trials, address, cpus, storage, tracking, stopping)
+        with console.status("importing torch"):  # shows nothing on a pipe
+            from study.analysis.pareto import complete
+            from study.commands.answer import conclude
+            from study.engine.run import run_study
+            from study.schema.spec import refuse_confirmation
+            from study.store.study import read_study_spec, storage_root
 
-
-def _run(
-    spec: Path,
-    trials: int | None,
-    address: str | None,
-    cpus: int | None,
-    storage: str | None,
-    tracking: str | None,
-    stopping: Ending,
-) -> None:
-    with console.status("importing torch"):  # shows nothing on a pipe
-        from study.analysis.pareto import complete
-        from study.commands.answer import conclude
-        from study.engine.run import run_study
-        from study.schema.spec import refuse_confirmation
-        from study.store.study import read_study_spec, storage_root
-
-    study = read_study_spec(spec, storage, trials=trials)
-    refuse_confirmation(study, spec.name)
-    root = storage_root(storage, study.storage)
-    outcome = run_study(study, spec.name, root, tracking, address, console, stopping, cpus)
-    _report_run(outcome, outcome.study.tracking(None))
-    if outcome.interrupted:
-        stopping.say()
-        raise SystemExit(INTERRUPTED)
-    conclude(outcome.study, None, storage)
-    if not any(complete(found) for found in outcome.records.values()):
-        raise SystemExit(FAILED)
+        study = read_study_spec(spec, storage, trials=trials)
+        refuse_confirmation(study, spec.name)
+        root = storage_root(storage, study.storage)
+        outcome = run_study(study, spec.name, root, tracking, address, console, stopping, cpus)
+        _report_run(outcome, outcome.study.tracking(None))
+        if outcome.interrupted:
+            stopping.say()
+            raise SystemExit(INTERRUPTED)
+        conclude(outcome.study, None, storage)
+        if not any(complete(found) for found in outcome.records.values()):
+            raise SystemExit(FAILED)
 
 
 def _report_run(outcome: Any, uri: str) -> None:

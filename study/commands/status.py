@@ -17,8 +17,8 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     """Show the progress of each method.
 
     Counts the trials that are complete, set aside (complete, but they do not count), stopped early, failed, running (a
-    process trains them now), interrupted (begun, but the study is not running) and to do. STUDY is its directory, its
-    spec, or its name under the storage; it may be running elsewhere.
+    process trains them now), interrupted (started, but the study is not running) and not started yet (to do). STUDY is
+    its directory, its spec, or its name under the storage; it may be running elsewhere.
     """
     from study.analysis.states import snapshot, stopped_line, summed
     from study.store.study import open_study

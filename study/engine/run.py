@@ -270,7 +270,6 @@ def _open_ledger(study: Study, lock: DatabaseLock | None, console: Console) -> L
     if not study.lacking({variant.label: ledger.records(variant.label) for variant in spec.variants}):
         return ledger
     for variant in spec.variants:
-        ledger.check_driver(variant.label)
         ledger.finish_reported(variant.label, spec.objectives)
         ledger.complete_half_asked(variant.label, variant.space.distributions, spec.sampler.name, spec.sampler.seed)
         ledger.enqueue(variant.label, variant.space.defaults[: spec.trials])

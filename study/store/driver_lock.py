@@ -111,7 +111,7 @@ def _without_locks(folder: Path, error: OSError, needed: bool) -> None:
 def _opened(path: Path) -> TextIO:
     """The lock's file, made if missing. Raises LedgerError for a link: what it leads to would be overwritten."""
     try:
-        return open(path, "a+", opener=_without_waiting)
+        return open(path, "a+", opener=without_waiting)
     except OSError as error:
         found = "symbolic link" if error.errno == errno.ELOOP else "pipe" if path.is_fifo() else None
         if found is None:
@@ -119,14 +119,15 @@ def _opened(path: Path) -> TextIO:
         raise LedgerError(f"{path}: is a {found}, which a study's lock never is. Remove it.") from None
 
 
-def _without_waiting(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)  # a pipe in its place would be waited for
+def without_waiting(name: str | Path, flags: int) -> int:
+    """Open a lock's file: never what a link in its place leads to, and a pipe there is not waited for."""
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def driver_is_alive(directory: Path, ledger: str | None = None) -> bool:
     """Whether a driver is running the study now, by its lock: the one in a database is seen from everywhere."""
     try:
-        with open(directory / "driver.lock", opener=_without_waiting) as file:
+        with open(directory / "driver.lock", opener=without_waiting) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         pass

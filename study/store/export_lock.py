@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from study.schema.errors import LedgerError
+from study.store.driver_lock import without_waiting
 
 NAME = "export.lock"
 PATIENCE = 600.0  # seconds
@@ -35,9 +36,9 @@ def export_lock(directory: Path) -> Iterator[bool]:
 
 def _opened(path: Path) -> int:
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        return without_waiting(path, os.O_RDWR | os.O_CREAT)
     except PermissionError:  # another user's: that can be locked too
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        return without_waiting(path, os.O_RDONLY)
 
 
 def _locked(file: int, directory: Path, deadline: float) -> bool:
@@ -54,14 +55,10 @@ def _locked(file: int, directory: Path, deadline: float) -> bool:
         time.sleep(0.1)
 
 
-def _without_waiting(name: str, flags: int) -> int:
-    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe in its place would be waited for
-
-
 def export_is_alive(directory: Path) -> bool:
     """Whether an export of the study is at work. Writes nothing."""
     try:
-        with open(directory / NAME, opener=_without_waiting) as file:
+        with open(directory / NAME, opener=without_waiting) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True

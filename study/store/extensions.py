@@ -20,18 +20,24 @@ def files_of(trial: Mapping[str, Any]) -> dict[str, str]:
     return TrialConfig.from_mapping(trial).extension_digests()
 
 
+def first_users(records: Iterable[TrialRecord]) -> dict[str, TrialRecord]:
+    """Of each extension file, the first trial that has used it."""
+    first: dict[str, TrialRecord] = {}
+    for record in records:
+        for file in record.extensions if record.attempt else ():
+            first.setdefault(file, record)
+    return first
+
+
 def refuse_changed_code(folder: str | None, records: Iterable[TrialRecord], file_name: str) -> None:
     """Raise SpecError naming a file of the extensions folder that is not what a trial was trained with.
 
     Any trial with an attempt counts, a running or failed one too. Files that none has used may change.
     """
-    first: dict[str, tuple[str, TrialRecord]] = {}
-    for record in records:
-        for file, digest in record.extensions.items() if record.attempt else ():
-            first.setdefault(file, (digest, record))
-    for file in changed_files(folder, {file: digest for file, (digest, _) in first.items()}):
+    first = first_users(records)
+    for file in changed_files(folder, {file: record.extensions[file] for file, record in first.items()}):
         problem = (
-            f"{file} has changed since trial {first[file][1].name} was trained with it. Restore it, or copy it to a"
+            f"{file} has changed since trial {first[file].name} was trained with it. Restore it, or copy it to a"
             " new name."
         )
         raise SpecError(file_name, "extensions", problem)

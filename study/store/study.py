@@ -267,18 +267,18 @@ def read_study_spec(path: Path, storage: str | None, **overrides: Any) -> StudyS
     """`read_spec`, for a study that may have begun: it keeps what it recorded where its file names nothing else."""
     from study.schema.spec import read_spec
 
-    begun: Study | None = None
+    stored: Study | None = None
     recorded: dict[str, RecordedSpace] = {}
     if path.is_file():
         with suppress(SpecError):  # reading the spec, or running it, says what is wrong
             directory = directory_of(str(path), storage)
             if (directory / "study.yaml").is_file():
-                begun = open_directory(directory, str(path))
+                stored = open_directory(directory, str(path))
                 if is_database(ledger := _read_yaml(path).get("ledger")):  # that of study.yaml may no longer answer
-                    begun = begun.with_ledger(ledger)
-                recorded = begun.recorded_spaces
+                    stored = stored.with_ledger(ledger)
+                recorded = stored.recorded_spaces
     spec = read_spec(path, recorded, **overrides)
-    if begun is None and spec.serve is None and served_by_default(spec.objectives) is None:
+    if stored is None and spec.serve is None and served_by_default(spec.objectives) is None:
         problem = (
             "the objectives are of the network as trained and of its temperature: write which of them a registered"
             " model gives, serve: temperature or serve: raw."

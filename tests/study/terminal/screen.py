@@ -8,27 +8,36 @@ import select
 
 from rich.console import Console
 
+BELL = b"\a"  # shows nothing
 CODES = re.compile(r"\x1b\[(\??\d*)([A-Za-z])|\r|\n|[^\x1b\r\n]")
 
 
 class Terminal:
-    """Of `width` columns and `height` rows. `press` types keys; `screen` is every line, those scrolled away first."""
+    """Of `width` columns and `height` rows. `screen` is every line, those scrolled away first."""
 
     def __init__(self, width: int, height: int) -> None:
         self.width, self.height = width, height
         self._keys, self._end = pty.openpty()
         file = io.TextIOWrapper(os.fdopen(self._end, "wb", buffering=0), write_through=True)
         self.console = Console(file=file, force_terminal=True, width=width, height=height, color_system=None)
-        self._written = ""
+        self._written = b""
 
-    def press(self, keys: bytes) -> None:
+    def interrupt(self) -> None:
+        """Type Ctrl-C. Returns once the terminal has shown it: what is written before that may be dropped with it."""
         self.screen()
-        os.write(self._keys, keys)
+        os.write(self._keys, b"\x03")
+        self._read_until(b"^C")
 
     def screen(self) -> list[str]:
-        while select.select([self._keys], [], [], 0.2)[0]:
-            self._written += os.read(self._keys, 1 << 16).decode()
-        return screen(self._written, self.width, self.height)
+        os.write(self._end, BELL)
+        self._read_until(BELL)
+        return screen(self._written.replace(BELL, b"").decode(), self.width, self.height)
+
+    def _read_until(self, end: bytes) -> None:
+        start = len(self._written)
+        while end not in self._written[start:]:
+            assert select.select([self._keys], [], [], 30)[0], f"the terminal never showed {end!r}"
+            self._written += os.read(self._keys, 1 << 16)
 
     def close(self) -> None:
         self.console.file.close()

@@ -149,7 +149,7 @@ def test_ctrl_c_leaves_no_line_of_the_live_view(height: int) -> None:
         progress._live.refresh()
         assert any(line.startswith("method") for line in terminal.screen())
         assert height == 12 or len(terminal.screen()[-1].rstrip() or terminal.screen()[-2]) == 80
-        terminal.press(b"\x03")
+        terminal.interrupt()
         progress._live.refresh()
     left = [line for line in terminal.screen() if line.strip()]
     terminal.close()

@@ -91,7 +91,7 @@ def test_ctrl_c_leaves_no_line_of_a_step() -> None:
     terminal = Terminal(30, 24)
     with pytest.raises(KeyboardInterrupt), Steps(terminal.console) as steps:
         steps("preparing data of a name as long as this")
-        terminal.press(b"\x03")
+        terminal.interrupt()
         assert "^C" in shown(terminal)
         raise KeyboardInterrupt
     assert shown(terminal) == ""
