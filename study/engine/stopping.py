@@ -127,7 +127,9 @@ class Ending(Stopping):
                 each.when_closed = heard
             self._over = True
             os.write(self._waker, b"\0")
-        elif error is not None and getattr(error, "code", None) != INTERRUPTED:
+            return
+        _leave_nothing()  # Ray's agents may wait long for a control store that is gone
+        if error is not None and getattr(error, "code", None) != INTERRUPTED:
             # A fault at this moment is most likely a consequence; one that is not is met again by the next run.
             self.say()
             raise SystemExit(INTERRUPTED) from None
@@ -178,10 +180,7 @@ class Ending(Stopping):
         if self._may_speak():
             shown = (2,) if self._console.quiet or self._console.stderr else (1, 2)
             any(_written(file, self._word()) for file in shown)
-        # Reading about a process that hangs in the kernel may hang too.
-        killing = threading.Thread(target=_leave_nothing, args=(os.environ[MARK],), daemon=True)
-        killing.start()
-        killing.join(KILL_SECONDS)
+        _leave_nothing()
         os._exit(INTERRUPTED)
 
     def _act(self) -> None:
@@ -199,10 +198,18 @@ def temporary_folder(prefix: str, place: str | None = None) -> Iterator[str]:
     _folders.discard(folder)
 
 
-def _leave_nothing(mark: str) -> None:
-    end_marked(mark)
-    for folder in list(_folders):
-        shutil.rmtree(folder, ignore_errors=True)
+def _leave_nothing() -> None:
+    """End the processes that this one started and remove its temporary folders, in KILL_SECONDS at most."""
+
+    def leave() -> None:
+        end_marked(os.environ[MARK])
+        for folder in list(_folders):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    # Reading about a process that hangs in the kernel may hang too.
+    leaving = threading.Thread(target=leave, daemon=True)
+    leaving.start()
+    leaving.join(KILL_SECONDS)
 
 
 def _written(file: int, line: str) -> bool:

@@ -79,6 +79,15 @@ def test_at_once_where_nothing_is_deferred(name: str) -> None:
     assert (process.returncode, shown, said) == (75, LAST_WORD.format(name), "")
 
 
+def test_what_it_started_ends_with_it() -> None:
+    """Ray's agents outlived a run that ended in order by more than ten seconds."""
+    process = program('child = subprocess.Popen(["sleep", "600"], start_new_session=True)\nprint(child.pid)\n' + SLEEP)
+    child = int(first_line(process))
+    assert first_line(process) == "ready" and not ended(child)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 75 and ended(child)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_a_process_that_does_not_come_back_is_ended_with_all_it_started(name: str) -> None:
