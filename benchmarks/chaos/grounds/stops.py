@@ -97,7 +97,7 @@ class Stops(Ground):
     """What drivers print goes through a pipe into the output."""
 
     faults = by_kind(all_signalled, stdout_closed, flock_unavailable)
-    study: ClassVar = LIGHT
+    study: ClassVar = {**LIGHT, "trials": 15}  # long enough for several lines, so that a closed stdout is noticed
     reader: subprocess.Popen[Any] | None = None
 
     @classmethod
