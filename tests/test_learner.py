@@ -128,6 +128,18 @@ def test_of_equally_good_epochs_the_earlier_is_the_result(monkeypatch: pytest.Mo
     assert made.take_result()[0] == 2
 
 
+def test_a_result_is_predicted_in_float32_whatever_trained_it() -> None:
+    made = trained(model={"name": "cnn", "width": 8}, precision="bfloat16")
+    split, epoch_and_result = made.data.validation, made.take_result()
+    with torch.inference_mode():
+        made.network.eval()
+        expected = made.network(split.images(0, len(split)))
+    assert epoch_and_result[0] == 2 and torch.equal(epoch_and_result[1].logits, expected)
+    assert all(parameter.dtype == torch.float32 for parameter in made.network.parameters())
+    measured = made.history[-1]["nll"]
+    assert measured != epoch_and_result[1].evaluate()["nll"] == pytest.approx(measured, abs=0.02)
+
+
 def test_a_loss_that_is_no_number_ends_the_training() -> None:
     with pytest.raises(Diverged, match=r"at epoch 1 \(optimizer.lr=0.1\)"):
         trained(method={"name": "mbls", "weight": 1e30})

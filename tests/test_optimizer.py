@@ -147,7 +147,8 @@ def test_updates_are_pytorchs(name: str, momentum: float, decay: float, clip: fl
     settings = Optimizer(name=name, lr=0.05, momentum=momentum, weight_decay=decay, clip=clip)
     ours, theirs = (network_of_convolutions() for _ in range(2))
     rule = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
-    optimizer = rule(theirs.parameters(), lr=0.05, weight_decay=decay, **({"momentum": momentum} if name == "sgd" else {}))
+    kept = {"momentum": momentum} if name == "sgd" else {}
+    optimizer = rule(theirs.parameters(), lr=0.05, weight_decay=decay, **kept)
     weights, generator = Weights(ours.parameters(), settings), torch.Generator().manual_seed(0)
     for step in range(20):
         images, rate = torch.randn(16, 3, 8, 8, generator=generator).double(), 0.05 / (1 + step)

@@ -2,10 +2,12 @@
 host that takes part is seen."""
 
 from collections import Counter
+from dataclasses import fields
 from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -13,8 +15,9 @@ from trainables import methods, models
 from trainables.config import TrialConfig
 from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
+from trainables.method import with_tensors
 
-META = torch.device("meta")
+META, CPU = torch.device("meta"), torch.device("cpu")
 # They change how a tensor is looked at, or reserve memory; a GPU has nothing to do.
 FREE = {"detach", "alias", "empty", "empty_like", "empty_strided", "new_empty", "_reshape_alias", "_unsafe_view"}
 
@@ -71,3 +74,23 @@ def test_a_read_and_a_copy_would_be_seen() -> None:
     assert counted.with_host
     with pytest.raises(RuntimeError), Operations():
         torch.zeros(3, device=META).sum().item()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in methods.names() if methods.find(name)().overrides("loss")])
+def test_a_loss_is_one_graph_for_all_hyperparameters(name: str) -> None:
+    """What `torch.compile` would make of it; nothing is compiled here."""
+    torch._dynamo.reset()
+    counter = CompileCounter()
+
+    @torch.compile(backend=counter, fullgraph=True)
+    def loss(method: Any, logits: torch.Tensor, labels: torch.Tensor, progress: torch.Tensor) -> torch.Tensor:
+        return method.loss(logits, labels, progress)
+
+    logits, labels = torch.randn(32, 10), torch.arange(32) % 10
+    numbers = {each.name: each.default for each in fields(methods.find(name)) if isinstance(each.default, float)}
+    for trial in range(4):
+        method = methods.find(name)(**{field: value * (1 + trial / 10) / 1.5 for field, value in numbers.items()})
+        for progress in (0.0, 0.5, 0.9):
+            loss(with_tensors(method, CPU), logits, labels, torch.tensor(progress, dtype=torch.float64))
+    assert counter.frame_count == 1

@@ -58,11 +58,8 @@ class Choices(NamedTuple):
         return self._each(lambda values: values[step])
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Choices:
-        changed = [
-            {name: change(part) for name, part in values.items()} if isinstance(values, dict) else change(values)
-            for values in self
-        ]
-        return Choices(*changed)
+        by_name = ({name: change(values) for name, values in part.items()} for part in self[2:])
+        return Choices(change(self.progress), change(self.learning_rate), *by_name)
 
 
 class Learner:
@@ -82,7 +79,7 @@ class Learner:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed_of(config.seed, config.number, "weights"))
             network = config.model.build(prepared.input_shape, prepared.num_classes)
-        self.network = network.to(device, memory_format=torch.channels_last)
+        self.network = network.to(device).to(memory_format=torch.channels_last)
         self.weights = Weights(self.network.parameters(), config.optimizer)
         self.progress: float | Tensor = 0.0  # in a step a 0-dimensional tensor, like the learning rate
         self.learning_rate: float | Tensor = config.optimizer.learning_rate(0.0)
@@ -169,17 +166,18 @@ class Learner:
         augmentation, meta_stream = (stream(*place, name, self.epoch) for name in ("augmentation", "meta"))
         # Batch norm cannot train on a single leftover sample.
         least = min(2, self.config.batch_size, len(order))
-        batches = [batch for batch in order.cpu().split(self.config.batch_size) if len(batch) >= least]
+        batches = [batch for batch in torch.split(order.cpu(), self.config.batch_size) if len(batch) >= least]
         progress = (self.epoch + torch.arange(len(batches), dtype=torch.float64) / len(batches)) / self.epochs
         rates = torch.tensor([optimizer.learning_rate(share) for share in progress.tolist()])
-        meta = None if self._meta is None or not self.config.method.needs_meta else self._meta_order(len(batches), meta_stream)
+        meta = self._meta if self.config.method.needs_meta else None
+        meta_order = torch.empty(0) if meta is None else self._meta_order(len(batches), meta_stream)
         last = len(batches) - 1 if len(batches[-1]) < len(batches[0]) else len(batches)
         return [
             Choices(
                 progress[part],
                 rates[part],
                 self.train.decide(torch.stack(batches[part]), augmentation),
-                {} if meta is None else self._meta.decide(meta[part], meta_stream),
+                {} if meta is None else meta.decide(meta_order[part], meta_stream),
                 self.config.method.draw(len(batches[part]), len(batches[part][0]), preparation),
             )
             for part in (slice(0, last), slice(last, None))
@@ -329,14 +327,16 @@ class Learner:
 def _without_counters(network: nn.Module, steps: int) -> Iterator[None]:
     """Batch norm counts its batches, one operation a layer, and reads the count only for averages of all batches."""
     found = [module for module in network.modules() if getattr(module, "num_batches_tracked", None) is not None]
-    counters = {module: module.num_batches_tracked for module in found if module.momentum is not None}
-    for module in counters:
-        module.num_batches_tracked = None
+    counted = [module._buffers for module in found if module.momentum is not None]
+    counters = [buffers.pop("num_batches_tracked") for buffers in counted]
+    for buffers in counted:
+        buffers["num_batches_tracked"] = None
     try:
         yield
     finally:
-        for module, counter in counters.items():
-            module.num_batches_tracked = counter.add_(steps)
+        for buffers, counter in zip(counted, counters, strict=True):
+            assert counter is not None
+            buffers["num_batches_tracked"] = counter.add_(steps)
 
 
 def diagnostics(predictions: Predictions, network: Network) -> dict[str, float]:

@@ -82,7 +82,7 @@ class Weights:
 
     def _views(self, vector: Tensor) -> list[Tensor]:
         """Parts of the vector, each like its parameter."""
-        views, parts = [], vector.split([parameter.numel() for parameter in self._parameters])
+        views, parts = [], torch.split(vector, [parameter.numel() for parameter in self._parameters])
         for parameter, part, order in zip(self._parameters, parts, self._orders, strict=True):
             back = [order.index(dimension) for dimension in range(len(order))]
             views.append(part.view([parameter.shape[dimension] for dimension in order]).permute(back))
@@ -93,7 +93,9 @@ class Weights:
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
-        found = [(view, p.grad) for view, p in zip(self._gradients, self._parameters, strict=True) if p.grad is not None]
+        found = [
+            (view, p.grad) for view, p in zip(self._gradients, self._parameters, strict=True) if p.grad is not None
+        ]
         if len(found) < len(self._parameters):
             self.gradient.zero_()
         torch._foreach_copy_([view for view, _ in found], [gradient for _, gradient in found])

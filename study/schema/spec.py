@@ -69,6 +69,10 @@ class StudySpec(Settings):
     epochs: int = _as_in_a_trial("epochs")
     seed: int = _as_in_a_trial("seed")
     first_seed: int = number(0, low=0, doc="trial k of every method trains from stream(seed, first_seed + k)")
+    precision: str = choice(
+        *("float32", "bfloat16", "auto"),
+        doc="of the network's passes in training; losses and results are float32; auto: bfloat16 if resources.gpu > 0",
+    )
     result: str = _as_in_a_trial("result")
     equal_train: bool = _as_in_a_trial("equal_train")
     diagnostics: bool = _as_in_a_trial("diagnostics")
@@ -132,6 +136,11 @@ class StudySpec(Settings):
             raise FieldError("methods", f"there is no label '{label}'.{nearest(label, list(found))}")
         return found[label]
 
+    @property
+    def trained_in(self) -> str:
+        """The precision of its trials: float32 or bfloat16."""
+        return self.precision if self.precision != "auto" else "bfloat16" if self.resources.gpu else "float32"
+
     def resources_of(self, label: str) -> Resources:
         """The label's own resources, else the study's."""
         return self.variant(label).resources or self.resources
@@ -143,7 +152,7 @@ class StudySpec(Settings):
     def trial(self, label: str) -> TrialConfig:
         """The base config of a label: the study's values with the label's pins."""
         variant = self.variant(label)
-        shared = {name: getattr(self, name) for name in _shared_with_a_trial()}
+        shared = {name: getattr(self, name) for name in _shared_with_a_trial()} | {"precision": self.trained_in}
         return with_pins(TrialConfig(method=variant.method, **shared), variant.space.pins)
 
     def trial_mapping(self, label: str) -> dict[str, Any]:
@@ -168,6 +177,7 @@ class StudySpec(Settings):
         plain = self.to_mapping()
         kept = (*_shared_with_a_trial(), "first_seed", "confirms", "objectives", "sampler")
         meaning = {key: value for key, value in plain.items() if key in kept and key != "extensions"}
+        meaning["precision"] = self.trained_in
         # The data may move; its digest identifies it.
         meaning["data"] = {key: value for key, value in meaning["data"].items() if key != "path"}
         meaning["methods"] = {variant.label: _meaning_of(variant) for variant in self.variants}
@@ -350,7 +360,8 @@ def _read_variants(
     plain: Mapping[str, Any], taken: Mapping[str, Any], recorded: Recorded
 ) -> tuple[dict[str, Entry], tuple[Variant, ...]]:
     """The study's search space, and its methods with their spaces."""
-    shared = {name: taken[name] for name in _shared_with_a_trial() if name in taken}
+    # `precision: auto` is none of a trial, and no space depends on it.
+    shared = {name: taken[name] for name in _shared_with_a_trial() if name in taken and name != "precision"}
     trials: dict[str, TrialConfig] = {}
     fixed: dict[str, tuple[str, ...]] = {}
     own_resources: dict[str, Resources] = {}

@@ -31,24 +31,28 @@ class DeviceSplit:
         padding: int | None = None,
     ) -> None:
         self.device = torch.device(device)
-        self.labels, self._part = split.labels, None  # on the CPU
+        self.labels = split.labels  # on the CPU, like the indices of a subset's samples
+        self._part: Tensor | None = None
         self._shape, self._augment = split.images.shape[1:], augment
         self._padding = (padding or max(1, self._shape[1] // 8)) if "crop" in augment else 0
         self._mean, self._std = (
             torch.tensor(values, dtype=torch.float32, device=self.device)[:, None, None] for values in (mean, std)
         )
-        self._images, self._pixels = split.images, None
+        self._images = split.images
+        self._pixels: Tensor | None = None
         if is_resident(self.device):
             self._images = padded = F.pad(split.images.to(self.device), (self._padding,) * 4).permute(0, 2, 3, 1)
             self._pixels = padded.reshape(-1, self._shape[0])
             self._images = self._pixels.view(padded.shape).permute(0, 3, 1, 2)
             self._patterns = self._window(padded.shape[2]).to(self.device)
-        self._is_normalised = self._pixels is None and augment == "none" and 4 * self._images.numel() <= NORMALISED_BYTES
+        self._is_normalised = (
+            self._pixels is None and augment == "none" and 4 * self._images.numel() <= NORMALISED_BYTES
+        )
         if self._is_normalised:
             self._images = self._normalise(self._images)
 
     def _window(self, width: int) -> Tensor:
-        """[2, H * W]: where a crop's pixels lie after its first one, in rows of `width`; and those of its mirror image."""
+        """[2, H * W]: where a crop's pixels lie after its first, in rows of `width`; then its mirror image's."""
         _, rows, columns = self._shape
         window = torch.arange(rows)[:, None] * width + torch.arange(columns)
         return torch.stack([window, window.flip(1)]).flatten(1)
@@ -122,9 +126,7 @@ def augment_images(images: Tensor, kind: str, generator: torch.Generator, paddin
     return augmented(images, {name: values.to(images.device) for name, values in drawn.items()}, padding)
 
 
-def draw_augmentation(
-    shape: Sequence[int], kind: str, padding: int, generator: torch.Generator
-) -> dict[str, Tensor]:
+def draw_augmentation(shape: Sequence[int], kind: str, padding: int, generator: torch.Generator) -> dict[str, Tensor]:
     """The random choices of `augment_images` for samples in batches of this shape, by name."""
     drawn, device = {}, generator.device
     if "crop" in kind:

@@ -26,7 +26,9 @@ def scheduled_gamma(
     """
     gammas = GAMMAS[schedule] if isinstance(schedule, str) else schedule
     progress = torch.as_tensor(progress, dtype=torch.float64)
-    changes = [(progress >= step) * (after - before) for step, (before, after) in zip(steps, pairwise(gammas), strict=True)]
+    changes = [
+        (progress >= step) * (after - before) for step, (before, after) in zip(steps, pairwise(gammas), strict=True)
+    ]
     return gammas[0] + torch.stack(changes).sum()
 
 
