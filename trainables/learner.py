@@ -326,17 +326,16 @@ class Learner:
 @contextmanager
 def _without_counters(network: nn.Module, steps: int) -> Iterator[None]:
     """Batch norm counts its batches, one operation a layer, and reads the count only for averages of all batches."""
-    found = [module for module in network.modules() if getattr(module, "num_batches_tracked", None) is not None]
-    counted = [module._buffers for module in found if module.momentum is not None]
-    counters = [buffers.pop("num_batches_tracked") for buffers in counted]
-    for buffers in counted:
-        buffers["num_batches_tracked"] = None
+    name = "num_batches_tracked"
+    counted = [module for module in network.modules() if getattr(module, "momentum", None) is not None]
+    counters = [(module, counter) for module in counted if (counter := getattr(module, name, None)) is not None]
+    for module, _ in counters:
+        setattr(module, name, None)
     try:
         yield
     finally:
-        for buffers, counter in zip(counted, counters, strict=True):
-            assert counter is not None
-            buffers["num_batches_tracked"] = counter.add_(steps)
+        for module, counter in counters:
+            setattr(module, name, counter.add_(steps))
 
 
 def diagnostics(predictions: Predictions, network: Network) -> dict[str, float]:

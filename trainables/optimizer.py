@@ -67,38 +67,28 @@ class Weights:
         self._rule, self._is_clipped = settings.name, settings.clip is not None
         # Of each parameter its dimensions as they lie in memory, which channels-last ones keep in the vector.
         self._orders = [sorted(range(p.dim()), key=p.stride, reverse=True) for p in self._parameters]
-        self.vector = self._joined([parameter.detach() for parameter in self._parameters])
+        self.vector = torch.cat(self._parts([parameter.detach() for parameter in self._parameters]))
         self.gradient = torch.zeros_like(self.vector)
         self.moments = [torch.zeros_like(self.vector) for _ in range(1 if self._rule == "sgd" else 2)]
-        self._gradients = self._views(self.gradient)
-        for parameter, view in zip(self._parameters, self._views(self.vector), strict=True):
-            parameter.data = view
+        parts = torch.split(self.vector, [parameter.numel() for parameter in self._parameters])
+        for parameter, part, order in zip(self._parameters, parts, self._orders, strict=True):
+            back = [order.index(dimension) for dimension in range(len(order))]
+            parameter.data = part.view([parameter.shape[dimension] for dimension in order]).permute(back)
         values = {"momentum": settings.momentum, "weight_decay": settings.weight_decay, "clip": settings.clip or 0.0}
         self._numbers = {name: self.vector.new_tensor(value) for name, value in values.items()}
         self.count = self.vector.new_zeros((), dtype=torch.float64)
 
-    def _joined(self, parts: list[Tensor]) -> Tensor:
-        return torch.cat([part.permute(order).flatten() for part, order in zip(parts, self._orders, strict=True)])
-
-    def _views(self, vector: Tensor) -> list[Tensor]:
-        """Parts of the vector, each like its parameter."""
-        views, parts = [], torch.split(vector, [parameter.numel() for parameter in self._parameters])
-        for parameter, part, order in zip(self._parameters, parts, self._orders, strict=True):
-            back = [order.index(dimension) for dimension in range(len(order))]
-            views.append(part.view([parameter.shape[dimension] for dimension in order]).permute(back))
-        return views
+    def _parts(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Tensors like the parameters, each as it lies in the vector."""
+        return [tensor.permute(order).flatten() for tensor, order in zip(tensors, self._orders, strict=True)]
 
     def backward(self, loss: Tensor) -> None:
         """The gradient of the loss; 0 for weights that it does not depend on."""
         for parameter in self._parameters:
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]
-        found = [
-            (view, p.grad) for view, p in zip(self._gradients, self._parameters, strict=True) if p.grad is not None
-        ]
-        if len(found) < len(self._parameters):
-            self.gradient.zero_()
-        torch._foreach_copy_([view for view, _ in found], [gradient for _, gradient in found])
+        found = [torch.zeros_like(each) if each.grad is None else each.grad for each in self._parameters]
+        torch.cat(self._parts(found), out=self.gradient)
 
     @torch.no_grad()
     def update(self, lr: Tensor) -> None:
@@ -138,5 +128,5 @@ class Weights:
             return self.state()
         names = ("momentum_buffer",) if self._rule == "sgd" else ("exp_avg", "exp_avg_sq")
         each = [found[place] for place in self._places]
-        vectors = [self._joined([state[name] for state in each]) for name in names]
+        vectors = [torch.cat(self._parts([state[name] for state in each])) for name in names]
         return {"moments": vectors, "count": each[0].get("step", self.count)}

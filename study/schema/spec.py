@@ -16,6 +16,7 @@ from search_spaces.space import Entry, Pin, SpaceError, parse_entry, to_plain
 from study.schema.compatibility import RecordedSpace, leaves
 from study.schema.condition import Condition, read_constraints
 from study.schema.errors import SpecError as SpecError
+from study.schema.extensions import use_checked_extensions
 from study.schema.objective import RAW, TEMPERATURE, Objective, plain_name
 from study.schema.recommended import Recommended, as_recorded, inert_paths, is_of, recommended
 from study.schema.resources import Resources
@@ -29,7 +30,7 @@ from study.schema.variant import (
     read_values,
     with_pins,
 )
-from trainables import data, methods, metrics, models
+from trainables import metrics
 from trainables.config import TrialConfig, build, nested_kind
 from trainables.config import to_plain as settings_to_plain
 from trainables.dataset import Dataset
@@ -38,7 +39,6 @@ from trainables.loading.shift import ShiftSet
 from trainables.method import Method
 from trainables.model import Model
 from trainables.optimizer import Optimizer
-from trainables.plugins import extension_folder, stems, use_extensions
 
 Recorded = Mapping[str, RecordedSpace]  # by label
 NOTHING_RECORDED: Recorded = {}
@@ -250,7 +250,7 @@ def _read(plain: Any, folder: Path, recorded: Recorded) -> StudySpec:
         if key not in plain:
             raise FieldError(key, f"is missing; {needed}")
     plain = _with_absolute_paths(plain, folder)
-    _use_extensions(check_value(StudySpec, StudySpec.field_named("extensions"), plain.get("extensions")))
+    use_checked_extensions(check_value(StudySpec, StudySpec.field_named("extensions"), plain.get("extensions")))
     taken: dict[str, Any] = {}
     for spec in fields(StudySpec):
         if spec.name in plain and spec.name not in ("objectives", "constraints", "search_space", "shift"):
@@ -305,23 +305,6 @@ def _with_absolute_paths(plain: Mapping[str, Any], folder: Path) -> dict[str, An
         if key in done:
             done[key] = absolute(done[key])
     return done
-
-
-def _use_extensions(directory: str | None) -> None:
-    """Register the folder's names, and load each of its files to check it."""
-    use_extensions(directory)
-    for package in (methods, models, data):
-        short = package.__name__.rpartition(".")[2]
-        folder = extension_folder(short)
-        if folder is not None:
-            package.names()  # raises for a name that calstudy already has
-            for name in stems(folder):
-                package.find(name)
-    spaces = extension_folder("search_spaces")
-    for name in stems(spaces, ".yaml") if spaces is not None else ():
-        if name not in methods.names():
-            problem = f"search_spaces/{name}.yaml: there is no method '{name}'.{nearest(name, methods.names())}"
-            raise FieldError("extensions", problem)
 
 
 def _read_objectives(plain: Any) -> tuple[Objective, ...]:
