@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -56,6 +58,35 @@ def messages_until(stop_requested: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         module.print_to_stdstream = known
+
+
+def leave_ray() -> None:
+    """`ray.shutdown()`, but the handlers of Python keep their signals.
+
+    Ray's C++ code gives SIGTERM its default effect when the driver disconnects (ray/_private/worker.py:2144), a second
+    before `shutdown` returns: the process would die on the spot.
+    """
+    import ray
+    from ray._private import worker
+
+    node: Any = worker._global_node
+    if node is not None:
+        known = node.kill_all_processes
+
+        def kill_all_processes(*args: Any, **options: Any) -> None:  # the next that `shutdown` does
+            _install_handlers_again()
+            known(*args, **options)
+
+        node.kill_all_processes = kill_all_processes
+    ray.shutdown()
+    _install_handlers_again()
+
+
+def _install_handlers_again() -> None:
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if callable(handler := signal.getsignal(number)):
+                signal.signal(number, handler)
 
 
 def actor_of(trial: Any) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from study.engine.cpus import Cpus, own_cpus
-from study.engine.ray_compat import ask_head
+from study.engine.ray_compat import ask_head, leave_ray
 from study.engine.stopping import temporary_folder
 from study.schema.resources import Resources, slots
 from study.terminal.console import errors
@@ -79,7 +79,7 @@ def joined(
             check_fits(ray_nodes(), needs, cpus)
             yield _Slots(list(needs.values()))
         finally:
-            ray.shutdown()
+            leave_ray()
 
 
 @contextmanager

@@ -298,7 +298,7 @@ def _train(
     spec = study.spec
     records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
     with Projection(study, tracking_uri, stopping.requested) as projection:
-        stopping.last_acts.append(lambda: projection.close(False, FAULT_PATIENCE))
+        stopping.last_acts.append(lambda: projection.close(_is_complete(study), FAULT_PATIENCE))
         if study.lacking(records):
             keeper = _ModelKeeper(study, records)
             rules = rules_of(study, [record for found in records.values() for record in found])
@@ -309,6 +309,13 @@ def _train(
         complete = not study.lacking(records)
         untracked = projection.close(complete, TRACKING_PATIENCE)
     return Outcome(study, records, stopping.caught, untracked, projection.trouble)
+
+
+def _is_complete(study: Study) -> bool:
+    """Whether every planned trial is finished; False where the ledger does not tell."""
+    with suppress(LedgerError):
+        return not study.lacking(study.records())
+    return False
 
 
 def _tune(

@@ -2,6 +2,8 @@
 
 import importlib
 import inspect
+import subprocess
+import sys
 
 import pytest
 from ray._raylet import InnerGcsClient
@@ -83,3 +85,37 @@ def test_what_ray_reports_is_shown_until_the_stop(capsys: pytest.CaptureFixture[
     assert worker.print_to_stdstream is known
     shown = capsys.readouterr().out
     assert "a node died" in shown and "autoscaler" not in shown
+
+
+LEAVING = """
+import os, signal, sys
+from study.engine.ray_compat import leave_ray
+
+def heard(number, frame):
+    print("heard", flush=True)
+
+import ray
+from ray._private.node import Node
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+signal.signal(signal.SIGTERM, heard)
+known = Node.kill_all_processes
+
+def kill_all_processes(*args, **options):
+    os.kill(os.getpid(), signal.SIGTERM)  # in the midst of Ray's shutdown
+    known(*args, **options)
+
+Node.kill_all_processes = kill_all_processes
+{leave}()
+os.kill(os.getpid(), signal.SIGTERM)
+print("left", flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("leave", "code", "shown"), [("leave_ray", 0, ["heard", "heard", "left"]), ("ray.shutdown", -15, [])]
+)
+def test_a_signal_while_ray_is_left_is_heard(leave: str, code: int, shown: list[str]) -> None:
+    """Without the mend it ends the process: a finished study's MLflow run would still be RUNNING."""
+    done = subprocess.run([sys.executable, "-c", LEAVING.format(leave=leave)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()) == (code, shown), done.stderr
