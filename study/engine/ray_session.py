@@ -69,8 +69,6 @@ def joined(
     else:
         say(f"starting Ray with {cpus}" if cpus.why else "starting Ray")
     set_environment()
-    import ray
-
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
     with nullcontext() if address is not None else _private_folder() as folder:
         with _silence():  # warnings of Ray's processes; errors are raised
