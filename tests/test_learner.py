@@ -79,7 +79,7 @@ def test_a_batch_of_one_trains_and_a_lone_leftover_is_left_out() -> None:
     # 1151 samples: 575 batches of two, and one sample that batch norm could not train on.
     made = learner(batch_size=2, epochs=1)
     made.train_epoch()
-    assert len(made.data.train) == 1151 and made._updates_of_epoch == 575
+    assert len(made.data.train) == 1151 and made.samples == 1150
 
 
 def test_the_data_are_those_the_study_was_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +126,18 @@ def test_of_equally_good_epochs_the_earlier_is_the_result(monkeypatch: pytest.Mo
     while not made.finished:
         made.train_epoch()
     assert made.take_result()[0] == 2
+
+
+def test_a_result_is_predicted_in_float32_whatever_trained_it() -> None:
+    made = trained(model={"name": "cnn", "width": 8}, precision="bfloat16")
+    split, epoch_and_result = made.data.validation, made.take_result()
+    with torch.inference_mode():
+        made.network.eval()
+        expected = made.network(split.images(0, len(split)))
+    assert epoch_and_result[0] == 2 and torch.equal(epoch_and_result[1].logits, expected)
+    assert all(parameter.dtype == torch.float32 for parameter in made.network.parameters())
+    measured = made.history[-1]["nll"]
+    assert measured != epoch_and_result[1].evaluate()["nll"] == pytest.approx(measured, abs=0.02)
 
 
 def test_a_loss_that_is_no_number_ends_the_training() -> None:
@@ -219,7 +231,7 @@ def test_the_meta_split_is_carved_from_train_of_each_class_its_share() -> None:
     images = whole.data.train.images(0, len(whole.data.train))
     for part in (train, meta):
         assert torch.equal(part.images(3, 9), images[part.rows[3:9]])
-        batch = part.batch(torch.tensor([5, 2]), torch.Generator())
+        batch = part.batch(part.decide(torch.tensor([5, 2]), torch.Generator()))
         assert torch.equal(batch.images, images[part.rows[[5, 2]]]) and batch.indices.tolist() == [5, 2]
     assert whole.data.with_meta(0.1, 1)[1].rows.tolist() != meta.rows.tolist()
 
@@ -232,11 +244,11 @@ def test_equal_train_gives_every_method_the_same_samples() -> None:
 
 def test_meta_batches_go_round_without_a_sample_twice() -> None:
     made = learner(method="gamma_net", batch_size=32)
-    made.train_epoch()
-    made._meta_order = made._meta_order[:0]
     size = len(made._meta or ())
-    drawn = torch.cat([made.meta_batch().indices for _ in range(size // 32)])
-    assert len(set(drawn.tolist())) == len(drawn) == 32 * (size // 32)
+    order = made._meta_order(2 * size, torch.Generator()).flatten()
+    assert len(order) == 64 * size
+    for begun in range(0, len(order), size):
+        assert sorted(order[begun : begun + size].tolist()) == list(range(size))
 
 
 def test_what_training_cost_is_counted_in_samples() -> None:

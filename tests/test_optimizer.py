@@ -15,7 +15,7 @@ from trainables.config import TrialConfig
 from trainables.fields import FieldError
 from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
-from trainables.optimizer import Optimizer
+from trainables.optimizer import Optimizer, Weights
 
 UPDATES = 1000
 
@@ -138,3 +138,50 @@ def test_clip_shortens_the_gradient_of_all_weights_together() -> None:
     _, above = one_update(clip=norm.item() * 4)
     for ours, theirs in zip(above, free, strict=True):
         assert_close(ours, theirs, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+@pytest.mark.parametrize("decay", [0.0, 0.01])
+@pytest.mark.parametrize(("name", "momentum"), [("sgd", 0.0), ("sgd", 0.9), ("adam", 0.9), ("adamw", 0.9)])
+def test_updates_are_pytorchs(name: str, momentum: float, decay: float, clip: float | None) -> None:
+    settings = Optimizer(name=name, lr=0.05, momentum=momentum, weight_decay=decay, clip=clip)
+    ours, theirs = (network_of_convolutions() for _ in range(2))
+    rule = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
+    kept = {"momentum": momentum} if name == "sgd" else {}
+    optimizer = rule(theirs.parameters(), lr=0.05, weight_decay=decay, **kept)
+    weights, generator = Weights(ours.parameters(), settings), torch.Generator().manual_seed(0)
+    for step in range(20):
+        images, rate = torch.randn(16, 3, 8, 8, generator=generator).double(), 0.05 / (1 + step)
+        optimizer.zero_grad()
+        theirs(images).square().mean().backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(theirs.parameters(), clip)
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.step()
+        weights.backward(ours(images).square().mean())
+        weights.update(torch.tensor(rate, dtype=torch.float64))
+    for mine, reference in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert_close(mine, reference, rtol=1e-6, atol=1e-6)
+    resumed = Weights(network_of_convolutions().parameters(), settings)
+    resumed.load(optimizer.state_dict())  # as checkpoints were until version 0.9
+    if momentum:
+        assert_close([*resumed.moments, resumed.count], [*weights.moments, weights.count], rtol=1e-5, atol=1e-9)
+
+
+def network_of_convolutions() -> nn.Sequential:
+    """With layouts of two kinds, and a bias that is never trained."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1), nn.Flatten())
+        network.append(nn.Linear(180, 3))
+    network[-1].bias.requires_grad_(False)
+    return network.double().to(memory_format=torch.channels_last)
+
+
+def test_weights_that_a_loss_does_not_depend_on_have_no_gradient() -> None:
+    used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
+    weights = Weights([used, unused], Optimizer(momentum=0.9, weight_decay=0.0))
+    for _ in range(2):
+        weights.backward((3 * used).sum())
+        weights.update(torch.tensor(0.1))
+    assert_close(used, torch.full((2,), 1 - 0.3 - 0.57)), assert_close(unused, torch.ones(3))

@@ -30,6 +30,7 @@ class TrialConfig(Settings):
     epochs: int = number(20, low=1, doc="passes over the training split")
     seed: int = number(0, low=0, doc="determines the splits and, with the trial number, every random stream")
     number: int = number(0, low=0, doc="trial number; trial k of every method uses stream(seed, k)")
+    precision: str = choice("float32", "bfloat16", doc="of the network's passes in training; losses are float32")
     equal_train: bool = text(False, doc="train every method on the same samples: hold out the meta split for all")
     diagnostics: bool = text(
         False, doc="record NLL and entropy of correct and wrong predictions and the head's norm per epoch"

@@ -6,20 +6,24 @@ import hashlib
 import io
 import math
 import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 
 from trainables import metrics
 from trainables.config import TrialConfig
 from trainables.files.atomic import write_whole
 from trainables.loading.batches import DeviceSplit
 from trainables.loading.trial_data import TrialData
-from trainables.method import Batch, Task
+from trainables.method import Batch, Task, with_tensors
 from trainables.methods.shared.entropy import entropy
 from trainables.model import Network
+from trainables.optimizer import Weights
 from trainables.outputs.classifier import PREDICTION_BATCH, Classifier
 from trainables.outputs.predictions import Predictions
 from trainables.outputs.train_entropy import TrainEntropy
@@ -30,12 +34,40 @@ class Diverged(RuntimeError):
     """The loss is not finite; the message gives the epoch."""
 
 
+class Choices(NamedTuple):
+    """What an epoch decides beforehand for batches of one size, on the device: the first dimension is the step.
+
+    progress, learning_rate: [S]. train, meta: the splits' (`DeviceSplit.decide`). method: the method's (`Method.draw`).
+    """
+
+    progress: Tensor
+    learning_rate: Tensor
+    train: dict[str, Tensor]
+    meta: dict[str, Tensor]
+    method: dict[str, Tensor]
+
+    @property
+    def steps(self) -> int:
+        return len(self.progress)
+
+    def to(self, device: torch.device) -> Choices:
+        return self._each(lambda values: values.to(device))
+
+    def at(self, step: int) -> Choices:
+        """Those of one step."""
+        return self._each(lambda values: values[step])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Choices:
+        by_name = ({name: change(values) for name, values in part.items()} for part in self[2:])
+        return Choices(change(self.progress), change(self.learning_rate), *by_name)
+
+
 class Learner:
     """Trains `config` on `data`. Equal configs give equal weights, whether resumed or not (bit for bit on a CPU)."""
 
     def __init__(self, config: TrialConfig, data: TrialData, device: torch.device) -> None:
         self.config, self.data, self.device = config, data, device
-        self.epoch, self._updates_done, self._updates_of_epoch, self._update = 0, 0, 1, 0
+        self.epoch = 0
         self.history: list[dict[str, float]] = []
         self.best: dict[str, Any] | None = None
         self._last: Predictions | None = None  # of the epoch just trained
@@ -47,14 +79,16 @@ class Learner:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed_of(config.seed, config.number, "weights"))
             network = config.model.build(prepared.input_shape, prepared.num_classes)
-        self.network = network.to(device)
-        self._parameters = list(self.network.parameters())
-        self.optimizer = config.optimizer.build(self._parameters)
+        self.network = network.to(device).to(memory_format=torch.channels_last)
+        self.weights = Weights(self.network.parameters(), config.optimizer)
+        self.progress: float | Tensor = 0.0  # in a step a 0-dimensional tensor, like the learning rate
+        self.learning_rate: float | Tensor = config.optimizer.learning_rate(0.0)
+        self._now: Choices | None = None  # of the current step
         generator = stream(config.seed, config.number, "method")
-        task = Task(prepared.num_classes, self.train.rows, device, generator, self.network, prepared.digest)
+        self._rows = self.train.rows.to(device)
+        task = Task(prepared.num_classes, self._rows, device, generator, self.network, prepared.digest)
         self.method_state = config.method.start(task)
-        self._meta_stream = generator
-        self._meta_order = torch.empty(0, dtype=torch.int64, device=device)
+        self._method = with_tensors(config.method, device) if config.method.tensors_only else config.method
         self._recorded: Tensor | None = None
         if config.record == "train_entropy":
             self._recorded = torch.full((config.epochs, len(data.train)), torch.nan, device=device)
@@ -64,17 +98,8 @@ class Learner:
         return self.config.epochs
 
     @property
-    def progress(self) -> float:
-        """Fraction of training done, in [0, 1); schedules are functions of it."""
-        return (self.epoch + self._update / self._updates_of_epoch) / self.config.epochs
-
-    @property
     def finished(self) -> bool:
         return self.epoch >= self.config.epochs
-
-    @property
-    def learning_rate(self) -> float:
-        return self.config.optimizer.learning_rate(self.progress)
 
     @property
     def num_samples(self) -> int:
@@ -82,33 +107,34 @@ class Learner:
         return len(self.train)
 
     def meta_batch(self) -> Batch:
-        """The next batch of the meta split, reshuffled each epoch and whenever it runs out."""
-        assert self._meta is not None, "a method that uses meta batches must set needs_meta"
-        size = min(self.config.batch_size, len(self._meta))
-        if len(self._meta_order) < size:
-            again = torch.randperm(len(self._meta), generator=self._meta_stream).to(self.device)
-            self._meta_order = torch.cat([self._meta_order, again])
-        indices, self._meta_order = self._meta_order[:size], self._meta_order[size:]
-        self.samples += size
-        return self._meta.batch(indices, self._meta_stream)
+        """This step's batch of the meta split, which is reshuffled each epoch and whenever it runs out."""
+        assert self._meta is not None and self._now is not None, "a method that uses meta batches must set needs_meta"
+        return self._meta.batch(self._now.meta)
+
+    def apply(self, module: nn.Module, inputs: Tensor, weights: dict[str, Tensor] | None = None) -> Tensor:
+        """The output of the network, or a part of it, in the precision of training; as float32. weights: or its own."""
+        with self._autocast():
+            output: Tensor = functional_call(module, weights, (inputs,)) if weights else module(inputs)
+        return output.float()
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.config.precision == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, torch.bfloat16)
 
     def train_logits(self) -> Tensor:
         """[num_samples, K]: the current network's logits on train, in evaluation mode, without augmentation."""
         self.samples += len(self.train)
-        logits = self._logits(self.train)
+        with self._autocast():
+            logits = self._logits(self.train)
         self.network.train()
         return logits
 
     def update(self, loss: Tensor) -> None:
         """Backward pass and one optimizer step at the current learning rate."""
-        for parameter in self._parameters:  # zero_grad without its profiler hooks
-            parameter.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
-        if self.config.optimizer.clip is not None:
-            torch.nn.utils.clip_grad_norm_(self._parameters, self.config.optimizer.clip)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.learning_rate
-        self.optimizer.step()
+        assert self._now is not None
+        self.weights.backward(loss)
+        self.weights.update(self._now.learning_rate)
 
     def train_epoch(self) -> dict[str, float]:
         """Train one epoch; returns its history row: epoch (from 1), time, seconds, train_loss, validation metrics.
@@ -116,45 +142,85 @@ class Learner:
         Raises Diverged if the loss is not finite.
         """
         started = time.time()
-        seed, number, method = self.config.seed, self.config.number, self.config.method
-        generator = stream(seed, number, "order", self.epoch)
-        augmentation = stream(seed, number, "augmentation", self.epoch, device=self.device)
+        seed, number = self.config.seed, self.config.number
+        order = self.config.method.order(self, self.method_state, stream(seed, number, "order", self.epoch))
         preparation = stream(seed, number, "preparation", self.epoch)
-        self._meta_stream = stream(seed, number, "meta", self.epoch)
-        self._meta_order = torch.empty(0, dtype=torch.int64, device=self.device)
-        order = method.order(self, self.method_state, generator).to(self.device)
-        # Batch norm cannot train on a single leftover sample.
-        least = min(2, self.config.batch_size, len(order))
-        batches = [batch for batch in torch.split(order, self.config.batch_size) if len(batch) >= least]
-        self._updates_of_epoch, total = len(batches), torch.zeros((), device=self.device)
-        self.network.train()
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            self._seed_modules(seed_of(seed, number, "modules", self.epoch))
-            for self._update, indices in enumerate(batches):
-                batch = method.prepare(self.train.batch(indices, augmentation), preparation)
-                loss, logits, state = method.step(self, self.method_state, batch)
-                self.method_state = method.observe(state, batch, logits)
-                self._record(batch, logits)
-                self.samples += len(indices)
-                total += loss
-        self._update = 0
-        self.epoch += 1
-        row = self._row(float(total) / len(batches), started)
+        decided = self._decided(order, preparation)
+        steps, total = sum(choices.steps for choices in decided), torch.zeros((), device=self.device)
+        with self._training(steps):
+            for choices in decided:
+                on_device = choices.to(self.device)
+                for step in range(choices.steps):
+                    total += self._step(on_device.at(step), preparation)
+                self.samples += sum(part["indices"].numel() for part in (choices.train, choices.meta) if part)
+        self.epoch, self._now = self.epoch + 1, None
+        self.progress = self.epoch / self.epochs
+        row = self._row(float(total) / steps, started)
         self.history.append(row)
         self._keep_best(row)
         return row
 
-    def _seed_modules(self, seed: int) -> None:
-        """Seed the device's global generator, used by modules such as dropout.
+    def _decided(self, order: Tensor, preparation: torch.Generator) -> list[Choices]:
+        """What the epoch decides beforehand: for its whole batches, and for the smaller one that is left."""
+        place, optimizer = (self.config.seed, self.config.number), self.config.optimizer
+        augmentation, meta_stream = (stream(*place, name, self.epoch) for name in ("augmentation", "meta"))
+        # Batch norm cannot train on a single leftover sample.
+        least = min(2, self.config.batch_size, len(order))
+        batches = [batch for batch in torch.split(order.cpu(), self.config.batch_size) if len(batch) >= least]
+        progress = (self.epoch + torch.arange(len(batches), dtype=torch.float64) / len(batches)) / self.epochs
+        rates = torch.tensor([optimizer.learning_rate(share) for share in progress.tolist()])
+        meta = self._meta if self.config.method.needs_meta else None
+        meta_order = torch.empty(0) if meta is None else self._meta_order(len(batches), meta_stream)
+        last = len(batches) - 1 if len(batches[-1]) < len(batches[0]) else len(batches)
+        return [
+            Choices(
+                progress[part],
+                rates[part],
+                self.train.decide(torch.stack(batches[part]), augmentation),
+                {} if meta is None else meta.decide(meta_order[part], meta_stream),
+                self.config.method.draw(len(batches[part]), len(batches[part][0]), preparation),
+            )
+            for part in (slice(0, last), slice(last, None))
+            if batches[part]
+        ]
 
-        `torch.manual_seed` seeds all devices and takes a millisecond.
-        """
-        torch.default_generator.manual_seed(seed)
-        if self.device.type == "cuda":
-            torch.cuda.manual_seed(seed)
+    def _meta_order(self, steps: int, generator: torch.Generator) -> Tensor:
+        """[steps, M] indices into the meta split: reshuffled each epoch, and whenever it runs out."""
+        assert self._meta is not None
+        size = min(self.config.batch_size, len(self._meta))
+        rounds = -(-steps * size // len(self._meta))
+        orders = [torch.randperm(len(self._meta), generator=generator) for _ in range(rounds)]
+        return torch.cat(orders)[: steps * size].view(steps, size)
+
+    def _step(self, now: Choices, preparation: torch.Generator) -> Tensor:
+        """One training step; returns its loss."""
+        method, self._now = self._method, now
+        self.progress, self.learning_rate = now.progress, now.learning_rate
+        if not method.tensors_only:
+            self.progress, self.learning_rate = float(now.progress), float(now.learning_rate)
+        batch = self.train.batch(now.train)._replace(drawn=now.method)
+        batch = method.prepare(batch, preparation)
+        loss, logits, state = method.step(self, self.method_state, batch)
+        self.method_state = method.observe(state, batch, logits)
+        if self._recorded is not None:
+            self._recorded[self.epoch, self._rows.index_select(0, batch.indices)] = entropy(logits.float())
+        return loss
+
+    @contextmanager
+    def _training(self, steps: int) -> Iterator[None]:
+        """Training mode, with the device's global generator, which modules such as dropout use, seeded by epoch."""
+        seed = seed_of(self.config.seed, self.config.number, "modules", self.epoch)
+        self.network.train()
+        on_gpu = self.device.type == "cuda"
+        with torch.random.fork_rng(devices=[self.device] if on_gpu else []), _without_counters(self.network, steps):
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds all devices, in a millisecond
+            if on_gpu:
+                torch.cuda.manual_seed(seed)
+            yield
 
     def _row(self, train_loss: float, started: float) -> dict[str, float]:
-        predictions = self._last = self.predict()
+        with self._autocast():
+            predictions = self._last = self.predict()
         # All other metrics are measured once, on the trial's result.
         values = {n: float(metrics.find(n)(predictions.logits, predictions.labels)) for n in metrics.ESSENTIAL}
         now = time.time()
@@ -167,10 +233,6 @@ class Learner:
         if self.config.diagnostics:
             more |= diagnostics(predictions, self.network)
         return {**row, "train_loss": train_loss, **values, **more}
-
-    def _record(self, batch: Batch, logits: Tensor) -> None:
-        if self._recorded is not None:
-            self._recorded[self.epoch, self.train.rows[batch.indices]] = entropy(logits.float())
 
     def _keep_best(self, row: dict[str, float]) -> None:
         """With `result: best_*`, keep the weights of the best epoch so far (the first of equals)."""
@@ -185,7 +247,7 @@ class Learner:
     def predict(self) -> Predictions:
         """Validation predictions of the current network, in evaluation mode, on the CPU."""
         validation = self.data.validation
-        return Predictions(self._logits(validation).cpu(), validation.labels.cpu())
+        return Predictions(self._logits(validation).cpu(), validation.labels)
 
     def _logits(self, split: DeviceSplit) -> Tensor:
         """[N, K] float32 of a split, in evaluation mode, on the device."""
@@ -197,10 +259,15 @@ class Learner:
 
     def take_result(self) -> tuple[int, Predictions]:
         """Load the weights of the trial's result into the network; returns their epoch and predictions."""
-        if self.best is None:
-            return self.epoch, self._last or self.predict()
-        self.network.load_state_dict(self.best["weights"])
-        return int(self.best["epoch"]), self.predict()
+        epoch = self.epoch
+        if self.best is not None:
+            epoch = int(self.best["epoch"])
+            self.network.load_state_dict(self.best["weights"])
+        elif self._last is not None and self.device.type == "cpu" and self.config.precision == "float32":
+            return epoch, self._last
+        # TF32, which convolutions take by default, is no float32.
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            return epoch, self.predict()
 
     def recorded(self) -> TrainEntropy | None:
         """What `record:` requested, over all epochs."""
@@ -221,7 +288,7 @@ class Learner:
             "history": self.history,
             "best": self.best,
             "network": self.network.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.weights.state(),
             "method_state": self.method_state,
             "samples": self.samples,
             "recorded": self._recorded,
@@ -249,10 +316,26 @@ class Learner:
         if not same:
             return False
         self.network.load_state_dict(state["network"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.weights.load(state["optimizer"])
         self.epoch, self.history, self.best = state["epoch"], state["history"], state["best"]
         self.method_state, self.samples, self._recorded = state["method_state"], state["samples"], state["recorded"]
+        self.progress = self.epoch / self.epochs
         return True
+
+
+@contextmanager
+def _without_counters(network: nn.Module, steps: int) -> Iterator[None]:
+    """Batch norm counts its batches, one operation a layer, and reads the count only for averages of all batches."""
+    name = "num_batches_tracked"
+    counted = [module for module in network.modules() if getattr(module, "momentum", None) is not None]
+    counters = [(module, counter) for module in counted if (counter := getattr(module, name, None)) is not None]
+    for module, _ in counters:
+        setattr(module, name, None)
+    try:
+        yield
+    finally:
+        for module, counter in counters:
+            setattr(module, name, counter.add_(steps))
 
 
 def diagnostics(predictions: Predictions, network: Network) -> dict[str, float]:

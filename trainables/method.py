@@ -1,19 +1,25 @@
 """The hooks a calibration method can override; override the smallest that suffices.
 
-Each epoch the learner calls `order`; for each batch `prepare`, `step` (which calls `loss`) and `observe`; after the
-epoch `measured`. State is passed in and returned, never kept on the method. A method that wraps another forwards every
-hook to it.
+Each epoch the learner calls `order` and `draw`; for each batch `prepare`, `step` (which calls `loss`) and `observe`;
+after the epoch `measured`. State is passed in and returned, never kept on the method. A method that wraps another
+forwards every hook to it.
+
+What happens for each batch is tensors only: nothing is read back from the device or copied to it. So the fields that
+are floats, `progress` and `learning_rate` are 0-dimensional tensors there, and random choices come from `draw`. An
+extension gets numbers, unless it sets `tensors_only = True`.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import ABC
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainables.fields import FieldError, Settings
 from trainables.model import Network
@@ -24,18 +30,20 @@ class Mixed(NamedTuple):
 
     first: Tensor
     second: Tensor
-    share: float
+    share: float | Tensor
 
 
 class Batch(NamedTuple):
     """images: [N, C, H, W] float32, normalised. indices: [N], into train (for mixed samples, the first one's).
 
-    targets: labels [N] int64, or soft [N, K], or as returned by a method's `prepare`.
+    targets: labels [N] int64, or soft [N, K], or as returned by a method's `prepare`. drawn: what the method's `draw`
+    chose for this batch.
     """
 
     images: Tensor
     targets: Tensor | Mixed
     indices: Tensor
+    drawn: Mapping[str, Tensor] = {}
 
 
 class Step(NamedTuple):
@@ -72,22 +80,25 @@ class Trainer(Protocol):
         """Of the whole training."""
 
     @property
-    def progress(self) -> float:
+    def progress(self) -> float | Tensor:
         """Fraction of training done, in [0, 1)."""
 
     @property
-    def learning_rate(self) -> float:
+    def learning_rate(self) -> float | Tensor:
         """The current learning rate."""
 
     @property
     def num_samples(self) -> int:
         """Size of train, without the meta split."""
 
+    def apply(self, module: nn.Module, inputs: Tensor, weights: dict[str, Tensor] | None = None) -> Tensor:
+        """The output of the network, or a part of it, in the precision of training; as float32. weights: or its own."""
+
     def update(self, loss: Tensor) -> None:
         """Backward pass and one optimizer step."""
 
     def meta_batch(self) -> Batch:
-        """The next batch of the meta split, never augmented; for methods with `needs_meta`."""
+        """This step's batch of the meta split, never augmented; for methods with `needs_meta`."""
 
     def train_logits(self) -> Tensor:
         """[num_samples, K]: the current network's logits on train, in evaluation mode, without augmentation."""
@@ -107,6 +118,11 @@ class Method(Settings, ABC):
         return False
 
     @property
+    def tensors_only(self) -> bool:
+        """Whether the hooks called for each batch keep to tensors. Of this package's methods that is tested."""
+        return type(self).__module__.startswith("trainables.")
+
+    @property
     def inert(self) -> dict[str, str]:
         """Fields without effect, and the setting that makes them so: {"bandwidth": "outer: dece"}. Not searched."""
         return {}
@@ -123,17 +139,21 @@ class Method(Settings, ABC):
         """Indices [M] of the next epoch's train samples, in order; default: all, shuffled."""
         return torch.randperm(learner.num_samples, generator=generator)
 
+    def draw(self, steps: int, size: int, generator: torch.Generator) -> dict[str, Tensor]:
+        """The epoch's random choices for `steps` batches of `size` samples, each [steps, ...], on the CPU."""
+        return {}
+
     def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """The batch to feed to the network. generator: on the CPU, for this epoch."""
+        """The batch to feed to the network. generator: on the CPU, for this epoch; `tensors_only` forbids its use."""
         return batch
 
-    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
-        """Mean over samples. logits: [N, K]. progress: fraction of training done, in [0, 1)."""
+    def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
+        """Mean over samples. logits: [N, K] float32. progress: fraction of training done, in [0, 1)."""
         raise TypeError(f"{type(self).__name__} must override loss (or step).")
 
     def step(self, learner: Trainer, state: State, batch: Batch) -> Step:
         """Forward, backward, update. The loss of mixed samples is the weighted sum over both labels."""
-        logits = learner.network(batch.images)
+        logits = learner.apply(learner.network, batch.images)
         if isinstance(batch.targets, Mixed):
             first, second, share = batch.targets
             loss = share * self.loss(logits, first, learner.progress)
@@ -171,16 +191,23 @@ class Wrapper(Method, ABC):
     def needs_meta(self) -> bool:
         return self._base().needs_meta
 
+    @property
+    def tensors_only(self) -> bool:
+        return super().tensors_only and self._base().tensors_only
+
     def start(self, task: Task) -> State:
         return self._base().start(task)
 
     def order(self, learner: Trainer, state: State, generator: torch.Generator) -> Tensor:
         return self._base().order(learner, state, generator)
 
+    def draw(self, steps: int, size: int, generator: torch.Generator) -> dict[str, Tensor]:
+        return self._base().draw(steps, size, generator)
+
     def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
         return self._base().prepare(batch, generator)
 
-    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+    def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         return self._base().loss(logits, targets, progress)
 
     def observe(self, state: State, batch: Batch, logits: Tensor) -> State:
@@ -210,7 +237,7 @@ class AuxiliaryMethod(Wrapper, ABC):
         """The batch's unweighted term. logits: [N, K]. labels: [N] int64."""
         raise TypeError(f"{type(self).__name__} must override term (or loss).")
 
-    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+    def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         base = super().loss(logits, targets, progress)
         if type(self).term is AuxiliaryMethod.term:  # a subclass that overrides loss calls this for the base's loss
             return base
@@ -220,6 +247,20 @@ class AuxiliaryMethod(Wrapper, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._refuse_base("step", "overrides the training step; no term can be added to its loss")
+
+
+def with_tensors(settings: Settings, device: torch.device) -> Any:
+    """The same settings with each float, also of a base, a 0-dimensional float32 tensor on the device."""
+    made = copy.copy(settings)
+    for name in [name for name in vars(made) if isinstance(getattr(type(made), name, None), cached_property)]:
+        del vars(made)[name]  # computed from the numbers
+    for spec in fields(settings):
+        value = getattr(settings, spec.name)
+        if isinstance(value, Settings):
+            object.__setattr__(made, spec.name, with_tensors(value, device))
+        elif isinstance(value, float):
+            object.__setattr__(made, spec.name, torch.tensor(value, dtype=torch.float32, device=device))
+    return made
 
 
 def require_labels(method: Method, targets: Tensor) -> Tensor:

@@ -1,21 +1,24 @@
-"""The optimizer, and the learning rate as a pure function of progress in [0, 1]."""
+"""The learning rate as a pure function of progress in [0, 1], and the update of all weights as one vector."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainables.fields import Settings, choice, number, numbers
 
 # PyTorch's one-cycle schedule: the fraction of training in which it rises, from lr / 25, then down to lr / 250,000.
 RISE, FIRST, LAST = 0.3, 1 / 25, 1 / 25e4
+# Adam's, as published.
+BETAS, EPSILON = (0.9, 0.999), 1e-8
 
 
 @dataclass(frozen=True)
 class Optimizer(Settings):
-    """Update rule and learning rate schedule. Adam uses its published betas."""
+    """Update rule and learning rate schedule, as PyTorch defines them. Adam uses its published betas."""
 
     name: str = choice("sgd", "adam", "adamw", doc="update rule")
     lr: float = number(0.1, above=0, doc="learning rate, the schedule's maximum")
@@ -26,16 +29,6 @@ class Optimizer(Settings):
     factor: float = number(0.1, above=0, below=1, doc="for `steps`: factor applied at each drop")
     warmup: float = number(0.0, low=0, below=1, doc="fraction of training with a linear rise from 0")
     clip: float | None = number(None, above=0, doc="maximum norm of the gradient; null: no clipping")
-
-    def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """The torch optimizer, fused."""
-        parameters = list(parameters)
-        if self.name == "sgd":
-            return torch.optim.SGD(
-                parameters, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay, fused=True
-            )
-        rule = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[self.name]
-        return rule(parameters, lr=self.lr, weight_decay=self.weight_decay, fused=True)
 
     def learning_rate(self, progress: float) -> float:
         """lr at a fraction of training done. `warmup` rises linearly from 0 to the schedule's value at its end."""
@@ -60,3 +53,80 @@ class Optimizer(Settings):
 
 def _half_cosine(first: float, last: float, share: float) -> float:
     return last + (first - last) * 0.5 * (1.0 + math.cos(math.pi * share))
+
+
+class Weights:
+    """A network's weights as one vector, of which its parameters become views; its gradient and moments likewise.
+
+    `update` changes them in place and reads nothing on the host: the settings' numbers are tensors on the device.
+    """
+
+    def __init__(self, parameters: Iterable[nn.Parameter], settings: Optimizer) -> None:
+        trained = [(place, each) for place, each in enumerate(parameters) if each.requires_grad]
+        self._places, self._parameters = [place for place, _ in trained], [each for _, each in trained]
+        self._rule, self._is_clipped = settings.name, settings.clip is not None
+        # Of each parameter its dimensions as they lie in memory, which channels-last ones keep in the vector.
+        self._orders = [sorted(range(p.dim()), key=p.stride, reverse=True) for p in self._parameters]
+        self.vector = torch.cat(self._parts([parameter.detach() for parameter in self._parameters]))
+        self.gradient = torch.zeros_like(self.vector)
+        self.moments = [torch.zeros_like(self.vector) for _ in range(1 if self._rule == "sgd" else 2)]
+        parts = torch.split(self.vector, [parameter.numel() for parameter in self._parameters])
+        for parameter, part, order in zip(self._parameters, parts, self._orders, strict=True):
+            back = [order.index(dimension) for dimension in range(len(order))]
+            parameter.data = part.view([parameter.shape[dimension] for dimension in order]).permute(back)
+        values = {"momentum": settings.momentum, "weight_decay": settings.weight_decay, "clip": settings.clip or 0.0}
+        self._numbers = {name: self.vector.new_tensor(value) for name, value in values.items()}
+        self.count = self.vector.new_zeros((), dtype=torch.float64)
+
+    def _parts(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Tensors like the parameters, each as it lies in the vector."""
+        return [tensor.permute(order).flatten() for tensor, order in zip(tensors, self._orders, strict=True)]
+
+    def backward(self, loss: Tensor) -> None:
+        """The gradient of the loss; 0 for weights that it does not depend on."""
+        for parameter in self._parameters:
+            parameter.grad = None
+        loss.backward()  # type: ignore[no-untyped-call]
+        found = [torch.zeros_like(each) if each.grad is None else each.grad for each in self._parameters]
+        torch.cat(self._parts(found), out=self.gradient)
+
+    @torch.no_grad()
+    def update(self, lr: Tensor) -> None:
+        """One step along the gradient: SGD with momentum, Adam or AdamW as in `torch.optim`. lr: 0-dimensional."""
+        weights, gradient, decay = self.vector, self.gradient, self._numbers["weight_decay"]
+        if self._is_clipped:
+            gradient.mul_((self._numbers["clip"] / (gradient.norm() + 1e-6)).clamp(max=1.0))
+        if self._rule == "adamw":
+            weights.mul_(1 - lr * decay)
+        else:
+            gradient.addcmul_(weights, decay)
+        if self._rule == "sgd":
+            (momentum,) = self.moments
+            torch.addcmul(gradient, momentum, self._numbers["momentum"], out=momentum)
+            weights.addcmul_(momentum, lr, value=-1)
+            return
+        first, second = self.moments
+        self.count += 1
+        first.lerp_(gradient, 1 - BETAS[0])
+        second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1 - BETAS[1])
+        unbiased = (second / (1 - BETAS[1] ** self.count)).sqrt_().add_(EPSILON)
+        weights.sub_(first / unbiased * (lr / (1 - BETAS[0] ** self.count)))
+
+    def state(self) -> dict[str, Any]:
+        """What `load` restores: the optimizer's, without the weights."""
+        return {"moments": self.moments, "count": self.count}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Restore what `state` gave, or torch's optimizers, which kept it for each parameter."""
+        if "param_groups" in state:
+            state = self._of_torch(state["state"])
+        for moment, stored in zip([*self.moments, self.count], [*state["moments"], state["count"]], strict=True):
+            moment.copy_(stored)
+
+    def _of_torch(self, found: dict[int, dict[str, Tensor]]) -> dict[str, Any]:
+        if not found:  # without momentum there is none
+            return self.state()
+        names = ("momentum_buffer",) if self._rule == "sgd" else ("exp_avg", "exp_avg_sq")
+        each = [found[place] for place in self._places]
+        vectors = [torch.cat(self._parts([state[name] for state in each])) for name in names]
+        return {"moments": vectors, "count": each[0].get("step", self.count)}

@@ -19,6 +19,7 @@ from ray.tune import PlacementGroupFactory, Trainable
 
 from trainables import methods
 from trainables.config import TrialConfig
+from trainables.fields import FieldError
 from trainables.files.atomic import append, retry_until_space, write_whole
 from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
@@ -163,6 +164,9 @@ class CalibrationTrainable(Trainable):
         for file in changed_files(folder, assignment.extension_files):
             raise OSError(f"{socket.gethostname()} has another {folder}/{file} than the driver")
         config = TrialConfig.from_mapping(assignment.config)
+        if config.precision == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
+            name = torch.cuda.get_device_name(device)
+            raise FieldError("precision", f"{name} has no bfloat16. Write `precision: float32`.")
         learner = Learner(config, trial_data(config, device, assignment.data_digest), device)
         attempts = attempts_in(Path(assignment.directory))
         reached = epochs_reached(attempts)

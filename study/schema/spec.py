@@ -16,6 +16,7 @@ from search_spaces.space import Entry, Pin, SpaceError, parse_entry, to_plain
 from study.schema.compatibility import RecordedSpace, leaves
 from study.schema.condition import Condition, read_constraints
 from study.schema.errors import SpecError as SpecError
+from study.schema.extensions import use_checked_extensions
 from study.schema.objective import RAW, TEMPERATURE, Objective, plain_name
 from study.schema.recommended import Recommended, as_recorded, inert_paths, is_of, recommended
 from study.schema.resources import Resources
@@ -29,7 +30,7 @@ from study.schema.variant import (
     read_values,
     with_pins,
 )
-from trainables import data, methods, metrics, models
+from trainables import metrics
 from trainables.config import TrialConfig, build, nested_kind
 from trainables.config import to_plain as settings_to_plain
 from trainables.dataset import Dataset
@@ -38,7 +39,6 @@ from trainables.loading.shift import ShiftSet
 from trainables.method import Method
 from trainables.model import Model
 from trainables.optimizer import Optimizer
-from trainables.plugins import extension_folder, stems, use_extensions
 
 Recorded = Mapping[str, RecordedSpace]  # by label
 NOTHING_RECORDED: Recorded = {}
@@ -69,6 +69,10 @@ class StudySpec(Settings):
     epochs: int = _as_in_a_trial("epochs")
     seed: int = _as_in_a_trial("seed")
     first_seed: int = number(0, low=0, doc="trial k of every method trains from stream(seed, first_seed + k)")
+    precision: str = choice(
+        *("float32", "bfloat16", "auto"),
+        doc="of the network's passes in training; losses and results are float32; auto: bfloat16 if resources.gpu > 0",
+    )
     result: str = _as_in_a_trial("result")
     equal_train: bool = _as_in_a_trial("equal_train")
     diagnostics: bool = _as_in_a_trial("diagnostics")
@@ -132,6 +136,11 @@ class StudySpec(Settings):
             raise FieldError("methods", f"there is no label '{label}'.{nearest(label, list(found))}")
         return found[label]
 
+    @property
+    def trained_in(self) -> str:
+        """The precision of its trials: float32 or bfloat16."""
+        return self.precision if self.precision != "auto" else "bfloat16" if self.resources.gpu else "float32"
+
     def resources_of(self, label: str) -> Resources:
         """The label's own resources, else the study's."""
         return self.variant(label).resources or self.resources
@@ -143,7 +152,7 @@ class StudySpec(Settings):
     def trial(self, label: str) -> TrialConfig:
         """The base config of a label: the study's values with the label's pins."""
         variant = self.variant(label)
-        shared = {name: getattr(self, name) for name in _shared_with_a_trial()}
+        shared = {name: getattr(self, name) for name in _shared_with_a_trial()} | {"precision": self.trained_in}
         return with_pins(TrialConfig(method=variant.method, **shared), variant.space.pins)
 
     def trial_mapping(self, label: str) -> dict[str, Any]:
@@ -168,6 +177,7 @@ class StudySpec(Settings):
         plain = self.to_mapping()
         kept = (*_shared_with_a_trial(), "first_seed", "confirms", "objectives", "sampler")
         meaning = {key: value for key, value in plain.items() if key in kept and key != "extensions"}
+        meaning["precision"] = self.trained_in
         # The data may move; its digest identifies it.
         meaning["data"] = {key: value for key, value in meaning["data"].items() if key != "path"}
         meaning["methods"] = {variant.label: _meaning_of(variant) for variant in self.variants}
@@ -240,7 +250,7 @@ def _read(plain: Any, folder: Path, recorded: Recorded) -> StudySpec:
         if key not in plain:
             raise FieldError(key, f"is missing; {needed}")
     plain = _with_absolute_paths(plain, folder)
-    _use_extensions(check_value(StudySpec, StudySpec.field_named("extensions"), plain.get("extensions")))
+    use_checked_extensions(check_value(StudySpec, StudySpec.field_named("extensions"), plain.get("extensions")))
     taken: dict[str, Any] = {}
     for spec in fields(StudySpec):
         if spec.name in plain and spec.name not in ("objectives", "constraints", "search_space", "shift"):
@@ -297,23 +307,6 @@ def _with_absolute_paths(plain: Mapping[str, Any], folder: Path) -> dict[str, An
     return done
 
 
-def _use_extensions(directory: str | None) -> None:
-    """Register the folder's names, and load each of its files to check it."""
-    use_extensions(directory)
-    for package in (methods, models, data):
-        short = package.__name__.rpartition(".")[2]
-        folder = extension_folder(short)
-        if folder is not None:
-            package.names()  # raises for a name that calstudy already has
-            for name in stems(folder):
-                package.find(name)
-    spaces = extension_folder("search_spaces")
-    for name in stems(spaces, ".yaml") if spaces is not None else ():
-        if name not in methods.names():
-            problem = f"search_spaces/{name}.yaml: there is no method '{name}'.{nearest(name, methods.names())}"
-            raise FieldError("extensions", problem)
-
-
 def _read_objectives(plain: Any) -> tuple[Objective, ...]:
     if not isinstance(plain, list) or not plain:
         raise FieldError("objectives", f"must be a list of one or more objectives, got {plain!r}.")
@@ -350,7 +343,8 @@ def _read_variants(
     plain: Mapping[str, Any], taken: Mapping[str, Any], recorded: Recorded
 ) -> tuple[dict[str, Entry], tuple[Variant, ...]]:
     """The study's search space, and its methods with their spaces."""
-    shared = {name: taken[name] for name in _shared_with_a_trial() if name in taken}
+    # `precision: auto` is none of a trial, and no space depends on it.
+    shared = {name: taken[name] for name in _shared_with_a_trial() if name in taken and name != "precision"}
     trials: dict[str, TrialConfig] = {}
     fixed: dict[str, tuple[str, ...]] = {}
     own_resources: dict[str, Resources] = {}

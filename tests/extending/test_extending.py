@@ -99,6 +99,43 @@ def test_it_trains(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert TrialConfig.from_mapping(config.to_mapping()) == config
 
 
+NUMBERS = """
+from dataclasses import dataclass
+import torch
+from trainables.fields import number
+from trainables.method import Method, Step
+from trainables.methods.cross_entropy import cross_entropy_loss
+
+@dataclass(frozen=True)
+class Mine(Method):
+    share: float = number(0.5, low=0)
+    {line}
+
+    def prepare(self, batch, generator):
+        return batch._replace(images=batch.images + 0.1 * torch.rand(batch.images.shape, generator=generator))
+
+    def step(self, learner, state, batch):
+        given = (self.share, learner.progress, learner.learning_rate)
+        assert all(isinstance(value, {kind}) for value in given), given
+        logits = learner.network(batch.images)
+        loss = self.share * cross_entropy_loss(logits, batch.targets) * (2 - learner.progress)
+        learner.update(loss)
+        return Step(loss.detach(), logits.detach(), state)
+"""
+
+
+@pytest.mark.parametrize(("line", "kind"), [("", "float"), ("tensors_only = True", "torch.Tensor")])
+def test_a_method_gets_numbers_unless_it_takes_tensors(line: str, kind: str, tmp_path: Path) -> None:
+    """As extensions were written before a step kept to the device."""
+    (tmp_path / "methods").mkdir()
+    (tmp_path / "methods" / "mine.py").write_text(NUMBERS.format(line=line, kind=kind))
+    plain = {"data": "digits", "model": "mlp", "epochs": 1, "extensions": str(tmp_path)}
+    for method in ("mine", {"name": "sample_prioritization", "base": "mine"}):
+        config = TrialConfig.from_mapping({**plain, "method": method})
+        learner = Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu"))
+        assert learner.train_epoch()["accuracy"] > 0.5
+
+
 def test_what_is_not_ours_is_said_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "methods").mkdir()
     for module in ("trainables.sealed", "trainables.nonsense"):

@@ -70,12 +70,12 @@ def test_crops_reach_as_far_as_the_padding_and_no_further(padding):
     """Of ones, what the crop took of the padding is 0: its widest border on each side, over many draws."""
     ones = torch.ones(400, 1, 16, 16, dtype=torch.uint8)
     data = DeviceSplit(Split(ones, torch.zeros(400).long()), (0.0,), (1.0,), "cpu", "crop", padding)
-    images = data.batch(torch.arange(400), generator()).images
+    images = data.batch(data.decide(torch.arange(400), generator())).images
     widest = padding or 2  # an eighth of 16
     for side in (images, images.flip(2), images.transpose(2, 3), images.flip(3).transpose(2, 3)):
         assert (side == 0).all(dim=3).sum(dim=2).max() == widest
     part = data.subset(torch.arange(200), "crop")
-    assert (part.batch(torch.arange(200), generator()).images == 0).all(dim=3).sum(dim=2).max() == widest
+    assert (part.batch(part.decide(torch.arange(200), generator())).images == 0).all(dim=3).sum(dim=2).max() == widest
 
 
 def test_half_of_the_images_are_mirrored():
@@ -104,7 +104,7 @@ def test_none_is_none():
 def test_batch_holds_the_samples_asked_for(split):
     data = DeviceSplit(split, MEAN, STD, "cpu")
     indices = torch.tensor([3, 39, 3, 0])
-    batch = data.batch(indices, generator())
+    batch = data.batch(data.decide(indices, generator()))
     assert batch.images.dtype == torch.float32
     assert_close(batch.images.double(), definition(split.images[indices]), atol=1e-6, rtol=1e-6)
     assert batch.targets.tolist() == [3, 9, 3, 0]
@@ -126,21 +126,22 @@ def test_a_split_too_large_to_keep_normalised_gives_the_same_bits(split, monkeyp
     monkeypatch.setattr(batches, "NORMALISED_BYTES", 4 * split.images.numel() - 1)
     made = DeviceSplit(split, MEAN, STD, "cpu")
     indices = torch.tensor([5, 1, 30])
-    assert torch.equal(made.batch(indices, generator()).images, kept.batch(indices, generator()).images)
+    first, second = (data.batch(data.decide(indices, generator())).images for data in (made, kept))
+    assert torch.equal(first, second)
     assert torch.equal(made.images(4, 9), kept.images(4, 9))
     assert made._images.data_ptr() == split.images.data_ptr()
 
 
 def test_same_generator_same_batch_other_generator_other_batch(split):
     data, indices = DeviceSplit(split, MEAN, STD, "cpu", "crop_flip"), torch.arange(40)
-    first = data.batch(indices, generator(0)).images
-    assert torch.equal(first, data.batch(indices, generator(0)).images)
-    assert not torch.equal(first, data.batch(indices, generator(1)).images)
+    first, again, other = (data.batch(data.decide(indices, generator(seed))).images for seed in (0, 0, 1))
+    assert torch.equal(first, again) and not torch.equal(first, other)
 
 
 def test_augmented_batch_is_the_augmented_images_normalised(split):
     indices = torch.arange(10, 20)
-    batch = DeviceSplit(split, MEAN, STD, "cpu", "crop_flip").batch(indices, generator(3))
+    data = DeviceSplit(split, MEAN, STD, "cpu", "crop_flip")
+    batch = data.batch(data.decide(indices, generator(3)))
     augmented = augment_images(split.images[indices], "crop_flip", generator(3))
     assert_close(batch.images.double(), definition(augmented), atol=1e-6, rtol=1e-6)
     assert batch.targets.tolist() == list(range(10))
@@ -156,6 +157,26 @@ def test_neither_batches_nor_predictions_change_the_split(split):
     before = split.images.clone()
     for augment in ("none", "flip", "crop"):
         data = DeviceSplit(split, MEAN, STD, "cpu", augment)
-        data.batch(torch.arange(40), generator())
+        data.batch(data.decide(torch.arange(40), generator()))
         data.images(0, 40)
     assert torch.equal(split.images, before)
+
+
+@pytest.mark.parametrize("augment", ["none", "flip", "crop", "crop_flip"])
+@pytest.mark.parametrize("size", [(6, 6), (5, 9)])
+def test_a_gather_of_resident_pixels_gives_the_same_bits(augment, size, monkeypatch):
+    """What a GPU does, on the CPU."""
+    split = Split(images_of(60, 3, *size), torch.arange(60) % 7)
+    mapped = DeviceSplit(split, MEAN, STD, "cpu", augment, padding=2)
+    monkeypatch.setattr(batches, "is_resident", lambda device: True)
+    resident = DeviceSplit(split, MEAN, STD, "cpu", augment, padding=2)
+    part = torch.arange(0, 60, 2)
+    for ours, theirs in ((resident, mapped), (resident.subset(part, "none"), mapped.subset(part, "none"))):
+        indices = torch.randperm(30, generator=generator()).view(2, 15)
+        decided, expected = (data.decide(indices, generator(1)) for data in (ours, theirs))
+        for step in range(2):
+            batch = ours.batch({name: values[step] for name, values in decided.items()})
+            other = theirs.batch({name: values[step] for name, values in expected.items()})
+            assert torch.equal(batch.images, other.images) and torch.equal(batch.targets, other.targets)
+            assert batch.images.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(ours.images(3, 20), theirs.images(3, 20))

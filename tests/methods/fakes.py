@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from trainables.method import Batch
 from trainables.model import Network
@@ -24,6 +25,10 @@ class FakeLearner:
         self.num_samples = 0 if logits is None else len(logits)
         self.logits = logits
         self.gradients: list[dict[str, Tensor]] = []
+
+    def apply(self, module: nn.Module, inputs: Tensor, weights: dict[str, Tensor] | None = None) -> Tensor:
+        output: Tensor = functional_call(module, weights or {}, (inputs,))
+        return output
 
     def update(self, loss: Tensor) -> None:
         self.network.zero_grad()

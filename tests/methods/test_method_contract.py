@@ -131,15 +131,17 @@ def assert_equal_state(one: Any, other: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", [*methods.names(), "hooked"])
-def test_resume_equals_no_interruption_bit_for_bit(name: str, tmp_path: Path) -> None:
+def test_resume_equals_no_interruption_bit_for_bit(name: str, precision: str, tmp_path: Path) -> None:
     method = Hooked() if name == "hooked" else name
-    whole, cut = learner(method, result="best_nll"), learner(method, result="best_nll")
+    settings = {"result": "best_nll", "precision": precision}
+    whole, cut = learner(method, **settings), learner(method, **settings)
     while not whole.finished:
         whole.train_epoch()
     cut.train_epoch()
     cut.save(tmp_path / "last.pt")
-    resumed = learner(method, result="best_nll")
+    resumed = learner(method, **settings)
     assert to_plain(resumed.config) == to_plain(cut.config)
     assert resumed.load(tmp_path / "last.pt")
     while not resumed.finished:

@@ -28,7 +28,9 @@ def images_and_labels() -> Batch:
 
 
 def prepared(method: Mixup, seed: int) -> Batch:
-    return method.prepare(images_and_labels(), torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(seed)
+    drawn = {name: values[1] for name, values in method.draw(2, 6, generator).items()}
+    return method.prepare(images_and_labels()._replace(drawn=drawn), generator)
 
 
 def test_images_and_labels_of_a_mixed_batch() -> None:

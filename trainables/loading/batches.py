@@ -1,7 +1,7 @@
 """One split on a device: batches by index, augmented and normalised there."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -15,7 +15,11 @@ NORMALISED_BYTES = 512 * 2**20
 
 
 class DeviceSplit:
-    """Images and labels of one split on a device. mean, std: per channel, in pixel units."""
+    """Images and labels of one split on a device. mean, std: per channel, in pixel units.
+
+    On a GPU the images lie there as rows of pixels, zero-padded once: a batch is one gather of pixels, cropped and
+    flipped by which are taken. On a CPU they are the memory-mapped file.
+    """
 
     def __init__(
         self,
@@ -27,48 +31,88 @@ class DeviceSplit:
         padding: int | None = None,
     ) -> None:
         self.device = torch.device(device)
-        self.labels = split.labels.to(self.device)
-        self._part: Tensor | None = None  # for a subset, the samples' indices in the split
-        self._augment, self._padding = augment, padding
+        self.labels = split.labels  # on the CPU, like the indices of a subset's samples
+        self._part: Tensor | None = None
+        self._shape, self._augment = split.images.shape[1:], augment
+        self._padding = (padding or max(1, self._shape[1] // 8)) if "crop" in augment else 0
         self._mean, self._std = (
             torch.tensor(values, dtype=torch.float32, device=self.device)[:, None, None] for values in (mean, std)
         )
-        # On the CPU this is the memory-mapped file, not a copy.
-        self._images = split.images.to(self.device)
-        self._is_normalised = augment == "none" and 4 * split.images.numel() <= NORMALISED_BYTES
+        self._images = split.images
+        self._pixels: Tensor | None = None
+        if is_resident(self.device):
+            self._images = padded = F.pad(split.images.to(self.device), (self._padding,) * 4).permute(0, 2, 3, 1)
+            self._pixels = padded.reshape(-1, self._shape[0])
+            self._images = self._pixels.view(padded.shape).permute(0, 3, 1, 2)
+            self._patterns = self._window(padded.shape[2]).to(self.device)
+        self._is_normalised = (
+            self._pixels is None and augment == "none" and 4 * self._images.numel() <= NORMALISED_BYTES
+        )
         if self._is_normalised:
             self._images = self._normalise(self._images)
+
+    def _window(self, width: int) -> Tensor:
+        """[2, H * W]: where a crop's pixels lie after its first, in rows of `width`; then its mirror image's."""
+        _, rows, columns = self._shape
+        window = torch.arange(rows)[:, None] * width + torch.arange(columns)
+        return torch.stack([window, window.flip(1)]).flatten(1)
 
     def subset(self, rows: Tensor, augment: str) -> "DeviceSplit":
         """A subset by index [M]; images are shared, not copied."""
         part = copy.copy(self)
-        part._part = self.rows[rows.to(self.device)]
-        part.labels, part._augment = self.labels[rows.to(self.device)], augment
+        part._part, part.labels, part._augment = self.rows[rows], self.labels[rows], augment
         return part
 
     @property
     def rows(self) -> Tensor:
         """[N]: the samples' indices in the split."""
-        return torch.arange(len(self.labels), device=self.device) if self._part is None else self._part
+        return torch.arange(len(self.labels)) if self._part is None else self._part
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def batch(self, indices: Tensor, generator: torch.Generator) -> Batch:
-        """Samples at indices [B] (on any device) with their labels, augmented if the split is."""
-        indices = indices.to(self.device)
-        images = self._images.index_select(0, indices if self._part is None else self._part[indices])
-        if not self._is_normalised:
-            images = self._normalise(augment_images(images, self._augment, generator, self._padding))
-        return Batch(images, self.labels.index_select(0, indices), indices)
+    def decide(self, indices: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+        """What `batch` needs for samples at indices [..., B], with the random choices of their augmentation.
+
+        All on the CPU, of the same leading dimensions.
+        """
+        rows = indices if self._part is None else self._part[indices]
+        decided = {"indices": indices, "labels": self.labels[indices]}
+        drawn = draw_augmentation(indices.shape, self._augment, self._padding, generator)
+        if self._pixels is None:
+            return {**decided, "rows": rows, **drawn}
+        unmoved = torch.full((), self._padding)
+        height, width = self._images.shape[2:]
+        corner = (rows * height + drawn.get("top", unmoved)) * width + drawn.get("left", unmoved)
+        return {**decided, "corner": corner, "mirrored": drawn.get("mirrored", torch.zeros_like(rows)).long()}
+
+    def batch(self, decided: Mapping[str, Tensor]) -> Batch:
+        """The samples [B] that `decide` decided on, with their labels; its tensors are on the device."""
+        if self._pixels is not None:
+            places = decided["corner"][:, None] + self._patterns.index_select(0, decided["mirrored"])
+            channels, height, width = self._shape
+            pixels = self._pixels.index_select(0, places.flatten()).view(-1, height, width, channels)
+            images = self._normalise(pixels.permute(0, 3, 1, 2))
+        else:
+            images = self._images.index_select(0, decided["rows"])
+            if not self._is_normalised:
+                images = self._normalise(augmented(images, decided, self._padding))
+        return Batch(images, decided["labels"], decided["indices"])
 
     def images(self, start: int, stop: int) -> Tensor:
         """Samples start to stop, in order, without augmentation: [stop - start, C, H, W] float32, normalised."""
-        images = self._images[start:stop] if self._part is None else self._images[self._part[start:stop]]
+        rows = slice(start, stop) if self._part is None else self._part[start:stop].to(self.device)
+        images, edge = self._images[rows], self._padding if self._pixels is not None else 0
+        images = images[:, :, edge : images.shape[2] - edge, edge : images.shape[3] - edge]
         return images if self._is_normalised else self._normalise(images)
 
     def _normalise(self, images: Tensor) -> Tensor:
-        return images.to(torch.float32).sub_(self._mean).div_(self._std)
+        return torch.sub(images, self._mean).div_(self._std)
+
+
+def is_resident(device: torch.device) -> bool:
+    """Whether a split's images are copied to the device once."""
+    return device.type != "cpu"
 
 
 def augment_images(images: Tensor, kind: str, generator: torch.Generator, padding: int | None = None) -> Tensor:
@@ -77,15 +121,28 @@ def augment_images(images: Tensor, kind: str, generator: torch.Generator, paddin
     Crop: torchvision's RandomCrop(H, padding) with zero padding; None: an eighth of the height, 4 at 32.
     Flip: horizontal, with probability 1/2.
     """
-    n, height = len(images), images.shape[2]
+    padding = padding or max(1, images.shape[2] // 8)
+    drawn = draw_augmentation(images.shape[:1], kind, padding, generator)
+    return augmented(images, {name: values.to(images.device) for name, values in drawn.items()}, padding)
+
+
+def draw_augmentation(shape: Sequence[int], kind: str, padding: int, generator: torch.Generator) -> dict[str, Tensor]:
+    """The random choices of `augment_images` for samples in batches of this shape, by name."""
+    drawn, device = {}, generator.device
     if "crop" in kind:
-        padding = padding or max(1, height // 8)
-        corners = torch.randint(2 * padding + 1, (2, n), generator=generator, device=generator.device)
-        top, left = corners.to(images.device)
-        images = crop_images(images, top, left, padding)
+        corners = torch.randint(2 * padding + 1, (2, *shape), generator=generator, device=device)
+        drawn["top"], drawn["left"] = corners
     if "flip" in kind:
-        mirrored = torch.randint(2, (n, 1, 1, 1), generator=generator, device=generator.device).bool()
-        images = torch.where(mirrored.to(images.device), images.flip(3), images)
+        drawn["mirrored"] = torch.randint(2, tuple(shape), generator=generator, device=device).bool()
+    return drawn
+
+
+def augmented(images: Tensor, drawn: Mapping[str, Tensor], padding: int) -> Tensor:
+    """Images [N, C, H, W] cropped and flipped as drawn for N samples."""
+    if "top" in drawn:
+        images = crop_images(images, drawn["top"], drawn["left"], padding)
+    if "mirrored" in drawn:
+        images = torch.where(drawn["mirrored"][:, None, None, None], images.flip(3), images)
     return images
 
 

@@ -34,7 +34,7 @@ class TrialData:
         return self._with_meta[share, seed]
 
     def _carve(self, share: float, seed: int) -> tuple[DeviceSplit, DeviceSplit]:
-        labels = self.train.labels.cpu().numpy()
+        labels = load_split(self.prepared, "train").labels.numpy()
         counts = np.bincount(labels)
         quota = np.clip(np.rint(share * counts).astype(np.int64), np.minimum(counts - 1, 1), None)
         kept = torch.from_numpy(ranks_in_class(labels, stream(seed, "split", "meta")) < quota[labels])

@@ -21,5 +21,5 @@ def brier_loss(logits: Tensor, targets: Tensor) -> Tensor:
 class Brier(Method):
     """No hyperparameters. The gradient vanishes for a saturated softmax, even a wrong one."""
 
-    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+    def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         return brier_loss(logits, targets)

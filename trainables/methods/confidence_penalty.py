@@ -25,5 +25,5 @@ class ConfidencePenalty(Method):
 
     weight: float = number(0.1, low=0, doc="weight of the mean entropy, in nats")
 
-    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+    def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         return confidence_penalty_loss(logits, targets, self.weight)

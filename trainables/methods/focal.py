@@ -31,5 +31,5 @@ class Focal(Method):
 
     gamma: float = number(3.0, low=0, doc="focusing parameter")
 
-    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+    def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         return focal_loss(logits, require_labels(self, targets), self.gamma)

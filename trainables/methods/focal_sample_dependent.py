@@ -2,19 +2,19 @@
 
 import functools
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from trainables.fields import choice, number
-from trainables.method import Method, require_labels
+from trainables.method import Method, Task, require_labels
 from trainables.methods.focal import focal_loss
 
 # gamma below each bound of p_y, and from the last bound on; a bound belongs to the band above it.
 BANDS = {"flsd_53": ((0.2,), (5.0, 3.0)), "flsd_532": ((0.2, 0.5), (5.0, 3.0, 2.0))}
-# Points of the table used for `lambert_w` in training, over p_y in [0, 1/2]: within 1e-5 (1e-3 where gamma reaches
-# `highest`).
-POINTS = 20_000
+# The table used for `lambert_w` in training, over p_y in [0, 1/2]: within 1e-5 up to gamma 20, and never above HIGHEST.
+POINTS, HIGHEST = 20_000, 1000.0
 
 
 def gamma_of_p0(p0: Tensor, highest: float) -> Tensor:
@@ -38,20 +38,24 @@ def gamma_of_p0(p0: Tensor, highest: float) -> Tensor:
 
 
 @functools.lru_cache(maxsize=8)
-def _table(highest: float, device: torch.device) -> Tensor:
-    return gamma_of_p0(torch.linspace(0.0, 0.5, POINTS + 1, dtype=torch.float64), highest).to(device)
+def _table(device: torch.device) -> Tensor:
+    return gamma_of_p0(torch.linspace(0.0, 0.5, POINTS + 1, dtype=torch.float64), HIGHEST).to(device)
 
 
-def sample_gamma(logits: Tensor, labels: Tensor, schedule: str, highest: float = 5.0) -> Tensor:
+def sample_gamma(logits: Tensor, labels: Tensor, schedule: str, highest: float | Tensor = 5.0) -> Tensor:
     """[N] gammas, constant in the gradient. logits: [N, K]; labels: [N] int64; `highest`: only for `lambert_w`."""
     p_y = logits.detach().softmax(dim=-1).gather(-1, labels[:, None]).squeeze(-1)
     if schedule == "lambert_w":
         place = p_y.double().clamp(max=0.5) * (2 * POINTS)
         below = place.long().clamp(max=POINTS - 1)
-        table = _table(highest, logits.device)
-        return torch.lerp(table[below], table[below + 1], place - below).to(logits.dtype)
-    bounds, gammas = (torch.tensor(each, dtype=p_y.dtype, device=p_y.device) for each in BANDS[schedule])
-    return gammas[torch.bucketize(p_y, bounds, right=True)]
+        table = _table(logits.device)
+        gamma = torch.lerp(table[below], table[below + 1], place - below).to(logits.dtype)
+        return torch.minimum(gamma, torch.as_tensor(highest, dtype=gamma.dtype))
+    bounds, gammas = BANDS[schedule]
+    gamma = torch.full_like(p_y, gammas[0])
+    for bound, (before, after) in zip(bounds, pairwise(gammas), strict=True):
+        gamma = gamma + (p_y >= bound) * (after - before)
+    return gamma
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,10 @@ class FocalSampleDependent(Method):
     def inert(self) -> dict[str, str]:
         return {} if self.schedule == "lambert_w" else {"gamma_max": f"schedule: {self.schedule}"}
 
-    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+    def start(self, task: Task) -> None:
+        if self.schedule == "lambert_w":
+            _table(task.device)
+
+    def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         labels = require_labels(self, targets)
         return focal_loss(logits, labels, sample_gamma(logits, labels, self.schedule, self.gamma_max))

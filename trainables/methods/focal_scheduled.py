@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+import torch
 from torch import Tensor
 
 from trainables.fields import FieldError, choice, numbers
@@ -15,13 +17,19 @@ GAMMAS = {"flsc_531": (5.0, 3.0, 1.0), "flsc_532": (5.0, 3.0, 2.0)}
 STEPS = (100 / 350, 250 / 350)
 
 
-def scheduled_gamma(schedule: str | Sequence[float], progress: float, steps: Sequence[float] = STEPS) -> float:
-    """gamma at a fraction of training done, in [0, 1); a step belongs to the later interval.
+def scheduled_gamma(
+    schedule: str | Sequence[float], progress: float | Tensor, steps: Sequence[float] = STEPS
+) -> Tensor:
+    """0-dimensional gamma at a fraction of training done, in [0, 1); a step belongs to the later interval.
 
     schedule: a name in GAMMAS, or the gammas themselves, one more than steps.
     """
     gammas = GAMMAS[schedule] if isinstance(schedule, str) else schedule
-    return gammas[sum(progress >= step for step in steps)]
+    progress = torch.as_tensor(progress, dtype=torch.float64)
+    changes = [
+        (progress >= step) * (after - before) for step, (before, after) in zip(steps, pairwise(gammas), strict=True)
+    ]
+    return gammas[0] + torch.stack(changes).sum()
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,6 @@ class FocalScheduled(Method):
     def _gammas(self) -> Sequence[float]:
         return self.gammas or GAMMAS[self.schedule]
 
-    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+    def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         gamma = scheduled_gamma(self._gammas, progress, self.steps)
         return focal_loss(logits, require_labels(self, targets), gamma)

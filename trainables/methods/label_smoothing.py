@@ -26,5 +26,5 @@ class LabelSmoothing(Method):
 
     epsilon: float = number(0.05, low=0, below=1, doc="target probability spread over all classes")
 
-    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+    def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         return label_smoothing_loss(logits, targets, self.epsilon)

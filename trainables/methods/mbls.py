@@ -28,5 +28,5 @@ class Mbls(Method):
     margin: float = number(10.0, low=0, doc="logit distance without penalty")
     weight: float = number(0.1, low=0, doc="weight of the penalty, a mean over samples and classes")
 
-    def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
+    def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         return mbls_loss(logits, targets, self.margin, self.weight)

@@ -11,7 +11,7 @@ from trainables.method import Batch, Method, Mixed, Wrapper
 from trainables.methods.cross_entropy import CrossEntropy
 
 
-def mixed_batch(batch: Batch, share: float, partner: Tensor) -> Batch:
+def mixed_batch(batch: Batch, share: float | Tensor, partner: Tensor) -> Batch:
     """Each image times `share` plus its partner's times 1 - share. partner: [N] int64, indices in the batch."""
     assert isinstance(batch.targets, Tensor)
     images = torch.lerp(batch.images[partner], batch.images, share)
@@ -35,11 +35,15 @@ class Mixup(Wrapper):
         if any(isinstance(inner, Mixup) for inner in self._bases()):
             raise FieldError("base", "already contains a Mixup; remove one.")
 
-    def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
-        batch = self.base.prepare(batch, generator)
+    def draw(self, steps: int, size: int, generator: torch.Generator) -> dict[str, Tensor]:
+        drawn = super().draw(steps, size, generator)
         if self.alpha == 0:
-            return batch
-        partner = torch.randperm(len(batch.indices), generator=generator)
+            return drawn
         seed = int(torch.randint(2**62, (), generator=generator))  # torch draws Beta only from its global generator
-        share = float(np.random.default_rng(seed).beta(self.alpha, self.alpha))
-        return mixed_batch(batch, share, partner.to(batch.images.device))
+        share = np.random.default_rng(seed).beta(self.alpha, self.alpha, steps)
+        partner = torch.rand(steps, size, generator=generator, dtype=torch.float64).argsort(dim=-1)
+        return {**drawn, "partner": partner, "share": torch.from_numpy(share).float()}
+
+    def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
+        batch, drawn = self.base.prepare(batch, generator), batch.drawn
+        return mixed_batch(batch, drawn["share"], drawn["partner"]) if "share" in drawn else batch

@@ -63,7 +63,7 @@ class SamplePrioritization(Wrapper):
 
     def order(self, learner: Trainer, state: State, generator: torch.Generator) -> Tensor:
         whole = self.base.order(learner, state["base"], generator)
-        if learner.progress < self.warmup:
+        if learner.epoch / learner.epochs < self.warmup:
             return whole
         count = max(1, round(self.fraction * learner.num_samples))
         if self.criterion == "random":

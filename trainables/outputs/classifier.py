@@ -28,7 +28,7 @@ class Classifier(nn.Module):
         self, network: Network, mean: tuple[float, ...], std: tuple[float, ...], temperature: float = 1.0
     ) -> None:
         super().__init__()
-        self.network = copy.deepcopy(network).float().cpu()
+        self.network = copy.deepcopy(network).float().cpu().to(memory_format=torch.contiguous_format)
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32)[:, None, None])
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32)[:, None, None])
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))

@@ -19,6 +19,7 @@ from tests.study.schema.specs import SHIFT, SMALL, small
         {"resources": {"cpu": 2}, "tracking": "http://x", "storage": "x", "ledger": "x", "keep_models": "front"},
         {"checkpoint_seconds": 1},
         {"optimizer": {"lr": 0.1}},  # written out, and the same
+        {"precision": "auto"},  # without a GPU
     ],
 )
 def test_goes_on(keys):
@@ -33,6 +34,7 @@ def test_goes_on(keys):
         ({"seed": 1}, ["seed: was 0, is 1"]),
         ({"first_seed": 7}, ["first_seed: was 0, is 7"]),
         ({"result": "best_nll"}, ["result: was last, is best_nll"]),
+        ({"precision": "auto", "resources": {"gpu": 1}}, ["precision: was float32, is bfloat16"]),
         ({"batch_size": 32, "sampler": {"seed": 4}}, ["batch_size: was 64, is 32", "sampler.seed: was 0, is 4"]),
         ({"data": {"name": "digits", "validation": 0.3}}, ["data.validation: was 0.2, is 0.3"]),
         ({"optimizer": {"lr": 0.2}}, ["optimizer.lr: was 0.1, is 0.2"]),

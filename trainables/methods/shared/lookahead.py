@@ -16,7 +16,6 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from trainables import methods
 from trainables.fields import choice, number, text
@@ -98,14 +97,15 @@ class LookaheadMethod(Method, ABC):
     def start(self, task: Task) -> State:
         phi = self.initial(task)
         first, second = ({name: torch.zeros_like(value) for name, value in phi.items()} for _ in range(2))
-        return {"phi": phi, "adam": {"count": 0, "first": first, "second": second}}
+        count = torch.zeros((), device=task.device, dtype=torch.float64)
+        return {"phi": phi, "adam": {"count": count, "first": first, "second": second}}
 
     def step(self, learner: Trainer, state: State, batch: Batch) -> Step:
         assert isinstance(batch.targets, Tensor)
         network, labels = learner.network, require_labels(self, batch.targets)
         phi = {name: value.detach().requires_grad_() for name, value in state["phi"].items()}
-        features = network.features(batch.images)
-        forward = Forward(features, network.head(features))
+        features = learner.apply(network.features, batch.images)
+        forward = Forward(features, learner.apply(network.head, features))
         inner = self.training_loss(network.head, forward, labels, phi)
         if self.reduction == "sum":
             inner = inner * len(labels)
@@ -118,7 +118,7 @@ class LookaheadMethod(Method, ABC):
         state = {**state, "phi": moved, "adam": adam}
         return Step(loss.detach(), forward.logits.detach(), self.noted(state, batch, features.detach()))
 
-    def _looked_ahead(self, network: Network, inner: Tensor, eta: float) -> Parameters:
+    def _looked_ahead(self, network: Network, inner: Tensor, eta: float | Tensor) -> Parameters:
         """The weights after a plain gradient descent step on the inner loss, as functions of phi."""
         weights = dict((network.head if self.lookahead == "head" else network).named_parameters())
         slopes = torch.autograd.grad(inner, list(weights.values()), create_graph=True)
@@ -131,9 +131,9 @@ class LookaheadMethod(Method, ABC):
         network.train(self.meta_batch_norm == "train")
         if self.lookahead == "head":
             with torch.set_grad_enabled(self.leak):  # the features do not depend on phi
-                features = network.features(meta.images)
-            logits = functional_call(network.head, weights, (features,))
+                features = learner.apply(network.features, meta.images)
+            logits = learner.apply(network.head, features, weights)
         else:
-            logits = functional_call(network, weights, (meta.images,))
+            logits = learner.apply(network, meta.images, weights)
         network.train()
         return self._outer.term(logits, meta.targets) + self.outer_cross_entropy * F.cross_entropy(logits, meta.targets)

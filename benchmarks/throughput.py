@@ -1,0 +1,228 @@
+"""How fast images are trained on: our Learner beside a script, its own step alone, and the path of a former commit.
+
+    python benchmarks/throughput.py --model resnet18 --batch 128
+    python benchmarks/throughput.py --model cnn --batch 128 --former 72dc48a
+
+Prints Markdown for RESULTS.md. Each arm is a process that trains on one thread when it is told to; the arms take turns,
+`--rounds` times. Seconds are CPU seconds on a CPU (other processes do not change them), and seconds of the clock on a
+GPU. The images are random: 32x32, cropped and flipped. The arms:
+- loader: a DataLoader of PIL images with torchvision's transforms, torch.optim.SGD, float32, as papers' code has it;
+- former: the Learner of `--former`, from a worktree of this repository;
+- learner: today's Learner, float32; learner bfloat16;
+- bound: only the Learner's step, on one batch that lies there already; in both precisions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FORMER = "72dc48a"
+ARMS = ("loader", "former", "learner", "learner bfloat16", "bound", "bound bfloat16")
+
+
+def write_images(file: Path, count: int) -> None:
+    """A parquet file of random images of ten classes."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from PIL import Image
+
+    rng, encoded = np.random.default_rng(0), []
+    for _ in range(count):
+        image = io.BytesIO()
+        Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(image, "png")
+        encoded.append(image.getvalue())
+    pq.write_table(pa.table({"image": encoded, "label": [number % 10 for number in range(count)]}), file)
+
+
+def learner(options: argparse.Namespace, **settings: Any) -> Any:
+    """Of whichever commit is imported here."""
+    import torch
+
+    from trainables.config import TrialConfig
+    from trainables.learner import Learner
+    from trainables.loading.trial_data import trial_data
+
+    data = {"name": "parquet", "path": str(options.images), "augment": "crop_flip", "validation": 0.02}
+    plain = {"data": data, "model": options.model, "method": options.method, "batch_size": options.batch}
+    config = TrialConfig.from_mapping({**plain, "epochs": 1000, **settings})
+    device = torch.device(options.device)
+    return Learner(config, trial_data(config, device), device)
+
+
+def by_learner(options: argparse.Namespace, **settings: Any) -> Callable[[], int]:
+    made = learner(options, **settings)
+
+    def epoch() -> int:
+        made.train_epoch()
+        return len(made.train)
+
+    return epoch
+
+
+def by_step(options: argparse.Namespace, **settings: Any) -> Callable[[], int]:
+    import torch
+
+    made = learner(options, **settings)
+    generator = torch.Generator()
+    choices, *_ = made._decided(torch.arange(len(made.train)), generator)
+    now = choices.to(made.device).at(0)
+    batch = made.train.batch(now.train)
+    made.train.batch = lambda decided: batch
+
+    def epoch() -> int:
+        with made._training(choices.steps):
+            for _ in range(choices.steps):
+                made._step(now, generator)
+        return choices.steps * options.batch
+
+    return epoch
+
+
+def by_loader(options: argparse.Namespace) -> Callable[[], int]:
+    import pyarrow.parquet as pq
+    import torch
+    from PIL import Image
+    from torch.utils.data import DataLoader, Dataset
+    from torchvision import transforms
+
+    table = pq.read_table(options.images).to_pydict()
+    images = [Image.open(io.BytesIO(encoded)).convert("RGB") for encoded in table["image"]]
+    train = transforms.Compose(
+        [
+            transforms.RandomCrop(32, padding=4),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize((0.5, 0.5, 0.5), (0.25, 0.25, 0.25)),
+        ]
+    )
+
+    class Images(Dataset[Any]):
+        def __len__(self) -> int:
+            return len(images)
+
+        def __getitem__(self, index: int) -> Any:
+            return train(images[index]), table["label"][index]
+
+    from trainables import models
+
+    device = torch.device(options.device)
+    network = models.find(options.model)().build((3, 32, 32), 10).to(device)
+    optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
+    loader = DataLoader(Images(), options.batch, shuffle=True)
+
+    def epoch() -> int:
+        network.train()
+        for batch, labels in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(network(batch.to(device)), labels.to(device)).backward()
+            optimizer.step()
+        return len(images)
+
+    return epoch
+
+
+def work(options: argparse.Namespace) -> None:
+    """An arm: for each line that comes, an epoch and a line of JSON."""
+    import torch
+
+    torch.set_num_threads(1)
+    precision = {"precision": "bfloat16"} if options.arm.endswith("bfloat16") else {}
+    makers: dict[str, Any] = {"loader": by_loader, "bound": by_step}
+    epoch = makers.get(options.arm.split()[0], by_learner)(options, **precision)
+    on_gpu = options.device != "cpu"
+    epoch()
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        started = time.perf_counter(), time.process_time()
+        images = epoch()
+        if on_gpu:
+            torch.cuda.synchronize()
+        clock, cpu = time.perf_counter() - started[0], time.process_time() - started[1]
+        print(json.dumps({"images": images, "seconds": clock if on_gpu else cpu}), flush=True)
+
+
+@contextmanager
+def worker(arm: str, options: argparse.Namespace, root: Path) -> Iterator[subprocess.Popen[str]]:
+    words = ["--model", options.model, "--method", options.method, "--batch", str(options.batch)]
+    words += ["--device", options.device, "--arm", arm, "--images", str(options.images)]
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    environment["CALSTUDY_CACHE"] = str(options.images.parent / f"cache-{root.name}")
+    command = [sys.executable, "-W", "ignore", __file__, *words]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise SystemExit(f"{arm}: did not start")
+        yield process
+        process.communicate()
+
+
+def measure(options: argparse.Namespace, arms: list[str]) -> dict[str, list[float]]:
+    """Images a second of each arm, by round."""
+    rates: dict[str, list[float]] = {arm: [] for arm in arms}
+    with tempfile.TemporaryDirectory(prefix="throughput-") as folder, ExitStack() as stack:
+        options.images = Path(folder) / "images.parquet"
+        write_images(options.images, options.count)
+        former = Path(folder) / "former"
+        if "former" in arms:
+            add = ["git", "-C", str(ROOT), "worktree", "add", "--quiet", "--detach", str(former), options.former]
+            subprocess.run(add, check=True)
+            stack.callback(subprocess.run, ["git", "-C", str(ROOT), "worktree", "remove", "--force", str(former)])
+        workers = {arm: stack.enter_context(worker(arm, options, former if arm == "former" else ROOT)) for arm in arms}
+        for _ in range(options.rounds):
+            for arm, process in workers.items():
+                assert process.stdin is not None and process.stdout is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+                found = json.loads(process.stdout.readline())
+                rates[arm].append(found["images"] / found["seconds"])
+    return rates
+
+
+def table(rates: dict[str, list[float]], base: str) -> str:
+    """Markdown: medians over the rounds, the extremes, and the ratio to `base` of the same round."""
+    lines = [f"| arm | images/s | least, most | over {base} |", "|---|---|---|---|"]
+    for arm, found in rates.items():
+        ratio = statistics.median(one / other for one, other in zip(found, rates[base], strict=True))
+        extremes = f"{min(found):,.0f}, {max(found):,.0f}"
+        lines.append(f"| {arm} | {statistics.median(found):,.0f} | {extremes} | {ratio:.2f}x |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="resnet18")
+    parser.add_argument("--method", default="cross_entropy")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--count", type=int, default=2000, help="images; 78%% of them are trained on")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--former", default=FORMER, help="a commit of this repository; '' for none")
+    parser.add_argument("--arms", default=",".join(ARMS), help="some of them, separated by commas")
+    parser.add_argument("--arm", help=argparse.SUPPRESS)
+    parser.add_argument("--images", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.arm:
+        work(options)
+        return
+    arms = [arm for arm in options.arms.split(",") if arm != "former" or options.former]
+    print(f"{options.model}, {options.method}, batch {options.batch}, {options.device}, {options.rounds} rounds\n")
+    print(table(measure(options, arms), arms[1] if arms[1:] and arms[1] == "former" else arms[0]))
+
+
+if __name__ == "__main__":
+    main()
