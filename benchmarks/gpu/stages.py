@@ -1,0 +1,273 @@
+"""The stages, each a function of the options that returns what it found, in plain values."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import throughput
+from trainables import methods, models
+from trainables.config import TrialConfig
+from trainables.learner import Learner
+from trainables.loading.trial_data import trial_data
+from trainables.outputs.classifier import Classifier
+from trainables.outputs.predictions import Predictions
+
+Found = dict[str, Any]
+Options = argparse.Namespace
+
+
+def learner(options: Options, device: str | None = None, **settings: Any) -> Learner:
+    """Of the data given, cropped and flipped."""
+    os.environ.setdefault("CALSTUDY_CACHE", str(options.state / "cache"))
+    source = (
+        {"name": "digits"} if options.data == "digits" else {"name": "parquet", "path": os.path.abspath(options.data)}
+    )
+    plain = {"data": {**source, "augment": "crop_flip", "validation": 0.1}, "model": "cnn", "method": "cross_entropy"}
+    config = TrialConfig.from_mapping({**plain, "batch_size": 64 if options.small else 512, **settings})
+    on = torch.device(device or options.device)
+    return Learner(config, trial_data(config, on), on)
+
+
+def steps(made: Learner, count: int, around: Callable[[int], Any] | None = None) -> None:
+    """The first steps of an epoch."""
+    generator = torch.Generator().manual_seed(1)
+    decided = made._decided(torch.randperm(len(made.train), generator=generator), generator)[0]
+    choices = decided.to(made.device)
+    with made._training(count):
+        for step in range(count):
+            now = choices.at(step % choices.steps)
+            with around(step) if around else _nothing():
+                made._step(now, generator)
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+def synchronize(options: Options) -> None:
+    if options.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def timed(options: Options, call: Callable[[], Any], rounds: int = 5) -> float:
+    """Seconds, the median of some calls after one that is not counted."""
+    call()
+    found = []
+    for _ in range(rounds):
+        synchronize(options)
+        started = time.perf_counter()
+        call()
+        synchronize(options)
+        found.append(time.perf_counter() - started)
+    return statistics.median(found)
+
+
+def inventory(options: Options) -> Found:
+    """The machine, and how fast it multiplies and copies."""
+    found: Found = {"torch": torch.__version__, "python": sys.version.split()[0], "cpus": os.cpu_count()}
+    if options.device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        found |= {"gpu": properties.name, "GiB": round(properties.total_memory / 2**30, 1)}
+        found["bfloat16"] = torch.cuda.is_bf16_supported(False)
+        found["mps"] = os.path.exists("/tmp/nvidia-mps") or "CUDA_MPS_PIPE_DIRECTORY" in os.environ
+    size, device = 256 if options.small else 8192, options.device
+    for name, kind in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):
+        one, other = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
+        found[f"{name} TFLOP/s"] = 2 * size**3 / timed(options, lambda one=one, other=other: one @ other) / 1e12
+    source = torch.randn(size * size * 4, device=device)
+    target = torch.empty_like(source)
+    found["copy TB/s"] = 8 * source.numel() / timed(options, lambda: target.copy_(source)) / 1e12
+    return found
+
+
+def equal(options: Options) -> Found:
+    """Every method's weights after three steps, against the same steps on the CPU: the largest relative difference."""
+    torch.backends.cudnn.allow_tf32 = False
+    found = {}
+    for name in methods.names():
+        made = [learner(options, device, method=name, batch_size=64) for device in (options.device, "cpu")]
+        for each in made:
+            steps(each, 3)
+        ours, theirs = (each.weights.vector.cpu() for each in made)
+        found[name] = float((ours - theirs).norm() / theirs.norm())
+    return {"largest": max(found.values()), "by method": found}
+
+
+def synchronisation(options: Options) -> Found:
+    """Steps under torch's debug mode, in which waiting for the GPU is an error: every method, every network."""
+
+    @contextmanager
+    def strict(step: int) -> Iterator[None]:
+        if options.device == "cuda" and step:  # the first chooses algorithms
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            if options.device == "cuda":
+                torch.cuda.set_sync_debug_mode("default")
+
+    networks = [name for name in models.names() if name not in ("torchvision", *(SLOW if options.small else ()))]
+    cases = [{"method": name} for name in methods.names()]
+    cases += [{"model": name, "precision": "bfloat16"} for name in networks]
+    waits = {}
+    for case in cases:
+        try:
+            steps(learner(options, **{"batch_size": 64, **case}), 3, strict)
+        except RuntimeError as error:
+            waits[" ".join(case.values())] = str(error).splitlines()[0]
+    return {"cases": len(cases), "that wait": waits}
+
+
+SLOW = ("densenet121", "resnet101", "resnet110", "resnet34", "resnet50", "wide_resnet_26_10")
+
+
+def cost(options: Options) -> Found:
+    """Seconds of a step of each method, relative to cross-entropy's, in bfloat16."""
+    seconds = {}
+    for name in ["cross_entropy", *methods.names()]:
+        made = learner(options, model="cnn" if options.small else "resnet18", precision="bfloat16", method=name)
+        seconds[name] = timed(options, lambda made=made: steps(made, 10), 2 if options.small else 3) / 10
+    base = seconds["cross_entropy"]
+    return {"cross_entropy ms": 1e3 * base, "over it": {name: each / base for name, each in seconds.items()}}
+
+
+def ladder(model: str) -> Callable[[Options], Found]:
+    """Images a second: a DataLoader script, the Learner in both precisions, and its step alone."""
+
+    def stage(options: Options) -> Found:
+        words = argparse.Namespace(
+            model="cnn" if options.small else model, method="cross_entropy", device=options.device, former=""
+        )
+        words.batch, words.rounds, words.count = (64, 1, 300) if options.small else (512, 5, 20_000)
+        arms = [arm for arm in throughput.ARMS if arm != "former"]
+        return {arm: statistics.median(rates) for arm, rates in throughput.measure(words, arms).items()}
+
+    return stage
+
+
+def actors(options: Options) -> Found:
+    """Images a second of 1, 2, 4 and 8 processes that train at once, one CPU thread each."""
+    found: Found = {}
+    for count in (1, 2) if options.small else (1, 2, 4, 8):
+        words = ["--data", options.data, "--device", options.device, "--state", str(options.state)]
+        words += ["--small"] if options.small else []
+        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu", "--stage", "actor", *words]
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+        found[str(count)] = sum(json.loads(each.communicate()[0])["images/s"] for each in running)
+    return found
+
+
+def actor(options: Options) -> Found:
+    """One of them: trains for some seconds, from the next round ten seconds on, so that all are at work."""
+    torch.set_num_threads(1)
+    made = learner(options, precision="bfloat16", epochs=10_000)
+    made.train_epoch()
+    period = 2 if options.small else 20
+    time.sleep(period - time.time() % period)
+    started, images = time.time(), 0
+    while time.time() - started < period / 2:
+        made.train_epoch()
+        images += len(made.train)
+    synchronize(options)
+    return {"images/s": images / (time.time() - started)}
+
+
+def accuracy(options: Options) -> Found:
+    """A whole training, seconds and validation values: ResNet-18, 16 epochs, in each precision."""
+    found: Found = {}
+    for precision in ("float32", "bfloat16"):
+        settings: dict[str, Any] = {
+            "model": "cnn" if options.small else "resnet18",
+            "epochs": 1 if options.small else 16,
+        }
+        settings |= {"precision": precision, "optimizer": {"lr": 0.2, "schedule": "one_cycle"}}
+        started = time.perf_counter()
+        made = learner(options, **settings)
+        built = time.perf_counter() - started
+        while not made.finished:
+            made.train_epoch()
+        values = made.take_result()[1].evaluate()
+        measured = {name: values[name] for name in ("accuracy", "nll", "ece")}
+        last = made.history[-1]["seconds"]
+        found[precision] = {"built s": built, "s": time.perf_counter() - started, "last epoch s": last, **measured}
+    return found
+
+
+def trial(options: Options) -> Found:
+    """A trained model's files, for the machine at home (`--verify OUT`)."""
+    made = learner(options, epochs=1 if options.small else 4, precision="bfloat16")
+    while not made.finished:
+        made.train_epoch()
+    _, predictions = made.take_result()
+    predictions.save(options.out / "predictions.npz")
+    made.classifier().save(options.out / "model.pt")
+    (options.out / "config.json").write_text(json.dumps(made.config.to_mapping()))
+    return {"accuracy": predictions.evaluate()["accuracy"]}
+
+
+def verified(folder: Path, options: Options) -> Found:
+    """The largest difference of a probability between the files' predictions and the model's here, on the CPU."""
+    options.state = folder
+    stored = json.loads((folder / "config.json").read_text())
+    kept = {key: stored[key] for key in ("model", "batch_size", "epochs", "precision")}
+    made = learner(options, "cpu", **kept)
+    prepared, validation = made.data.prepared, made.data.validation
+    classifier = Classifier(made.network, prepared.mean, prepared.std).load(folder / "model.pt")
+    made.network.load_state_dict(classifier.network.state_dict())
+    ours, theirs = made.predict(), Predictions.load(folder / "predictions.npz")
+    difference = (ours.logits.softmax(-1) - theirs.logits.softmax(-1)).abs().max()
+    return {"samples": len(validation), "largest difference": float(difference)}
+
+
+def study(options: Options) -> Found:
+    """`calstudy run` with four trials on the GPU at once; those of `huge` need more than their share of its memory."""
+    if find_spec("ray") is None or find_spec("mlflow") is None:
+        return {"skipped": "no Ray or MLflow here"}
+    on_gpu = options.device == "cuda"
+    huge = [{"label": "huge", "name": "brier", "values": {"model.width": 4096}}] if on_gpu else []
+    source = "digits" if options.data == "digits" else {"name": "parquet", "path": os.path.abspath(options.data)}
+    spec = {"name": "gpu", "data": source, "model": "cnn", "methods": ["cross_entropy", "mixup", *huge], "epochs": 2}
+    spec |= {
+        "trials": 2 if options.small else 4,
+        "batch_size": 512,
+        "precision": "auto",
+        "resources": {"gpu": 0.25 if on_gpu else 0},
+    }
+    file = options.state / "gpu.yaml"
+    file.write_text(json.dumps(spec))
+    command = [sys.executable, "-m", "study.cli"]
+    storage = ["--storage", str(options.state / "studies")]
+    started = time.perf_counter()
+    subprocess.run([*command, "run", str(file), *storage], check=True, stdout=sys.stderr)
+    seconds = time.perf_counter() - started
+    subprocess.run([*command, "audit", "gpu", *storage], check=True, stdout=sys.stderr)
+    status = subprocess.run([*command, "status", "gpu", *storage, "--json"], check=True, capture_output=True, text=True)
+    return {"s": seconds, "audit": "clean", "trials": json.loads(status.stdout)}
+
+
+STAGES: dict[str, Callable[[Options], Found]] = {
+    "inventory": inventory,
+    "equal": equal,
+    "synchronisation": synchronisation,
+    "ladder resnet18": ladder("resnet18"),
+    "ladder cnn": ladder("cnn"),
+    "cost": cost,
+    "actors": actors,
+    "accuracy": accuracy,
+    "trial": trial,
+    "study": study,
+}
