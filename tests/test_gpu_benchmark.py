@@ -1,0 +1,66 @@
+"""benchmarks/gpu: each stage runs, on the CPU; what it leaves is read, gone on with and put into words."""
+
+import argparse
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu import stages
+
+
+def options(folder: Path, **words: object) -> argparse.Namespace:
+    plain = {"data": "digits", "device": "cpu", "small": True, "state": folder / "state", "out": folder / "out"}
+    return argparse.Namespace(**{**plain, "seconds": 600.0, **words})
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
+    monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
+    for name in ("state", "out"):
+        (tmp_path / name).mkdir()
+    return options(tmp_path)
+
+
+def test_the_cpu_equals_itself_in_every_method(here: argparse.Namespace) -> None:
+    found = stages.equal(here)
+    assert found["largest"] == 0.0 and len(found["by method"]) >= 15
+
+
+def test_every_case_of_synchronisation_is_tried(here: argparse.Namespace) -> None:
+    found = stages.synchronisation(here)
+    assert found["cases"] >= 18 and found["that wait"] == {}
+
+
+def test_the_machine_and_the_training(here: argparse.Namespace) -> None:
+    assert stages.inventory(here)["copy TB/s"] > 0
+    assert stages.cost(here)["over it"]["gamma_net"] > 1
+    assert set(stages.accuracy(here)) == {"float32", "bfloat16"}
+    assert stages.actor(here)["images/s"] > 0
+
+
+def test_a_trained_model_is_the_same_where_it_is_brought(here: argparse.Namespace) -> None:
+    stages.trial(here)
+    assert stages.verified(here.out, here)["largest difference"] < 1e-5
+
+
+@pytest.mark.slow
+def test_the_ladder(here: argparse.Namespace) -> None:
+    found = stages.ladder("cnn")(here)
+    assert (
+        list(found) == ["loader", "learner", "learner bfloat16", "bound", "bound bfloat16"] and min(found.values()) > 0
+    )
+
+
+def test_it_goes_on_where_it_stopped_and_a_failure_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages, "STAGES", dict.fromkeys(["first", "inventory", "third"]))
+    given = options(tmp_path)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / gpu.FILE).write_text('{"stage": "first", "seconds": 1.0, "images/s": 12345.678}\n')
+    assert gpu.run(given) == 1
+    first, second, third = gpu.lines(tmp_path / "out" / gpu.FILE)
+    assert first["images/s"] == 12345.678 and second["torch"] and "KeyError: 'third'" in third["failed"]
+    assert gpu.table([first]).splitlines()[-1] == "| first | 1 | images/s: 1.235e+04 |"
+    assert gpu.run(given) == 1 and len(gpu.lines(tmp_path / "state" / gpu.FILE)) == 3
+    assert json.dumps(third)
