@@ -10,7 +10,6 @@ from __future__ import annotations
 import _thread
 import os
 import select
-import shutil
 import signal
 import tempfile
 import threading
@@ -18,8 +17,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
+from study.engine.leaving import MARK, leave_in_place_of_this, leave_nothing
 from study.terminal.console import INTERRUPTED, OurConsole, errors
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -27,9 +26,7 @@ CLOSED = "a closed output"
 SAME_SECONDS = 0.5  # `timeout` sends its signal twice: to the process, then to its group
 GRACE = 10.0  # seconds from the request until the orderly way is over
 LAST_SECONDS = 5.0  # after that, for the last acts
-KILL_SECONDS = 2.0  # and then to end what was started
 FINISHING = 300.0  # before all that, for what is not to be ended midway
-MARK = "CALSTUDY_DRIVER"  # in the environment of every process that this one starts
 _folders: set[str] = set()  # temporary ones, of this process
 
 
@@ -128,7 +125,7 @@ class Ending(Stopping):
             self._over = True
             os.write(self._waker, b"\0")
             return
-        _leave_nothing()  # Ray's agents may wait long for a control store that is gone
+        leave_nothing(os.environ[MARK], list(_folders))  # Ray's agents may wait long for a control store that is gone
         if error is not None and getattr(error, "code", None) != INTERRUPTED:
             # A fault at this moment is most likely a consequence; one that is not is met again by the next run.
             self.say()
@@ -180,8 +177,7 @@ class Ending(Stopping):
         if self._may_speak():
             shown = (2,) if self._console.quiet or self._console.stderr else (1, 2)
             any(_written(file, self._word()) for file in shown)
-        _leave_nothing()
-        os._exit(INTERRUPTED)
+        leave_in_place_of_this(INTERRUPTED, os.environ[MARK], list(_folders))
 
     def _act(self) -> None:
         for act in self.last_acts:
@@ -198,40 +194,9 @@ def temporary_folder(prefix: str, place: str | None = None) -> Iterator[str]:
     _folders.discard(folder)
 
 
-def _leave_nothing() -> None:
-    """End the processes that this one started and remove its temporary folders, in KILL_SECONDS at most."""
-
-    def leave() -> None:
-        end_marked(os.environ[MARK])
-        for folder in list(_folders):
-            shutil.rmtree(folder, ignore_errors=True)
-
-    # Reading about a process that hangs in the kernel may hang too.
-    leaving = threading.Thread(target=leave, daemon=True)
-    leaving.start()
-    leaving.join(KILL_SECONDS)
-
-
 def _written(file: int, line: str) -> bool:
     """Write past Python's buffers and locks, which the main thread may hold; whether there was somebody to read it."""
     with suppress(OSError, ValueError):
         shown = f"\033[?25h\n{line}\n" if os.isatty(file) else f"{line}\n"  # the live view hides the cursor
         return bool(select.select([], [file], [], 0.5)[1]) and os.write(file, shown.encode()) > 0
     return False
-
-
-def end_marked(mark: str) -> None:
-    """SIGKILL to every other process of this user with the mark in its environment, and to those they still start."""
-    signalled = {os.getpid()}  # one that hangs in the kernel stays until that lets it go
-    found = True
-    while found:
-        found = False
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):  # another user's, or it has ended
-                if int(process.name) not in signalled and f"{MARK}={mark}".encode() in (
-                    process / "environ"
-                ).read_bytes().split(b"\0"):
-                    os.kill(int(process.name), signal.SIGKILL)
-                    signalled.add(int(process.name))
-                    found = True
-        time.sleep(0.05 if found else 0.0)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from study.engine.stopping import MARK, end_marked
+from study.engine.leaving import MARK, end_marked
 from tests.study.command_line import wait_until
 
 LAST_WORD = "stopped by {}; run the same command again to resume.\n"
@@ -111,23 +111,40 @@ def test_its_temporary_folders_go_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_it_goes_on_starting_ends_with_it() -> None:
+    """A stop while Ray starts: its agents were started after all that ran had been ended, and stayed for a minute."""
+    starting = """
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    print(child.pid, flush=True)
+    time.sleep(0.001)
+"""
+    process = program(f"with stop.deferred():\n while True:\n{indent(starting, ' ')}")
+    children = [int(first_line(process))]
+    process.send_signal(signal.SIGTERM)
+    shown, _ = process.communicate(timeout=60)
+    children += [int(line) for line in shown.splitlines() if line.isdigit()]
+    assert process.returncode == 75 and len(children) > 10
+    wait_until(lambda: all(map(ended, children)), 10)
+
+
 @pytest.mark.parametrize(
     "hangs",
     [
-        "stopping.os.kill = lambda *whom: None  # it never ends",
-        "stopping.Path.read_bytes = lambda file: time.sleep(60)  # reading about it does not end",
+        "leaving.os.kill = lambda *whom: None  # it never ends",
+        "leaving.Path.read_bytes = lambda file: time.sleep(60)  # reading about it does not end",
     ],
     ids=["does not die", "cannot be read"],
 )
 def test_a_process_that_hangs_in_the_kernel_does_not_keep_this_one(hangs: str) -> None:
-    process = program(f"{hangs}\n{STUCK}")
-    child = int(first_line(process))
-    process.send_signal(signal.SIGTERM)
+    source = (
+        f"import os, time\nfrom study.engine import leaving\n{hangs}\nleaving.leave_nothing('this', [])\nos._exit(75)"
+    )
+    child = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: "this"})
     try:
-        assert process.wait(30) == 75
+        assert subprocess.run([sys.executable, "-c", source], timeout=30).returncode == 75
     finally:
-        process.kill()
-        os.kill(child, signal.SIGKILL)
+        child.kill()
+        child.wait()
 
 
 def test_each_process_is_signalled_once(monkeypatch: pytest.MonkeyPatch) -> None:
