@@ -54,7 +54,11 @@ def learner(options: argparse.Namespace, **settings: Any) -> Any:
 
     from trainables.config import TrialConfig
     from trainables.learner import Learner
-    from trainables.loading.trial_data import trial_data
+
+    try:
+        from trainables.loading.trial_data import trial_data
+    except ImportError:
+        from trainables.trial_data import trial_data  # type: ignore[import-not-found, no-redef]  # as it was called
 
     data = {"name": "parquet", "path": str(options.images), "augment": "crop_flip", "validation": 0.02}
     plain = {"data": data, "model": options.model, "method": options.method, "batch_size": options.batch}
@@ -140,6 +144,8 @@ def work(options: argparse.Namespace) -> None:
     import torch
 
     torch.set_num_threads(1)
+    # An editable install would find here what a former commit does not have.
+    sys.meta_path = [finder for finder in sys.meta_path if "editable" not in repr(finder).lower()]
     precision = {"precision": "bfloat16"} if options.arm.endswith("bfloat16") else {}
     makers: dict[str, Any] = {"loader": by_loader, "bound": by_step}
     epoch = makers.get(options.arm.split()[0], by_learner)(options, **precision)
