@@ -163,7 +163,7 @@ def test_updates_are_pytorchs(name: str, momentum: float, decay: float, clip: fl
     for mine, reference in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert_close(mine, reference, rtol=1e-6, atol=1e-6)
     resumed = Weights(network_of_convolutions().parameters(), settings)
-    resumed.load(optimizer.state_dict())  # as checkpoints were until version 0.9
+    resumed.load(optimizer.state_dict())  # as older checkpoints have it
     if momentum:
         assert_close([*resumed.moments, resumed.count], [*weights.moments, weights.count], rtol=1e-5, atol=1e-9)
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -49,13 +49,8 @@ def steps(made: Learner, count: int, around: Callable[[int], Any] | None = None)
     with made._training(count):
         for step in range(count):
             now = choices.at(step % choices.steps)
-            with around(step) if around else _nothing():
+            with around(step) if around else nullcontext():
                 made._step(now, generator)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 def synchronize(options: Options) -> None:

@@ -343,7 +343,7 @@ def _read_variants(
     plain: Mapping[str, Any], taken: Mapping[str, Any], recorded: Recorded
 ) -> tuple[dict[str, Entry], tuple[Variant, ...]]:
     """The study's search space, and its methods with their spaces."""
-    # `precision: auto` is none of a trial, and no space depends on it.
+    # A trial has no `precision: auto`, and no space depends on the precision.
     shared = {name: taken[name] for name in _shared_with_a_trial() if name in taken and name != "precision"}
     trials: dict[str, TrialConfig] = {}
     fixed: dict[str, tuple[str, ...]] = {}

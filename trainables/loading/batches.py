@@ -41,7 +41,7 @@ class DeviceSplit:
         self._images = split.images
         self._pixels: Tensor | None = None
         if is_resident(self.device):
-            self._images = padded = F.pad(split.images.to(self.device), (self._padding,) * 4).permute(0, 2, 3, 1)
+            padded = F.pad(split.images.to(self.device), (self._padding,) * 4).permute(0, 2, 3, 1)
             self._pixels = padded.reshape(-1, self._shape[0])
             self._images = self._pixels.view(padded.shape).permute(0, 3, 1, 2)
             self._patterns = self._window(padded.shape[2]).to(self.device)

@@ -13,7 +13,8 @@ from trainables.methods.focal import focal_loss
 
 # gamma below each bound of p_y, and from the last bound on; a bound belongs to the band above it.
 BANDS = {"flsd_53": ((0.2,), (5.0, 3.0)), "flsd_532": ((0.2, 0.5), (5.0, 3.0, 2.0))}
-# The table used for `lambert_w` in training, over p_y in [0, 1/2]: within 1e-5 up to gamma 20, and never above HIGHEST.
+# The table used for `lambert_w` in training, over p_y in [0, 1/2], at most HIGHEST: within 1e-6 up to gamma 20, 4e-5 to
+# 100.
 POINTS, HIGHEST = 20_000, 1000.0
 
 
