@@ -8,7 +8,7 @@ Prints Markdown for RESULTS.md. Each arm is a process that trains on one thread 
 GPU. The images are random: 32x32, cropped and flipped. The arms:
 - loader: a DataLoader of PIL images with torchvision's transforms, torch.optim.SGD, float32, as papers' code has it;
 - former: the Learner of `--former`, from a worktree of this repository;
-- learner: today's Learner, float32; learner bfloat16;
+- learner: today's Learner, float32; learner bfloat16; on a GPU also eager, and with the network compiled;
 - bound: only the Learner's step, on one batch that lies there already; in both precisions.
 """
 
@@ -30,7 +30,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 FORMER = "72dc48a"
-ARMS = ("loader", "former", "learner", "learner bfloat16", "bound", "bound bfloat16")
+ON_CPU = ("loader", "former", "learner", "learner bfloat16", "bound", "bound bfloat16")
+# Its steps are captured where nothing else is said.
+ON_GPU = (
+    *("loader", "learner eager", "learner eager bfloat16", "learner", "learner bfloat16"),
+    *("learner bfloat16 compiled", "bound", "bound bfloat16"),
+)
 
 
 def write_images(file: Path, count: int) -> None:
@@ -69,6 +74,8 @@ def learner(options: argparse.Namespace, **settings: Any) -> Any:
 
 def by_learner(options: argparse.Namespace, **settings: Any) -> Callable[[], int]:
     made = learner(options, **settings)
+    if "eager" in options.arm.split():
+        made._program.eager_because = "asked for"
 
     def epoch() -> int:
         made.train_epoch()
@@ -83,14 +90,12 @@ def by_step(options: argparse.Namespace, **settings: Any) -> Callable[[], int]:
     made = learner(options, **settings)
     generator = torch.Generator()
     choices, *_ = made._decided(torch.arange(len(made.train)), generator)
-    now = choices.to(made.device).at(0)
-    batch = made.train.batch(now.train)
+    batch = made.train.batch({name: values[0].to(made.device) for name, values in choices.train.items()})
     made.train.batch = lambda decided: batch
 
     def epoch() -> int:
         with made._training(choices.steps):
-            for _ in range(choices.steps):
-                made._step(now, generator)
+            made._program.run(choices, lambda now: made._step(now, generator))
         return choices.steps * options.batch
 
     return epoch
@@ -146,11 +151,14 @@ def work(options: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     # An editable install would find here what a former commit does not have.
     sys.meta_path = [finder for finder in sys.meta_path if "editable" not in repr(finder).lower()]
-    precision = {"precision": "bfloat16"} if options.arm.endswith("bfloat16") else {}
+    words = options.arm.split()
+    settings = {"precision": "bfloat16"} if "bfloat16" in words else {}
+    settings |= {"compile": True} if "compiled" in words else {}
     makers: dict[str, Any] = {"loader": by_loader, "bound": by_step}
-    epoch = makers.get(options.arm.split()[0], by_learner)(options, **precision)
+    epoch = makers.get(words[0], by_learner)(options, **settings)
     on_gpu = options.device != "cpu"
-    epoch()
+    for _ in range(3 if on_gpu else 1):  # the steps are captured in the first two
+        epoch()
     print("ready", flush=True)
     for _ in sys.stdin:
         started = time.perf_counter(), time.process_time()
@@ -218,14 +226,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000, help="images; 78%% of them are trained on")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--former", default=FORMER, help="a commit of this repository; '' for none")
-    parser.add_argument("--arms", default=",".join(ARMS), help="some of them, separated by commas")
+    parser.add_argument("--arms", help="some of them, separated by commas")
     parser.add_argument("--arm", help=argparse.SUPPRESS)
     parser.add_argument("--images", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.arm:
         work(options)
         return
-    arms = [arm for arm in options.arms.split(",") if arm != "former" or options.former]
+    arms = options.arms.split(",") if options.arms else list(ON_CPU if options.device == "cpu" else ON_GPU)
+    arms = [arm for arm in arms if arm != "former" or options.former]
     print(f"{options.model}, {options.method}, batch {options.batch}, {options.device}, {options.rounds} rounds\n")
     print(table(measure(options, arms), arms[1] if arms[1:] and arms[1] == "former" else arms[0]))
 

@@ -45,7 +45,8 @@ class Study(store.Study):
 
     def trials(self) -> pandas.DataFrame:
         """One row per trial, in any state: trial, method, number, state, front; each searched value by its path; each
-        metric of the result; epoch, samples, seconds, attempts, started, ended, device, reason.
+        metric of the result; epoch, samples, seconds, attempts, started, ended, device, training,
+        reason.
 
         Trials not proposed yet have no row. Times are UTC. `seconds` and `samples` count training only. A value that a
         trial lacks is missing.

@@ -139,7 +139,7 @@ def test_what_the_machine_did_is_told_from_what_the_trial_did(
         raise error
 
     begin(actor, assignment(tmp_path))
-    monkeypatch.setattr(Learner, "train_epoch", fails)
+    monkeypatch.setattr(Learner, "advance", fails)
     outcome = report(actor)["outcome"]
     assert outcome["state"] == state and str(error).split(".")[0] in outcome["reason"]
 

@@ -31,6 +31,8 @@ class TrialConfig(Settings):
     seed: int = number(0, low=0, doc="determines the splits and, with the trial number, every random stream")
     number: int = number(0, low=0, doc="trial number; trial k of every method uses stream(seed, k)")
     precision: str = choice("float32", "bfloat16", doc="of the network's passes in training; losses are float32")
+    deterministic: bool = text(False, doc="on a GPU: a resumed trial equals one never interrupted, bit for bit; slower")
+    compile: bool = text(False, doc="on a GPU: compile the network's features, for a minute, once per method and model")
     equal_train: bool = text(False, doc="train every method on the same samples: hold out the meta split for all")
     diagnostics: bool = text(
         False, doc="record NLL and entropy of correct and wrong predictions and the head's norm per epoch"

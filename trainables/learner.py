@@ -15,18 +15,18 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from trainables import metrics
+from trainables import metrics, program
 from trainables.config import TrialConfig
 from trainables.files.atomic import write_whole
 from trainables.loading.batches import DeviceSplit
 from trainables.loading.trial_data import TrialData
-from trainables.method import Batch, Task, with_tensors
+from trainables.method import Batch, Task
 from trainables.methods.shared.entropy import entropy
 from trainables.model import Network
-from trainables.optimizer import Weights
 from trainables.outputs.classifier import PREDICTION_BATCH, Classifier
 from trainables.outputs.predictions import Predictions
 from trainables.outputs.train_entropy import TrainEntropy
+from trainables.program import Choices
 from trainables.seeding import seed_of, stream
 
 
@@ -34,32 +34,15 @@ class Diverged(RuntimeError):
     """The loss is not finite; the message gives the epoch."""
 
 
-class Choices(NamedTuple):
-    """What an epoch decides beforehand for batches of one size, on the device: the first dimension is the step.
+class Measured(NamedTuple):
+    """An epoch's values, perhaps still on the way: after `wait()` they are there."""
 
-    progress, learning_rate: [S]. train, meta: the splits' (`DeviceSplit.decide`). method: the method's (`Method.draw`).
-    """
-
-    progress: Tensor
-    learning_rate: Tensor
-    train: dict[str, Tensor]
-    meta: dict[str, Tensor]
-    method: dict[str, Tensor]
-
-    @property
-    def steps(self) -> int:
-        return len(self.progress)
-
-    def to(self, device: torch.device) -> Choices:
-        return self._each(lambda values: values.to(device))
-
-    def at(self, step: int) -> Choices:
-        """Those of one step."""
-        return self._each(lambda values: values[step])
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Choices:
-        by_name = ({name: change(values) for name, values in part.items()} for part in self[2:])
-        return Choices(change(self.progress), change(self.learning_rate), *by_name)
+    epoch: int
+    samples: int
+    started: float
+    names: list[str]
+    values: Tensor
+    wait: Callable[[], None]
 
 
 class Learner:
@@ -70,7 +53,8 @@ class Learner:
         self.epoch = 0
         self.history: list[dict[str, float]] = []
         self.best: dict[str, Any] | None = None
-        self._last: Predictions | None = None  # of the epoch just trained
+        self._last: Tensor | None = None  # validation logits of the epoch just trained
+        self._unread: list[Measured] = []
         self.samples = 0  # training samples seen: of train, of meta, and when scoring train
         prepared = data.prepared
         self.train, self._meta = data.train, None
@@ -79,19 +63,19 @@ class Learner:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed_of(config.seed, config.number, "weights"))
             network = config.model.build(prepared.input_shape, prepared.num_classes)
-        self.network = network.to(device).to(memory_format=torch.channels_last)
-        self.weights = Weights(self.network.parameters(), config.optimizer)
+        self._program = program.program_for(config, data, network, device)
+        self.network, self.weights, self._method = self._program.network, self._program.weights, self._program.method
         self.progress: float | Tensor = 0.0  # in a step a 0-dimensional tensor, like the learning rate
         self.learning_rate: float | Tensor = config.optimizer.learning_rate(0.0)
         self._now: Choices | None = None  # of the current step
         generator = stream(config.seed, config.number, "method")
         self._rows = self.train.rows.to(device)
         task = Task(prepared.num_classes, self._rows, device, generator, self.network, prepared.digest)
-        self.method_state = config.method.start(task)
-        self._method = with_tensors(config.method, device) if config.method.tensors_only else config.method
-        self._recorded: Tensor | None = None
+        state, self._recorded = {"method": config.method.start(task)}, None
         if config.record == "train_entropy":
             self._recorded = torch.full((config.epochs, len(data.train)), torch.nan, device=device)
+            state["entropies"] = torch.full((len(self.train),), torch.nan, device=device)
+        self._program.keep(state)
 
     @property
     def epochs(self) -> int:
@@ -100,6 +84,10 @@ class Learner:
     @property
     def finished(self) -> bool:
         return self.epoch >= self.config.epochs
+
+    @property
+    def method_state(self) -> Any:
+        return self._program.state["method"]
 
     @property
     def num_samples(self) -> int:
@@ -141,24 +129,39 @@ class Learner:
 
         Raises Diverged if the loss is not finite.
         """
+        self.advance()
+        self.catch_up()
+        return self.history[-1]
+
+    def advance(self) -> None:
+        """Train one epoch. On a GPU the history may get its row, and Diverged be raised, only after the next one."""
         started = time.time()
         seed, number = self.config.seed, self.config.number
         order = self.config.method.order(self, self.method_state, stream(seed, number, "order", self.epoch))
         preparation = stream(seed, number, "preparation", self.epoch)
         decided = self._decided(order, preparation)
-        steps, total = sum(choices.steps for choices in decided), torch.zeros((), device=self.device)
+        steps = sum(choices.steps for choices in decided)
+        self._program.loss.zero_()
+        if "entropies" in self._program.state:
+            self._program.state["entropies"].fill_(torch.nan)
         with self._training(steps):
             for choices in decided:
-                on_device = choices.to(self.device)
-                for step in range(choices.steps):
-                    total += self._step(on_device.at(step), preparation)
+                self._program.run(choices, lambda now: self._step(now, preparation), self._streamed(choices))
                 self.samples += sum(part["indices"].numel() for part in (choices.train, choices.meta) if part)
+        if self._recorded is not None:
+            self._recorded[self.epoch, self._rows] = self._program.state["entropies"]
         self.epoch, self._now = self.epoch + 1, None
         self.progress = self.epoch / self.epochs
-        row = self._row(float(total) / steps, started)
-        self.history.append(row)
-        self._keep_best(row)
-        return row
+        self._unread.append(self._measured(steps, started))
+        if not program.captures(self.device) or self.finished or self.config.result != "last":
+            self.catch_up()
+        elif len(self._unread) > 1:
+            self._read()
+
+    def catch_up(self) -> None:
+        """Wait for the rows of all epochs trained."""
+        while self._unread:
+            self._read()
 
     def _decided(self, order: Tensor, preparation: torch.Generator) -> list[Choices]:
         """What the epoch decides beforehand: for its whole batches, and for the smaller one that is left."""
@@ -192,19 +195,28 @@ class Learner:
         orders = [torch.randperm(len(self._meta), generator=generator) for _ in range(rounds)]
         return torch.cat(orders)[: steps * size].view(steps, size)
 
-    def _step(self, now: Choices, preparation: torch.Generator) -> Tensor:
-        """One training step; returns its loss."""
-        method, self._now = self._method, now
+    def _streamed(self, choices: Choices) -> Callable[[int], dict[str, Tensor]] | None:
+        """What gives the images of a step, by the part of the data they are of."""
+        if self.train.place != "streamed":
+            return None
+        parts = [("train", self.train, choices.train)]
+        if self._meta is not None and choices.meta:
+            parts.append(("meta", self._meta, choices.meta))
+        return lambda step: {name: split.gather(decided["rows"][step]) for name, split, decided in parts}
+
+    def _step(self, now: Choices, preparation: torch.Generator) -> tuple[Tensor, Any]:
+        """One training step; its loss and the new state."""
+        method, state, self._now = self._method, self._program.state, now
         self.progress, self.learning_rate = now.progress, now.learning_rate
         if not method.tensors_only:
             self.progress, self.learning_rate = float(now.progress), float(now.learning_rate)
         batch = self.train.batch(now.train)._replace(drawn=now.method)
         batch = method.prepare(batch, preparation)
-        loss, logits, state = method.step(self, self.method_state, batch)
-        self.method_state = method.observe(state, batch, logits)
-        if self._recorded is not None:
-            self._recorded[self.epoch, self._rows.index_select(0, batch.indices)] = entropy(logits.float())
-        return loss
+        loss, logits, of_method = method.step(self, state["method"], batch)
+        of_method = method.observe(of_method, batch, logits)
+        if "entropies" in state:
+            state["entropies"].index_copy_(0, batch.indices, entropy(logits.float()))
+        return loss, {**state, "method": of_method}
 
     @contextmanager
     def _training(self, steps: int) -> Iterator[None]:
@@ -212,27 +224,55 @@ class Learner:
         seed = seed_of(self.config.seed, self.config.number, "modules", self.epoch)
         self.network.train()
         on_gpu = self.device.type == "cuda"
-        with torch.random.fork_rng(devices=[self.device] if on_gpu else []), _without_counters(self.network, steps):
+        own_random = torch.random.fork_rng(devices=[self.device] if on_gpu else [])
+        with self._repeatable(), own_random, _without_counters(self.network, steps):
             torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds all devices, in a millisecond
             if on_gpu:
                 torch.cuda.manual_seed(seed)
             yield
 
-    def _row(self, train_loss: float, started: float) -> dict[str, float]:
+    @contextmanager
+    def _repeatable(self) -> Iterator[None]:
+        """Operations that give the same bits each time, where the config asks for them."""
+        before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        if self.config.deterministic:
+            # Only a warning: pooling whose windows do not overlap is repeatable, and PyTorch does not tell it apart.
+            torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+
+    def _measured(self, steps: int, started: float) -> Measured:
+        """What the epoch just trained is to be measured by: on the device, on the way to the host."""
         with self._autocast():
-            predictions = self._last = self.predict()
+            logits = self._logits(self.data.validation)
+        labels = self.data.validation.labels.to(self.device)
+        values: dict[str, float | Tensor] = {"train_loss": self._program.loss / steps}
         # All other metrics are measured once, on the trial's result.
-        values = {n: float(metrics.find(n)(predictions.logits, predictions.labels)) for n in metrics.ESSENTIAL}
-        now = time.time()
-        for name, value in (("loss", train_loss), ("validation nll", values["nll"])):
-            if not math.isfinite(value):
-                where = f"at epoch {self.epoch} (optimizer.lr={self.config.optimizer.lr:g})"
-                raise Diverged(f"{name} is {value:g} {where}")
-        row = {"epoch": self.epoch, "time": now, "seconds": now - started, "samples": self.samples}
-        more = self.config.method.measured(self.method_state)
+        values |= {name: metrics.find(name)(logits, labels) for name in metrics.ESSENTIAL}
+        values |= self.config.method.measured(self.method_state)
         if self.config.diagnostics:
-            more |= diagnostics(predictions, self.network)
-        return {**row, "train_loss": train_loss, **values, **more}
+            values |= diagnostics(Predictions(logits, labels), self.network)
+        self._last = logits
+        on_device = [torch.as_tensor(value, dtype=torch.float64, device=self.device) for value in values.values()]
+        return Measured(self.epoch, self.samples, started, list(values), *_to_host(torch.stack(on_device)))
+
+    def _read(self) -> None:
+        row = self._row(self._unread.pop(0))
+        self.history.append(row)
+        self._keep_best(row)
+
+    def _row(self, measured: Measured) -> dict[str, float]:
+        measured.wait()
+        values, now = dict(zip(measured.names, measured.values.tolist(), strict=True)), time.time()
+        for name, value in (("loss", values["train_loss"]), ("validation nll", values["nll"])):
+            if not math.isfinite(value):
+                where = f"at epoch {measured.epoch} (optimizer.lr={self.config.optimizer.lr:g})"
+                raise Diverged(f"{name} is {value:g} {where}")
+        # Epochs that overlap: each second is counted once.
+        since = max([measured.started, *(row["time"] for row in self.history[-1:])])
+        return {"epoch": measured.epoch, "time": now, "seconds": now - since, "samples": measured.samples, **values}
 
     def _keep_best(self, row: dict[str, float]) -> None:
         """With `result: best_*`, keep the weights of the best epoch so far (the first of equals)."""
@@ -252,7 +292,7 @@ class Learner:
     def _logits(self, split: DeviceSplit) -> Tensor:
         """[N, K] float32 of a split, in evaluation mode, on the device."""
         self.network.eval()
-        with torch.inference_mode():
+        with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
             starts = range(0, len(split), PREDICTION_BATCH)
             logits = [self.network(split.images(start, start + PREDICTION_BATCH)) for start in starts]
         return torch.cat(logits).float()
@@ -264,10 +304,30 @@ class Learner:
             epoch = int(self.best["epoch"])
             self.network.load_state_dict(self.best["weights"])
         elif self._last is not None and self.device.type == "cpu" and self.config.precision == "float32":
-            return epoch, self._last
+            return epoch, Predictions(self._last, self.data.validation.labels)
         # TF32, which convolutions take by default, is no float32.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             return epoch, self.predict()
+
+    @property
+    def eager_because(self) -> str | None:
+        """Why its steps are not captured in a CUDA graph; None: they are, or will be."""
+        return self._program.eager_because
+
+    def facts(self) -> dict[str, str]:
+        """How it is trained: precision, step, features, device."""
+        is_cuda = self.device.type == "cuda"
+        return {
+            "precision": self.config.precision,
+            "step": "captured" if self._program.is_captured else "eager",
+            "features": "compiled" if self._program.is_compiled else "eager",
+            "images": self.train.place,
+            "device": torch.cuda.get_device_name(self.device) if is_cuda else self.device.type,
+        }
+
+    def leave(self) -> None:
+        """Give the program to the next trial of this process. The learner is not to be used any longer."""
+        program.leave(self._program)
 
     def recorded(self) -> TrainEntropy | None:
         """What `record:` requested, over all epochs."""
@@ -282,6 +342,7 @@ class Learner:
 
     def save(self, path: Path) -> None:
         """Write a checkpoint to `path` atomically. Random streams are functions of (seed, trial, epoch)."""
+        self.catch_up()
         state = {
             "config": self.config.to_mapping(),
             "epoch": self.epoch,
@@ -318,9 +379,20 @@ class Learner:
         self.network.load_state_dict(state["network"])
         self.weights.load(state["optimizer"])
         self.epoch, self.history, self.best = state["epoch"], state["history"], state["best"]
-        self.method_state, self.samples, self._recorded = state["method_state"], state["samples"], state["recorded"]
+        self.samples, self._recorded = state["samples"], state["recorded"]
+        self._program.keep({**self._program.state, "method": state["method_state"]})
         self.progress = self.epoch / self.epochs
         return True
+
+
+def _to_host(values: Tensor) -> tuple[Tensor, Callable[[], None]]:
+    """The values on the host, and what waits until they are there."""
+    if not values.is_cuda:
+        return values.cpu(), lambda: None
+    there = torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record()
+    return there, copied.synchronize
 
 
 @contextmanager

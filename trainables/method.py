@@ -6,7 +6,8 @@ forwards every hook to it.
 
 What happens for each batch is tensors only: nothing is read back from the device or copied to it. So the fields that
 are floats, `progress` and `learning_rate` are 0-dimensional tensors there, and random choices come from `draw`. An
-extension gets numbers, unless it sets `tensors_only = True`.
+extension gets numbers, unless it sets `tensors_only = True`. On a GPU what happens for a batch is captured once and
+replayed, for later trials too: it must depend on nothing else that changes, such as `epoch`.
 """
 
 from __future__ import annotations
@@ -123,6 +124,11 @@ class Method(Settings, ABC):
         return type(self).__module__.startswith("trainables.")
 
     @property
+    def differentiates_twice(self) -> bool:
+        """Whether a step differentiates the gradient of the network's features, which compiled code cannot."""
+        return False
+
+    @property
     def inert(self) -> dict[str, str]:
         """Fields without effect, and the setting that makes them so: {"bandwidth": "outer: dece"}. Not searched."""
         return {}
@@ -167,8 +173,8 @@ class Method(Settings, ABC):
         """Called after the update; returns the new state."""
         return state
 
-    def measured(self, state: State) -> dict[str, float]:
-        """The method's own values for the history row of the epoch just trained."""
+    def measured(self, state: State) -> Mapping[str, float | Tensor]:
+        """The method's own values, numbers or 0-dimensional tensors, for the history row of the epoch just trained."""
         return {}
 
 
@@ -195,6 +201,10 @@ class Wrapper(Method, ABC):
     def tensors_only(self) -> bool:
         return super().tensors_only and self._base().tensors_only
 
+    @property
+    def differentiates_twice(self) -> bool:
+        return self._base().differentiates_twice
+
     def start(self, task: Task) -> State:
         return self._base().start(task)
 
@@ -213,7 +223,7 @@ class Wrapper(Method, ABC):
     def observe(self, state: State, batch: Batch, logits: Tensor) -> State:
         return self._base().observe(state, batch, logits)
 
-    def measured(self, state: State) -> dict[str, float]:
+    def measured(self, state: State) -> Mapping[str, float | Tensor]:
         return self._base().measured(state)
 
     def overrides(self, hook: str) -> bool:

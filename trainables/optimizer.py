@@ -74,9 +74,16 @@ class Weights:
         for parameter, part, order in zip(self._parameters, parts, self._orders, strict=True):
             back = [order.index(dimension) for dimension in range(len(order))]
             parameter.data = part.view([parameter.shape[dimension] for dimension in order]).permute(back)
-        values = {"momentum": settings.momentum, "weight_decay": settings.weight_decay, "clip": settings.clip or 0.0}
-        self._numbers = {name: self.vector.new_tensor(value) for name, value in values.items()}
-        self.count = self.vector.new_zeros((), dtype=torch.float64)
+        self._numbers = {name: self.vector.new_zeros(()) for name in ("momentum", "weight_decay", "clip")}
+        self.count, self._one = self.vector.new_zeros((), dtype=torch.float64), self.vector.new_ones(())
+        self.restart(settings)
+
+    def restart(self, settings: Optimizer) -> None:
+        """For another training by the same rule: its numbers, no moments."""
+        for name, value in self._numbers.items():
+            value.fill_(getattr(settings, name) or 0.0)
+        for moment in (*self.moments, self.count):
+            moment.zero_()
 
     def _parts(self, tensors: list[Tensor]) -> list[Tensor]:
         """Tensors like the parameters, each as it lies in the vector."""
@@ -84,11 +91,9 @@ class Weights:
 
     def backward(self, loss: Tensor) -> None:
         """The gradient of the loss; 0 for weights that it does not depend on."""
-        for parameter in self._parameters:
-            parameter.grad = None
-        loss.backward()  # type: ignore[no-untyped-call]
-        found = [torch.zeros_like(each) if each.grad is None else each.grad for each in self._parameters]
-        torch.cat(self._parts(found), out=self.gradient)
+        one = self._one.to(loss.dtype)
+        slopes = torch.autograd.grad(loss, self._parameters, one, allow_unused=True, materialize_grads=True)
+        torch.cat(self._parts(list(slopes)), out=self.gradient)
 
     @torch.no_grad()
     def update(self, lr: Tensor) -> None:

@@ -26,6 +26,7 @@ from trainables.loading.trial_data import trial_data
 from trainables.outputs import train_entropy
 from trainables.outputs.attempts import attempt_directory, attempts_in, epochs_reached
 from trainables.plugins import changed_files, raised_in
+from trainables.program import forget
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ class CalibrationTrainable(Trainable):
         self._directory = assignment.attempt_directory
         self._learner: Learner | None = None
         self._saved = time.monotonic()
+        self._told: str | None = None
 
     def step(self) -> dict[str, Any]:
         rows: list[dict[str, float]] = []
@@ -93,6 +95,8 @@ class CalibrationTrainable(Trainable):
                 raise
             outcome = self._stopped_by(error)
         if outcome is not None:
+            if self._learner is not None and outcome["state"] == "complete":
+                self._learner.leave()
             self._learner = None
         return {"report": json.dumps({"rows": rows, "outcome": outcome}), "done": outcome is not None}
 
@@ -104,16 +108,33 @@ class CalibrationTrainable(Trainable):
         learner, before = self._learner, self._learner.epoch
         until = time.monotonic() + self._assignment.step_seconds
         while not learner.finished and (learner.epoch == before or time.monotonic() < until):
-            row = learner.train_epoch()
-            rows.append(row)
-            self._log(" ".join(f"{name}={value:.6g}" for name, value in row.items()) + "\n")
+            known = len(learner.history)
+            try:
+                learner.advance()
+                saves = time.monotonic() - self._saved >= self._assignment.checkpoint_seconds
+                if saves:
+                    learner.catch_up()
+            finally:
+                rows += learner.history[known:]
+                self._log_rows(learner.history[known:])
+                self._log_eager(learner)
             if learner.finished:
                 break
             self._check_time(learner)
-            if time.monotonic() - self._saved >= self._assignment.checkpoint_seconds:
+            if saves:
                 learner.save(self._directory / "last.pt")
                 self._saved = time.monotonic()
         return self._finish(learner) if learner.finished else None
+
+    def _log_eager(self, learner: Learner) -> None:
+        """Once, on a GPU: why steps are not captured."""
+        if learner.device.type == "cuda" and learner.eager_because not in (None, self._told):
+            self._told = learner.eager_because
+            self._log(f"steps run eagerly: {self._told}\n")
+
+    def _log_rows(self, rows: list[dict[str, float]]) -> None:
+        for row in rows:
+            self._log(" ".join(f"{name}={value:.6g}" for name, value in row.items()) + "\n")
 
     def _check_time(self, learner: Learner) -> None:
         """Raise TimeLimit if the trial has exceeded its training time."""
@@ -127,6 +148,7 @@ class CalibrationTrainable(Trainable):
         try:
             self._log(traceback.format_exc())
             if ran_out_of_memory(error):
+                forget()
                 torch.cuda.empty_cache()
                 return {"state": "out_of_memory", "reason": reason}
             if isinstance(error, OSError):
@@ -145,6 +167,7 @@ class CalibrationTrainable(Trainable):
             "seconds": sum(row["seconds"] for row in history),
             "samples": self._learner.samples,
             "device": self._learner.device.type,
+            "training": self._learner.facts(),
             "digests": {"history.json": self._write_history(history)},
         }
 
@@ -164,6 +187,8 @@ class CalibrationTrainable(Trainable):
         for file in changed_files(folder, assignment.extension_files):
             raise OSError(f"{socket.gethostname()} has another {folder}/{file} than the driver")
         config = TrialConfig.from_mapping(assignment.config)
+        if config.deterministic:  # read when cuBLAS begins
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         if config.precision == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
             name = torch.cuda.get_device_name(device)
             raise FieldError("precision", f"{name} has no bfloat16. Write `precision: float32`.")
@@ -197,6 +222,7 @@ class CalibrationTrainable(Trainable):
             "seconds": sum(row["seconds"] for row in learner.history),
             "samples": learner.samples,
             "device": learner.device.type,
+            "training": learner.facts(),
             "digests": digests,
         }
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
 from trainables.outputs.classifier import Classifier
 from trainables.outputs.predictions import Predictions
+from trainables.program import Choices, Table
 
 Found = dict[str, Any]
 Options = argparse.Namespace
@@ -41,16 +42,17 @@ def learner(options: Options, device: str | None = None, **settings: Any) -> Lea
     return Learner(config, trial_data(config, on), on)
 
 
-def steps(made: Learner, count: int, around: Callable[[int], Any] | None = None) -> None:
-    """The first steps of an epoch."""
+def first_batches(made: Learner, count: int) -> Choices:
+    """The first of an epoch."""
     generator = torch.Generator().manual_seed(1)
     decided = made._decided(torch.randperm(len(made.train), generator=generator), generator)[0]
-    choices = decided.to(made.device)
-    with made._training(count):
-        for step in range(count):
-            now = choices.at(step % choices.steps)
-            with around(step) if around else nullcontext():
-                made._step(now, generator)
+    rest = [{name: values[:count] for name, values in part.items()} for part in decided[2:]]
+    return Choices(decided.progress[:count], decided.learning_rate[:count], *rest)
+
+
+def steps(made: Learner, choices: Choices) -> None:
+    with made._training(choices.steps):
+        made._program.run(choices, lambda now: made._step(now, torch.Generator()))
 
 
 def synchronize(options: Options) -> None:
@@ -90,20 +92,26 @@ def inventory(options: Options) -> Found:
 
 
 def equal(options: Options) -> Found:
-    """Every method's weights after three steps, against the same steps on the CPU: the largest relative difference."""
+    """Every method's weights after six steps: captured ones against eager ones, bit for bit, then against the CPU's.
+
+    The latter: the largest relative difference.
+    """
     torch.backends.cudnn.allow_tf32 = False
-    found = {}
+    unequal, found = {}, {}
     for name in methods.names():
-        made = [learner(options, device, method=name, batch_size=64) for device in (options.device, "cpu")]
+        made = [learner(options, device, method=name, batch_size=64) for device in (*[options.device] * 2, "cpu")]
+        made[1]._program.eager_because = "to compare"
         for each in made:
-            steps(each, 3)
-        ours, theirs = (each.weights.vector.cpu() for each in made)
-        found[name] = float((ours - theirs).norm() / theirs.norm())
-    return {"largest": max(found.values()), "by method": found}
+            steps(each, first_batches(each, 6))
+        captured, eager, on_cpu = (each.weights.vector.cpu() for each in made)
+        if not torch.equal(captured, eager):
+            unequal[name] = float((captured - eager).norm() / eager.norm())
+        found[name] = float((eager - on_cpu).norm() / on_cpu.norm())
+    return {"captured unlike eager": unequal, "from the CPU": max(found.values()), "by method": found}
 
 
 def synchronisation(options: Options) -> Found:
-    """Steps under torch's debug mode, in which waiting for the GPU is an error: every method, every network."""
+    """Eager steps under torch's debug mode, in which waiting for the GPU is an error: every method, every network."""
 
     @contextmanager
     def strict(step: int) -> Iterator[None]:
@@ -120,8 +128,15 @@ def synchronisation(options: Options) -> Found:
     cases += [{"model": name, "precision": "bfloat16"} for name in networks]
     waits = {}
     for case in cases:
+        made = learner(options, **{"batch_size": 64, **case})
+        choices = first_batches(made, 3)
+        table = Table(choices, made.device)
+        table.fill(choices)
         try:
-            steps(learner(options, **{"batch_size": 64, **case}), 3, strict)
+            with made._training(3):
+                for step in range(3):
+                    with strict(step):
+                        made._program.advance(table, lambda now, made=made: made._step(now, torch.Generator()))
         except RuntimeError as error:
             waits[" ".join(case.values())] = str(error).splitlines()[0]
     return {"cases": len(cases), "that wait": waits}
@@ -131,24 +146,26 @@ SLOW = ("densenet121", "resnet101", "resnet110", "resnet34", "resnet50", "wide_r
 
 
 def cost(options: Options) -> Found:
-    """Seconds of a step of each method, relative to cross-entropy's, in bfloat16."""
-    seconds = {}
+    """Seconds of a captured step of each method, relative to cross-entropy's, in bfloat16."""
+    seconds, rounds = {}, 2 if options.small else 5
     for name in ["cross_entropy", *methods.names()]:
         made = learner(options, model="cnn" if options.small else "resnet18", precision="bfloat16", method=name)
-        seconds[name] = timed(options, lambda made=made: steps(made, 10), 2 if options.small else 3) / 10
+        choices = first_batches(made, 10)
+        seconds[name] = timed(options, lambda made=made, choices=choices: steps(made, choices), rounds) / choices.steps
     base = seconds["cross_entropy"]
     return {"cross_entropy ms": 1e3 * base, "over it": {name: each / base for name, each in seconds.items()}}
 
 
 def ladder(model: str) -> Callable[[Options], Found]:
-    """Images a second: a DataLoader script, the Learner in both precisions, and its step alone."""
+    """Images a second: a DataLoader script; the Learner eager, in bfloat16, captured, compiled; its step alone."""
 
     def stage(options: Options) -> Found:
         words = argparse.Namespace(
             model="cnn" if options.small else model, method="cross_entropy", device=options.device, former=""
         )
         words.batch, words.rounds, words.count = (64, 1, 300) if options.small else (512, 5, 20_000)
-        arms = [arm for arm in throughput.ARMS if arm != "former"]
+        arms = throughput.ON_CPU[2:] if options.device == "cpu" else throughput.ON_GPU
+        arms = ["loader", *arms]
         return {arm: statistics.median(rates) for arm, rates in throughput.measure(words, arms).items()}
 
     return stage

@@ -40,6 +40,7 @@ def plan(
     from study.schema.variant import first_standings
     from study.store.study import read_study_spec, storage_root
     from study.terminal.layout import Table
+    from trainables.loading.batches import padded_bytes, padding_of
 
     study = read_study_spec(spec, storage, trials=trials)
     root = storage_root(storage, study.storage)
@@ -67,6 +68,11 @@ def plan(
     console.print(f"{study.name}: {budget}", style="bold")
     data = f"{prepared.num_classes} classes of {shape} images; {sizes} (the test split stays sealed)"
     console.print(f"data: {data}", soft_wrap=True)
+    if study.resources.gpu:
+        padding = padding_of(study.data.augment, study.data.padding, prepared.input_shape[1])
+        gib = padded_bytes(prepared.sizes["train"], prepared.input_shape, padding) / 2**30
+        where = "in each trial's share of its GPU; streamed where that is more than half of the share"
+        console.print(f"training images: {gib:.2g} GiB {where}", soft_wrap=True)
     wanted = ", ".join(f"{objective.direction} {objective.metric}" for objective in study.objectives)
     console.print(f"objectives: {wanted}")
     for constraint in study.constraints:

@@ -73,6 +73,8 @@ class StudySpec(Settings):
         *("float32", "bfloat16", "auto"),
         doc="of the network's passes in training; losses and results are float32; auto: bfloat16 if resources.gpu > 0",
     )
+    deterministic: bool = _as_in_a_trial("deterministic")
+    compile: bool = _as_in_a_trial("compile")
     result: str = _as_in_a_trial("result")
     equal_train: bool = _as_in_a_trial("equal_train")
     diagnostics: bool = _as_in_a_trial("diagnostics")

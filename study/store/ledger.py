@@ -280,6 +280,7 @@ def _record(label: str, trial: FrozenTrial) -> TrialRecord:
         started=trial.datetime_start.timestamp() if trial.datetime_start else None,
         ended=trial.datetime_complete.timestamp() if trial.datetime_complete else None,
         device=outcome.get("device", "cpu"),
+        training=outcome.get("training", {}),
         versions=outcome.get("versions", {}),
         extensions=trial.user_attrs.get("extensions", {}),
     )

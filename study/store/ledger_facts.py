@@ -52,6 +52,7 @@ OUTCOME: dict[str, Callable[[Any], bool]] = {
     "digests": _of(_is_text),
     "device": _is_text,
     "versions": _of(_is_text),
+    "training": _of(_is_text),
 }
 
 

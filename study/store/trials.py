@@ -31,6 +31,7 @@ class TrialRecord:
     started: float | None = None  # seconds since 1970
     ended: float | None = None
     device: str = "cpu"
+    training: dict[str, str] = field(default_factory=dict)  # how: precision, step, features, the device's name
     versions: dict[str, str] = field(default_factory=dict)  # of the libraries, and the git commit
     extensions: dict[str, str] = field(default_factory=dict)  # sha256 of the extension files it uses
 

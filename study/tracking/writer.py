@@ -207,6 +207,7 @@ class StudyRuns:
             "calstudy.state": record.state,
             "calstudy.attempt": str(record.attempt),
             **_commit_tag(record.versions),
+            **({"calstudy.training": ", ".join(record.training.values())} if record.training else {}),
             **({"calstudy.reason": record.reason} if record.reason else {}),
         }
 

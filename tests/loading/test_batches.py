@@ -1,6 +1,7 @@
 """Batches on a device, against NumPy and torchvision one image at a time."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -164,11 +165,11 @@ def test_neither_batches_nor_predictions_change_the_split(split):
 
 @pytest.mark.parametrize("augment", ["none", "flip", "crop", "crop_flip"])
 @pytest.mark.parametrize("size", [(6, 6), (5, 9)])
-def test_a_gather_of_resident_pixels_gives_the_same_bits(augment, size, monkeypatch):
+def test_a_gather_of_resident_pixels_gives_the_same_images(augment, size, monkeypatch):
     """What a GPU does, on the CPU."""
     split = Split(images_of(60, 3, *size), torch.arange(60) % 7)
     mapped = DeviceSplit(split, MEAN, STD, "cpu", augment, padding=2)
-    monkeypatch.setattr(batches, "is_resident", lambda device: True)
+    monkeypatch.setattr(batches, "place_of", lambda size, device: "resident")
     resident = DeviceSplit(split, MEAN, STD, "cpu", augment, padding=2)
     part = torch.arange(0, 60, 2)
     for ours, theirs in ((resident, mapped), (resident.subset(part, "none"), mapped.subset(part, "none"))):
@@ -177,6 +178,32 @@ def test_a_gather_of_resident_pixels_gives_the_same_bits(augment, size, monkeypa
         for step in range(2):
             batch = ours.batch({name: values[step] for name, values in decided.items()})
             other = theirs.batch({name: values[step] for name, values in expected.items()})
-            assert torch.equal(batch.images, other.images) and torch.equal(batch.targets, other.targets)
+            assert_close(batch.images, other.images, rtol=0, atol=1e-6)  # it normalises in one operation
+            assert torch.equal(batch.targets, other.targets)
             assert batch.images.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(ours.images(3, 20), theirs.images(3, 20))
+
+
+def test_images_that_would_take_half_of_a_trials_memory_are_streamed(monkeypatch):
+    """A GPU of 1000 bytes, of which a trial has 60%."""
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=1000))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 0.6)
+    places = [batches.place_of(size, torch.device("cuda")) for size in (300, 301)]
+    assert places == ["resident", "streamed"] and batches.place_of(10**9, torch.device("cpu")) == "mapped"
+    assert batches.padded_bytes(10, (3, 4, 5), 2) == 10 * 3 * 8 * 9
+
+
+@pytest.mark.parametrize("augment", ["none", "crop_flip"])
+def test_streamed_images_are_the_same(augment, monkeypatch):
+    split = Split(images_of(60, 3, 6, 6), torch.arange(60) % 7)
+    mapped = DeviceSplit(split, MEAN, STD, "cpu", augment, padding=2)
+    monkeypatch.setattr(batches, "place_of", lambda size, device: "streamed")
+    streamed = DeviceSplit(split, MEAN, STD, "cpu", augment, padding=2)
+    part = torch.arange(0, 60, 2)
+    for ours, theirs in ((streamed, mapped), (streamed.subset(part, augment), mapped.subset(part, augment))):
+        decided, expected = (
+            data.decide(torch.randperm(30, generator=generator()), generator(1)) for data in (ours, theirs)
+        )
+        batch = ours.batch({**decided, "images": ours.gather(decided["rows"])})
+        assert torch.equal(batch.images, theirs.batch(expected).images)
         assert torch.equal(ours.images(3, 20), theirs.images(3, 20))

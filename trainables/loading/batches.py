@@ -17,8 +17,10 @@ NORMALISED_BYTES = 512 * 2**20
 class DeviceSplit:
     """Images and labels of one split on a device. mean, std: per channel, in pixel units.
 
-    On a GPU the images lie there as rows of pixels, zero-padded once: a batch is one gather of pixels, cropped and
-    flipped by which are taken. On a CPU they are the memory-mapped file.
+    On a GPU the images lie there zero-padded, and a batch is one gather of columns of pixels: cropped by where they
+    begin, flipped by the order in which they are taken. Where they take more than half of the trial's memory, they are
+    streamed: `gather` reads those of a batch from the memory-mapped file, which `batch` then gets. On a CPU they are
+    that file.
     """
 
     def __init__(
@@ -34,28 +36,26 @@ class DeviceSplit:
         self.labels = split.labels  # on the CPU, like the indices of a subset's samples
         self._part: Tensor | None = None
         self._shape, self._augment = split.images.shape[1:], augment
-        self._padding = (padding or max(1, self._shape[1] // 8)) if "crop" in augment else 0
+        self._padding = padding_of(augment, padding, self._shape[1])
         self._mean, self._std = (
             torch.tensor(values, dtype=torch.float32, device=self.device)[:, None, None] for values in (mean, std)
         )
         self._images = split.images
-        self._pixels: Tensor | None = None
-        if is_resident(self.device):
-            padded = F.pad(split.images.to(self.device), (self._padding,) * 4).permute(0, 2, 3, 1)
-            self._pixels = padded.reshape(-1, self._shape[0])
-            self._images = self._pixels.view(padded.shape).permute(0, 3, 1, 2)
-            self._patterns = self._window(padded.shape[2]).to(self.device)
+        self._columns: Tensor | None = None  # of all images, each beginning at another pixel: they overlap
+        self.place = place_of(padded_bytes(len(split.images), self._shape, self._padding), self.device)
+        if self.place == "resident":
+            padded = F.pad(split.images.to(self.device), (self._padding,) * 4).permute(0, 2, 3, 1).contiguous()
+            self._images = padded.permute(0, 3, 1, 2)
+            channels, (height, width) = self._shape[0], padded.shape[1:3]
+            count = len(padded) * height * width - (self._shape[1] - 1) * width
+            self._columns = padded.as_strided((count, self._shape[1], channels), (channels, width * channels, 1))
+            self._scale, self._shift = 1 / self._std, -self._mean / self._std
+            self._across = torch.arange(self._shape[2], device=self.device)
         self._is_normalised = (
-            self._pixels is None and augment == "none" and 4 * self._images.numel() <= NORMALISED_BYTES
+            self.place == "mapped" and augment == "none" and 4 * self._images.numel() <= NORMALISED_BYTES
         )
         if self._is_normalised:
             self._images = self._normalise(self._images)
-
-    def _window(self, width: int) -> Tensor:
-        """[2, H * W]: where a crop's pixels lie after its first, in rows of `width`; then its mirror image's."""
-        _, rows, columns = self._shape
-        window = torch.arange(rows)[:, None] * width + torch.arange(columns)
-        return torch.stack([window, window.flip(1)]).flatten(1)
 
     def subset(self, rows: Tensor, augment: str) -> "DeviceSplit":
         """A subset by index [M]; images are shared, not copied."""
@@ -77,32 +77,38 @@ class DeviceSplit:
         All on the CPU, of the same leading dimensions.
         """
         rows = indices if self._part is None else self._part[indices]
-        decided = {"indices": indices, "labels": self.labels[indices]}
+        decided = {"indices": indices, "labels": self.labels[indices]}  # where streamed, also what `gather` needs
         drawn = draw_augmentation(indices.shape, self._augment, self._padding, generator)
-        if self._pixels is None:
+        if self._columns is None:
             return {**decided, "rows": rows, **drawn}
-        unmoved = torch.full((), self._padding)
+        unmoved, mirrored = torch.full((), self._padding), drawn.get("mirrored", torch.zeros_like(rows)).long()
         height, width = self._images.shape[2:]
-        corner = (rows * height + drawn.get("top", unmoved)) * width + drawn.get("left", unmoved)
-        return {**decided, "corner": corner, "mirrored": drawn.get("mirrored", torch.zeros_like(rows)).long()}
+        first = (rows * height + drawn.get("top", unmoved)) * width + drawn.get("left", unmoved)
+        return {**decided, "first": first + mirrored * (self._shape[2] - 1), "direction": 1 - 2 * mirrored}
 
     def batch(self, decided: Mapping[str, Tensor]) -> Batch:
         """The samples [B] that `decide` decided on, with their labels; its tensors are on the device."""
-        if self._pixels is not None:
-            places = decided["corner"][:, None] + self._patterns.index_select(0, decided["mirrored"])
-            channels, height, width = self._shape
-            pixels = self._pixels.index_select(0, places.flatten()).view(-1, height, width, channels)
-            images = self._normalise(pixels.permute(0, 3, 1, 2))
+        if self._columns is not None:
+            places = torch.addcmul(decided["first"][:, None], decided["direction"][:, None], self._across)
+            columns = self._columns.index_select(0, places.flatten()).view(*places.shape, *self._columns.shape[1:])
+            pixels = columns.permute(0, 3, 2, 1)
+            images = torch.empty(pixels.shape, device=self.device, memory_format=torch.channels_last)
+            torch.addcmul(self._shift, pixels, self._scale, out=images)  # normalised in one operation
         else:
-            images = self._images.index_select(0, decided["rows"])
+            images = decided["images"] if self.place == "streamed" else self._images.index_select(0, decided["rows"])
             if not self._is_normalised:
                 images = self._normalise(augmented(images, decided, self._padding))
         return Batch(images, decided["labels"], decided["indices"])
 
+    def gather(self, rows: Tensor) -> Tensor:
+        """uint8 [B, C, H, W] on the CPU, where the GPU can fetch them while it works. rows: those of `decide`, [B]."""
+        found = torch.empty(len(rows), *self._shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+        return torch.index_select(self._images, 0, rows, out=found)
+
     def images(self, start: int, stop: int) -> Tensor:
         """Samples start to stop, in order, without augmentation: [stop - start, C, H, W] float32, normalised."""
-        rows = slice(start, stop) if self._part is None else self._part[start:stop].to(self.device)
-        images, edge = self._images[rows], self._padding if self._pixels is not None else 0
+        rows = slice(start, stop) if self._part is None else self._part[start:stop].to(self._images.device)
+        images, edge = self._images[rows].to(self.device), self._padding if self._columns is not None else 0
         images = images[:, :, edge : images.shape[2] - edge, edge : images.shape[3] - edge]
         return images if self._is_normalised else self._normalise(images)
 
@@ -110,9 +116,25 @@ class DeviceSplit:
         return torch.sub(images, self._mean).div_(self._std)
 
 
-def is_resident(device: torch.device) -> bool:
-    """Whether a split's images are copied to the device once."""
-    return device.type != "cpu"
+def place_of(size: int, device: torch.device) -> str:
+    """Where images of so many bytes are: `mapped` from their file, `resident` on the device, or `streamed` to it."""
+    if device.type == "cpu":
+        return "mapped"
+    if device.type != "cuda":
+        return "resident"
+    total = torch.cuda.get_device_properties(device).total_memory
+    return "resident" if 2 * size <= torch.cuda.get_per_process_memory_fraction(device) * total else "streamed"
+
+
+def padding_of(augment: str, padding: int | None, height: int) -> int:
+    """Zeros on each side of an image before a crop, in pixels."""
+    return (padding or max(1, height // 8)) if "crop" in augment else 0
+
+
+def padded_bytes(count: int, shape: Sequence[int], padding: int) -> int:
+    """Of uint8 images of shape [C, H, W], zero-padded on each side."""
+    channels, height, width = shape
+    return count * channels * (height + 2 * padding) * (width + 2 * padding)
 
 
 def augment_images(images: Tensor, kind: str, generator: torch.Generator, padding: int | None = None) -> Tensor:

@@ -60,7 +60,7 @@ class GammaNet(LookaheadMethod):
     def noted(self, state: State, batch: Batch, features: Tensor) -> State:
         return {**state, "gamma": state["gamma"].index_copy(0, batch.indices, self.gamma(features, state["phi"]))}
 
-    def measured(self, state: Any) -> dict[str, float]:
+    def measured(self, state: Any) -> dict[str, Tensor]:
         """Quantiles over the train samples of their latest gammas."""
         shares = torch.tensor(list(QUANTILES.values()), device=state["gamma"].device)
-        return dict(zip(QUANTILES, state["gamma"].nanquantile(shares).tolist(), strict=True))
+        return dict(zip(QUANTILES, state["gamma"].nanquantile(shares), strict=True))

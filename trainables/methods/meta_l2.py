@@ -28,6 +28,6 @@ class MetaL2(LookaheadMethod):
         penalties = [(phi[name] * weight.square()).sum() for name, weight in head.named_parameters()]
         return F.cross_entropy(forward.logits, labels) + torch.stack(penalties).sum() / len(labels)
 
-    def measured(self, state: State) -> dict[str, float]:
+    def measured(self, state: State) -> dict[str, Tensor]:
         """Mean of the learned coefficients."""
-        return {"l2_mean": float(torch.cat([value.flatten() for value in state["phi"].values()]).mean())}
+        return {"l2_mean": torch.cat([value.flatten() for value in state["phi"].values()]).mean()}

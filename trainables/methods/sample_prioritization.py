@@ -1,5 +1,6 @@
 """Train each epoch on the samples with the most uncertain predictions. Tata et al. 2022, Section 3."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -91,5 +92,5 @@ class SamplePrioritization(Wrapper):
             state["scores"] = scores
         return state
 
-    def measured(self, state: State) -> dict[str, float]:
+    def measured(self, state: State) -> Mapping[str, float | Tensor]:
         return self.base.measured(state["base"])

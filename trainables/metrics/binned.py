@@ -9,6 +9,7 @@ order does not matter; an empty bin is dropped.
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from trainables.metrics.scores import top_label
@@ -88,8 +89,10 @@ def first_of_equals(ordered: Tensor) -> Tensor:
 
 def expected_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     """Sum over equal-width bins of n_b / N * |accuracy - confidence|. Guo et al. 2017, Eq. 3."""
-    found = ReliabilityBins.of(*top_label(logits, labels), bins)
-    return found.share.dot(found.gap)
+    confidence, hits = top_label(logits, labels)
+    # The samples of a bin cancel. No value is read, so that on a GPU an epoch's ECE costs no wait.
+    inside = F.one_hot(equal_width_index(confidence, bins), bins).double()
+    return ((hits - confidence) @ inside).abs().sum() / len(labels)
 
 
 def maximum_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15, min_count: int = 1) -> Tensor:

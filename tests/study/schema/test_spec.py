@@ -210,7 +210,8 @@ def test_reads_back_as_it_was(keys):
 
 def test_every_key_is_written_back():
     first = ["name", "data", "model", "methods", "optimizer", "batch_size", "epochs", "seed", "first_seed"]
-    first += ["precision", "result", "equal_train", "diagnostics", "record", "objectives", "constraints", "serve"]
+    first += ["precision", "deterministic", "compile", "result", "equal_train", "diagnostics", "record"]
+    first += ["objectives", "constraints", "serve"]
     second = [
         "search_space",
         "search_optimizer",

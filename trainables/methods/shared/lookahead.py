@@ -71,6 +71,10 @@ class LookaheadMethod(Method, ABC):
         return True
 
     @property
+    def differentiates_twice(self) -> bool:
+        return self.lookahead == "all"
+
+    @property
     def inert(self) -> dict[str, str]:
         return {"bandwidth" if self.outer == "dece" else "bins": f"outer: {self.outer}"}
 
