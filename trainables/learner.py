@@ -18,7 +18,7 @@ from torch.func import functional_call
 from trainables import metrics
 from trainables.config import TrialConfig
 from trainables.files.atomic import write_whole
-from trainables.loading.batches import DeviceSplit
+from trainables.loading.batches import DeviceSplit, mirrored_in_turn
 from trainables.loading.trial_data import TrialData
 from trainables.method import Batch, Task, with_tensors
 from trainables.methods.shared.entropy import entropy
@@ -79,8 +79,9 @@ class Learner:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed_of(config.seed, config.number, "weights"))
             network = config.model.build(prepared.input_shape, prepared.num_classes)
+        network.adapt(lambda count: data.images_of(self.train.rows[:count]))
         self.network = network.to(device).to(memory_format=torch.channels_last)
-        self.weights = Weights(self.network.parameters(), config.optimizer)
+        self.weights = Weights(self.network.named_parameters(), config.optimizer)
         self.progress: float | Tensor = 0.0  # in a step a 0-dimensional tensor, like the learning rate
         self.learning_rate: float | Tensor = config.optimizer.learning_rate(0.0)
         self._now: Choices | None = None  # of the current step
@@ -169,6 +170,7 @@ class Learner:
         batches = [batch for batch in torch.split(order.cpu(), self.config.batch_size) if len(batch) >= least]
         progress = (self.epoch + torch.arange(len(batches), dtype=torch.float64) / len(batches)) / self.epochs
         rates = torch.tensor([optimizer.learning_rate(share) for share in progress.tolist()])
+        mirrored = mirrored_in_turn(len(self.data.train), stream(*place, "flip"), self.epoch)
         meta = self._meta if self.config.method.needs_meta else None
         meta_order = torch.empty(0) if meta is None else self._meta_order(len(batches), meta_stream)
         last = len(batches) - 1 if len(batches[-1]) < len(batches[0]) else len(batches)
@@ -176,7 +178,7 @@ class Learner:
             Choices(
                 progress[part],
                 rates[part],
-                self.train.decide(torch.stack(batches[part]), augmentation),
+                self.train.decide(torch.stack(batches[part]), augmentation, mirrored),
                 {} if meta is None else meta.decide(meta_order[part], meta_stream),
                 self.config.method.draw(len(batches[part]), len(batches[part][0]), preparation),
             )
