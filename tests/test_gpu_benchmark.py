@@ -8,6 +8,9 @@ import pytest
 
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import stages
+from search_spaces import strict_yaml
+
+ROOT = Path(__file__).parent.parent
 
 
 def options(folder: Path, **words: object) -> argparse.Namespace:
@@ -38,6 +41,13 @@ def test_the_machine_and_the_training(here: argparse.Namespace) -> None:
     assert stages.cost(here)["over it"]["gamma_net"] > 1
     assert set(stages.accuracy(here)) == {"float32", "bfloat16"}
     assert stages.actor(here)["images/s"] > 0
+
+
+def test_trials_are_timed_whole_by_the_fast_recipe(here: argparse.Namespace) -> None:
+    found = stages.trials(here)
+    assert set(found) == {"fast recipe", "ResNet-18"} and found["fast recipe"]["trials/h"] > 0
+    spec = strict_yaml.read(ROOT / "study" / "specs" / "cifar10_fast.yaml")
+    assert {name: spec[name] for name in stages.FAST} == {**stages.FAST, "precision": "auto"}
 
 
 def test_a_trained_model_is_the_same_where_it_is_brought(here: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -65,7 +66,14 @@ def test_one_cycle_is_pytorchs() -> None:
     assert points == pytest.approx([0.4 / 25, 0.4, 0.4 / 25e4])
 
 
-@pytest.mark.parametrize("schedule", ["constant", "cosine", "steps", "one_cycle"])
+def test_triangular_is_two_lines() -> None:
+    """The constants of airbench94: from 0.2 of the rate, to all of it at 23% of training, to 0.07."""
+    shares = np.linspace(0, 1, 501)
+    ours = [Optimizer(lr=3.0, schedule="triangular").learning_rate(share) for share in shares.tolist()]
+    assert ours == pytest.approx(3.0 * np.interp(shares, [0, 0.23, 1], [0.2, 1, 0.07]))
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine", "steps", "one_cycle", "triangular"])
 def test_warmup_is_a_line_to_where_the_schedule_is_by_then(schedule: str) -> None:
     plain, warmed = Optimizer(lr=0.1, schedule=schedule), Optimizer(lr=0.1, schedule=schedule, warmup=0.2)
     there = plain.learning_rate(0.2)
@@ -86,6 +94,8 @@ def test_warmup_is_a_line_to_where_the_schedule_is_by_then(schedule: str) -> Non
         ({"factor": 1}, "factor: must be > 0 and < 1, got 1."),
         ({"warmup": 1}, "warmup: must be >= 0 and < 1, got 1."),
         ({"clip": 0}, "clip: must be > 0, got 0."),
+        ({"nesterov": 1}, "nesterov: must be true or false, got 1."),
+        ({"bias_lr_factor": 0}, "bias_lr_factor: must be > 0, got 0."),
     ],
 )
 def test_values_that_cannot_be_taken(values: dict[str, Any], said: str) -> None:
@@ -149,7 +159,7 @@ def test_updates_are_pytorchs(name: str, momentum: float, decay: float, clip: fl
     rule = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
     kept = {"momentum": momentum} if name == "sgd" else {}
     optimizer = rule(theirs.parameters(), lr=0.05, weight_decay=decay, **kept)
-    weights, generator = Weights(ours.parameters(), settings), torch.Generator().manual_seed(0)
+    weights, generator = Weights(ours.named_parameters(), settings), torch.Generator().manual_seed(0)
     for step in range(20):
         images, rate = torch.randn(16, 3, 8, 8, generator=generator).double(), 0.05 / (1 + step)
         optimizer.zero_grad()
@@ -162,10 +172,52 @@ def test_updates_are_pytorchs(name: str, momentum: float, decay: float, clip: fl
         weights.update(torch.tensor(rate, dtype=torch.float64))
     for mine, reference in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert_close(mine, reference, rtol=1e-6, atol=1e-6)
-    resumed = Weights(network_of_convolutions().parameters(), settings)
+    resumed = Weights(network_of_convolutions().named_parameters(), settings)
     resumed.load(optimizer.state_dict())  # as older checkpoints have it
     if momentum:
         assert_close([*resumed.moments, resumed.count], [*weights.moments, weights.count], rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.parametrize("clip", [None, 0.5])
+@pytest.mark.parametrize("factor", [1.0, 0.5, 64.0])
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_nesterov_and_a_rate_for_biases_are_pytorchs(nesterov: bool, factor: float, clip: float | None) -> None:
+    """As in airbench94: two groups, in which rate times weight decay is the same. A scale of batch norm is no bias."""
+    rule = {"lr": 0.01, "momentum": 0.85, "weight_decay": 0.1, "nesterov": nesterov}
+    ours, theirs = (network_of_convolutions() for _ in range(2))
+    theirs[1].weight.data += 1  # not 1: its decay is seen
+    ours.load_state_dict(theirs.state_dict())
+    biases = [theirs[0].bias, theirs[1].bias, theirs[3].bias]
+    others = [theirs[0].weight, theirs[1].weight, theirs[3].weight, theirs[5].weight]
+    groups = [{"params": others}, {"params": biases, "weight_decay": 0.1 / factor}]
+    optimizer = torch.optim.SGD(groups, **rule)
+    weights = Weights(ours.named_parameters(), Optimizer(**rule, bias_lr_factor=factor, clip=clip))
+    generator = torch.Generator().manual_seed(0)
+    for step in range(20):
+        images, rate = torch.randn(16, 3, 8, 8, generator=generator).double(), 0.01 / (1 + step)
+        optimizer.zero_grad()
+        theirs(images).square().mean().backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(theirs.parameters(), clip)
+        for group, times in zip(optimizer.param_groups, (1.0, factor), strict=True):
+            group["lr"] = rate * times
+        optimizer.step()
+        weights.backward(ours(images).square().mean())
+        weights.update(torch.tensor(rate, dtype=torch.float64))
+    for mine, reference in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert_close(mine, reference, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_adam_knows_neither(name: str) -> None:
+    moved = []
+    for more in ({}, {"nesterov": True, "bias_lr_factor": 8.0}):
+        network = network_of_convolutions()
+        weights = Weights(network.named_parameters(), Optimizer(name=name, **more))
+        weights.backward(network(torch.ones(4, 3, 8, 8).double()).square().mean())
+        weights.update(torch.tensor(0.1, dtype=torch.float64))
+        moved.append(weights.vector)
+    assert torch.equal(*moved)
 
 
 def network_of_convolutions() -> nn.Sequential:
@@ -180,7 +232,7 @@ def network_of_convolutions() -> nn.Sequential:
 
 def test_weights_that_a_loss_does_not_depend_on_have_no_gradient() -> None:
     used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
-    weights = Weights([used, unused], Optimizer(momentum=0.9, weight_decay=0.0))
+    weights = Weights([("used", used), ("unused", unused)], Optimizer(momentum=0.9, weight_decay=0.0))
     for _ in range(2):
         weights.backward((3 * used).sum())
         weights.update(torch.tensor(0.1))

@@ -70,6 +70,11 @@ def test_the_gpu_starts_few_operations_in_a_step() -> None:
     assert operations_of_a_step(model="resnet18").run.total() <= 150
 
 
+def test_nesterov_and_a_rate_for_biases_are_an_operation_each() -> None:
+    plain = operations_of_a_step().run.total()
+    assert operations_of_a_step(optimizer={"nesterov": True, "bias_lr_factor": 64.0}).run.total() == plain + 2
+
+
 def test_a_read_and_a_copy_would_be_seen() -> None:
     with Operations() as counted:
         torch.zeros(3, device=META) + torch.tensor([1.0, 2.0, 3.0]).to(META)

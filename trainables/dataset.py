@@ -63,7 +63,10 @@ class Dataset(Settings, ABC):
 
     validation: float = number(0.2, above=0, below=1, doc="fraction of train, if the source has no validation split")
     meta: float = number(0.1, above=0, below=1, doc="fraction of the remaining train split, for methods that need it")
-    augment: str = choice("none", "flip", "crop", "crop_flip", doc="random augmentation of training batches")
+    augment: str = choice(
+        *("none", "flip", "crop", "crop_flip", "alternating_flip", "crop_alternating_flip"),
+        doc="random augmentation of training batches; alternating: flipped at random in the first epoch, then by turns",
+    )
     padding: int | None = number(
         None, low=1, doc="zeros on each side before a crop, in pixels; null: an eighth of the height"
     )

@@ -18,7 +18,7 @@ from torch.func import functional_call
 from trainables import metrics, program
 from trainables.config import TrialConfig
 from trainables.files.atomic import write_whole
-from trainables.loading.batches import DeviceSplit
+from trainables.loading.batches import DeviceSplit, mirrored_in_turn
 from trainables.loading.trial_data import TrialData
 from trainables.method import Batch, Task
 from trainables.methods.shared.entropy import entropy
@@ -55,6 +55,7 @@ class Learner:
         self.best: dict[str, Any] | None = None
         self._last: Tensor | None = None  # validation logits of the epoch just trained
         self._unread: list[Measured] = []
+        self.converted = False  # whether it was resumed from a checkpoint of a version with torch's optimizers
         self.samples = 0  # training samples seen: of train, of meta, and when scoring train
         prepared = data.prepared
         self.train, self._meta = data.train, None
@@ -63,6 +64,7 @@ class Learner:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed_of(config.seed, config.number, "weights"))
             network = config.model.build(prepared.input_shape, prepared.num_classes)
+        network.adapt(lambda count: data.images_of(self.train.rows[:count]))
         self._program = program.program_for(config, data, network, device)
         self.network, self.weights, self._method = self._program.network, self._program.weights, self._program.method
         self.progress: float | Tensor = 0.0  # in a step a 0-dimensional tensor, like the learning rate
@@ -172,6 +174,7 @@ class Learner:
         batches = [batch for batch in torch.split(order.cpu(), self.config.batch_size) if len(batch) >= least]
         progress = (self.epoch + torch.arange(len(batches), dtype=torch.float64) / len(batches)) / self.epochs
         rates = torch.tensor([optimizer.learning_rate(share) for share in progress.tolist()])
+        mirrored = mirrored_in_turn(len(self.data.train), stream(*place, "flip"), self.epoch)
         meta = self._meta if self.config.method.needs_meta else None
         meta_order = torch.empty(0) if meta is None else self._meta_order(len(batches), meta_stream)
         last = len(batches) - 1 if len(batches[-1]) < len(batches[0]) else len(batches)
@@ -179,7 +182,7 @@ class Learner:
             Choices(
                 progress[part],
                 rates[part],
-                self.train.decide(torch.stack(batches[part]), augmentation),
+                self.train.decide(torch.stack(batches[part]), augmentation, mirrored),
                 {} if meta is None else meta.decide(meta_order[part], meta_stream),
                 self.config.method.draw(len(batches[part]), len(batches[part][0]), preparation),
             )
@@ -377,7 +380,7 @@ class Learner:
         if not same:
             return False
         self.network.load_state_dict(state["network"])
-        self.weights.load(state["optimizer"])
+        self.converted = self.weights.load(state["optimizer"])
         self.epoch, self.history, self.best = state["epoch"], state["history"], state["best"]
         self.samples, self._recorded = state["samples"], state["recorded"]
         self._program.keep({**self._program.state, "method": state["method_state"]})

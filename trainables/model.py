@@ -1,6 +1,7 @@
 """The interface of a network: `features` (images to a vector), then `head` (vector to logits)."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -19,6 +20,13 @@ class Network(nn.Module):
         """Logits [N, K] of normalised images [N, C, H, W]."""
         logits: Tensor = self.head(self.features(images))
         return logits
+
+    def adapt(self, images: Callable[[int], Tensor]) -> None:
+        """Set the weights that are computed from the data, once, before training; by default there are none.
+
+        `images(n)` are at most n images of train [n, C, H, W], normalised, not augmented, on the CPU, as is the network
+        then. What is set belongs in the state dict: a trained network is loaded without images.
+        """
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ class Program:
     def __init__(self, key: str, config: TrialConfig, data: TrialData, network: Network, device: torch.device) -> None:
         self.key, self.data, self.device = key, data, device
         self.network = network.to(device).to(memory_format=torch.channels_last)
-        self.weights = Weights(self.network.parameters(), config.optimizer)
+        self.weights = Weights(self.network.named_parameters(), config.optimizer)
         self.method = with_tensors(config.method, device) if config.method.tensors_only else config.method
         self.is_compiled = config.compile and captures(device) and not config.method.differentiates_twice
         if self.is_compiled:
@@ -286,7 +286,8 @@ def forget() -> bool:
 def _structure(plain: dict[str, Any]) -> dict[str, Any]:
     """The settings without those that a step reads from the device: two trials with the same one have equal steps."""
     kept = {key: value for key, value in plain.items() if key not in OUTSIDE}
-    return {**kept, "method": _without_numbers(kept["method"]), "optimizer": _without_numbers(kept["optimizer"])}
+    optimizer = _without_numbers(kept["optimizer"]) | {"bias_lr_factor": kept["optimizer"]["bias_lr_factor"]}
+    return {**kept, "method": _without_numbers(kept["method"]), "optimizer": optimizer}
 
 
 def _without_numbers(plain: Any) -> Any:

@@ -200,6 +200,8 @@ class CalibrationTrainable(Trainable):
                 continue
             if learner.load(attempt / "last.pt"):
                 self._log(f"resumed from {attempt.name} after epoch {learner.epoch}, of {reached} trained\n")
+                if learner.converted:
+                    self._log(f"converted {attempt.name}/last.pt of an older version\n")
                 break
             self._log(f"{attempt.name}/last.pt: not an intact checkpoint of this trial\n")
         return learner

@@ -30,13 +30,13 @@ Found = dict[str, Any]
 Options = argparse.Namespace
 
 
-def learner(options: Options, device: str | None = None, **settings: Any) -> Learner:
+def learner(options: Options, device: str | None = None, augment: str = "crop_flip", **settings: Any) -> Learner:
     """Of the data given, cropped and flipped."""
     os.environ.setdefault("CALSTUDY_CACHE", str(options.state / "cache"))
     source = (
         {"name": "digits"} if options.data == "digits" else {"name": "parquet", "path": os.path.abspath(options.data)}
     )
-    plain = {"data": {**source, "augment": "crop_flip", "validation": 0.1}, "model": "cnn", "method": "cross_entropy"}
+    plain = {"data": {**source, "augment": augment, "validation": 0.1}, "model": "cnn", "method": "cross_entropy"}
     config = TrialConfig.from_mapping({**plain, "batch_size": 64 if options.small else 512, **settings})
     on = torch.device(device or options.device)
     return Learner(config, trial_data(config, on), on)
@@ -219,6 +219,60 @@ def accuracy(options: Options) -> Found:
     return found
 
 
+# study/specs/cifar10_fast.yaml
+FAST: dict[str, Any] = {
+    "model": "airbench",
+    "optimizer": {
+        **{"name": "sgd", "lr": 0.05, "momentum": 0.85, "nesterov": True, "weight_decay": 0.01},
+        **{"bias_lr_factor": 64, "schedule": "triangular"},
+    },
+    "batch_size": 256,
+    "epochs": 10,
+    "precision": "bfloat16",
+}
+
+
+def whole_trial(options: Options, **settings: Any) -> Found:
+    """A trial from its config to its files, as a study has it: seconds in all, outside the epochs, and its values."""
+    began = time.perf_counter()
+    made = learner(options, **settings)
+    training = time.perf_counter()
+    while not made.finished:
+        made.advance()
+    trained = time.perf_counter()
+    _, predictions = made.take_result()
+    values = predictions.evaluate()
+    predictions.save(options.state / "predictions.npz")
+    made.classifier().save(options.state / "model.pt")
+    made.leave()
+    ended = time.perf_counter()
+    return {"s": ended - began, "between s": ended - trained + training - began, "accuracy": values["accuracy"]}
+
+
+def trials(options: Options) -> Found:
+    """Whole trials of a process, one after another, by five seeds: a fast recipe, and ResNet-18 in 16 epochs.
+
+    The first, which captures, is not counted.
+    """
+    on_images = {"crop_alternating_flip": FAST, "crop_flip": {"model": "resnet18", "precision": "bfloat16"}}
+    found: Found = {}
+    for augment, settings in on_images.items():
+        if options.small:
+            small = {"epochs": 1, "model": {"name": "airbench", "width": 4} if settings is FAST else "cnn"}
+            settings = {**settings, **small, "batch_size": 64}
+        elif settings is not FAST:
+            settings = {**settings, "epochs": 16, "optimizer": {"lr": 0.2, "schedule": "one_cycle"}}
+        runs = [
+            whole_trial(options, augment=augment, number=number, **settings)
+            for number in range(3 if options.small else 6)
+        ][1:]
+        middle = {name: statistics.median(run[name] for run in runs) for name in ("s", "between s")}
+        name = "fast recipe" if augment == "crop_alternating_flip" else "ResNet-18"
+        accuracies = [run["accuracy"] for run in runs]
+        found[name] = {**middle, "trials/h": 3600 / middle["s"], "accuracies": accuracies}
+    return found
+
+
 def trial(options: Options) -> Found:
     """A trained model's files, for the machine at home (`--verify OUT`)."""
     made = learner(options, epochs=1 if options.small else 4, precision="bfloat16")
@@ -280,6 +334,7 @@ STAGES: dict[str, Callable[[Options], Found]] = {
     "cost": cost,
     "actors": actors,
     "accuracy": accuracy,
+    "trials": trials,
     "trial": trial,
     "study": study,
 }

@@ -17,6 +17,7 @@ from trainables.outputs.attempts import attempts_in
 # Up to `seconds` and the space after it; a line that a kill cut off earlier still counts as an epoch.
 _EPOCH = re.compile(r"^epoch=(\d+) (?:.*?\bseconds=([\d.e+-]+)\s)?", re.MULTILINE)
 _RESUMED = re.compile(r"^resumed from \S+ after epoch (\d+)(?:, of (\d+) trained)?$", re.MULTILINE)
+_CONVERTED = re.compile(r"^converted \S+/last\.pt ", re.MULTILINE)
 _DAMAGED = re.compile(r"^\S+/last\.pt: ", re.MULTILINE)
 
 
@@ -30,6 +31,7 @@ class Epochs:
     promised: int = 0  # upper bound on `repeated`: a checkpoint interval per attempt after the first
     damaged: int = 0  # repeated because a checkpoint was damaged
     wasted: int = 0  # trained by an attempt already superseded
+    converted: int = 0  # continued from a checkpoint of an older version, and not trained again
 
     def __add__(self, other: Epochs) -> Epochs:
         return Epochs(*map(operator.add, astuple(self), astuple(other)))
@@ -54,7 +56,7 @@ def trained_epochs(trial_directory: Path, interval: float, needed: int | None) -
     fastest: dict[int, float] = {}
     for epoch, spent in (row for found in rows.values() for row in found):
         fastest[epoch] = min(spent, fastest.get(epoch, spent))
-    repeated, promised, damaged, reached, broken = 0, 0, 0, 0, []
+    repeated, promised, damaged, converted, reached, broken = 0, 0, 0, 0, 0, []
     for position, (name, log) in enumerate(logs.items()):
         resumed = _RESUMED.search(log)
         if not resumed and not rows[name]:
@@ -64,6 +66,7 @@ def trained_epochs(trial_directory: Path, interval: float, needed: int | None) -
         lost = max(0, int((resumed and resumed[2]) or reached) - start)
         allowed = _within(interval, start, fastest) if position else 0
         promised += allowed
+        converted += start if _CONVERTED.search(log) else 0
         if _DAMAGED.search(log):
             damaged += lost
         else:
@@ -75,7 +78,7 @@ def trained_epochs(trial_directory: Path, interval: float, needed: int | None) -
     trained = sum(map(len, rows.values()))
     wasted = max(0, trained - needed - repeated - damaged)
     lacking = [epoch for epoch in range(1, needed + 1) if epoch not in fastest]
-    return TrainedTrial(Epochs(needed, trained, repeated, promised, damaged, wasted), lacking, broken)
+    return TrainedTrial(Epochs(needed, trained, repeated, promised, damaged, wasted, converted), lacking, broken)
 
 
 def _within(interval: float, start: int, seconds: dict[int, float]) -> int:

@@ -46,7 +46,11 @@ def _print(report: Any, goes_on: str) -> None:
         made.add_row(check.title, str(check.counted), *pending, str(len(check.offenders) or "-"))
     console.print(made)
     epochs = report.epochs
-    extra = ((epochs.damaged, "repeated after checkpoint damage"), (epochs.wasted, "wasted by superseded attempts"))
+    extra = (
+        (epochs.damaged, "repeated after checkpoint damage"),
+        (epochs.wasted, "wasted by superseded attempts"),
+        (epochs.converted, "continued from checkpoints of an older version"),
+    )
     more = "".join(f", {count} {why}" for count, why in extra if count)
     console.print(
         f"epochs: {epochs.trained} trained, {epochs.needed} needed, {epochs.repeated} repeated"

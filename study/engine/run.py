@@ -84,6 +84,20 @@ def _check_padding(data: Dataset, shape: tuple[int, int, int], file_name: str) -
         raise SpecError(file_name, "data.padding", problem)
 
 
+def _check_batch(spec: StudySpec, prepared: Prepared, file_name: str) -> None:
+    """Raise SpecError if a batch would need more samples than there are to train on."""
+    for variant in spec.variants:
+        holds_out = spec.equal_train or variant.method.needs_meta
+        there = round(prepared.sizes["train"] * (1 - spec.data.meta * holds_out))
+        searched: Any = variant.space.distributions.get("batch_size")
+        largest = spec.trial(variant.label).batch_size
+        if searched is not None:
+            largest = max(getattr(searched, "choices", None) or [searched.high])
+        if largest > there:
+            problem = f"{largest} is more than the {there} samples that {variant.label} trains on. Lower it."
+            raise SpecError(file_name, "batch_size", problem)
+
+
 @contextmanager
 def located(file_name: str, path: str) -> Iterator[None]:
     """FieldErrors raised inside become SpecErrors of the file, under the path."""
@@ -198,6 +212,7 @@ def existing_study(spec: StudySpec, file_name: str, directory: Path, prepared: P
     """
     stored = _stored(spec, directory)
     if stored is None:
+        _check_batch(spec, prepared, file_name)
         return None
     check_home(stored)
     if records := stored.all_records():

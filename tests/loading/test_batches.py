@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from torchvision.transforms import v2
 
 from trainables.loading import batches
-from trainables.loading.batches import DeviceSplit, augment_images, crop_images
+from trainables.loading.batches import DeviceSplit, augment_images, crop_images, draw_augmentation, mirrored_in_turn
 from trainables.loading.cache import Split
 
 MEAN, STD = (100.0, 120.0, 140.0), (50.0, 60.0, 70.0)
@@ -163,7 +163,32 @@ def test_neither_batches_nor_predictions_change_the_split(split):
     assert torch.equal(split.images, before)
 
 
-@pytest.mark.parametrize("augment", ["none", "flip", "crop", "crop_flip"])
+def test_an_alternating_flip_is_random_once_and_then_by_turns():
+    turns = [mirrored_in_turn(1000, generator(), epoch) for epoch in range(5)]
+    assert 430 < turns[0].sum() < 570  # 4.4 standard deviations of 1000 fair coins
+    for before, after in itertools.pairwise(turns):
+        assert torch.equal(after, ~before)
+    assert not torch.equal(turns[0], mirrored_in_turn(1000, generator(1), 0))
+
+
+@pytest.mark.parametrize("augment", ["alternating_flip", "crop_alternating_flip"])
+def test_an_alternating_flip_goes_by_the_sample_whatever_its_batch(split, augment):
+    """Of a subset, by the sample's row in the split: what a method leaves out changes no other sample's turn."""
+    mirrored = mirrored_in_turn(40, generator(), 3)
+    whole, part = DeviceSplit(split, MEAN, STD, "cpu", augment), torch.arange(39, -1, -3)
+    for data, rows in ((whole, torch.arange(40)), (whole.subset(part, augment), part)):
+        order = torch.randperm(len(rows), generator=generator(2))
+        images = data.batch(data.decide(order, generator(5), mirrored)).images
+        drawn = draw_augmentation(order.shape, augment.replace("alternating_flip", "none"), 2, generator(5))
+        for image, row, *corner in zip(images, rows[order].tolist(), *drawn.values(), strict=True):
+            expected = split.images[row]
+            if corner:
+                expected = crop_images(expected[None], corner[0][None], corner[1][None], 2)[0]
+            expected = torch.from_numpy(expected.numpy()[..., ::-1].copy()) if mirrored[row] else expected
+            assert_close(image.double(), definition(expected), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("augment", ["none", "flip", "crop", "crop_flip", "alternating_flip", "crop_alternating_flip"])
 @pytest.mark.parametrize("size", [(6, 6), (5, 9)])
 def test_a_gather_of_resident_pixels_gives_the_same_images(augment, size, monkeypatch):
     """What a GPU does, on the CPU."""
@@ -171,10 +196,10 @@ def test_a_gather_of_resident_pixels_gives_the_same_images(augment, size, monkey
     mapped = DeviceSplit(split, MEAN, STD, "cpu", augment, padding=2)
     monkeypatch.setattr(batches, "place_of", lambda size, device: "resident")
     resident = DeviceSplit(split, MEAN, STD, "cpu", augment, padding=2)
-    part = torch.arange(0, 60, 2)
+    part, mirrored = torch.arange(0, 60, 2), mirrored_in_turn(60, generator(), 0)
     for ours, theirs in ((resident, mapped), (resident.subset(part, "none"), mapped.subset(part, "none"))):
         indices = torch.randperm(30, generator=generator()).view(2, 15)
-        decided, expected = (data.decide(indices, generator(1)) for data in (ours, theirs))
+        decided, expected = (data.decide(indices, generator(1), mirrored) for data in (ours, theirs))
         for step in range(2):
             batch = ours.batch({name: values[step] for name, values in decided.items()})
             other = theirs.batch({name: values[step] for name, values in expected.items()})

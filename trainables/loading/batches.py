@@ -71,20 +71,23 @@ class DeviceSplit:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def decide(self, indices: Tensor, generator: torch.Generator) -> dict[str, Tensor]:
+    def decide(self, indices: Tensor, generator: torch.Generator, mirrored: Tensor | None = None) -> dict[str, Tensor]:
         """What `batch` needs for samples at indices [..., B], with the random choices of their augmentation.
 
-        All on the CPU, of the same leading dimensions.
+        All on the CPU, of the same leading dimensions. mirrored: [rows of the split] bool, for an alternating flip.
         """
         rows = indices if self._part is None else self._part[indices]
         decided = {"indices": indices, "labels": self.labels[indices]}  # where streamed, also what `gather` needs
         drawn = draw_augmentation(indices.shape, self._augment, self._padding, generator)
+        if "alternating" in self._augment:
+            assert mirrored is not None, "an alternating flip is decided for the whole split: `mirrored_in_turn`"
+            drawn["mirrored"] = mirrored[rows]
         if self._columns is None:
             return {**decided, "rows": rows, **drawn}
-        unmoved, mirrored = torch.full((), self._padding), drawn.get("mirrored", torch.zeros_like(rows)).long()
+        unmoved, turned = torch.full((), self._padding), drawn.get("mirrored", torch.zeros_like(rows)).long()
         height, width = self._images.shape[2:]
         first = (rows * height + drawn.get("top", unmoved)) * width + drawn.get("left", unmoved)
-        return {**decided, "first": first + mirrored * (self._shape[2] - 1), "direction": 1 - 2 * mirrored}
+        return {**decided, "first": first + turned * (self._shape[2] - 1), "direction": 1 - 2 * turned}
 
     def batch(self, decided: Mapping[str, Tensor]) -> Batch:
         """The samples [B] that `decide` decided on, with their labels; its tensors are on the device."""
@@ -154,9 +157,16 @@ def draw_augmentation(shape: Sequence[int], kind: str, padding: int, generator: 
     if "crop" in kind:
         corners = torch.randint(2 * padding + 1, (2, *shape), generator=generator, device=device)
         drawn["top"], drawn["left"] = corners
-    if "flip" in kind:
+    if "flip" in kind and "alternating" not in kind:
         drawn["mirrored"] = torch.randint(2, tuple(shape), generator=generator, device=device).bool()
     return drawn
+
+
+def mirrored_in_turn(samples: int, generator: torch.Generator, epoch: int) -> Tensor:
+    """[samples] bool: which are mirrored in an epoch, from 0. At random in the first, then by turns: no two epochs in a
+    row show the same side of an image. Jordan 2024, Section 3.6. generator: the same in every epoch.
+    """
+    return torch.randint(2, (samples,), generator=generator).bool() ^ bool(epoch % 2)
 
 
 def augmented(images: Tensor, drawn: Mapping[str, Tensor], padding: int) -> Tensor:

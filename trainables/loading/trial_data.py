@@ -7,12 +7,13 @@ import json
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from trainables.config import TrialConfig, build, to_plain
 from trainables.data.shared.splits import ranks_in_class
 from trainables.dataset import Dataset
 from trainables.loading.batches import DeviceSplit
-from trainables.loading.cache import Prepared, load_split, prepare
+from trainables.loading.cache import Prepared, Split, load_split, prepare
 from trainables.seeding import stream
 
 
@@ -32,6 +33,11 @@ class TrialData:
         if (share, seed) not in self._with_meta:
             self._with_meta = {(share, seed): self._carve(share, seed)}
         return self._with_meta[share, seed]
+
+    def images_of(self, rows: Tensor) -> Tensor:
+        """Images of train at these rows, normalised, not augmented; on the CPU, wherever the splits lie."""
+        chosen = Split(*(values[rows] for values in load_split(self.prepared, "train")))
+        return DeviceSplit(chosen, self.prepared.mean, self.prepared.std, "cpu").images(0, len(rows))
 
     def _carve(self, share: float, seed: int) -> tuple[DeviceSplit, DeviceSplit]:
         labels = load_split(self.prepared, "train").labels.numpy()

@@ -1,0 +1,119 @@
+"""The network of airbench94: a frozen whitening stem, six convolutions without shortcuts. Jordan 2024, Section 3."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from trainables.fields import FieldError, number
+from trainables.model import Model, Network
+
+PATCH = 2  # side of the patches that are whitened
+IMAGES = 5000  # that the whitening is computed from, as in the released code
+EPSILON = 5e-4  # added to the variances that it divides by
+FORGETTING = 0.4  # of batch norm's running averages, per batch; PyTorch calls it momentum
+
+
+@dataclass(frozen=True)
+class Airbench(Model):
+    """Whitening stem, then three blocks with width, 4 width and 4 width channels, and the maximum over the last map.
+
+    A block is a 3x3 convolution, max pooling, batch norm, GELU, a convolution, batch norm, GELU. Convolutions start as
+    the identity as far as they can; batch norm has no scale, and the head no bias. At 32x32 it is the network of the
+    paper, except that
+
+    - the logits are not multiplied by 1/9: a method's loss sees logits as the head gives them. The head therefore
+      learns 81 times as fast at the same rate, and the published rate is too high;
+    - the stem's bias is trained to the end, not for three epochs: freezing it saves time, and would change within a
+      training what is trained.
+
+    Label smoothing, test-time augmentation and look-ahead averaging are no part of a network, and not of ours. At other
+    sizes, a map of one pixel is not pooled, and the last pooling takes the whole map, 3x3 at 32x32.
+    """
+
+    width: int = number(64, low=1, doc="channels of the first block")
+
+    def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
+        """Raises FieldError for images smaller than a patch."""
+        channels, *sides = input_shape
+        if min(sides) < PATCH:
+            shape = "x".join(str(side) for side in input_shape)
+            raise FieldError("", f"airbench takes images of at least {PATCH}x{PATCH} pixels, got {shape}.")
+        modules: OrderedDict[str, nn.Module] = OrderedDict(whitening=Whitening(channels), gelu=nn.GELU())
+        before, sides = 2 * channels * PATCH**2, [side - PATCH + 1 for side in sides]
+        for block, factor in enumerate((1, 4, 4), start=1):
+            pool, after = [min(2, side) for side in sides], factor * self.width
+            modules[f"block{block}"] = nn.Sequential(
+                *(_convolution(before, after), nn.MaxPool2d(tuple(pool)), _norm(after), nn.GELU()),
+                *(_convolution(after, after), _norm(after), nn.GELU()),
+            )
+            before, sides = after, [side // least for side, least in zip(sides, pool, strict=True)]
+        modules |= {"maxpool": nn.MaxPool2d(tuple(sides)), "flatten": nn.Flatten()}
+        return AirbenchNetwork(nn.Sequential(modules), nn.Linear(before, num_classes, bias=False))
+
+
+class Whitening(nn.Module):
+    """A 2x2 convolution to all principal directions of the patches, each scaled to variance 1, and to their negatives.
+
+    Its weights are a buffer, never trained: random until `fit`, and in every state dict. Its bias is trained.
+    """
+
+    weight: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        patch = channels * PATCH**2
+        self.register_buffer("weight", torch.randn(2 * patch, channels, PATCH, PATCH) / patch**0.5)
+        self.bias = nn.Parameter(torch.zeros(2 * patch))
+
+    def fit(self, images: Tensor) -> None:
+        """Set the weights from normalised images [N, C, H, W] on the CPU."""
+        self.weight.copy_(whitening_filters(images))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return F.conv2d(images, self.weight, self.bias)
+
+
+class AirbenchNetwork(Network):
+    def adapt(self, images: Callable[[int], Tensor]) -> None:
+        stem = self.features.get_submodule("whitening")
+        assert isinstance(stem, Whitening)
+        stem.fit(images(IMAGES))
+
+
+def whitening_filters(images: Tensor) -> Tensor:
+    """[2 P, C, 2, 2] of images [N, C, H, W], P = 4 C: eigenvectors of the patches' second moments over the square root
+    of the eigenvalues, largest first; then their negatives.
+
+    In float64, and with the largest weight of each of the first P positive: which sign an eigenvector has is else up to
+    the library.
+    """
+    channels = images.shape[1]
+    size = channels * PATCH**2
+    moments, count = torch.zeros(size, size, dtype=torch.float64), 0
+    for part in torch.split(images, 500):
+        patches = F.unfold(part, PATCH).transpose(1, 2).reshape(-1, size).double()
+        moments, count = moments + patches.T @ patches, count + len(patches)
+    values, vectors = torch.linalg.eigh(moments / count)
+    filters = (vectors / (values.clamp(min=0) + EPSILON).sqrt()).T.flip(0)
+    largest = filters.gather(1, filters.abs().argmax(1, keepdim=True))
+    filters = (filters * largest.sign()).view(size, channels, PATCH, PATCH)
+    return torch.cat([filters, -filters]).float()
+
+
+def _convolution(before: int, after: int) -> nn.Conv2d:
+    """With the identity as its first filters, one for each channel of its input."""
+    convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)
+    with torch.no_grad():
+        nn.init.dirac_(convolution.weight[:before])
+    return convolution
+
+
+def _norm(channels: int) -> nn.BatchNorm2d:
+    norm = nn.BatchNorm2d(channels, eps=1e-12, momentum=FORGETTING)
+    del norm.weight
+    norm.register_buffer("weight", torch.ones(channels), persistent=False)
+    return norm
