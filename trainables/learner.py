@@ -174,7 +174,9 @@ class Learner:
         batches = [batch for batch in torch.split(order.cpu(), self.config.batch_size) if len(batch) >= least]
         progress = (self.epoch + torch.arange(len(batches), dtype=torch.float64) / len(batches)) / self.epochs
         rates = torch.tensor([optimizer.learning_rate(share) for share in progress.tolist()])
-        mirrored = mirrored_in_turn(len(self.data.train), stream(*place, "flip"), self.epoch)
+        mirrored = None
+        if "alternating" in self.config.data.augment:
+            mirrored = mirrored_in_turn(len(self.data.train), stream(*place, "flip"), self.epoch)
         meta = self._meta if self.config.method.needs_meta else None
         meta_order = torch.empty(0) if meta is None else self._meta_order(len(batches), meta_stream)
         last = len(batches) - 1 if len(batches[-1]) < len(batches[0]) else len(batches)
@@ -295,7 +297,7 @@ class Learner:
     def _logits(self, split: DeviceSplit) -> Tensor:
         """[N, K] float32 of a split, in evaluation mode, on the device."""
         self.network.eval()
-        with torch.inference_mode(), torch.compiler.set_stance("force_eager"):
+        with torch.inference_mode(), self._program.uncompiled():
             starts = range(0, len(split), PREDICTION_BATCH)
             logits = [self.network(split.images(start, start + PREDICTION_BATCH)) for start in starts]
         return torch.cat(logits).float()

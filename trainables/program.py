@@ -11,7 +11,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from functools import cache
 from typing import Any, NamedTuple
@@ -54,6 +54,11 @@ class Choices(NamedTuple):
     @property
     def steps(self) -> int:
         return len(self.progress)
+
+    def at(self, step: int) -> Choices:
+        """Those of one step."""
+        rest = ({name: values[step] for name, values in part.items()} for part in self[2:])
+        return Choices(self.progress[step], self.learning_rate[step], *rest)
 
     def values(self) -> Iterator[tuple[str, Tensor]]:
         """All of them, by a name of their own."""
@@ -108,6 +113,23 @@ class Table:
         for group, images in self._images.items():
             found[group]["images"] = images
         return Choices(**found)
+
+
+class HostTable(Table):
+    """Choices as they are, for a CPU, where Python takes every step."""
+
+    def __init__(self) -> None:
+        self._images = {}
+
+    def holds(self, choices: Choices) -> bool:
+        return True
+
+    def fill(self, choices: Choices) -> None:
+        self._choices, self._step = choices, -1
+
+    def next(self) -> Choices:
+        self._step += 1
+        return self._choices.at(self._step)
 
 
 def layout(choices: Choices) -> tuple[Any, ...]:
@@ -166,7 +188,7 @@ class Program:
 
     def keep(self, state: Any) -> None:
         """Take a state as the steps' own: into the tensors of the last one, if they are alike."""
-        if not self.method.tensors_only:
+        if not (self.method.tensors_only and captures(self.device)):
             self.state = state
         elif not _copied(self.state, state):
             self.state, self._batches = _cloned(state), []
@@ -175,7 +197,8 @@ class Program:
         """All steps of these choices. streamed: gives the images of a step by its index, if the device lacks them."""
         batches = next((each for each in self._batches if each.table.holds(choices)), None)
         if batches is None:
-            batches = Batches(Table(choices, self.device))
+            on_host = self.device.type == "cpu" and not captures(self.device)
+            batches = Batches(HostTable() if on_host else Table(choices, self.device))
             self._batches.append(batches)
         table = batches.table
         table.fill(choices)
@@ -198,7 +221,7 @@ class Program:
         """One step, eagerly: what is captured."""
         loss, state = step(table.next())
         self.loss += loss
-        if not self.method.tensors_only:
+        if not (self.method.tensors_only and captures(self.device)):
             self.state = state
         elif not _copied(self.state, state):
             self.state, self.eager_because = state, "the method's state does not keep its shape"
@@ -210,6 +233,10 @@ class Program:
         except RuntimeError as error:  # out of memory, or an operation that waits for the device
             self.state, self.eager_because = state, f"{error}".partition("\n")[0]
             return None
+
+    def uncompiled(self) -> AbstractContextManager[Any]:
+        """The network as it is written."""
+        return torch.compiler.set_stance("force_eager") if self.is_compiled else nullcontext()
 
     @property
     def is_captured(self) -> bool:

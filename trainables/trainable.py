@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 import traceback
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 from ray.tune import PlacementGroupFactory, Trainable
 
-from trainables import methods
+from trainables import methods, mps
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
 from trainables.files.atomic import append, retry_until_space, write_whole
@@ -61,7 +62,7 @@ class CalibrationTrainable(Trainable):
 
     An outcome's state is `complete` or `failed`; or, worth another attempt, `out_of_memory` (on a whole GPU) or
     `interrupted` (by the machine: a disk, a missing device); or `storage_unseen`: this node does not mount the study's
-    storage, so every trial on it would be lost.
+    storage, so every trial on it would be lost. A GPU that gives errors ends the process instead (`GpuLost`).
     """
 
     @classmethod
@@ -151,6 +152,9 @@ class CalibrationTrainable(Trainable):
                 forget()
                 torch.cuda.empty_cache()
                 return {"state": "out_of_memory", "reason": reason}
+            if gpu_is_lost(error):
+                is_shared = mps.is_running() and self._assignment.resources["gpu"] < 1
+                raise GpuLost(f"{BESIDE_OTHERS if is_shared else ''}{reason}") from error
             if isinstance(error, OSError):
                 return {"state": "interrupted", "reason": reason}
             return {"state": "failed", "reason": reason, **self._remains()}
@@ -240,6 +244,18 @@ def ran_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and ("CUDA error: out of memory" in text or "_ALLOC_FAILED" in text)
     )
+
+
+def gpu_is_lost(error: BaseException) -> bool:
+    """Whether CUDA gave an error other than too little memory. Most leave the process without a GPU: it must end."""
+    return isinstance(error, RuntimeError) and re.search("CUDA error|(CUBLAS|CUDNN)_STATUS_", str(error)) is not None
+
+
+class GpuLost(RuntimeError):
+    """Ends a process that can no longer use its GPU. Under MPS, `BESIDE_OTHERS` says that the fault may be theirs."""
+
+
+BESIDE_OTHERS = "beside other trials: "
 
 
 class StorageUnseen(RuntimeError):

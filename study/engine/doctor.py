@@ -72,6 +72,7 @@ def diagnose(
     if address is not None:
         check_address(address)
     trial = spec.trial_mapping(spec.variants[0].label) if spec is not None else None
+    shares = spec is not None and any(0 < spec.resources_of(variant.label).gpu < 1 for variant in spec.variants)
     around = _tracking(tracking, spec, root)
     if spec is not None:
         around += _ledger(spec, root / spec.name)
@@ -80,7 +81,7 @@ def diagnose(
             node = ask_here(root, trial)
             if spec is not None:
                 around += _resources_here(spec, node, cpus)
-            return Report([*_judge(node, node, root, trial), *around])
+            return Report([*_judge(node, node, root, trial, shares), *around])
         own = _own_facts(trial)
         if own.data_problem:  # no run could start, so the nodes' data do not matter
             around.append(Finding(HERE, "data", "failed", own.data_problem))
@@ -92,7 +93,7 @@ def diagnose(
     except OSError as error:
         fix = "Create it, or give --storage DIR."
         return Report([Finding(HERE, "storage", "failed", f"{root}: {error.strerror or error}. {fix}"), *around])
-    return Report([finding for node in nodes for finding in _judge(node, own, root, trial)] + around)
+    return Report([finding for node in nodes for finding in _judge(node, own, root, trial, shares)] + around)
 
 
 def _own_facts(trial: dict[str, Any] | None) -> NodeFacts:
@@ -158,7 +159,8 @@ def _cell(finding: Finding) -> str:
 # ---- one machine --------------------------------------------------------------------------------------------------
 
 
-def _judge(node: NodeFacts, own: NodeFacts, root: Path, trial: Mapping[str, Any] | None) -> list[Finding]:
+def _judge(node: NodeFacts, own: NodeFacts, root: Path, trial: Mapping[str, Any] | None, shares: bool) -> list[Finding]:
+    """shares: whether trials are to share a GPU."""
     if node.problem is not None:
         return [Finding(node.name, "answer", "failed", node.problem)]
     extensions = trial.get("extensions") if trial is not None else None
@@ -170,7 +172,7 @@ def _judge(node: NodeFacts, own: NodeFacts, root: Path, trial: Mapping[str, Any]
     if trial is not None:
         judged["data"] = _data(node, own)
     judged |= {
-        "GPUs": _gpus(node),
+        "GPUs": _gpus(node, shares),
         "disk": _disk(node),
         "memory": _memory(node),
         "clock": _clock(node),
@@ -217,7 +219,7 @@ def _data(node: NodeFacts, own: NodeFacts) -> tuple[str, str]:
     return "ok", "ok"
 
 
-def _gpus(node: NodeFacts) -> tuple[str, str]:
+def _gpus(node: NodeFacts, shares: bool) -> tuple[str, str]:
     if isinstance(node.gpus, str):
         return "failed", f"torch does not start: {node.gpus}. Reinstall torch there."
     lent = node.gpus if node.lent is None else int(node.lent)
@@ -228,7 +230,10 @@ def _gpus(node: NodeFacts) -> tuple[str, str]:
         )
     if lent < node.gpus:
         return "warning", f"torch sees {node.gpus} GPUs, Ray offers {lent}. To use all, raise --num-gpus of ray start."
-    return "ok", str(node.gpus)
+    if shares and node.gpus and not node.mps:
+        start = "nvidia-cuda-mps-control -d"
+        return "warning", f"trials that share a GPU take turns. With NVIDIA's MPS they overlap; start it there: {start}"
+    return "ok", f"{node.gpus} MPS" if node.mps else str(node.gpus)
 
 
 def _disk(node: NodeFacts) -> tuple[str, str]:

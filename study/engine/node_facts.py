@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from study.schema.versions import LIBRARIES, versions
+from trainables import mps
 
 PACKAGES = ("study", "trainables", "search_spaces")
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, either of them under Windows
@@ -120,7 +121,7 @@ def gpus() -> dict[str, Any]:
         return {"gpus": f"torch does not start ({type(error).__name__})"}
     if done.returncode != 0:
         return {"gpus": (done.stderr.strip().splitlines() or ["torch does not start"])[-1]}
-    return {"gpus": int(done.stdout)}
+    return {"gpus": int(done.stdout), "mps": mps.is_running()}
 
 
 def _raylet_environment(name: str) -> dict[str, str]:

@@ -44,6 +44,7 @@ class NodeFacts:
     data_problem: str | None = None
     damaged: list[str] = field(default_factory=list)  # damaged cache files
     gpus: int | str = 0  # that torch sees, or why it fails
+    mps: bool = False  # whether NVIDIA's MPS serves it
     lent: float | None = None  # GPUs that Ray offers there
     disks: dict[str, tuple[str, int]] = field(default_factory=dict)  # {storage, cache, temp: (path, bytes free)}
     memory: int | None = None  # bytes free

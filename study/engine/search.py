@@ -25,7 +25,7 @@ from study.store.targets import Targets
 from study.store.trials import Listener, TrialRecord, trial_directory
 from trainables.config import with_value
 from trainables.outputs.attempts import clear_checkpoints
-from trainables.trainable import Assignment, time_limit_reason
+from trainables.trainable import BESIDE_OTHERS, Assignment, time_limit_reason
 
 # A report covers as many epochs as fit in STEP_SECONDS, at least one, because it costs more than a short epoch. Many
 # concurrent trials report less often, so that one driver can handle them all.
@@ -80,6 +80,7 @@ class LedgerSearch(Searcher):
         # Trials that a killed driver left RUNNING come first; trials to retry are put back here.
         self._again = deque(record for found in records.values() for record in found if record.state == "running")
         self._live: dict[str, _Attempt] = {}
+        self._alone: set[str] = set()  # trials that lost a GPU shared under MPS, perhaps by another's fault
         self.fault: Exception | None = None
 
     @property
@@ -105,7 +106,7 @@ class LedgerSearch(Searcher):
         if record is None:
             return None if self._live else Searcher.FINISHED
         resources = self._spec.resources_of(record.label)
-        if record.deaths.get("out_of_memory"):
+        if record.deaths.get("out_of_memory") or record.name in self._alone:
             resources = resources.on_a_whole_gpu()
         attempt = self._ledger.begin_attempt(record.label, record.number, self._extensions[record.label])
         self._live[trial_id] = _Attempt(record, attempt, resources)
@@ -159,6 +160,8 @@ class LedgerSearch(Searcher):
 
     def attempt_died(self, trial_id: str, message: str) -> None:
         """A trial's process died, with Ray's message: retry the trial, or FAIL it if it may not be retried."""
+        if BESIDE_OTHERS in message:  # whose fault it was shows where it trains alone
+            self._alone.add(self._live[trial_id].record.name)
         self._guarded(lambda: self._again_or_fail(trial_id, *cause_of_death(message)))
 
     def overdue(self) -> list[str]:
@@ -252,6 +255,8 @@ def cause_of_death(message: str) -> tuple[str, str]:
     if foreign := re.search(r"No module named '((?:study|trainables|search_spaces)[\w.]*)'", message):
         problem = f"a Ray worker imports another package instead of calstudy's: it has no module {foreign.group(1)}"
         raise ClusterError(f"{problem}. Rename that folder or file, or take it off the worker's PYTHONPATH.")
+    if lost := re.search(r"\bGpuLost: (?!.*\bGpuLost: )(.*)", message):
+        return "node" if BESIDE_OTHERS in lost[1] else "process", f"its GPU was lost: {lost[1][:300]}"
     if "node has died" in message or "node has been drained" in message:
         return "node", "its node died"
     if "temporarily unavailable" in message:  # the process may live: its node's raylet or the network is gone

@@ -47,14 +47,20 @@ def sound(**facts: Any) -> NodeFacts:
     return NodeFacts(**(well | facts))
 
 
-def judged(node: NodeFacts) -> dict[str, Finding]:
-    return {finding.check: finding for finding in doctor._judge(node, sound(), Path("/storage"), {})}
+def judged(node: NodeFacts, shares: bool = False) -> dict[str, Finding]:
+    return {finding.check: finding for finding in doctor._judge(node, sound(), Path("/storage"), {}, shares)}
 
 
 def test_a_sound_node() -> None:
     found = judged(sound())
     assert list(found) == CHECKS and {finding.state for finding in found.values()} == {"ok"}
     assert (found["GPUs"].text, found["disk"].text, found["clock"].text) == ("2", "100 GB", "+0.0s")
+
+
+def test_trials_that_share_a_gpu_want_mps() -> None:
+    found = judged(sound(), shares=True)["GPUs"]
+    assert found.state == "warning" and "nvidia-cuda-mps-control -d" in found.text
+    assert judged(sound(mps=True), shares=True)["GPUs"].text == "2 MPS"
 
 
 @pytest.mark.parametrize(
@@ -68,6 +74,7 @@ def test_a_sound_node() -> None:
         ({"data": None, "data_problem": "data.path: no file."}, "data", "failed", "data.path: no file."),
         ({"damaged": ["/cache/d/train.npy"]}, "data", "failed", "train.npy in /cache/d. Remove that folder"),
         ({"gpus": 1}, "GPUs", "failed", "Ray offers 2 GPUs, torch sees 1"),
+        ({"gpus": 2, "mps": True}, "GPUs", "ok", "2 MPS"),
         ({"gpus": 4}, "GPUs", "warning", "torch sees 4 GPUs, Ray offers 2"),
         ({"gpus": "undefined symbol: x"}, "GPUs", "failed", "undefined symbol: x"),
         ({"disks": {"temp": ("/tmp", 2 * 10**9)}}, "disk", "warning", "temp /tmp has 2.0 GB free"),

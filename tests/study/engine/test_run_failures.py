@@ -55,6 +55,60 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path: Path) ->
     assert "no such luck" in (study.files(found["raises"]) / "log").read_text()
 
 
+LOST = """
+import dataclasses, ray
+from trainables.methods.cross_entropy import CrossEntropy
+
+@dataclasses.dataclass(frozen=True)
+class Lost(CrossEntropy):
+    enough: float = 1.0
+
+    def loss(self, logits, targets, progress):
+        if ray.get_runtime_context().get_assigned_resources().get("GPU", 0.0) < self.enough:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return super().loss(logits, targets, progress)
+"""
+
+
+def test_a_fault_on_a_gpu_shared_under_mps_is_blamed_on_a_trial_only_where_it_is_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On pretended GPUs, and a pretended MPS; its process ends each time, so no other trial gets the broken GPU."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("CALSTUDY_DEVICE", "cpu")
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    (tmp_path / "control").touch()
+    (tmp_path / "mine" / "methods").mkdir(parents=True)
+    (tmp_path / "mine" / "methods" / "lost.py").write_text(LOST)
+    methods = [
+        {"label": "victim", "name": "lost", "enough": 1.0},
+        {"label": "culprit", "name": "lost", "enough": 2.0},
+        "cross_entropy",
+    ]
+    keys = {"methods": methods, "trials": 1, "search_space": {}, "extensions": "mine"}
+    spec = write_spec(tmp_path / "small.yaml", resources={"cpu": 0.5, "gpu": 0.5}, **keys)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 1})
+    try:
+        calstudy("run", spec, "--storage", tmp_path, "--address", cluster.address)
+    finally:
+        cluster.shutdown()
+    study = counted_once(tmp_path, 3)
+    found = {label: records[0] for label, records in study.records().items()}
+    assert {label: (record.state, record.deaths) for label, record in found.items()} == {
+        "victim": ("complete", {"node": 1}),
+        "culprit": ("failed", {"node": 1, "process": 3}),
+        "cross_entropy": ("complete", {}),
+    }
+    reason = "its GPU was lost: RuntimeError: CUDA error: an illegal memory access was encountered"
+    assert found["culprit"].reason == reason
+    processes = [
+        (study.directory / "trials" / "culprit" / "0000" / f"attempt-{attempt}" / "log").read_text().splitlines()[0]
+        for attempt in (1, 2, 3, 4)
+    ]
+    assert len(set(processes)) == 4
+
+
 HUNGRY = """
 import dataclasses, ray, torch
 from trainables.methods.cross_entropy import CrossEntropy
