@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FINISHED = tuple(STATUS)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to reach a server
+BEGIN_SECONDS = 30.0  # at most, until it begins without a trial that trains: importing MLflow takes a core for seconds
 FAULT_PATIENCE = 5.0  # seconds to wait for tracking when the study ends in an error or is asked to stop
 
 
@@ -60,6 +61,7 @@ class Projection(Listener):
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
         self._pending: dict[str, TrialRecord] = {}  # by name, in order
+        self._begun = False
         self._closing = threading.Event()
         self._abandoned = False
         self._complete = False
@@ -83,9 +85,15 @@ class Projection(Listener):
         return self._trouble
 
     def start(self) -> None:
-        """Start, with the finished trials missing in MLflow first. Returns immediately."""
+        """Start, with the finished trials missing in MLflow first, once a trial trains. Returns immediately."""
         self._thread = threading.Thread(target=self._follow, name="mlflow", daemon=True)
         self._thread.start()
+
+    def started(self, record: TrialRecord) -> None:
+        """Begin. Returns immediately."""
+        with self._changed:
+            self._begun = True
+            self._changed.notify()
 
     def finished(self, record: TrialRecord) -> None:
         """Queue a finished trial. Returns immediately."""
@@ -116,6 +124,8 @@ class Projection(Listener):
     # ---- the thread ------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._begun or self._pending or self._closing.is_set(), BEGIN_SECONDS)
         with environment():
             while not self._abandoned:
                 try:

@@ -62,6 +62,19 @@ def test_a_study_goes_on_and_ends(storage: Path) -> None:
     in_mlflow_once(client, study)
 
 
+def test_it_begins_once_a_trial_trains(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its import of MLflow would take the core on which the first worker starts."""
+    study, opened = make_study(storage), threading.Event()
+    monkeypatch.setattr(StudyRuns, "open", lambda runs: opened.set())
+    monkeypatch.setattr(StudyRuns, "resume", lambda runs: None)
+    monkeypatch.setattr(StudyRuns, "write", lambda runs, record: None)
+    monkeypatch.setattr(StudyRuns, "end", lambda runs, complete: None)
+    with Projection(study, embedded_tracking(storage)) as projection:
+        assert not opened.wait(0.3)
+        projection.started(study.told[0])
+        assert opened.wait(20)
+
+
 def test_a_server_that_is_away_holds_nothing_up(storage: Path, caplog: Any, capfd: Any) -> None:
     study = make_study(storage)
     uri = f"http://maria:{PASSWORD}@127.0.0.1:{free_port()}"
@@ -154,6 +167,7 @@ def test_a_server_away_then_back(tmp_path: Path, server: tuple[Path, int], line:
     study, client = make_study(tmp_path), MlflowClient(f"http://127.0.0.1:{server[1]}")
     late = study.told.pop()
     with Projection(study, line.uri) as projection:
+        projection.started(late)
         wait_for(lambda: ended(client, study) == 3)
         line.cut = True
         study.told.append(late)
@@ -171,6 +185,7 @@ def test_a_server_that_goes_leaves_the_rest_to_sync(tmp_path: Path, server: tupl
     study, client = make_study(tmp_path), MlflowClient(f"http://127.0.0.1:{server[1]}")
     late = study.told.pop()
     with Projection(study, line.uri) as projection:
+        projection.started(late)
         wait_for(lambda: ended(client, study) == 3)
         line.cut = True
         study.told.append(late)
