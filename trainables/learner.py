@@ -339,7 +339,7 @@ class Learner:
         return None if self._recorded is None else TrainEntropy(self._recorded, self.data.prepared.digest)
 
     def classifier(self) -> Classifier:
-        """The trained model on the CPU; temperature 1 until one is fitted."""
+        """The trained model on the CPU, where it takes over the network; temperature 1 until one is fitted."""
         prepared = self.data.prepared
         return Classifier(self.network, prepared.mean, prepared.std)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 # They log each upload to the terminal; Ray has no option to turn that off.
 UPLOAD_LOGGERS = ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging")
+SERVICES = ("start_monitor", "start_log_monitor", "start_api_server")  # methods of Ray's Node
 
 
 @contextmanager
@@ -58,6 +59,40 @@ def messages_until(stop_requested: Callable[[], bool]) -> Iterator[None]:
         yield
     finally:
         module.print_to_stdstream = known
+
+
+@contextmanager
+def without_services() -> Iterator[None]:
+    """Start Ray without what nobody asks here: an autoscaler, a collector of logs, and the dashboard's server.
+
+    Ray has no option for it. Without a dashboard that server still runs, for usage statistics alone, and Ray waits for
+    it before it starts anything else (ray/_private/services.py, `start_api_server`): half of the time of `ray.init`.
+    """
+    from ray._private.node import Node
+
+    with _replaced(Node, {name: lambda node, **options: None for name in SERVICES}):
+        yield
+
+
+@contextmanager
+def uncounted_callbacks() -> Iterator[None]:
+    """Tune counts callbacks by kind for usage statistics, which are off, and imports MLflow to know its own."""
+    from ray.air._internal import usage
+
+    with _replaced(usage, {"tag_callbacks": lambda callbacks: False}):
+        yield
+
+
+@contextmanager
+def _replaced(owner: Any, new: dict[str, Callable[..., Any]]) -> Iterator[None]:
+    known = {name: getattr(owner, name) for name in new}
+    for name, function in new.items():
+        setattr(owner, name, function)
+    try:
+        yield
+    finally:
+        for name, function in known.items():
+            setattr(owner, name, function)
 
 
 def leave_ray() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from study.engine.cpus import Cpus, own_cpus
-from study.engine.ray_compat import ask_head, leave_ray
+from study.engine.ray_compat import ask_head, leave_ray, without_services
 from study.engine.stopping import temporary_folder
 from study.schema.resources import Resources, slots
 from study.terminal.console import errors
@@ -71,7 +71,8 @@ def joined(
     set_environment()
     warnings.filterwarnings("ignore", category=FutureWarning, module="ray")
     with nullcontext() if address is not None else _private_folder() as folder:
-        with _silence():  # warnings of Ray's processes; errors are raised
+        # Warnings of Ray's processes are discarded; errors are raised.
+        with _silence(), nullcontext() if address is not None else without_services():
             _join(address, cpus, folder)
         try:
             check_fits(ray_nodes(), needs, cpus)

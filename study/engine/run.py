@@ -357,7 +357,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
     """One Ray Tune run over all methods, on the joined Ray."""
     from ray import tune
 
-    from study.engine.ray_compat import losses_are_deaths, messages_until
+    from study.engine.ray_compat import losses_are_deaths, messages_until, uncounted_callbacks
     from study.engine.search import Interrupted, Watch
 
     with temporary_folder("calstudy-tune-") as scratch:
@@ -380,7 +380,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
                 verbose=0,
             ),
         )
-        with suppress(Interrupted), losses_are_deaths(), messages_until(stop_requested):
+        with suppress(Interrupted), losses_are_deaths(), messages_until(stop_requested), uncounted_callbacks():
             tuner.fit()
         if search.fault is not None:
             raise search.fault

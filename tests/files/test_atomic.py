@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from trainables.files import atomic
-from trainables.files.atomic import append, retry_until_space, write_whole
+from trainables.files.atomic import append, retry_until_space, write_stream, write_whole
 
 
 @pytest.fixture
@@ -53,6 +54,33 @@ def test_a_full_disk_is_waited_for(small_disk: Path, monkeypatch: pytest.MonkeyP
         writer.join(10)
     assert (small_disk / "kept").read_bytes() == b"y" * 20_000
     assert (small_disk / "log").read_bytes() == b"line 1\n" + b"z" * 20_000
+
+
+def test_a_stream_is_what_was_written_and_its_digest_and_a_full_disk_is_waited_for(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch's writer, in C++, makes a RuntimeError of an OSError."""
+    monkeypatch.setattr(atomic, "PAUSE", 0.01)
+    (small_disk / "filler").write_bytes(b"x" * 52_000)
+    found: list[str] = []
+    weights = {"weights": torch.arange(5_000.0)}
+    saving = threading.Thread(
+        target=lambda: found.append(write_stream(small_disk / "model.pt", lambda file: torch.save(weights, file)))
+    )
+    saving.start()
+    saving.join(0.3)
+    assert saving.is_alive() and not (small_disk / "model.pt").exists()
+    (small_disk / "filler").unlink()
+    saving.join(10)
+    assert found == [hashlib.sha256((small_disk / "model.pt").read_bytes()).hexdigest()]
+    read = torch.load(small_disk / "model.pt", weights_only=True)
+    assert torch.equal(read["weights"], weights["weights"]) and os.listdir(small_disk) == ["model.pt"]
+
+
+def test_what_fails_while_streaming_is_raised_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        write_stream(tmp_path / "f", lambda file: file.write(b"half") and 1 // 0)
+    assert os.listdir(tmp_path) == []
 
 
 def test_the_waiting_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from functools import cache
 
 import pytest
 import torch
+from torch import nn
 from torch.testing import assert_close
 
 from trainables.fields import FieldError
@@ -67,6 +68,32 @@ def test_weights_come_from_the_global_generator(name):
             built.append(torch.cat([w.detach().flatten() for w in find(name)().build((1, 8, 8), 4).parameters()]))
     assert torch.equal(built[0], built[1])
     assert not torch.equal(built[0], built[2])
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", "resnet110", "wide_resnet_26_10"])
+def test_the_weights_of_residual_networks_are_drawn_once(name, monkeypatch):
+    """torchvision draws each convolution when it is made, and again: a third of the time between two trials."""
+    drawn = []
+
+    def counted(known):
+        def draw(tensor, *options, **more):
+            drawn.extend([] if tensor.is_meta else [tensor])
+            return known(tensor, *options, **more)
+
+        return draw
+
+    for function in ("kaiming_normal_", "kaiming_uniform_"):
+        monkeypatch.setattr(nn.init, function, counted(getattr(nn.init, function)))
+    network = find(name)().build((3, 16, 16), 10)
+    matrices = [weights for weights in network.parameters() if weights.dim() > 1]
+    assert sorted(map(id, drawn)) == sorted(map(id, matrices))
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):  # He et al. 2015: the variance is 2 / fan out
+            fan_out = module.weight.shape[0] * module.weight[0, 0].numel()
+            assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.15)
+        if isinstance(module, nn.BatchNorm2d):
+            values = (module.weight, module.bias, module.running_mean, module.running_var)
+            assert [value.unique().tolist() for value in values] == [[1.0], [0.0], [0.0], [1.0]]
 
 
 @every_network

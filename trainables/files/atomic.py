@@ -55,6 +55,42 @@ def write_whole(path: Path, data: bytes | memoryview, durable: bool = False, mod
     return hashlib.sha256(data).hexdigest()
 
 
+def write_stream(path: Path, write: Callable[["Hashing"], object]) -> str:
+    """`write_whole` of what `write` writes to the file it is given: digested on the way, never held whole."""
+
+    def whole() -> str:
+        with replacing(path) as file:
+            hashing = Hashing(file)
+            try:
+                write(hashing)
+            except Exception:
+                if hashing.error is not None:  # what calls us from C++ makes another error of it
+                    raise hashing.error from None
+                raise
+        return hashing.sha256.hexdigest()
+
+    return retry_until_space(whole)
+
+
+class Hashing:
+    """A file that is written from its start to its end; `sha256` is of what was written, `error` is why that failed."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.sha256 = file, hashlib.sha256()
+        self.error: OSError | None = None
+
+    def write(self, data: bytes | memoryview) -> int:
+        try:
+            self.sha256.update(data)
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        """Closing the file does."""
+
+
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A new file that takes the place of `path` when the block ends without an error; a link there is replaced.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-import io
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import torch
 from torch import Tensor, nn
 
-from trainables.files.atomic import write_whole
+from trainables.files.atomic import write_stream
 from trainables.model import Network
 
 # Images per forward pass in prediction: enough to fill a GPU, small enough for any.
@@ -18,7 +18,10 @@ PREDICTION_BATCH = 1024
 
 
 class Classifier(nn.Module):
-    """Maps images in raw pixel units to probabilities. Always in evaluation mode, float32, on the CPU."""
+    """Maps images in raw pixel units to probabilities. Always in evaluation mode, float32, on the CPU.
+
+    A network on the CPU is taken over, not copied.
+    """
 
     mean: Tensor
     std: Tensor
@@ -28,7 +31,8 @@ class Classifier(nn.Module):
         self, network: Network, mean: tuple[float, ...], std: tuple[float, ...], temperature: float = 1.0
     ) -> None:
         super().__init__()
-        self.network = copy.deepcopy(network).float().cpu().to(memory_format=torch.contiguous_format)
+        on_cpu = all(each.device.type == "cpu" for each in network.parameters())
+        self.network = (network if on_cpu else copy.deepcopy(network)).float().cpu()
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32)[:, None, None])
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32)[:, None, None])
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
@@ -45,9 +49,8 @@ class Classifier(nn.Module):
 
     def save(self, path: Path) -> str:
         """Write the weights to `path` atomically; returns the file's sha256."""
-        file = io.BytesIO()
-        torch.save(self.state_dict(), file)
-        return write_whole(path, file.getbuffer())
+        state = self.state_dict()
+        return write_stream(path, lambda file: torch.save(state, cast(BinaryIO, file)))
 
     def load(self, path: Path) -> Classifier:
         """Load the weights that `save` wrote."""

@@ -6,14 +6,25 @@ import subprocess
 import sys
 
 import pytest
+from ray._private.node import Node
 from ray._raylet import InnerGcsClient
+from ray.air._internal import usage
 from ray.air.execution._internal import RayActorManager
 from ray.air.execution.resources import FixedResourceManager, ResourceRequest
 from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError
 from ray.job_submission import JobSubmissionClient
 from ray.tune.experiment import Trial
 
-from study.engine.ray_compat import UPLOAD_LOGGERS, actor_of, job_client, losses_are_deaths, messages_until
+from study.engine.ray_compat import (
+    SERVICES,
+    UPLOAD_LOGGERS,
+    actor_of,
+    job_client,
+    losses_are_deaths,
+    messages_until,
+    uncounted_callbacks,
+    without_services,
+)
 from study.engine.search import cause_of_death
 
 KILLED = (
@@ -62,6 +73,41 @@ def test_what_is_private_has_the_shape_it_is_used_in() -> None:
     assert actor_of(Trial("stub", stub=True)) is None
     for name in UPLOAD_LOGGERS:
         assert importlib.import_module(name).__name__ == name  # a logger is named after its module
+
+
+STARTING = """
+import ray
+from contextlib import nullcontext
+from study.engine.ray_compat import without_services
+
+with {services}():
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+print(*sorted(ray._private.worker._global_node.all_processes))
+print(ray.get(ray.remote(lambda: "a task runs").remote()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("services", "names"),
+    [
+        ("without_services", "gcs_server raylet"),
+        ("nullcontext", "dashboard gcs_server log_monitor monitor raylet"),
+    ],
+)
+def test_a_local_ray_starts_what_a_run_uses(services: str, names: str) -> None:
+    done = subprocess.run([sys.executable, "-c", STARTING.format(services=services)], capture_output=True, text=True)
+    assert done.stdout.splitlines() == [names, "a task runs"], done.stderr
+
+
+def test_ray_is_as_it_was_after_it() -> None:
+    known = [*(getattr(Node, name) for name in SERVICES), usage.tag_callbacks]
+    with pytest.raises(ZeroDivisionError), without_services(), uncounted_callbacks():
+        assert not {*known} & {*(getattr(Node, name) for name in SERVICES), usage.tag_callbacks}
+        raise ZeroDivisionError
+    assert [*(getattr(Node, name) for name in SERVICES), usage.tag_callbacks] == known
+    starts = inspect.getsource(Node.start_head_processes) + inspect.getsource(Node.start_ray_processes)
+    assert all(f"self.{name}(" in starts for name in SERVICES)
 
 
 def test_each_request_of_the_job_client_has_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:

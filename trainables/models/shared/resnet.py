@@ -2,10 +2,11 @@
 
 from abc import ABC
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.models.resnet import BasicBlock, ResNet
@@ -31,15 +32,19 @@ def four_stage_resnet(
     block: Any, layers: Sequence[int], input_shape: tuple[int, int, int], num_classes: int, pool: int = 1
 ) -> Network:
     """torchvision's ResNet with these blocks and layers and the small-image stem."""
-    modules = OrderedDict(ResNet(block, list(layers), num_classes).named_children())
-    modules["conv1"] = _convolution(input_shape[0], 64)
-    del modules["maxpool"]
-    head = modules.pop("fc")
-    if pool > 1:
-        modules["avgpool"] = nn.AdaptiveAvgPool2d(pool)
-        head = nn.Linear(pool**2 * head.in_features, num_classes)
-    modules["flatten"] = nn.Flatten()
-    return Network(nn.Sequential(modules), head)
+
+    def make() -> Network:
+        modules = OrderedDict(ResNet(block, list(layers), num_classes).named_children())
+        modules["conv1"] = _convolution(input_shape[0], 64)
+        del modules["maxpool"]
+        head = modules.pop("fc")
+        if pool > 1:
+            modules["avgpool"] = nn.AdaptiveAvgPool2d(pool)
+            head = nn.Linear(pool**2 * head.in_features, num_classes)
+        modules["flatten"] = nn.Flatten()
+        return Network(nn.Sequential(modules), head)
+
+    return _drawn(make)
 
 
 def three_stage_resnet(
@@ -50,24 +55,24 @@ def three_stage_resnet(
     He et al. 2016, Section 4.2. projections: where the width changes, the shortcut is a 1x1 convolution (their option
     B), else subsampling with zeros for the new channels (option A, which they use).
     """
-    modules: OrderedDict[str, nn.Module] = OrderedDict(
-        conv1=_convolution(input_shape[0], stem), bn1=nn.BatchNorm2d(stem), relu=nn.ReLU(inplace=True)
-    )
-    before = stem
-    for stage in range(3):
-        after, made = width * 2**stage, []
-        for index in range(blocks):
-            stride = 2 if stage > 0 and index == 0 else 1
-            shortcut = _shortcut(before, after, stride, projections) if before != after else None
-            made.append(BasicBlock(before, after, stride, shortcut))
-            before = after
-        modules[f"layer{stage + 1}"] = nn.Sequential(*made)
-    modules |= {"avgpool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten()}
-    features = nn.Sequential(modules)
-    for module in features.modules():
-        if isinstance(module, nn.Conv2d):
-            _draw(module)
-    return Network(features, nn.Linear(before, num_classes))
+
+    def make() -> Network:
+        modules: OrderedDict[str, nn.Module] = OrderedDict(
+            conv1=_convolution(input_shape[0], stem), bn1=nn.BatchNorm2d(stem), relu=nn.ReLU(inplace=True)
+        )
+        before = stem
+        for stage in range(3):
+            after, made = width * 2**stage, []
+            for index in range(blocks):
+                stride = 2 if stage > 0 and index == 0 else 1
+                shortcut = _shortcut(before, after, stride, projections) if before != after else None
+                made.append(BasicBlock(before, after, stride, shortcut))
+                before = after
+            modules[f"layer{stage + 1}"] = nn.Sequential(*made)
+        modules |= {"avgpool": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten()}
+        return Network(nn.Sequential(modules), nn.Linear(before, num_classes))
+
+    return _drawn(make)
 
 
 class PaddedShortcut(nn.Module):
@@ -91,11 +96,22 @@ def _shortcut(before: int, after: int, stride: int, projection: bool) -> nn.Modu
 
 
 def _convolution(before: int, after: int) -> nn.Conv2d:
-    convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)
-    _draw(convolution)
-    return convolution
+    return nn.Conv2d(before, after, 3, padding=1, bias=False)
 
 
-def _draw(convolution: nn.Conv2d) -> None:
-    """Draw the weights as in torchvision's residual networks."""
-    nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+def _drawn(make: Callable[[], Network]) -> Network:
+    """The network, its weights drawn as in torchvision's residual networks.
+
+    Made on the device `meta`, where nothing is drawn: each layer draws its weights when it is made, and torchvision
+    draws them again.
+    """
+    device = torch.get_default_device()
+    with torch.device("meta"):
+        network = make()
+    network.to_empty(device=device)
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(module, nn.BatchNorm2d | nn.Linear):
+            module.reset_parameters()
+    return network
