@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,39 @@ def test_a_result_is_predicted_in_float32_whatever_trained_it() -> None:
     assert all(parameter.dtype == torch.float32 for parameter in made.network.parameters())
     measured = made.history[-1]["nll"]
     assert measured != epoch_and_result[1].evaluate()["nll"] == pytest.approx(measured, abs=0.02)
+
+
+def test_only_a_deterministic_trial_uses_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, made = [], {wanted: learner(deterministic=wanted) for wanted in (True, False)}
+    for wanted, each in made.items():
+        step = each._step
+
+        def observed(now: Any, preparation: Any, step: Any = step) -> Any:
+            seen.append(torch.are_deterministic_algorithms_enabled())
+            return step(now, preparation)
+
+        monkeypatch.setattr(each, "_step", observed)
+        each.train_epoch()
+        assert set(seen) == {wanted} and not torch.are_deterministic_algorithms_enabled()
+        seen.clear()
+
+
+TRAIN = """
+import sys, torch
+from trainables.config import TrialConfig
+from trainables.learner import Learner
+from trainables.loading.trial_data import trial_data
+
+config = TrialConfig.from_mapping({"data": "digits", "model": "mlp", "method": "focal", "epochs": 1})
+Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu")).train_epoch()
+print([name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules])
+"""
+
+
+def test_training_imports_no_compiler() -> None:
+    """It takes a second of every process that trains; SymPy takes half of that."""
+    done = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_a_loss_that_is_no_number_ends_the_training() -> None:

@@ -239,10 +239,12 @@ class Learner:
     @contextmanager
     def _repeatable(self) -> Iterator[None]:
         """Operations that give the same bits each time, where the config asks for them."""
+        if not self.config.deterministic:
+            yield
+            return
         before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-        if self.config.deterministic:
-            # Only a warning: pooling whose windows do not overlap is repeatable, and PyTorch does not tell it apart.
-            torch.use_deterministic_algorithms(True, warn_only=True)
+        # Only a warning: pooling whose windows do not overlap is repeatable, and PyTorch does not tell it apart.
+        torch.use_deterministic_algorithms(True, warn_only=True)
         try:
             yield
         finally:

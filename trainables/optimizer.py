@@ -94,7 +94,9 @@ class Weights:
             lengths = torch.tensor([parameter.numel() for parameter in self._parameters])
             self._factors = torch.tensor(factors).repeat_interleave(lengths).to(self.vector)
         self._numbers = {name: self.vector.new_zeros(()) for name in ("momentum", "weight_decay", "clip")}
-        self.count, self._one = self.vector.new_zeros((), dtype=torch.float64), self.vector.new_ones(())
+        self.count = self.vector.new_zeros((), dtype=torch.float64)
+        # Where backward passes start. Given to PyTorch, it saves an operation, and imports SymPy.
+        self._one = None if self.vector.device.type == "cpu" else self.vector.new_ones(())
         self.restart(settings)
 
     def restart(self, settings: Optimizer) -> None:
@@ -110,7 +112,7 @@ class Weights:
 
     def backward(self, loss: Tensor) -> None:
         """The gradient of the loss; 0 for weights that it does not depend on."""
-        one = self._one.to(loss.dtype)
+        one = None if self._one is None else self._one.to(loss.dtype)
         slopes = torch.autograd.grad(loss, self._parameters, one, allow_unused=True, materialize_grads=True)
         torch.cat(self._parts(list(slopes)), out=self.gradient)
 

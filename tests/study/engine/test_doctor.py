@@ -132,7 +132,7 @@ def test_a_trial_that_does_not_fit_on_this_machine(tmp_path: Path) -> None:
 
 
 def test_a_node_that_does_not_answer_is_one_failure() -> None:
-    found = doctor._judge(NodeFacts("node", problem="no answer within 60 s."), sound(), Path("/storage"), None)
+    found = doctor._judge(NodeFacts("node", problem="no answer within 60 s."), sound(), Path("/storage"), None, False)
     assert found == [Finding("node", "answer", "failed", "no answer within 60 s.")] and not Report(found).ok
 
 
