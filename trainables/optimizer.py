@@ -113,8 +113,11 @@ class Weights:
     def backward(self, loss: Tensor) -> None:
         """The gradient of the loss; 0 for weights that it does not depend on."""
         one = None if self._one is None else self._one.to(loss.dtype)
-        slopes = torch.autograd.grad(loss, self._parameters, one, allow_unused=True, materialize_grads=True)
-        torch.cat(self._parts(list(slopes)), out=self.gradient)
+        slopes = torch.autograd.grad(loss, self._parameters, one, allow_unused=True)
+        found = [
+            torch.zeros_like(at) if slope is None else slope for at, slope in zip(self._parameters, slopes, strict=True)
+        ]
+        torch.cat(self._parts(found), out=self.gradient)
 
     @torch.no_grad()
     def update(self, lr: Tensor) -> None:
