@@ -155,6 +155,10 @@ def work(options: argparse.Namespace) -> None:
     settings = {"precision": "bfloat16"} if "bfloat16" in words else {}
     settings |= {"compile": True} if "compiled" in words else {}
     makers: dict[str, Any] = {"loader": by_loader, "bound": by_step}
+    if words[0] in ("learner", "bound") and options.device == "cpu":  # as in a trial's process
+        from trainables.allocation import keep_freed_memory
+
+        keep_freed_memory()
     epoch = makers.get(words[0], by_learner)(options, **settings)
     on_gpu = options.device != "cpu"
     for _ in range(3 if on_gpu else 1):  # the steps are captured in the first two

@@ -71,7 +71,7 @@ class Learner:
         self.learning_rate: float | Tensor = config.optimizer.learning_rate(0.0)
         self._now: Choices | None = None  # of the current step
         generator = stream(config.seed, config.number, "method")
-        self._rows = self.train.rows.to(device)
+        self._rows, self._labels = self.train.rows.to(device), data.validation.labels.to(device)
         task = Task(prepared.num_classes, self._rows, device, generator, self.network, prepared.digest)
         state, self._recorded = {"method": config.method.start(task)}, None
         if config.record == "train_entropy":
@@ -254,7 +254,7 @@ class Learner:
         """What the epoch just trained is to be measured by: on the device, on the way to the host."""
         with self._autocast():
             logits = self._logits(self.data.validation)
-        labels = self.data.validation.labels.to(self.device)
+        labels = self._labels
         values: dict[str, float | Tensor] = {"train_loss": self._program.loss / steps}
         # All other metrics are measured once, on the trial's result.
         values |= {name: metrics.find(name)(logits, labels) for name in metrics.ESSENTIAL}

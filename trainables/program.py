@@ -257,14 +257,14 @@ def _stream_and_pool(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
 def capture(advance: Callable[[], None], device: torch.device) -> Callable[[], None]:
     """What repeats a call on the device alone; the call itself is not carried out."""
     stream, pool = _stream_and_pool(device)
-    graph, share = torch.cuda.CUDAGraph(), torch.cuda.get_per_process_memory_fraction(device)
+    graph, share = torch.cuda.CUDAGraph(), torch.cuda.get_per_process_memory_fraction()
     # Memory that is cached cannot be given back within a capture: a limit would end it.
-    torch.cuda.set_per_process_memory_fraction(1.0, device)
+    torch.cuda.set_per_process_memory_fraction(1.0)
     try:
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             advance()
     finally:
-        torch.cuda.set_per_process_memory_fraction(share, device)
+        torch.cuda.set_per_process_memory_fraction(share)
     return graph.replay
 
 

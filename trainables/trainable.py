@@ -19,6 +19,7 @@ import torch
 from ray.tune import PlacementGroupFactory, Trainable
 
 from trainables import methods, mps
+from trainables.allocation import keep_freed_memory
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
 from trainables.files.atomic import append, retry_until_space, write_whole
@@ -187,6 +188,8 @@ class CalibrationTrainable(Trainable):
         self._log(f"process {os.getpid()} on {socket.gethostname()}\n")
         torch.set_num_threads(max(1, int(assignment.resources["cpu"])))
         device = device_for(assignment.resources["gpu"])
+        if device.type == "cpu":
+            keep_freed_memory()
         folder = assignment.config.get("extensions")
         for file in changed_files(folder, assignment.extension_files):
             raise OSError(f"{socket.gethostname()} has another {folder}/{file} than the driver")
@@ -309,6 +312,8 @@ def trainable_for(method: str) -> type[Trainable]:
         def setup(self, config: dict[str, Any]) -> None:
             trial = TrialConfig.from_mapping({"method": method}, config)
             device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+            if device.type == "cpu":
+                keep_freed_memory()
             self._learner = Learner(trial, trial_data(trial, device), device)
 
         def reset_config(self, new_config: dict[str, Any]) -> bool:

@@ -212,7 +212,7 @@ def test_a_gather_of_resident_pixels_gives_the_same_images(augment, size, monkey
 def test_images_that_would_take_half_of_a_trials_memory_are_streamed(monkeypatch):
     """A GPU of 1000 bytes, of which a trial has 60%."""
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=1000))
-    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 0.6)
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: 0.6)
     places = [batches.place_of(size, torch.device("cuda")) for size in (300, 301)]
     assert places == ["resident", "streamed"] and batches.place_of(10**9, torch.device("cpu")) == "mapped"
     assert batches.padded_bytes(10, (3, 4, 5), 2) == 10 * 3 * 8 * 9

@@ -126,7 +126,7 @@ def place_of(size: int, device: torch.device) -> str:
     if device.type != "cuda":
         return "resident"
     total = torch.cuda.get_device_properties(device).total_memory
-    return "resident" if 2 * size <= torch.cuda.get_per_process_memory_fraction(device) * total else "streamed"
+    return "resident" if 2 * size <= torch.cuda.get_per_process_memory_fraction() * total else "streamed"
 
 
 def padding_of(augment: str, padding: int | None, height: int) -> int:
