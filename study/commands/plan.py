@@ -70,9 +70,9 @@ def plan(
     console.print(f"data: {data}", soft_wrap=True)
     if study.resources.gpu:
         padding = padding_of(study.data.augment, study.data.padding, prepared.input_shape[1])
-        gib = padded_bytes(prepared.sizes["train"], prepared.input_shape, padding) / 2**30
-        where = "in each trial's share of its GPU; streamed where that is more than half of the share"
-        console.print(f"training images: {gib:.2g} GiB {where}", soft_wrap=True)
+        size = padded_bytes(prepared.sizes["train"], prepared.input_shape, padding) / 1e6
+        where = "of a trial's share of its GPU's memory; streamed where that is more than half of the share"
+        console.print(f"training images: {size:,.1f} MB {where}", soft_wrap=True)
     wanted = ", ".join(f"{objective.direction} {objective.metric}" for objective in study.objectives)
     console.print(f"objectives: {wanted}")
     for constraint in study.constraints:

@@ -1,11 +1,12 @@
 """What `run` would refuse, `plan` refuses."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from tests.study.command_line import here
+from tests.study.command_line import here, write_spec
 
 
 @pytest.mark.parametrize(
@@ -68,3 +69,24 @@ def test_a_change_of_a_study_that_has_trials(tmp_path: Path) -> None:
     assert "epochs: was 1, is 2" in plan(2, epochs=2)
     assert "data.validation: was 0.2, is 0.3" in plan(2, data={"name": "digits", "validation": 0.3})
     assert "methods.focal: was present, is missing" in plan(2, methods=["mbls"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"batch_size": 1152}, "1152 is more than the 1151 samples that cross_entropy trains on"),
+        ({"batch_size": 1100, "equal_train": True}, "1100 is more than the 1036 samples that cross_entropy trains on"),
+        ({"search_space": {"batch_size": {"choices": [64, 2048]}}}, "2048 is more than the 1151"),
+    ],
+    ids=str,
+)
+def test_a_batch_of_more_samples_than_there_are(tmp_path: Path, keys: dict[str, Any], said: str) -> None:
+    spec = write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], **keys)
+    assert f"batch_size: {said}" in here("plan", spec, "--storage", tmp_path, check=2)
+
+
+def test_how_much_of_a_gpu_the_images_take(tmp_path: Path) -> None:
+    data = {"name": "digits", "augment": "crop", "padding": 1}
+    spec = write_spec(tmp_path / "small.yaml", data=data, resources={"cpu": 1, "gpu": 0.5})
+    shown = here("plan", spec, "--storage", tmp_path)
+    assert f"training images: {1151 * 10 * 10 / 1e6:.1f} MB of a trial's share of its GPU's memory" in shown
