@@ -4,6 +4,7 @@ host that takes part is seen."""
 from collections import Counter
 from dataclasses import fields
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -42,6 +43,7 @@ class Operations(TorchDispatchMode):
         return result
 
 
+@patch("trainables.program.captures", lambda device: True)
 def operations_of_a_step(**settings: Any) -> Operations:
     plain = {"data": {"name": "digits", "augment": "crop_flip"}, "model": "cnn", "method": "cross_entropy", **settings}
     config = TrialConfig.from_mapping(plain)
