@@ -103,8 +103,13 @@ class Learner:
 
     def apply(self, module: nn.Module, inputs: Tensor, weights: dict[str, Tensor] | None = None) -> Tensor:
         """The output of the network, or a part of it, in the precision of training; as float32. weights: or its own."""
+        network, compiled = self.network, self._program.compiled_features
         with self._autocast():
-            output: Tensor = functional_call(module, weights, (inputs,)) if weights else module(inputs)
+            if compiled is not None and not weights and module in (network, network.features):
+                output = compiled(inputs)
+                output = network.head(output) if module is network else output
+            else:
+                output = functional_call(module, weights, (inputs,)) if weights else module(inputs)
         return output.float()
 
     def _autocast(self) -> AbstractContextManager[Any]:
@@ -299,7 +304,7 @@ class Learner:
     def _logits(self, split: DeviceSplit) -> Tensor:
         """[N, K] float32 of a split, in evaluation mode, on the device."""
         self.network.eval()
-        with torch.inference_mode(), self._program.uncompiled():
+        with torch.inference_mode():
             starts = range(0, len(split), PREDICTION_BATCH)
             logits = [self.network(split.images(start, start + PREDICTION_BATCH)) for start in starts]
         return torch.cat(logits).float()
@@ -327,7 +332,7 @@ class Learner:
         return {
             "precision": self.config.precision,
             "step": "captured" if self._program.is_captured else "eager",
-            "features": "compiled" if self._program.is_compiled else "eager",
+            "features": "compiled" if self._program.compiled_features else "eager",
             "images": self.train.place,
             "device": torch.cuda.get_device_name(self.device) if is_cuda else self.device.type,
         }

@@ -11,7 +11,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
 from typing import Any, NamedTuple
@@ -166,10 +166,12 @@ class Program:
         self.network = network.to(device).to(memory_format=torch.channels_last)
         self.weights = Weights(self.network.named_parameters(), config.optimizer)
         self.method = with_tensors(config.method, device) if config.method.tensors_only else config.method
-        self.is_compiled = config.compile and captures(device) and not config.method.differentiates_twice
-        if self.is_compiled:
+        self.compiled_features: Callable[[Tensor], Tensor] | None = None  # the network's, for training
+        if config.compile and captures(device) and not config.method.differentiates_twice:
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_cache().expanduser() / "compiled"))
-            self.network.features.compile(backend=COMPILER, dynamic=False)
+            # A function, for a module of PyTorch's own is not compiled by every version.
+            features = self.network.features
+            self.compiled_features = torch.compile(lambda images: features(images), backend=COMPILER, dynamic=False)
         self.state: Any = None
         self.loss = torch.zeros((), device=device)  # the sum over the epoch's steps
         # Why steps are not captured; None: they are, or will be.
@@ -233,10 +235,6 @@ class Program:
         except RuntimeError as error:  # out of memory, or an operation that waits for the device
             self.state, self.eager_because = state, f"{error}".partition("\n")[0]
             return None
-
-    def uncompiled(self) -> AbstractContextManager[Any]:
-        """The network as it is written."""
-        return torch.compiler.set_stance("force_eager") if self.is_compiled else nullcontext()
 
     @property
     def is_captured(self) -> bool:
