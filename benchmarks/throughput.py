@@ -9,7 +9,8 @@ GPU. The images are random: 32x32, cropped and flipped. The arms:
 - loader: a DataLoader of PIL images with torchvision's transforms, torch.optim.SGD, float32, as papers' code has it;
 - former: the Learner of `--former`, from a worktree of this repository;
 - learner: today's Learner, float32; learner bfloat16; on a GPU also eager, and with the network compiled;
-- bound: only the Learner's step, on one batch that lies there already; in both precisions.
+- bound: only the Learner's step, on one batch that lies there already; in both precisions;
+- airbench: PyPI's package of that name, where it is installed and there is a GPU, on the same images.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,40 @@ def by_loader(options: argparse.Namespace) -> Callable[[], int]:
     return epoch
 
 
+def has_airbench(options: argparse.Namespace) -> bool:
+    """Whether PyPI's package can train here: it needs a GPU."""
+    return options.device == "cuda" and find_spec("airbench") is not None
+
+
+def write_for_airbench(folder: Path, **parts: Any) -> None:
+    """Files of (uint8 [N, C, 32, 32], labels [N]) for its loader, which looks for them below the working directory."""
+    import torch
+
+    (folder / "cifar10").mkdir(parents=True, exist_ok=True)
+    for name, (images, labels) in parts.items():
+        kept = {"images": images.permute(0, 2, 3, 1).contiguous(), "labels": labels, "classes": list("0123456789")}
+        torch.save(kept, folder / "cifar10" / f"{name}.pt")
+    os.chdir(folder)
+
+
+def by_airbench(options: argparse.Namespace) -> Callable[[], int]:
+    """An epoch of its training, with the whitening that comes before."""
+    import airbench
+
+    from trainables.loading.cache import load_split
+
+    prepared = learner(options, model="cnn").data.prepared
+    parts = {name: load_split(prepared, split) for name, split in (("train", "train"), ("test", "validation"))}
+    write_for_airbench(options.images.parent, **parts)
+    loader = airbench.CifarLoader("cifar10", batch_size=options.batch, aug={"flip": True, "translate": 2}, altflip=True)
+
+    def epoch() -> int:
+        airbench.train94(loader, epochs=1, verbose=False)
+        return len(loader) * options.batch
+
+    return epoch
+
+
 def work(options: argparse.Namespace) -> None:
     """An arm: for each line that comes, an epoch and a line of JSON."""
     import torch
@@ -154,7 +190,7 @@ def work(options: argparse.Namespace) -> None:
     words = options.arm.split()
     settings = {"precision": "bfloat16"} if "bfloat16" in words else {}
     settings |= {"compile": True} if "compiled" in words else {}
-    makers: dict[str, Any] = {"loader": by_loader, "bound": by_step}
+    makers: dict[str, Any] = {"loader": by_loader, "bound": by_step, "airbench": by_airbench}
     if words[0] in ("learner", "bound") and options.device == "cpu":  # as in a trial's process
         from trainables.allocation import keep_freed_memory
 
@@ -238,6 +274,7 @@ def main() -> None:
         work(options)
         return
     arms = options.arms.split(",") if options.arms else list(ON_CPU if options.device == "cpu" else ON_GPU)
+    arms += ["airbench"] if options.model == "airbench" and has_airbench(options) else []
     arms = [arm for arm in arms if arm != "former" or options.former]
     print(f"{options.model}, {options.method}, batch {options.batch}, {options.device}, {options.rounds} rounds\n")
     print(table(measure(options, arms), arms[1] if arms[1:] and arms[1] == "former" else arms[0]))

@@ -51,6 +51,20 @@ def test_trials_are_timed_whole_by_the_fast_recipe(here: argparse.Namespace) -> 
     assert {name: spec[name] for name in stages.FAST} == {**stages.FAST, "precision": "auto"}
 
 
+def test_airbench_is_left_out_without_a_gpu(here: argparse.Namespace) -> None:
+    assert "skipped" in stages.airbench(here)
+
+
+@pytest.mark.slow
+def test_a_study_runs_under_ray(here: argparse.Namespace) -> None:
+    found = stages.study(here)
+    assert found["audit"] == "clean"
+    assert {label: counts["complete"] for label, counts in found["trials"]["methods"].items()} == {
+        "cross_entropy": 2,
+        "mixup": 2,
+    }
+
+
 def test_a_trained_model_is_the_same_where_it_is_brought(here: argparse.Namespace) -> None:
     stages.trial(here)
     assert stages.verified(here.out, here)["largest difference"] < 1e-5

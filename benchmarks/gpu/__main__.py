@@ -7,7 +7,7 @@
 
 Each stage is a process of its own, ended after eight minutes, and leaves one line of JSON in OUT/gpu.jsonl. Begun again
 with the same STATE it goes on where it stopped; a stage that failed is not tried again. All but the last need torch,
-torchvision, NumPy, SciPy, pyarrow and Pillow only, not Ray, Optuna or MLflow.
+torchvision, NumPy, SciPy, pyarrow and Pillow only, not Ray, Optuna or MLflow; the stage `airbench` that package too.
 """
 
 from __future__ import annotations

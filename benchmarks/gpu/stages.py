@@ -21,6 +21,7 @@ from benchmarks import throughput
 from trainables import methods, models
 from trainables.config import TrialConfig
 from trainables.learner import Learner
+from trainables.loading.cache import load_split
 from trainables.loading.trial_data import trial_data
 from trainables.outputs.classifier import Classifier
 from trainables.outputs.predictions import Predictions
@@ -165,7 +166,7 @@ def ladder(model: str) -> Callable[[Options], Found]:
         )
         words.batch, words.rounds, words.count = (64, 1, 300) if options.small else (512, 5, 20_000)
         arms = throughput.ON_CPU[2:] if options.device == "cpu" else throughput.ON_GPU
-        arms = ["loader", *arms]
+        arms = ["loader", *arms, *(["airbench"] if model == "airbench" and throughput.has_airbench(options) else [])]
         return {arm: statistics.median(rates) for arm, rates in throughput.measure(words, arms).items()}
 
     return stage
@@ -273,6 +274,26 @@ def trials(options: Options) -> Found:
     return found
 
 
+def airbench(options: Options) -> Found:
+    """PyPI's airbench on the same images, five trainings: seconds, and accuracy without its test-time augmentation."""
+    if not throughput.has_airbench(options):
+        return {"skipped": "no GPU, or no airbench here"}
+    import airbench as package
+
+    prepared = learner(options).data.prepared
+    parts = {name: load_split(prepared, split) for name, split in (("train", "train"), ("test", "validation"))}
+    throughput.write_for_airbench(options.state / "airbench", **parts)
+    found: Found = {"s": [], "accuracies": []}
+    for _ in range(6):
+        started = time.perf_counter()
+        network = package.train94(tta_level=0, verbose=False)
+        torch.cuda.synchronize()
+        found["s"].append(time.perf_counter() - started)
+        test = package.CifarLoader("cifar10", train=False, batch_size=2000)
+        found["accuracies"].append(package.evaluate(network, test, tta_level=0))
+    return {name: values[1:] for name, values in found.items()}
+
+
 def trial(options: Options) -> Found:
     """A trained model's files, for the machine at home (`--verify OUT`)."""
     made = learner(options, epochs=1 if options.small else 4, precision="bfloat16")
@@ -331,10 +352,12 @@ STAGES: dict[str, Callable[[Options], Found]] = {
     "synchronisation": synchronisation,
     "ladder resnet18": ladder("resnet18"),
     "ladder cnn": ladder("cnn"),
+    "ladder airbench": ladder("airbench"),
     "cost": cost,
     "actors": actors,
     "accuracy": accuracy,
     "trials": trials,
+    "airbench": airbench,
     "trial": trial,
     "study": study,
 }
