@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from study.store.trials import TrialRecord
 from trainables.config import TrialConfig
 from trainables.data.digits import Digits
 from trainables.files.digest import file_digest
@@ -57,6 +58,8 @@ def test_a_trial_leaves_files_that_are_what_it_reports(actor: CalibrationTrainab
     assert outcome["metrics"] == pytest.approx(Predictions.load(files / "predictions.npz").evaluate(), abs=1e-12)
     assert json.loads((files / "history.json").read_text()) == found["rows"]
     assert (files / "log").read_text().count("epoch=") == 3
+    how = TrialRecord("focal", 0, "complete", {}, training=outcome["training"]).how_trained
+    assert how == "precision: float32, step: eager, features: eager, images: mapped, device: cpu"
 
 
 def test_one_actor_serves_trial_after_trial(actor: CalibrationTrainable, tmp_path: Path) -> None:

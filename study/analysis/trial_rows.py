@@ -40,7 +40,7 @@ def trial_rows(now: Snapshot) -> list[dict[str, Any]]:
             "started": record.started,
             "ended": record.ended,
             "device": record.device,
-            "training": ", ".join(record.training.values()) or None,
+            "training": record.how_trained,
             "reason": record.reason or ranking.set_aside.get(record.name),
         }
         for record in records

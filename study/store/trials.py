@@ -42,6 +42,11 @@ class TrialRecord:
         return {**self.metrics, **{name: value for name, value in cost.items() if value is not None}}
 
     @property
+    def how_trained(self) -> str | None:
+        """`training` in words; None for a trial of an older version."""
+        return ", ".join(f"{name}: {value}" for name, value in self.training.items()) or None
+
+    @property
     def name(self) -> str:
         """`focal/0007`: its MLflow run, its directory under trials/, its name in every message."""
         return trial_name(self.label, self.number)

@@ -207,7 +207,7 @@ class StudyRuns:
             "calstudy.state": record.state,
             "calstudy.attempt": str(record.attempt),
             **_commit_tag(record.versions),
-            **({"calstudy.training": ", ".join(record.training.values())} if record.training else {}),
+            **({"calstudy.training": record.how_trained} if record.how_trained else {}),
             **({"calstudy.reason": record.reason} if record.reason else {}),
         }
 
