@@ -197,7 +197,7 @@ def work(options: argparse.Namespace) -> None:
         keep_freed_memory()
     epoch = makers.get(words[0], by_learner)(options, **settings)
     on_gpu = options.device != "cpu"
-    for _ in range(3 if on_gpu else 1):  # the steps are captured in the first two
+    for _ in range(3 if on_gpu else 1):  # a smaller last batch is captured in the third
         epoch()
     print("ready", flush=True)
     for _ in sys.stdin:

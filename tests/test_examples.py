@@ -15,6 +15,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 def run(name: str, folder: Path, *words: object) -> str:
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "PYTHONWARNINGS": "ignore"}
+    environment["RAY_ADDRESS"] = "local"  # not the cluster of another test
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=280)
     assert done.returncode == 0, done.stderr

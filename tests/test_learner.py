@@ -170,7 +170,7 @@ print([name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in
 
 
 def test_training_imports_no_compiler() -> None:
-    """It takes a second of every process that trains; SymPy takes half of that."""
+    """Together with SymPy it takes more than a second of every process that trains."""
     done = subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

@@ -259,13 +259,12 @@ class Learner:
         """What the epoch just trained is to be measured by: on the device, on the way to the host."""
         with self._autocast():
             logits = self._logits(self.data.validation)
-        labels = self._labels
         values: dict[str, float | Tensor] = {"train_loss": self._program.loss / steps}
         # All other metrics are measured once, on the trial's result.
-        values |= {name: metrics.find(name)(logits, labels) for name in metrics.ESSENTIAL}
+        values |= {name: metrics.find(name)(logits, self._labels) for name in metrics.ESSENTIAL}
         values |= self.config.method.measured(self.method_state)
         if self.config.diagnostics:
-            values |= diagnostics(Predictions(logits, labels), self.network)
+            values |= diagnostics(Predictions(logits, self._labels), self.network)
         self._last = logits
         on_device = [torch.as_tensor(value, dtype=torch.float64, device=self.device) for value in values.values()]
         return Measured(self.epoch, self.samples, started, list(values), *_to_host(torch.stack(on_device)))

@@ -35,7 +35,7 @@ COMPILER = "inductor"
 # Steps by which streamed images are ahead of the device.
 AHEAD = 3
 # Settings that a step does not depend on: what they decide is in the table, or happens between the steps.
-OUTSIDE = ("epochs", "seed", "number", "result", "diagnostics", "equal_train", "extensions")
+OUTSIDE = ("epochs", "seed", "number", "result", "diagnostics", "equal_train")
 
 
 class Choices(NamedTuple):
@@ -302,10 +302,9 @@ def leave(program: Program) -> None:
         _kept.append(program)
 
 
-def forget() -> bool:
-    """Free the programs that are kept; whether there were any."""
-    had, _kept[:] = bool(_kept), []
-    return had
+def forget() -> None:
+    """Free the programs that are kept."""
+    _kept.clear()
 
 
 def _structure(plain: dict[str, Any]) -> dict[str, Any]:

@@ -317,6 +317,7 @@ def trainable_for(method: str) -> type[Trainable]:
             self._learner = Learner(trial, trial_data(trial, device), device)
 
         def reset_config(self, new_config: dict[str, Any]) -> bool:
+            self._learner.leave()
             self.setup(new_config)
             return True
 

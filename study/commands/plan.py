@@ -40,7 +40,7 @@ def plan(
     from study.schema.variant import first_standings
     from study.store.study import read_study_spec, storage_root
     from study.terminal.layout import Table
-    from trainables.loading.batches import padded_bytes, padding_of
+    from trainables.loading.trial_data import image_bytes
 
     study = read_study_spec(spec, storage, trials=trials)
     root = storage_root(storage, study.storage)
@@ -69,10 +69,9 @@ def plan(
     data = f"{prepared.num_classes} classes of {shape} images; {sizes} (the test split stays sealed)"
     console.print(f"data: {data}", soft_wrap=True)
     if study.resources.gpu:
-        padding = padding_of(study.data.augment, study.data.padding, prepared.input_shape[1])
-        size = padded_bytes(prepared.sizes["train"], prepared.input_shape, padding) / 1e6
+        size = sum(image_bytes(prepared, study.data.augment, study.data.padding)) / 1e6
         where = "of a trial's share of its GPU's memory; streamed where that is more than half of the share"
-        console.print(f"training images: {size:,.1f} MB {where}", soft_wrap=True)
+        console.print(f"images: {size:,.1f} MB {where}", soft_wrap=True)
     wanted = ", ".join(f"{objective.direction} {objective.metric}" for objective in study.objectives)
     console.print(f"objectives: {wanted}")
     for constraint in study.constraints:

@@ -212,7 +212,8 @@ def existing_study(spec: StudySpec, file_name: str, directory: Path, prepared: P
     """
     stored = _stored(spec, directory)
     if stored is None:
-        _check_batch(spec, prepared, file_name)
+        if spec.confirms is None:  # else it is as its study trained
+            _check_batch(spec, prepared, file_name)
         return None
     check_home(stored)
     if records := stored.all_records():

@@ -9,9 +9,11 @@ import torch
 from torch.testing import assert_close
 from torchvision.transforms import v2
 
+from trainables.config import TrialConfig
 from trainables.loading import batches
 from trainables.loading.batches import DeviceSplit, augment_images, crop_images, draw_augmentation, mirrored_in_turn
-from trainables.loading.cache import Split
+from trainables.loading.cache import Split, prepare
+from trainables.loading.trial_data import TrialData
 
 MEAN, STD = (100.0, 120.0, 140.0), (50.0, 60.0, 70.0)
 
@@ -216,6 +218,13 @@ def test_images_that_would_take_half_of_a_trials_memory_are_streamed(monkeypatch
     places = [batches.place_of(size, torch.device("cuda")) for size in (300, 301)]
     assert places == ["resident", "streamed"] and batches.place_of(10**9, torch.device("cpu")) == "mapped"
     assert batches.padded_bytes(10, (3, 4, 5), 2) == 10 * 3 * 8 * 9
+    asked: list[int] = []
+    monkeypatch.setattr(batches, "place_of", lambda size, device: asked.append(size) or "mapped")
+    config = TrialConfig.from_mapping(
+        {"data": {"name": "digits", "augment": "crop"}, "model": "mlp", "method": "focal"}
+    )
+    TrialData(prepare(config.data, 0), torch.device("cpu"), "crop", 2)
+    assert asked == 2 * [1151 * 12 * 12 + 287 * 8 * 8]  # the two splits lie there together
 
 
 @pytest.mark.parametrize("augment", ["none", "crop_flip"])

@@ -72,7 +72,7 @@ def test_weights_come_from_the_global_generator(name):
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "resnet110", "wide_resnet_26_10"])
 def test_the_weights_of_residual_networks_are_drawn_once(name, monkeypatch):
-    """torchvision draws each convolution when it is made, and again: a third of the time between two trials."""
+    """torchvision draws each convolution when it is made, and again."""
     drawn = []
 
     def counted(known):

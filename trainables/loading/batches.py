@@ -18,9 +18,9 @@ class DeviceSplit:
     """Images and labels of one split on a device. mean, std: per channel, in pixel units.
 
     On a GPU the images lie there zero-padded, and a batch is one gather of columns of pixels: cropped by where they
-    begin, flipped by the order in which they are taken. Where they take more than half of the trial's memory, they are
-    streamed: `gather` reads those of a batch from the memory-mapped file, which `batch` then gets. On a CPU they are
-    that file.
+    begin, flipped by the order in which they are taken. Where they would take more than half of the trial's memory,
+    with the bytes of the splits `beside` them, they are streamed: `gather` reads those of a batch from the
+    memory-mapped file, which `batch` then gets. On a CPU they are that file.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class DeviceSplit:
         device: torch.device | str,
         augment: str = "none",
         padding: int | None = None,
+        beside: int = 0,
     ) -> None:
         self.device = torch.device(device)
         self.labels = split.labels  # on the CPU, like the indices of a subset's samples
@@ -42,7 +43,7 @@ class DeviceSplit:
         )
         self._images = split.images
         self._columns: Tensor | None = None  # of all images, each beginning at another pixel: they overlap
-        self.place = place_of(padded_bytes(len(split.images), self._shape, self._padding), self.device)
+        self.place = place_of(beside + padded_bytes(len(split.images), self._shape, self._padding), self.device)
         if self.place == "resident":
             padded = F.pad(split.images.to(self.device), (self._padding,) * 4).permute(0, 2, 3, 1).contiguous()
             self._images = padded.permute(0, 3, 1, 2)
@@ -77,7 +78,7 @@ class DeviceSplit:
         All on the CPU, of the same leading dimensions. mirrored: [rows of the split] bool, for an alternating flip.
         """
         rows = indices if self._part is None else self._part[indices]
-        decided = {"indices": indices, "labels": self.labels[indices]}  # where streamed, also what `gather` needs
+        decided = {"indices": indices, "labels": self.labels[indices]}
         drawn = draw_augmentation(indices.shape, self._augment, self._padding, generator)
         if "alternating" in self._augment:
             assert mirrored is not None, "an alternating flip is decided for the whole split: `mirrored_in_turn`"

@@ -12,7 +12,7 @@ from torch import Tensor
 from trainables.config import TrialConfig, build, to_plain
 from trainables.data.shared.splits import ranks_in_class
 from trainables.dataset import Dataset
-from trainables.loading.batches import DeviceSplit
+from trainables.loading.batches import DeviceSplit, padded_bytes, padding_of
 from trainables.loading.cache import Prepared, Split, load_split, prepare
 from trainables.seeding import stream
 
@@ -24,8 +24,9 @@ class TrialData:
         self.prepared = prepared
         self._augment = augment
         statistics = prepared.mean, prepared.std, device
-        self.train = DeviceSplit(load_split(prepared, "train"), *statistics, augment, padding)
-        self.validation = DeviceSplit(load_split(prepared, "validation"), *statistics)
+        train, validation = image_bytes(prepared, augment, padding)
+        self.train = DeviceSplit(load_split(prepared, "train"), *statistics, augment, padding, beside=validation)
+        self.validation = DeviceSplit(load_split(prepared, "validation"), *statistics, beside=train)
         self._with_meta: dict[tuple[float, int], tuple[DeviceSplit, DeviceSplit]] = {}
 
     def with_meta(self, share: float, seed: int) -> tuple[DeviceSplit, DeviceSplit]:
@@ -46,6 +47,12 @@ class TrialData:
         kept = torch.from_numpy(ranks_in_class(labels, stream(seed, "split", "meta")) < quota[labels])
         rest = self.train.subset((~kept).nonzero().squeeze(-1), self._augment)
         return rest, self.train.subset(kept.nonzero().squeeze(-1), "none")
+
+
+def image_bytes(prepared: Prepared, augment: str, padding: int | None) -> tuple[int, int]:
+    """What train, padded, and validation take on a device."""
+    shape, edge = prepared.input_shape, padding_of(augment, padding, prepared.input_shape[1])
+    return padded_bytes(prepared.sizes["train"], shape, edge), padded_bytes(prepared.sizes["validation"], shape, 0)
 
 
 @functools.lru_cache(maxsize=2)

@@ -89,4 +89,4 @@ def test_how_much_of_a_gpu_the_images_take(tmp_path: Path) -> None:
     data = {"name": "digits", "augment": "crop", "padding": 1}
     spec = write_spec(tmp_path / "small.yaml", data=data, resources={"cpu": 1, "gpu": 0.5})
     shown = here("plan", spec, "--storage", tmp_path)
-    assert f"training images: {1151 * 10 * 10 / 1e6:.1f} MB of a trial's share of its GPU's memory" in shown
+    assert f"images: {(1151 * 10 * 10 + 287 * 8 * 8) / 1e6:.1f} MB of a trial's share of its GPU's memory" in shown

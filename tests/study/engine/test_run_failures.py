@@ -55,6 +55,24 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path: Path) ->
     assert "no such luck" in (study.files(found["raises"]) / "log").read_text()
 
 
+def write_method(folder: Path, name: str, code: str) -> None:
+    (folder / "mine" / "methods").mkdir(parents=True)
+    (folder / "mine" / "methods" / f"{name}.py").write_text(code)
+
+
+def run_on_a_pretended_gpu(folder: Path, methods: list[Any]) -> None:
+    """A trial of each, two at once (Ray counts the GPU, the CPU computes)."""
+    from ray.cluster_utils import Cluster
+
+    keys = {"methods": methods, "trials": 1, "search_space": {}, "extensions": "mine"}
+    spec = write_spec(folder / "small.yaml", resources={"cpu": 0.5, "gpu": 0.5}, **keys)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 1})
+    try:
+        calstudy("run", spec, "--storage", folder, "--address", cluster.address)
+    finally:
+        cluster.shutdown()
+
+
 LOST = """
 import dataclasses, ray
 from trainables.methods.cross_entropy import CrossEntropy
@@ -74,25 +92,16 @@ def test_a_fault_on_a_gpu_shared_under_mps_is_blamed_on_a_trial_only_where_it_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On pretended GPUs, and a pretended MPS; its process ends each time, so no other trial gets the broken GPU."""
-    from ray.cluster_utils import Cluster
-
     monkeypatch.setenv("CALSTUDY_DEVICE", "cpu")
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     (tmp_path / "control").touch()
-    (tmp_path / "mine" / "methods").mkdir(parents=True)
-    (tmp_path / "mine" / "methods" / "lost.py").write_text(LOST)
+    write_method(tmp_path, "lost", LOST)
     methods = [
         {"label": "victim", "name": "lost", "enough": 1.0},
         {"label": "culprit", "name": "lost", "enough": 2.0},
         "cross_entropy",
     ]
-    keys = {"methods": methods, "trials": 1, "search_space": {}, "extensions": "mine"}
-    spec = write_spec(tmp_path / "small.yaml", resources={"cpu": 0.5, "gpu": 0.5}, **keys)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 1})
-    try:
-        calstudy("run", spec, "--storage", tmp_path, "--address", cluster.address)
-    finally:
-        cluster.shutdown()
+    run_on_a_pretended_gpu(tmp_path, methods)
     study = counted_once(tmp_path, 3)
     found = {label: records[0] for label, records in study.records().items()}
     assert {label: (record.state, record.deaths) for label, record in found.items()} == {
@@ -128,24 +137,15 @@ def test_what_does_not_fit_into_a_part_of_a_gpu_gets_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On pretended GPUs (Ray counts them, the CPU computes); unverified on real ones."""
-    from ray.cluster_utils import Cluster
-
     monkeypatch.setenv("CALSTUDY_DEVICE", "cpu")
-    (tmp_path / "mine" / "methods").mkdir(parents=True)
-    (tmp_path / "mine" / "methods" / "hungry.py").write_text(HUNGRY)
+    write_method(tmp_path, "hungry", HUNGRY)
     methods = [
         "cross_entropy",
         {"label": "too_hungry", "name": "hungry", "enough": 2.0},
         {"label": "hungry", "name": "hungry", "enough": 1.0},
         {"label": "provided", "name": "hungry", "enough": 1.0, "resources": {"gpu": 1}},
     ]
-    keys = {"methods": methods, "trials": 1, "search_space": {}, "extensions": "mine"}
-    spec = write_spec(tmp_path / "small.yaml", resources={"cpu": 0.5, "gpu": 0.5}, **keys)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 1})
-    try:
-        calstudy("run", spec, "--storage", tmp_path, "--address", cluster.address)
-    finally:
-        cluster.shutdown()
+    run_on_a_pretended_gpu(tmp_path, methods)
     found = {label: records[0] for label, records in counted_once(tmp_path, 4).records().items()}
     assert {label: (record.state, record.attempt, record.deaths) for label, record in found.items()} == {
         "cross_entropy": ("complete", 1, {}),
