@@ -21,10 +21,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from optuna.samplers import RandomSampler
 
 from benchmarks.coverage import drawn_labels, evidence, softmax
 from search_spaces import strict_yaml
 from study.analysis.pareto import front
+from study.engine.proposing import propose
 from study.schema.objective import Objective, plain_name
 from study.schema.spec import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
@@ -100,7 +102,8 @@ def stored_study(root: Path, found: list[Predictions]) -> None:
         variant = spec.variants[place % len(spec.variants)]
         if place < len(spec.variants):
             ledger.open(variant.label, spec.objectives)
-        number = ledger.ask(variant.label, variant.space.distributions, "random", 0).number
+        space, draw = variant.space.distributions, RandomSampler(seed=place)
+        number = ledger.add(variant.label, propose([], spec.objectives, space, draw), space).number
         attempt = ledger.begin_attempt(variant.label, number)
         files = attempt_directory(trial_directory(directory, variant.label, number), attempt)
         files.mkdir(parents=True)

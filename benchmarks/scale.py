@@ -43,6 +43,7 @@ SPEC = {
 WINDOW = 100  # trials between two marks; of a span of windows the median is told
 SPANS = ((100, 1000), (1000, 3000), (3000, 6000), (6000, 9000), (9000, 10_000))
 COMMANDS = (["status", "scale"], ["pareto", "scale"], ["run", "scale.yaml"])
+GP_TRIALS = 200
 TICK, PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 
@@ -55,19 +56,26 @@ class Meter:
         self._told = 0
         self._ask_cpu = self._ask_wall = self._own_cpu = self._own_wall = 0.0
 
-    def metered(self, ledger: type) -> type:
-        """The ledger's class, with its `ask` timed and its `tell` counted."""
+    def timed(self, proposer: type) -> type:
+        """The proposer's class, with its `proposal` timed."""
         meter = self
 
-        class Metered(ledger):  # type: ignore[misc, valid-type]
-            def ask(self, *arguments: Any) -> Any:
+        class Timed(proposer):  # type: ignore[misc, valid-type]
+            def proposal(self, *arguments: Any) -> Any:
                 cpu, wall = time.thread_time(), time.perf_counter()
                 try:
-                    return super().ask(*arguments)
+                    return super().proposal(*arguments)
                 finally:
                     meter._ask_cpu += time.thread_time() - cpu
                     meter._ask_wall += time.perf_counter() - wall
 
+        return Timed
+
+    def metered(self, ledger: type) -> type:
+        """The ledger's class, with its `tell` counted."""
+        meter = self
+
+        class Metered(ledger):  # type: ignore[misc, valid-type]
             def tell(self, *arguments: Any) -> Any:
                 record = super().tell(*arguments)
                 meter._told += 1
@@ -162,15 +170,17 @@ def run(trials: int, nodes: int, slots: int, reports: int, directory: Path) -> d
     from sleeping import Sleeping
 
     from study.engine import run as engine
+    from study.engine import search
     from study.schema.spec import spec_from_mapping
     from study.schema.uris import embedded_tracking
+    from study.store import driver_ledger
     from study.tracking.client import open_client
     from trainables import trainable
 
     uri, console = embedded_tracking(directory), Console(file=io.StringIO())
     open_client(uri)
     meter = Meter(directory)
-    engine.Ledger = meter.metered(engine.Ledger)
+    driver_ledger.Ledger, search.Proposer = meter.metered(driver_ledger.Ledger), meter.timed(search.Proposer)
     trainable.CalibrationTrainable = Sleeping
     spec = spec_from_mapping({**SPEC, "trials": trials}, "scale.yaml")
     with cluster(nodes, slots) as address:
@@ -182,32 +192,46 @@ def run(trials: int, nodes: int, slots: int, reports: int, directory: Path) -> d
 
 
 def ask(counts: list[int], directory: Path) -> dict[str, Any]:
-    """CPU milliseconds of one `ask` of a label with so many complete trials: {sampler: {trials: ms}}."""
-    import optuna
-    from optuna.distributions import FloatDistribution
+    """CPU milliseconds to propose and record a trial of a label with so many complete ones: {sampler: {trials: ms}}.
 
-    from study.schema.objective import Objective
+    Of gp, with a constraint that every other trial violates, up to GP_TRIALS trials: its cost grows with their cube.
+    """
+    import random
+
+    from study.analysis.ranking import Rules
+    from study.engine.proposing import Proposer
+    from study.schema.spec import spec_from_mapping
     from study.store.ledger import Ledger, open_storage
 
-    objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
-    space = {f"value.{number}": FloatDistribution(0, 1) for number in range(5)}
-    ledger = Ledger(open_storage(directory, None), "scale", "scale")
-    ledger.open("focal", objectives)
-    found: dict[str, dict[str, float]] = {"random": {}, "tpe": {}}
-    for count in counts:
-        study, draw = ledger._studies["focal"], optuna.samplers.RandomSampler(seed=count)._rng.rng.random
-        for _ in range(count - len(study.get_trials(deepcopy=False))):
-            params = {path: float(draw()) for path in space}
-            values = [float(draw()), float(draw())]
-            study.add_trial(optuna.trial.create_trial(params=params, distributions=dict(space), values=values))
-        for sampler, cost in found.items():
-            seconds = []
-            for _ in range(5):
-                began = time.thread_time()
-                record = ledger.ask("focal", space, sampler, 0)
-                seconds.append(time.thread_time() - began)
-                ledger.tell("focal", record.number, {"state": "failed", "reason": "only asked"}, objectives)
-            cost[str(count)] = 1000 * statistics.median(seconds)
+    widths = {f"optimizer.{name}": {"low": 0.01, "high": 0.5} for name in ("lr", "momentum", "weight_decay")}
+    space = {**widths, "model.width": {"low": 32, "high": 256, "int": True}}
+    found: dict[str, dict[str, float]] = {}
+    for name in ("random", "tpe", "tpe, constrained", "gp, constrained"):
+        sampler, _, constrained = name.partition(",")
+        own = {"search_space": space, "sampler": {"name": sampler}, "trials": 10**6}
+        constraints = {"constraints": ["accuracy >= best - 0.5"]} if constrained else {}
+        spec = spec_from_mapping({**SPEC, **own, **constraints}, "scale.yaml")
+        ledger = Ledger(open_storage(directory, str(directory / f"{name}.log")), "scale", "scale")
+        ledger.open("focal", spec.objectives)
+        ranges, draw = spec.variant("focal").space.distributions, random.Random(0).random
+        proposer = Proposer(spec, Rules(spec.objectives, spec.constraints), [])
+        for count in counts:
+            if sampler == "gp" and count > GP_TRIALS:
+                continue
+            for number in range(len(ledger.records("focal")), count):
+                params = Proposer(spec, Rules(spec.objectives), []).proposal("focal", number)
+                record = ledger.add("focal", params or {}, ranges)
+                outcome = {"state": "complete", "metrics": {"accuracy": draw(), "ece": draw()}}
+                proposer.see(ledger.tell("focal", record.number, outcome, spec.objectives))
+            milliseconds = []
+            for turn in range(5):
+                began, params = time.process_time(), None
+                while params is None:
+                    params = proposer.proposal("focal", count + turn)
+                    time.sleep(0.001 if params is None else 0)
+                ledger.add("focal", params, ranges)
+                milliseconds.append(1000 * (time.process_time() - began))
+            found.setdefault(name, {})[str(count)] = statistics.median(milliseconds)
     return found
 
 
@@ -308,7 +332,10 @@ def report(options: argparse.Namespace, directory: Path) -> None:
     print("| trials |" + "".join(f" {count:,} |" for count in options.asks))
     print("|" + "---|" * (len(options.asks) + 1))
     for sampler, cost in costs.items():
-        print(f"| {sampler}: ask, CPU ms |" + "".join(f" {cost[str(count)]:.1f} |" for count in options.asks))
+        print(
+            f"| {sampler}: ask, CPU ms |"
+            + "".join(f" {cost[str(count)]:.1f} |" for count in options.asks if str(count) in cost)
+        )
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ WINGS: dict[str, set[str]] = {
     "uncertainty": {"analysis", "store", "schema"},
     "audit": {"tracking", "analysis", "store", "schema", "optuna"},
     "terminal": {"uncertainty", "analysis", "store", "schema"},
-    "engine": {"terminal", "tracking", "analysis", "store", "schema", "ray"},
+    "engine": {"terminal", "tracking", "analysis", "store", "schema", "ray", "optuna"},
     "confirmation": {"engine", "tracking", "uncertainty", "analysis", "store", "schema", "ray"},
     "answer": {"confirmation", "uncertainty", "analysis", "store", "schema"},
     "report": {"answer", "confirmation", "uncertainty", "analysis", "store", "schema"},

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import random
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.attempts import Attempt, Loss
@@ -58,19 +56,15 @@ def proposed_as_undisturbed(study: Study) -> list[str]:
 
     True of the random sampler alone: others look at what is finished, and that is a matter of time.
     """
-    from study.store.ledger import Ledger, open_storage
+    from study.analysis.ranking import rules_of
+    from study.engine.proposing import Proposer
 
-    spec, wrong = study.spec, []
-    with tempfile.TemporaryDirectory() as folder:
-        ledger = Ledger(open_storage(Path(folder), None), spec.name, "undisturbed")
-        for label, records in study.records().items():
-            space = spec.variant(label).space
-            ledger.open(label, spec.objectives)
-            ledger.enqueue(label, space.defaults[: spec.trials])
-            for record in records:
-                expected = ledger.ask(label, space.distributions, spec.sampler.name, spec.sampler.seed).params
-                if record.params != expected:
-                    wrong.append(f"{record.name}: its parameters are {record.params}, undisturbed {expected}")
+    undisturbed, wrong = Proposer(study.spec, rules_of(study, []), []), []
+    for label, records in study.records().items():
+        for record in records:
+            expected = undisturbed.proposal(label, record.number)
+            if record.params != expected:
+                wrong.append(f"{record.name}: its parameters are {record.params}, undisturbed {expected}")
     return wrong
 
 

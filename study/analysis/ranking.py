@@ -6,6 +6,7 @@ it is on no front, is never selected and never confirmed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from study.analysis.pareto import Costs, complete, front, hypervolume, knee, trial_costs, worst_point
-from study.schema.condition import Condition
+from study.schema.condition import ROUNDING, Condition
 from study.schema.objective import Objective, as_served
 from study.store.files import PREDICTIONS
 from study.store.study import Study
@@ -79,6 +80,22 @@ class Rules:
                 limit = f" ({condition.comparison} {condition.limit(best):.4f})" if condition.relative else ""
                 return f"{condition.metric} {value}, but the study wants {condition}{limit}"
         return ""
+
+    def violations(self, values: Mapping[str, float], best: Mapping[str, float]) -> dict[str, float]:
+        """By how much metrics violate each rule: above 0 where they do. What was not measured violates by 1."""
+        found = {}
+        if self.samples:
+            found["guesses"] = self.least_accuracy - 0.5 / self.samples - values.get("accuracy", math.inf)
+        for condition in self.constraints:
+            by = 1.0
+            if condition.relative and condition.metric not in best:  # so far all guess
+                by = 0.0
+            elif condition.metric in values:
+                sign = -1.0 if condition.comparison.startswith(">") else 1.0
+                by = sign * (values[condition.metric] - condition.limit(best))
+                by = min(by, 0.0) if condition.holds(values, best) else max(by, ROUNDING)
+            found[str(condition)] = by
+        return found
 
     def eligible(self, records: Sequence[TrialRecord], best: Mapping[str, float] | None = None) -> list[TrialRecord]:
         """The complete trials that count."""
@@ -149,14 +166,15 @@ class Ranking:
         Fixed once all defaults are done, and judged among themselves, so that later trials do not move it. Until then,
         or if none counts, the metrics' own worst values.
         """
-        defaults = self._defaults()
+        defaults = self.defaults
         counted = self.rules.eligible(defaults) if defaults is not None else []
         if not counted:
             return worst_point(self.study.objectives, len(self.study.recorded["classes"]))
         points = [trial_costs(record, self.study.objectives) for record in counted]
         return tuple(max(column) for column in zip(*points, strict=True))
 
-    def _defaults(self) -> list[TrialRecord] | None:
+    @cached_property
+    def defaults(self) -> list[TrialRecord] | None:
         """The trials of the settings tried first, of a method without any its first trial; None until all ended."""
         found = []
         for label in self.study.labels:

@@ -278,7 +278,7 @@ def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Pre
 
 
 def _open_ledger(study: Study, lock: DatabaseLock | None, console: Console) -> Ledger:
-    """Open the ledger, complete what a killed driver left half recorded, and enqueue what is tried first."""
+    """Open the ledger and complete what a killed driver left half recorded."""
     spec = study.spec
     ledger, repaired = open_ledger(study, lock)
     for line in repaired:
@@ -287,8 +287,6 @@ def _open_ledger(study: Study, lock: DatabaseLock | None, console: Console) -> L
         return ledger
     for variant in spec.variants:
         ledger.finish_reported(variant.label, spec.objectives)
-        ledger.complete_half_asked(variant.label, variant.space.distributions, spec.sampler.name, spec.sampler.seed)
-        ledger.enqueue(variant.label, variant.space.defaults[: spec.trials])
     return ledger
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ import ray
 from ray.tune import Callback
 from ray.tune.search import Searcher
 
+from study.analysis.pareto import complete
+from study.analysis.ranking import Ranking, rules_of
+from study.engine.proposing import Proposer
 from study.engine.ray_compat import actor_of
 from study.engine.ray_session import ClusterError
 from study.schema.resources import Resources
@@ -33,6 +37,9 @@ STEP_SECONDS, REPORTS_A_SECOND = 2.0, 50
 # A trial ends itself at the first epoch after its limit; if it does not within this extra time, it hangs. The time has
 # to cover the start of its process: importing torch and reading the data take half a minute on a busy machine.
 OVERDUE_SECONDS, OVERDUE_SHARE = 60.0, 0.1
+# A method's proposals without a result are at most a sixth of its trials: more would make TPE random search. With two,
+# an actor finds its next trial waiting.
+LEAST_PENDING = 2
 
 
 class Interrupted(Exception):
@@ -77,8 +84,17 @@ class LedgerSearch(Searcher):
         self._limit = None if self._spec.trial_minutes is None else 60 * self._spec.trial_minutes
         records = {variant.label: ledger.records(variant.label) for variant in self._spec.variants}
         self._asked = {label: len(found) for label, found in records.items()}
+        every = [record for found in records.values() for record in found]
+        self._study, self._rules = study, rules_of(study, every)
+        self._proposer = Proposer(self._spec, self._rules, every)
+        self._enqueued = {label: deque(self._completed(label, found)) for label, found in records.items()}
         # Trials that a killed driver left RUNNING come first; trials to retry are put back here.
-        self._again = deque(record for found in records.values() for record in found if record.state == "running")
+        running = [self._ledger.record(one.label, one.number) for one in every if one.state == "running"]
+        self._again = deque(sorted(running, key=lambda one: (one.started or 0.0, one.number)))
+        self._cap = self._spec.sampler.pending or max(LEAST_PENDING, math.ceil(self._spec.trials / 6))
+        self._pending: dict[str, set[int]] = {label: set() for label in records}  # proposed from results, without one
+        self._told_idle = False
+        self._constraints_judged = not self._spec.constraints or self._ranking().defaults is not None
         self._live: dict[str, _Attempt] = {}
         self._alone: set[str] = set()  # trials that lost a GPU shared under MPS, perhaps by another's fault
         self.fault: Exception | None = None
@@ -104,7 +120,7 @@ class LedgerSearch(Searcher):
     def _suggested(self, trial_id: str) -> Any:
         record = self._again.popleft() if self._again else self._ask()
         if record is None:
-            return None if self._live else Searcher.FINISHED
+            return None if self._live or self._proposer.is_busy else Searcher.FINISHED
         resources = self._spec.resources_of(record.label)
         if record.deaths.get("out_of_memory") or record.name in self._alone:
             resources = resources.on_a_whole_gpu()
@@ -113,13 +129,59 @@ class LedgerSearch(Searcher):
         return {"assignment": self._assignment(self._live[trial_id]).to_json()}
 
     def _ask(self) -> TrialRecord | None:
-        """A new trial of the method with the fewest, so that all advance together."""
-        label = min(self._asked, key=lambda label: self._asked[label])
-        if self._asked[label] >= self._spec.trials:
-            return None
+        """A new trial of the method with the fewest, so that all advance together; None if none is to be had now."""
+        waiting = 0
+        for label in sorted(self._asked, key=lambda label: self._asked[label]):
+            if self._asked[label] >= self._spec.trials:
+                break
+            number, given = (self._enqueued[label] or [(self._asked[label], None)])[0]
+            is_informed = given is None and self._proposer.is_informed(label, number)
+            if is_informed and len(self._pending[label]) >= self._cap:
+                waiting += 1
+                continue
+            params = self._proposer.proposal(label, number, given)
+            if params is not None:
+                return self._asked_for(label, params, is_informed)
+        if waiting and not self._proposer.is_busy:
+            self._tell_idle()
+        return None
+
+    def _asked_for(self, label: str, params: dict[str, Any], is_informed: bool) -> TrialRecord:
+        space = self._spec.variant(label).space.distributions
+        if self._enqueued[label]:
+            number, _ = self._enqueued[label].popleft()
+            record = self._ledger.complete(label, number, params, space)
+        else:
+            record = self._ledger.add(label, params, space)
         self._asked[label] += 1
-        space, sampler = self._spec.variant(label).space, self._spec.sampler
-        return self._ledger.ask(label, space.distributions, sampler.name, sampler.seed)
+        self._proposer.see(record)
+        if is_informed:
+            self._pending[label].add(record.number)
+        return record
+
+    def _completed(self, label: str, records: list[TrialRecord]) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Give trials that an older version's driver was killed while asking the parameters they lack.
+
+        Yields the number and the values of those that it enqueued, which wait for their turn.
+        """
+        space, begun = self._spec.variant(label).space.distributions, {record.number for record in records}
+        for number, given in self._ledger.half_asked(label, space).items():
+            if number not in begun:
+                yield number, given
+            elif (params := self._proposer.proposal(label, number, given)) is not None:
+                self._proposer.see(self._ledger.complete(label, number, params, space))
+
+    def _tell_idle(self) -> None:
+        """Say once in a run that trials wait for results although more would fit."""
+        idle = self._slots() - len(self._live)
+        if idle > 0 and not self._told_idle:
+            self._told_idle = True
+            why = f"no method has more than {self._cap} proposals without a result (sampler.pending)"
+            self._say(f"{idle} of {self._slots()} places for trials stand idle: {why}.")
+
+    def _say(self, line: str) -> None:
+        for listener in self._listeners:
+            listener.said(line)
 
     def _assignment(self, attempt: _Attempt) -> Assignment:
         record = attempt.record
@@ -215,6 +277,7 @@ class LedgerSearch(Searcher):
         whole = attempt.resources.on_a_whole_gpu() == attempt.resources
         if may_retry and not (cause == "out_of_memory" and whole):
             del self._live[trial_id]
+            self._pending[record.label].discard(record.number)
             self._again.append(self._ledger.record(record.label, record.number))
             for listener in self._listeners:
                 listener.stopped(record)
@@ -224,12 +287,32 @@ class LedgerSearch(Searcher):
     def _finish(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any]) -> None:
         attempt = self._live.pop(trial_id)
         label, number = attempt.record.label, attempt.record.number
-        complete = {**outcome, "attempt": attempt.number, "versions": self._versions}
-        record = self._ledger.tell(label, number, complete, self._spec.objectives)
+        whole = {**outcome, "attempt": attempt.number, "versions": self._versions}
+        record = self._ledger.tell(label, number, whole, self._spec.objectives)
+        self._pending[label].discard(number)
+        self._proposer.see(record)
         clear_checkpoints(trial_directory(self._directory, label, number))
         for listener in self._listeners:
             listener.trained(record, rows)
             listener.finished(record)
+        if not self._constraints_judged:
+            self._judge_constraints()
+
+    def _ranking(self) -> Ranking:
+        return Ranking(self._study, [one for label in self._asked for one in self._ledger.records(label)])
+
+    def _judge_constraints(self) -> None:
+        """Once all defaults have ended, say which constraints none of them meets."""
+        ranking = self._ranking()
+        if ranking.defaults is None:
+            return
+        self._constraints_judged = True
+        best = self._rules.best(ranking.defaults)
+        counting = [one for one in complete(ranking.defaults) if not self._rules.guesses(one)]
+        for condition in self._spec.constraints:
+            if counting and not any(condition.holds(one.metrics, best) for one in counting):
+                why = f"no default meets {condition}; until a trial meets every constraint, there is no front"
+                self._say(f"constraints: {why}.")
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """Keep the exception for the run: raised here, Ray would only fail the trial."""

@@ -46,8 +46,11 @@ NOTHING_RECORDED: Recorded = {}
 
 @dataclass(frozen=True)
 class Sampler(Settings):
-    name: str = choice("tpe", "random", doc="how values are proposed")
+    name: str = choice("tpe", "gp", "random", doc="how values are proposed; gp: where trials last minutes")
     seed: int = number(0, low=0, doc="seed of the proposals")
+    pending: int | None = number(
+        None, low=1, doc="a method's proposals that wait for their results; null: a sixth of its trials"
+    )
 
 
 def _as_in_a_trial(name: str) -> Any:
@@ -180,6 +183,7 @@ class StudySpec(Settings):
         kept = (*_shared_with_a_trial(), "first_seed", "confirms", "objectives", "sampler")
         meaning = {key: value for key, value in plain.items() if key in kept and key != "extensions"}
         meaning["precision"] = self.trained_in
+        meaning["sampler"] = {key: value for key, value in meaning["sampler"].items() if key != "pending"}
         # The data may move; its digest identifies it.
         meaning["data"] = {key: value for key, value in meaning["data"].items() if key != "path"}
         meaning["methods"] = {variant.label: _meaning_of(variant) for variant in self.variants}

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage
 from optuna.study import Study, StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from study.schema.errors import LedgerError
 from study.schema.objective import Objective
@@ -34,7 +33,6 @@ from study.store.journal import journal_path, open_journal, read_journal
 from study.store.ledger_facts import VERSION, check_mark, check_trial, studies_in
 from study.store.same_ledger import Traces, check_same_ledger, ledger_is_missing
 from study.store.trials import State, TrialRecord
-from trainables.seeding import seed_of
 
 # How many attempts of a trial may die of each cause (other than the driver's death) before it is FAIL. A lost
 # node is not the trial's fault; after an out-of-memory error it is retried once, on a whole GPU.
@@ -135,38 +133,38 @@ class Ledger:
 
     # ---- asking ----------------------------------------------------------------------------------------------------
 
-    def enqueue(self, label: str, defaults: list[dict[str, Any]]) -> None:
-        """Enqueue settings to be tried first; those already in the ledger are skipped."""
+    def add(self, label: str, params: Mapping[str, Any], space: Mapping[str, BaseDistribution]) -> TrialRecord:
+        """A new trial, RUNNING, with all its parameters, in one write."""
         self.check_driver(label)
-        for params in defaults:
-            self._studies[label].enqueue_trial(params, skip_if_exists=True)
+        trial = create_trial(state=TrialState.RUNNING, params=dict(params), distributions=dict(space))
+        added = self._storage.create_new_trial(self._ids[label], template_trial=trial)
+        return _record(label, self._storage.get_trial(added))
 
-    def ask(self, label: str, space: Mapping[str, BaseDistribution], sampler: str, seed: int) -> TrialRecord:
-        """A new trial, RUNNING, with all its parameters."""
-        self.check_driver(label)
-        study = self._studies[label]
-        waiting = [trial.number for trial in study.get_trials(deepcopy=False, states=(TrialState.WAITING,))]
-        number = min(waiting) if waiting else len(study.get_trials(deepcopy=False))
-        study.sampler = sampler_for(sampler, seed, label, number, space)
-        trial = study.ask(fixed_distributions=dict(space))
-        return self.record(label, trial.number)
+    def half_asked(self, label: str, space: Mapping[str, BaseDistribution]) -> dict[int, dict[str, Any]]:
+        """By number, the values of trials without all parameters, as older versions left them.
 
-    def complete_half_asked(self, label: str, space: Mapping[str, BaseDistribution], sampler: str, seed: int) -> None:
-        """Suggest the missing parameters of each RUNNING trial of a driver that was killed while asking.
-
-        The sampler starts from the same seed and repeats the earlier draws, so the rest come out as they would have.
+        Those wait for their turn that were enqueued; of others the driver was killed while asking.
         """
-        study = self._studies[label]
-        for frozen in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if set(space) <= set(frozen.params):
-                continue
-            self.check_driver(label)
-            study.sampler = sampler_for(sampler, seed, label, frozen.number, space)
-            trial = optuna.trial.Trial(study, self._trial_id(label, frozen.number))
-            for path, distribution in space.items():
-                if path in frozen.params and path not in trial.relative_params:
-                    study.sampler.sample_independent(study, frozen, path, distribution)
-                _suggest(trial, path, distribution)
+        return {
+            trial.number: {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+            for trial in self._studies[label].get_trials(deepcopy=False)
+            if trial.state == TrialState.WAITING
+            or (trial.state == TrialState.RUNNING and not set(space) <= set(trial.params))
+        }
+
+    def complete(
+        self, label: str, number: int, params: Mapping[str, Any], space: Mapping[str, BaseDistribution]
+    ) -> TrialRecord:
+        """A half-asked trial, RUNNING, with the parameters it lacked."""
+        self.check_driver(label)
+        trial, trial_id = self._trial(label, number), self._trial_id(label, number)
+        if trial.state == TrialState.WAITING:
+            self._storage.set_trial_state_values(trial_id, TrialState.RUNNING)
+        for path, distribution in space.items():
+            if path not in trial.params:
+                value = distribution.to_internal_repr(params[path])
+                self._storage.set_trial_param(trial_id, path, value, distribution)
+        return self.record(label, number)
 
     def begin_attempt(self, label: str, number: int, extensions: Mapping[str, str] | None = None) -> int:
         """The number of a new attempt at a RUNNING trial. extensions: the digests of the files it uses."""
@@ -248,17 +246,6 @@ def _driver(fact: Any) -> tuple[int, Any, str]:
     fact = fact if isinstance(fact, dict) else {}
     number = fact.get("number")
     return number if isinstance(number, int) else 0, fact.get("token"), str(fact.get("who", "unknown"))[:100]
-
-
-def _suggest(trial: optuna.trial.Trial, path: str, distribution: BaseDistribution) -> None:
-    """Suggest the parameter, as `ask` would."""
-    if isinstance(distribution, FloatDistribution):
-        trial.suggest_float(path, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
-    elif isinstance(distribution, IntDistribution):
-        trial.suggest_int(path, distribution.low, distribution.high, step=distribution.step, log=distribution.log)
-    else:
-        assert isinstance(distribution, CategoricalDistribution)
-        trial.suggest_categorical(path, distribution.choices)
 
 
 def _record(label: str, trial: FrozenTrial) -> TrialRecord:
@@ -393,15 +380,3 @@ def _uncollected() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
-
-
-def sampler_for(sampler: str, seed: int, label: str, number: int, space: Mapping[str, BaseDistribution]) -> BaseSampler:
-    """A fresh, stateless sampler for one trial, so that a restart does not change what is proposed.
-
-    TPE starts with twice as many random (or default) trials as parameters: Optuna's default of 10 would make a small
-    study random search. Parameters are modelled jointly (multivariate).
-    """
-    own_seed = seed_of(seed, "sampler", label, number) % 2**32
-    if sampler == "random":
-        return RandomSampler(seed=own_seed)
-    return TPESampler(seed=own_seed, multivariate=True, n_startup_trials=max(2 * len(space), 1))

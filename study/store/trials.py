@@ -67,6 +67,9 @@ class Listener:
     def finished(self, record: TrialRecord) -> None:
         """The ledger has a trial's result."""
 
+    def said(self, line: str) -> None:
+        """Something that its user should know of the search."""
+
 
 def trial_name(label: str, number: int) -> str:
     return f"{label}/{number:04d}"

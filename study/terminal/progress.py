@@ -92,6 +92,9 @@ class Progress(Listener):
             )
         self._line()
 
+    def said(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)
+
     def waiting(self, line: str | None) -> None:
         """What the driver waits for now; None: it goes on. May be called often."""
         if self._live.is_started:

@@ -1,19 +1,21 @@
 """A finished study on disk, made in this process: its study.yaml, ledger and files, without Ray or training."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from optuna.distributions import BaseDistribution
+from optuna.samplers import RandomSampler
 
 from search_spaces import strict_yaml
+from study.engine.proposing import propose
 from study.schema.objective import Objective, served_by_default
 from study.schema.spec import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study
-from study.store.trials import trial_directory
+from study.store.trials import TrialRecord, trial_directory
 from trainables import methods
 from trainables.files.digest import file_digest
 from trainables.outputs.attempts import attempt_directory
@@ -63,7 +65,7 @@ def made_study(
     for label, found in trials.items():
         ledger.open(label, objectives)
         for metrics, history in found:
-            number = ledger.ask(label, space or {}, "random", 0).number
+            number = asked(ledger, label, space).number
             files = attempt_directory(trial_directory(directory, label, number), ledger.begin_attempt(label, number))
             digests = _write(files, history, predictions(label, number) if predictions else None)
             of = {"attempt": 1, "epoch": len(history), "samples": 1000, "seconds": 1.5, "digests": digests}
@@ -72,6 +74,17 @@ def made_study(
             )
             ledger.tell(label, number, {**of, **told}, objectives)
     return open_study(name, str(root))
+
+
+def asked(
+    ledger: Ledger,
+    label: str,
+    space: Mapping[str, BaseDistribution] | None = None,
+    given: Mapping[str, Any] | None = None,
+) -> TrialRecord:
+    """A new trial, RUNNING, with the given parameters, and random ones."""
+    sampler = RandomSampler(seed=len(ledger.records(label)))
+    return ledger.add(label, propose([], OBJECTIVES, space or {}, sampler) | dict(given or {}), space or {})
 
 
 def unwritten_study(

@@ -10,7 +10,7 @@ from optuna.distributions import FloatDistribution
 from study.cli import main
 from study.store.ledger import Ledger, open_storage
 from study.tracking import artifacts
-from tests.study.made import OBJECTIVES, made_study, random_predictions
+from tests.study.made import OBJECTIVES, asked, made_study, random_predictions
 
 SPACE = {"method.gamma": FloatDistribution(0, 5)}
 METRICS = {"accuracy": 0.9, "ece": 0.1}
@@ -28,7 +28,7 @@ def storage(tmp_path, monkeypatch):
 def finish(root):
     ledger = Ledger(open_storage(root / "watched", None), "watched", "watched")
     ledger.open("mbls", OBJECTIVES)
-    number = ledger.ask("mbls", SPACE, "random", 0).number
+    number = asked(ledger, "mbls", SPACE).number
     attempt = ledger.begin_attempt("mbls", number)
     ledger.tell("mbls", number, {"state": "failed", "reason": "loss is nan", "attempt": attempt}, OBJECTIVES)
 

@@ -18,7 +18,7 @@ from study.store.ledger import Ledger, open_storage
 from study.store.trials import trial_directory
 from study.terminal.progress import Progress
 from tests.study.command_line import here, here_json
-from tests.study.made import OBJECTIVES, made_study
+from tests.study.made import OBJECTIVES, asked, made_study
 from trainables.outputs.attempts import attempt_directory
 
 DONE = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])
@@ -48,7 +48,7 @@ def study(tmp_path: Path) -> Study:
     ledger = Ledger(open_storage(directory, None), "small", "small")
     ledger.open("focal", OBJECTIVES)
     for number in range(4, 9):
-        assert ledger.ask("focal", {}, "random", 0).number == number
+        assert asked(ledger, "focal").number == number
         assert ledger.begin_attempt("focal", number) == 1
     with driver_lock(directory):
         pass

@@ -42,6 +42,7 @@ from study.store.study import Study, open_study
 from study.store.test_openings import read_tested
 from study.tracking.projection import sync
 from tests.study.command_line import calstudy, here_json, start, wait_until, write_spec
+from tests.study.made import asked
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
 from trainables.learner import Learner
@@ -82,9 +83,9 @@ def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) ->
     for label, values in told.items():
         variant = spec.variant(label)
         ledger.open(label, spec.objectives)
-        ledger.enqueue(label, variant.space.defaults[:1])
-        for value in values:
-            number = ledger.ask(label, variant.space.distributions, "tpe", 0).number
+        for place, value in enumerate(values):
+            given = dict(variant.space.defaults[0]) if place == 0 else {}
+            number = asked(ledger, label, variant.space.distributions, given).number
             attempt = ledger.begin_attempt(label, number)
             outcome: dict[str, Any] = {"state": "failed", "reason": "it was told so", "attempt": attempt}
             if value is not None:

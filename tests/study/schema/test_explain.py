@@ -32,7 +32,7 @@ def test_explain_shows_every_key_and_every_searched_path():
 
 def test_explain_lists_what_a_key_may_be():
     allowed = {row.key: row.allowed for row in explain(small(methods=["focal", {"name": "sece", "base": "focal"}]))}
-    assert allowed["sampler.name"] == "tpe | random"
+    assert allowed["sampler.name"] == "tpe | gp | random"
     assert allowed["record"] == "train_entropy | null"
     assert allowed["trial_minutes"] == "> 0 | null"
     assert allowed["equal_train"] == "true | false"

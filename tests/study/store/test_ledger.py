@@ -15,6 +15,7 @@ from study.schema.uris import public_uri
 from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.journal import repair_journal
 from study.store.ledger import Ledger, open_storage, read_records
+from tests.study.made import asked
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 SPACE = {"method.gamma": FloatDistribution(0, 5), "optimizer.lr": FloatDistribution(0.01, 0.5, log=True)}
@@ -27,7 +28,7 @@ def opened(directory: Path, study_id: str = "one") -> Ledger:
 
 
 def ask(ledger: Ledger) -> Any:
-    return ledger.ask("focal", SPACE, "tpe", 0)
+    return asked(ledger, "focal", SPACE)
 
 
 def complete(params: dict[str, float], attempt: int = 1) -> dict[str, Any]:
@@ -109,24 +110,36 @@ def test_a_stale_lock_is_removed(tmp_path: Path) -> None:
     ask(opened(tmp_path))  # with the lock in place this would wait for 30 seconds
 
 
-def test_a_half_asked_trial_gets_the_rest_it_would_have_had(tmp_path: Path) -> None:
-    """Every prefix of the lines of one `ask` is a kill; completed, it is the trial no kill would have made."""
-    (tmp_path / "whole").mkdir()
-    ledger = opened(tmp_path / "whole")
-    for _ in range(8):  # beyond the random start-up, so that TPE's own proposals are covered too
-        record = ask(ledger)
-        ledger.tell("focal", record.number, complete(record.params), OBJECTIVES)
-    before = (tmp_path / "whole" / "ledger.log").read_bytes()
+def test_a_trial_is_asked_whole_or_not_at_all(tmp_path: Path) -> None:
+    ledger = opened(tmp_path)
+    before = (tmp_path / "ledger.log").read_bytes()
     expected = ask(ledger)
-    lines = (tmp_path / "whole" / "ledger.log").read_bytes()[len(before) :].splitlines(keepends=True)
-    assert len(lines) >= 3
-    for count in range(1, len(lines) + 1):
-        directory = tmp_path / f"cut-{count}"
-        directory.mkdir()
-        (directory / "ledger.log").write_bytes(before + b"".join(lines[:count]))
-        cut = opened(directory)
-        cut.complete_half_asked("focal", SPACE, "tpe", 0)
-        assert cut.record("focal", expected.number).params == expected.params
+    lines = (tmp_path / "ledger.log").read_bytes()[len(before) :].splitlines(keepends=True)
+    found = []
+    for count in range(len(lines) + 1):  # a kill after each
+        (tmp_path / f"{count}").mkdir()
+        (tmp_path / f"{count}" / "ledger.log").write_bytes(before + b"".join(lines[:count]))
+        found.append([record.params for record in opened(tmp_path / f"{count}").records("focal")])
+    assert found[-1] == [expected.params] and not any(found[:-1]) and lines
+
+
+def test_what_an_older_version_began_to_ask_is_completed(tmp_path: Path) -> None:
+    """It enqueued the published settings, and wrote the parameters of a trial one by one."""
+    first, second = {"method.gamma": 3.0, "optimizer.lr": 0.1}, {"method.gamma": 2.0}
+    ledger = opened(tmp_path)
+    study = optuna.load_study(study_name="digits/focal", storage=open_storage(tmp_path, None))
+    for setting in (first, second, {}):
+        study.enqueue_trial(setting)
+    study.ask().suggest_float("method.gamma", 0, 5)  # and was killed
+    ledger = opened(tmp_path)
+    assert ledger.half_asked("focal", SPACE) == {0: first, 1: second, 2: {}}
+    assert [record.number for record in ledger.records("focal")] == [0]
+    assert ledger.complete("focal", 0, first, SPACE).params == first
+    whole = {**second, "optimizer.lr": 0.2}
+    record = ledger.complete("focal", 1, whole, SPACE)
+    assert (record.state, record.params) == ("running", whole) and record.started is not None
+    assert opened(tmp_path).half_asked("focal", SPACE) == {2: {}}
+    assert ask(ledger).number == 3
 
 
 def test_a_trial_told_by_half_is_finished_as_it_was_told(tmp_path: Path) -> None:
@@ -141,55 +154,14 @@ def test_a_trial_told_by_half_is_finished_as_it_was_told(tmp_path: Path) -> None
     assert again.record("focal", 0).metrics == outcome["metrics"] and again.record("focal", 0).state == "complete"
 
 
-def test_a_restart_proposes_what_no_restart_would_have(tmp_path: Path) -> None:
-    """Twelve trials by one process, and by one that is opened anew before each: the same parameters."""
-    proposals = []
-    for restarts in (False, True):
-        directory = tmp_path / str(restarts)
-        directory.mkdir()
-        ledger = opened(directory)
-        found = []
-        for _ in range(12):
-            ledger = opened(directory) if restarts else ledger
-            record = ask(ledger)
-            ledger.tell("focal", record.number, complete(record.params), OBJECTIVES)
-            found.append(record.params)
-        proposals.append(found)
-    assert proposals[0] == proposals[1]
-    assert len({tuple(params.values()) for params in proposals[0]}) == 12
-
-
-def test_methods_and_seeds_have_proposals_of_their_own(tmp_path: Path) -> None:
-    ledger = opened(tmp_path)
-    ledger.open("other", OBJECTIVES)
-    first = ledger.ask("focal", SPACE, "tpe", 0).params
-    assert first != ledger.ask("other", SPACE, "tpe", 0).params
-    (tmp_path / "b").mkdir()
-    assert first != opened(tmp_path / "b").ask("focal", SPACE, "tpe", 1).params
-
-
-def test_published_settings_come_first_and_once(tmp_path: Path) -> None:
-    defaults = [{"method.gamma": 3.0, "optimizer.lr": 0.1}, {"method.gamma": 2.0, "optimizer.lr": 0.1}]
-    ledger = opened(tmp_path)
-    for _ in range(2):
-        ledger.enqueue("focal", defaults)
-    asked = [ask(ledger).params for _ in range(3)]
-    assert asked[:2] == defaults and asked[2] not in defaults
-    again = opened(tmp_path)
-    again.enqueue("focal", defaults)
-    assert ask(again).params not in defaults
-
-
 def test_what_only_waits_is_forgotten_until_a_first_trial_is_asked(tmp_path: Path) -> None:
-    """Before the first trial a spec may still be mended, objectives included; after it, the queue stays."""
-    opened(tmp_path).enqueue("focal", [{"method.gamma": 3.0, "optimizer.lr": 0.1}])
+    """An older version enqueued it. Before the first trial a spec may still be mended, objectives included."""
+    opened(tmp_path)
+    study = optuna.load_study(study_name="digits/focal", storage=open_storage(tmp_path, None))
+    study.enqueue_trial({"method.gamma": 3.0})
     ledger = Ledger(open_storage(tmp_path, None), "digits", "one")
     ledger.open("focal", OBJECTIVES[:1])
-    ledger.enqueue("focal", [{"method.gamma": 1.0, "optimizer.lr": 0.1}, {"method.gamma": 2.0, "optimizer.lr": 0.1}])
-    assert ask(ledger).params["method.gamma"] == 1.0
-    again = Ledger(open_storage(tmp_path, None), "digits", "one")
-    again.open("focal", OBJECTIVES[:1])
-    assert ask(again).params["method.gamma"] == 2.0 and [record.number for record in again.records("focal")] == [0, 1]
+    assert ledger.half_asked("focal", SPACE) == {} and ask(ledger).number == 0
 
 
 def test_two_studies_on_one_journal_have_one_driver(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from study.store import removal
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study, write_study_file
 from tests.study.command_line import ENVIRONMENT, here, write_spec
-from tests.study.made import made_study
+from tests.study.made import asked, made_study
 
 PASSWORD = "hunter2-very-secret"
 LEDGER = f"postgresql://maria:{PASSWORD}@127.0.0.1:9/optuna"
@@ -123,7 +123,7 @@ def test_who_cannot_read_them_goes_on_with_the_whole_uri(study: Study) -> None:
         url = f"sqlite:///{study.directory.parent / mark}.db"
         ledger = Ledger(open_storage(study.directory, url), "small", mark)
         ledger.open("focal", study.objectives)
-        ledger.ask("focal", {}, "random", 0)
+        asked(ledger, "focal")
         spec = replace(study.spec, ledger=url)
         if mark == "small":
             found = run._stored(spec, study.directory)

@@ -16,7 +16,7 @@ from study.terminal.console import SafeConsole
 from study.terminal.layout import Table
 from study.terminal.progress import Progress
 from tests.study.command_line import _here, here
-from tests.study.made import OBJECTIVES, made_study
+from tests.study.made import OBJECTIVES, asked, made_study
 
 # Sets the window's title, clears the screen (7-bit and 8-bit), rings, goes back, reorders the line.
 HOSTILE = "OSError: \x1b]0;owned\x07\x1b[2J\x9b2J\x7f\b\u202e[red]gnp.exe\u2069"
@@ -43,7 +43,7 @@ def storage(tmp_path: Path) -> Path:
     study = made_study(tmp_path, "small", {"focal": [DONE]}, planned=2)
     ledger = Ledger(open_storage(study.directory, None), "small", "small")
     ledger.open("focal", OBJECTIVES)
-    number = ledger.ask("focal", {}, "random", 0).number
+    number = asked(ledger, "focal").number
     ledger.begin_attempt("focal", number)
     ledger.tell("focal", number, {"attempt": 1, "state": "failed", "reason": HOSTILE}, OBJECTIVES)
     file = study.directory / "study.yaml"

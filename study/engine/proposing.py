@@ -1,0 +1,170 @@
+"""What a method's next trial tries: Optuna's samplers on a view of the ledger, kept in memory.
+
+The ledger has facts only. The view adds what the sampler should know besides: which trials do not count, by how much
+they violate a constraint, and that relative to the best trial now.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Container, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
+from optuna.storages import InMemoryStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from search_spaces.space import contains
+from study.analysis.ranking import Rules
+from study.schema.objective import Objective
+from study.schema.spec import Sampler, StudySpec
+from study.store.trials import TrialRecord
+from trainables.seeding import seed_of
+
+Values = dict[str, Any]  # by path
+_STATES = {"running": TrialState.RUNNING, "complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
+
+
+class Proposer:
+    """Proposes the hyperparameters of each method's next trial. It is told of every trial by `see`.
+
+    A proposal is a function of the sampler's seed, the label, the trial's number and the trials seen, so that a restart
+    proposes what no restart would have.
+    """
+
+    def __init__(self, spec: StudySpec, rules: Rules, records: Iterable[TrialRecord]) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)  # each proposal makes a study
+        self._spec, self._rules = spec, rules
+        self._spaces = {variant.label: variant.space for variant in spec.variants}
+        self._best: dict[str, float] = {}
+        self._views: dict[str, dict[int, FrozenTrial]] = {label: {} for label in self._spaces}
+        self._records: dict[str, dict[int, TrialRecord]] = {label: {} for label in self._spaces}
+        self._drafts: dict[str, Future[Values]] = {}
+        self._background: ThreadPoolExecutor | None = None
+        for record in records:
+            self.see(record)
+
+    def see(self, record: TrialRecord) -> None:
+        """A trial as the ledger has it now. A failed one tells the sampler nothing."""
+        view = self._views[record.label]
+        view.pop(record.number, None)
+        distributions = self._spaces[record.label].distributions
+        if record.state == "failed" or any(path not in record.params for path in distributions):
+            return
+        is_complete = record.state == "complete"
+        trial = create_trial(
+            state=_STATES[record.state],
+            params={path: record.params[path] for path in distributions},
+            distributions=dict(distributions),
+            values=[record.metrics[one.metric] for one in self._spec.objectives] if is_complete else None,
+        )
+        trial.number = record.number
+        view[record.number] = trial
+        if is_complete:
+            self._records[record.label][record.number] = record
+            self._best = self._rules.best([record], self._best)
+
+    def is_informed(self, label: str, number: int) -> bool:
+        """Whether the proposal will be drawn from results: not a default, not at random."""
+        space, seen = self._spaces[label], self._views[label].values()
+        if self._spec.sampler.name == "random" or not space.distributions or number < len(space.defaults):
+            return False
+        known = (TrialState.COMPLETE,) if self._spec.sampler.name == "gp" else (TrialState.COMPLETE, TrialState.PRUNED)
+        return sum(trial.state in known for trial in seen) >= startup_trials(space.distributions)
+
+    def proposal(self, label: str, number: int, given: Mapping[str, Any] | None = None) -> Values | None:
+        """The parameters of the trial, by path. given: values it must have; default: those of the default it is.
+
+        None while they are worked out in the background, as `gp` does, which takes a second: ask again.
+        """
+        if given is not None or self._spec.sampler.name != "gp" or not self.is_informed(label, number):
+            default = (self._spaces[label].defaults[number:] or [{}])[0]
+            return self._propose(label, number, default if given is None else given, self._view(label))
+        if label not in self._drafts:
+            self._background = self._background or ThreadPoolExecutor(1, "proposing")
+            self._drafts[label] = self._background.submit(self._propose, label, number, {}, self._view(label))
+        return self._drafts.pop(label).result() if self._drafts[label].done() else None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a proposal is worked out in the background."""
+        return bool(self._drafts)
+
+    def _propose(self, label: str, number: int, given: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> Values:
+        space = self._spaces[label].distributions
+        fixed = {
+            path: of.to_external_repr(of.to_internal_repr(given[path]))
+            for path, of in space.items()
+            if path in given and contains(of, given[path])
+        }
+        if len(fixed) == len(space):
+            return fixed
+        seed = seed_of(self._spec.sampler.seed, "sampler", label, number) % 2**32
+        return propose(trials, self._spec.objectives, space, sampler_for(self._spec.sampler, seed, space)) | fixed
+
+    def _view(self, label: str) -> list[FrozenTrial]:
+        """The method's trials by number; with constraints, if one of them violates any."""
+        found = {
+            number: self._rules.violations(record.metrics, self._best)
+            for number, record in self._records[label].items()
+        }
+        violated = sorted({name for each in found.values() for name, by in each.items() if by > 0})
+        view = self._views[label]
+        for number, each in found.items() if violated else ():
+            # Not `set_constraint`, which keeps the first value: a distance from the best trial changes.
+            view[number].system_attrs["constraints"] = [each[name] for name in violated]
+        return [view[number] for number in sorted(view)]
+
+
+def propose(
+    trials: Sequence[FrozenTrial],
+    objectives: Sequence[Objective],
+    space: Mapping[str, BaseDistribution],
+    sampler: BaseSampler,
+) -> Values:
+    """The sampler's parameters for one more trial of `space` after these."""
+    directions = [StudyDirection[objective.direction.upper()] for objective in objectives]
+    return optuna.create_study(storage=_View(trials), directions=directions, sampler=sampler).ask(dict(space)).params
+
+
+def sampler_for(sampler: Sampler, seed: int, space: Mapping[str, BaseDistribution]) -> BaseSampler:
+    """A fresh sampler for one proposal. TPE models the parameters jointly (multivariate)."""
+    start = startup_trials(space)
+    with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
+        if sampler.name == "random":
+            return RandomSampler(seed=seed)
+        if sampler.name == "gp":
+            import torch
+
+            torch.set_num_threads(1)  # the cores are the trials'
+            return GPSampler(seed=seed, n_startup_trials=start, warn_independent_sampling=False)
+        return TPESampler(seed=seed, multivariate=True, n_startup_trials=start)
+
+
+def startup_trials(space: Mapping[str, BaseDistribution]) -> int:
+    """Trials, defaults included, before a sampler uses results. Optuna's 10 would make a small study random search."""
+    return max(2 * len(space), 1)
+
+
+class _View(InMemoryStorage):
+    """A storage with these trials, which are not copied into it, and the one that is asked."""
+
+    def __init__(self, trials: Sequence[FrozenTrial]) -> None:
+        super().__init__()
+        self._seen = trials
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+        trial_id = super().create_new_trial(study_id, template_trial)
+        # A sampler leaves out what has the number of the trial that is asked.
+        self.get_trial(trial_id).number = max((trial.number for trial in self._seen), default=-1) + 1
+        return trial_id
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        return [trial for trial in self._seen if states is None or trial.state in states]
