@@ -69,20 +69,18 @@ class Proposer:
             self._records[record.label][record.number] = record
             self._best = self._rules.best([record], self._best)
 
-    def is_informed(self, label: str, number: int) -> bool:
-        """Whether the proposal will be drawn from results: not a default, not at random."""
-        space, seen = self._spaces[label], self._views[label].values()
-        if self._spec.sampler.name == "random" or not space.distributions or number < len(space.defaults):
-            return False
-        known = (TrialState.COMPLETE,) if self._spec.sampler.name == "gp" else (TrialState.COMPLETE, TrialState.PRUNED)
-        return sum(trial.state in known for trial in seen) >= startup_trials(space.distributions)
+    def learns(self, label: str, number: int) -> bool:
+        """Whether the trial is to be proposed from results: it is no default, no start-up trial, not of `random`."""
+        space = self._spaces[label]
+        first = max(len(space.defaults), startup_trials(space.distributions))
+        return self._spec.sampler.name != "random" and bool(space.distributions) and number >= first
 
     def proposal(self, label: str, number: int, given: Mapping[str, Any] | None = None) -> Values | None:
         """The parameters of the trial, by path. given: values it must have; default: those of the default it is.
 
         None while they are worked out in the background, as `gp` does, which takes a second: ask again.
         """
-        if given is not None or self._spec.sampler.name != "gp" or not self.is_informed(label, number):
+        if given is not None or self._spec.sampler.name != "gp" or not self.learns(label, number):
             default = (self._spaces[label].defaults[number:] or [{}])[0]
             return self._propose(label, number, default if given is None else given, self._view(label))
         if label not in self._drafts:

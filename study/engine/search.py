@@ -92,7 +92,9 @@ class LedgerSearch(Searcher):
         running = [self._ledger.record(one.label, one.number) for one in every if one.state == "running"]
         self._again = deque(sorted(running, key=lambda one: (one.started or 0.0, one.number)))
         self._cap = self._spec.sampler.pending or max(LEAST_PENDING, math.ceil(self._spec.trials / 6))
-        self._pending: dict[str, set[int]] = {label: set() for label in records}  # proposed from results, without one
+        self._pending: dict[str, set[int]] = {
+            label: set() for label in records
+        }  # of trials that are to learn from results
         self._told_idle = False
         self._constraints_judged = not self._spec.constraints or self._ranking().defaults is not None
         self._live: dict[str, _Attempt] = {}
@@ -135,18 +137,18 @@ class LedgerSearch(Searcher):
             if self._asked[label] >= self._spec.trials:
                 break
             number, given = (self._enqueued[label] or [(self._asked[label], None)])[0]
-            is_informed = given is None and self._proposer.is_informed(label, number)
-            if is_informed and len(self._pending[label]) >= self._cap:
+            learns = given is None and self._proposer.learns(label, number)
+            if learns and len(self._pending[label]) >= self._cap:
                 waiting += 1
                 continue
             params = self._proposer.proposal(label, number, given)
             if params is not None:
-                return self._asked_for(label, params, is_informed)
+                return self._asked_for(label, params, learns)
         if waiting and not self._proposer.is_busy:
             self._tell_idle()
         return None
 
-    def _asked_for(self, label: str, params: dict[str, Any], is_informed: bool) -> TrialRecord:
+    def _asked_for(self, label: str, params: dict[str, Any], learns: bool) -> TrialRecord:
         space = self._spec.variant(label).space.distributions
         if self._enqueued[label]:
             number, _ = self._enqueued[label].popleft()
@@ -155,7 +157,7 @@ class LedgerSearch(Searcher):
             record = self._ledger.add(label, params, space)
         self._asked[label] += 1
         self._proposer.see(record)
-        if is_informed:
+        if learns:
             self._pending[label].add(record.number)
         return record
 

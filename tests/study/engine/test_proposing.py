@@ -126,7 +126,7 @@ def test_gp_works_in_the_background() -> None:
     spec = spec_of(sampler={"name": "gp"})
     found = proposed(spec, Rules(spec.objectives), 4, fresh=False)  # defaults and start-up trials are there at once
     proposer = Proposer(spec, Rules(spec.objectives), found)
-    assert proposer.is_informed("focal", 4) and proposer.proposal("focal", 4) is None and proposer.is_busy
+    assert proposer.learns("focal", 4) and proposer.proposal("focal", 4) is None and proposer.is_busy
     first = waited(lambda: proposer.proposal("focal", 4))
     assert set(first) == set(spec.variant("focal").space.distributions) and not proposer.is_busy
     again = Proposer(spec, Rules(spec.objectives), found)
@@ -185,20 +185,17 @@ def open_recorded(directory: Path) -> dict[str, Any]:
 
 
 def test_a_method_waits_for_results_and_others_fill_the_slots(tmp_path: Path) -> None:
-    """Of 24 trials a method has at most 4 proposals without a result: defaults and random ones do not count."""
-    searched = Searched(tmp_path, slots=12)
-    random_ones = searched.fill(12)  # no result yet: nothing is proposed from results, whatever the number
-    assert len(random_ones) == 12 and not searched.heard.lines
-    for _ in range(12):
-        searched.end()
-    assert len(searched.fill(12)) == 8
-    assert {label: len(pending) for label, pending in searched.search._pending.items()} == {"focal": 4, "mbls": 4}
+    """Of 24 trials a method has at most 4 proposals without a result: defaults and start-up trials do not count."""
+    searched = Searched(tmp_path, slots=24)
+    begun = searched.fill(24)
+    counts = {label: sum(name.startswith(label) for name in begun) for label in ("focal", "mbls")}
+    assert counts == {"focal": 4 + 4, "mbls": 6 + 4}  # twice the parameters, gamma and lr; margin, weight and lr
     assert searched.heard.lines == [
-        "4 of 12 places for trials stand idle: no method has more than 4 proposals without a result (sampler.pending)."
+        "6 of 24 places for trials stand idle: no method has more than 4 proposals without a result (sampler.pending)."
     ]
     while searched.live:
         searched.end()
-        searched.fill(12)
+        searched.fill(24)
         assert all(len(pending) <= 4 for pending in searched.search._pending.values())
     assert {len(searched.ledger.records(label)) for label in searched.study.labels} == {24}
     assert len(searched.heard.lines) == 1
@@ -207,11 +204,7 @@ def test_a_method_waits_for_results_and_others_fill_the_slots(tmp_path: Path) ->
 @pytest.mark.parametrize("sampler", [{"pending": 24}, {"name": "random"}])
 def test_slots_can_all_be_used(tmp_path: Path, sampler: dict[str, Any]) -> None:
     searched = Searched(tmp_path, slots=24, sampler=sampler)
-    searched.fill(24)
-    for _ in range(20):
-        searched.end()
-    searched.fill(24)
-    assert len(searched.live) == 24 and not searched.heard.lines
+    assert len(searched.fill(24)) == 24 and not searched.heard.lines
 
 
 def test_interrupted_trials_go_on_in_the_order_they_were_asked(tmp_path: Path) -> None:
