@@ -43,9 +43,9 @@ def rank(entry: Entry, before: Sequence[Entry]) -> int:
     """The trial's place, from 1, among itself and those recorded before it.
 
     They are ordered by non-dominated sorting (Deb et al. 2002); within a front by crowding distance, largest first,
-    then by number.
+    then by number. For crowding, equal values are ordered by place.
     """
-    entries = [*before, entry]
+    entries = [*sorted(before, key=lambda one: one.place), entry]
     costs = np.array([one.costs for one in entries], np.float64)
     ahead = 0  # entries of better fronts
     for front in _fronts(costs):

@@ -32,6 +32,11 @@ class EarlyStopping(Settings):
         """The rung: the epoch after which a trial of so many epochs is judged."""
         return max(1, round(self.at * epochs))
 
+    def in_words(self, epochs: int) -> str:
+        best = f"among the best {100 * self.keep:.3g}% of its method's so far by {' and '.join(self.by)}"
+        never = "cross-entropy, and what is tried first, are never stopped"
+        return f"after epoch {self.epoch(epochs)} of {epochs} a trial goes on if it is {best}; {never}"
+
     def check(self, epochs: int, trials: Mapping[str, tuple[TrialConfig, Searched]]) -> None:
         """Raise FieldError if it would save nothing, or judge a method where its order does not tell.
 

@@ -63,9 +63,10 @@ def trained_here(study: Any, ledger: Any, listeners: list[Any], *engine: Any) ->
         actor = CalibrationTrainable.__new__(CalibrationTrainable)  # Tune's own set-up wants a storage
         actor.reset_config(config)
         search.attempt_started("one")
-        while not (result := actor.step())["done"]:
+        while not (result := actor.step())["done"] and search.goes_on("one", result) and search.fault is None:
             search.on_trial_result("one", result)
-        search.on_trial_complete("one", result)
+        if search.fault is None:
+            search.on_trial_complete("one", result)
         if search.fault is not None:
             raise search.fault
     if search.fault is not None:
