@@ -79,11 +79,11 @@ def start(*words: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
 
 
-def wait_until(true: Callable[[], Any], seconds: float = 240) -> None:
+def wait_until(true: Callable[[], Any], seconds: float = 240, pause: float = 0.05) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def write_spec(path: Path, **keys: Any) -> Path:

@@ -14,14 +14,14 @@ from study.engine.early_stopping import EarlyStopping
 from study.engine.search import LedgerSearch
 from study.store.ledger import Ledger
 from study.store.study import Study, open_study
-from tests.study.command_line import here, here_json, write_spec
+from tests.study.command_line import calstudy, here, here_json, start, wait_until, write_spec
 from tests.study.counting import counted_once, epochs_trained, runs_of
 
 pytestmark = pytest.mark.slow
 TRIALS, EPOCHS, RUNG = 8, 4, 2
 
 
-def spec_in(folder: Path) -> Path:
+def spec_in(folder: Path, **keys: Any) -> Path:
     return write_spec(
         folder / "small.yaml",
         methods=["cross_entropy", "focal"],
@@ -29,6 +29,7 @@ def spec_in(folder: Path) -> Path:
         epochs=EPOCHS,
         sampler={"name": "random", "seed": 1},
         early_stopping={"at": 0.5, "keep": 0.3},
+        **keys,
     )
 
 
@@ -128,6 +129,21 @@ def killed_at(moment: str, spec: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         patch.setattr(Ledger, name, dies)
         here("run", spec, "--storage", spec.parent)
     return struck[0]
+
+
+def test_two_sigkills_with_one_slot_change_nothing(whole: Path, tmp_path: Path) -> None:
+    """Of the driver, while Ray trains: decisions, parameters and logits are those of a run that was left alone."""
+    ledger = tmp_path / "small" / "ledger.log"
+    words = ("run", spec_in(tmp_path, checkpoint_seconds=0), "--storage", tmp_path, "--cpus", 1)
+    for decisions in (4, 9):
+        driver = start(*words)
+        wait_until(lambda least=decisions: ledger.exists() and ledger.read_text().count('"rungs"') >= least, pause=0.01)
+        driver.kill()
+        driver.wait()
+    calstudy(*words)
+    study = counted_once(tmp_path, 2 * TRIALS)
+    assert {record.attempt for record in study.all_records()} >= {1, 2}
+    assert told(tmp_path) == told(whole) and problems(study) == []
 
 
 @pytest.mark.parametrize(
