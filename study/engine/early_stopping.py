@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
@@ -11,21 +12,17 @@ from study.schema.spec import StudySpec
 from study.store.ledger import Ledger
 from study.store.trials import TrialRecord
 
-if TYPE_CHECKING:
-    from study.engine.search import LedgerSearch
-
 
 class EarlyStopping(FIFOScheduler):
-    """Stops the trials that the search says are not to go on."""
+    """Stops the trials that are not to go on, by `LedgerSearch.goes_on`."""
 
-    def __init__(self, search: LedgerSearch) -> None:
+    def __init__(self, goes_on: Callable[[str, dict[str, Any]], bool]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._search = search
+        self._goes_on = goes_on
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Called before the search hears of a result; of one that stops it hears by `on_trial_complete` alone."""
-        goes_on = self._search.goes_on(trial.trial_id, result)
-        return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
+        return str(TrialScheduler.CONTINUE if self._goes_on(trial.trial_id, result) else TrialScheduler.STOP)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FIFOScheduler, ()

@@ -367,7 +367,7 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
             trainable,
             tune_config=tune.TuneConfig(
                 search_alg=search,
-                scheduler=EarlyStopping(search),
+                scheduler=EarlyStopping(search.goes_on),
                 num_samples=-1,
                 # No limit by Tune, which could not follow nodes that come and go; the search has its own.
                 max_concurrent_trials=max(1, search.outstanding),

@@ -60,7 +60,7 @@ class Rungs(Ground):
         "methods": ["focal", "mbls"],
         "trials": 16,
         "epochs": 12,
-        "checkpoint_seconds": 0.0,
+        "checkpoint_seconds": 0.05,
         "early_stopping": {"at": 0.33, "keep": 0.5, "by": ["brier", "ece"]},
     }
     words = ("--cpus", "4")
