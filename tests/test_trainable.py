@@ -97,6 +97,47 @@ def test_an_attempt_goes_on_from_the_newest_whole_checkpoint(actor: CalibrationT
     assert [path.name for path in attempts_in(tmp_path)] == ["attempt-3", "attempt-2", "attempt-1"]
 
 
+def test_a_trial_stands_still_at_its_rung(actor: CalibrationTrainable, tmp_path: Path) -> None:
+    """It says what it is judged by, goes on as if nothing had been, and says the same again where it resumes there."""
+    given = replace(assignment(tmp_path, epochs=4), rung=2, costs=("accuracy", "ece"), checkpoint_seconds=0.0)
+    begin(actor, given)
+    found = report(actor)
+    rung, files = found["rung"], tmp_path / "attempt-1"
+    predictions = Predictions.load(files / "rung-2.npz")
+    assert [row["epoch"] for row in found["rows"]] == [1, 2] and found["outcome"] is None and rung["epoch"] == 2
+    right = (predictions.logits.argmax(1) == predictions.labels).double().mean().item()
+    assert rung["costs"] == [-right, rung["outcome"]["metrics"]["ece"]]
+    assert rung["costs"][1] == pytest.approx(found["rows"][-1]["ece"], abs=1e-12)
+    assert rung["outcome"]["state"] == "pruned" and rung["outcome"]["samples"] == found["rows"][-1]["samples"]
+    assert rung["outcome"]["digests"] == {name: file_digest(files / name) for name in ("rung-2.npz", "history.json")}
+
+    begin(actor, replace(given, attempt=2))  # its process died before it was told to go on
+    again = report(actor)
+    assert [row["epoch"] for row in again["rows"]] == [1, 2]
+    assert again["rung"]["costs"] == rung["costs"]
+    assert again["rung"]["outcome"]["digests"]["rung-2.npz"] == rung["outcome"]["digests"]["rung-2.npz"]
+    last = report(actor)
+    assert [row["epoch"] for row in last["rows"]] == [3, 4] and "rung" not in last
+
+    begin(actor, assignment(tmp_path / "undisturbed", epochs=4))
+    assert report(actor)["outcome"]["metrics"] == last["outcome"]["metrics"]
+
+
+def test_a_trial_that_is_stopped_gives_its_program_back(
+    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the next one would capture its steps again on a GPU."""
+    left: list[Learner] = []
+    monkeypatch.setattr(Learner, "leave", lambda learner: left.append(learner))
+    begin(actor, replace(assignment(tmp_path / "a"), rung=1))
+    assert "rung" in report(actor)
+    stopped = actor._learner
+    assert stopped is not None and left == []
+    begin(actor, assignment(tmp_path / "b"))
+    assert left == [stopped] and report(actor)["outcome"]["state"] == "complete"
+    assert len(left) == 2
+
+
 def test_a_node_that_does_not_see_the_study_writes_nothing(actor: CalibrationTrainable, tmp_path: Path) -> None:
     begin(actor, replace(assignment(tmp_path / "trials"), study_file=str(tmp_path / "study.yaml")))
     outcome = report(actor)["outcome"]

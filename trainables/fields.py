@@ -69,6 +69,11 @@ def choice(default: str | None, *others: str, doc: str = "") -> Any:
     return field(default=default, metadata={"choices": words, "doc": doc})
 
 
+def choices(default: tuple[str, ...], *others: str, of: str, doc: str = "") -> Any:
+    """A `tuple[str, ...]` field of one or more of several words, each once, written as a list. of: what they are."""
+    return field(default=default, metadata={"some": others, "of": of, "doc": doc})
+
+
 def text(default: Any = MISSING, *, doc: str = "") -> Any:
     """A field of free text (or, by its annotation, any other type that `check_value` supports)."""
     return field(default=default, metadata={"doc": doc})
@@ -107,6 +112,8 @@ def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
         return None
     if "each" in spec.metadata:
         return _check_numbers(spec, value)
+    if "some" in spec.metadata:
+        return _check_words(spec, value)
     if float in wanted and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if (isinstance(value, bool) and bool not in wanted) or not isinstance(value, wanted):
@@ -134,6 +141,18 @@ def _check_numbers(spec: Field[Any], value: Any) -> tuple[float, ...]:
         if item not in bounds:
             raise FieldError(spec.name, f"each number must be {bounds}, got {item:g}.")
     return tuple(float(item) for item in value)
+
+
+def _check_words(spec: Field[Any], value: Any) -> tuple[str, ...]:
+    known, of, usual = spec.metadata["some"], spec.metadata["of"], list(spec.default)  # type: ignore[arg-type]
+    if not isinstance(value, list | tuple) or not value:
+        raise FieldError(spec.name, f"must be a list of {of} such as [{', '.join(usual)}], got {value!r}.")
+    for place, item in enumerate(value):
+        if item not in known:
+            raise FieldError(spec.name, f"'{item}' is none of the {of}: {', '.join(known)}.")
+        if item in value[:place]:
+            raise FieldError(spec.name, f"'{item}' is listed twice; remove one.")
+    return tuple(value)
 
 
 @dataclass(frozen=True)

@@ -310,15 +310,19 @@ class Learner:
 
     def take_result(self) -> tuple[int, Predictions]:
         """Load the weights of the trial's result into the network; returns their epoch and predictions."""
-        epoch = self.epoch
-        if self.best is not None:
-            epoch = int(self.best["epoch"])
-            self.network.load_state_dict(self.best["weights"])
-        elif self._last is not None and self.device.type == "cpu" and self.config.precision == "float32":
-            return epoch, Predictions(self._last, self.data.validation.labels)
+        if self.best is None:
+            return self.epoch, self.predictions()
+        self.network.load_state_dict(self.best["weights"])
+        self._last = None
+        return int(self.best["epoch"]), self.predictions()
+
+    def predictions(self) -> Predictions:
+        """`predict`, as what is stored is measured: in float32. On a CPU the epoch's own, of before a resume or not."""
+        if self._last is not None and self.device.type == "cpu" and self.config.precision == "float32":
+            return Predictions(self._last, self.data.validation.labels)
         # TF32, which convolutions take by default, is no float32.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-            return epoch, self.predict()
+            return self.predict()
 
     @property
     def eager_because(self) -> str | None:

@@ -14,6 +14,8 @@ from trainables.fields import Settings, choice, number, numbers, text
 RISE, FIRST, LAST = 0.3, 1 / 25, 1 / 25e4
 # The triangular schedule of airbench94: the fraction of training in which it rises, and where it begins and ends.
 PEAK, FOOT, END = 0.23, 0.2, 0.07
+# The fraction of training in which a schedule rises.
+RISES = {"one_cycle": RISE, "triangular": PEAK}
 # Adam's, as published.
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 

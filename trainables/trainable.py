@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from ray.tune import PlacementGroupFactory, Trainable
 
-from trainables import methods, mps
+from trainables import methods, metrics, mps
 from trainables.allocation import keep_freed_memory
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
@@ -27,6 +27,7 @@ from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
 from trainables.outputs import train_entropy
 from trainables.outputs.attempts import attempt_directory, attempts_in, epochs_reached
+from trainables.outputs.predictions import Predictions
 from trainables.plugins import changed_files, raised_in
 from trainables.program import forget
 
@@ -45,6 +46,8 @@ class Assignment:
     metrics: tuple[str, ...] = ()  # measured in addition to those every trial stores
     step_seconds: float = 2.0  # between reports; at least one epoch
     seconds_limit: float | None = None  # of training, over all attempts
+    rung: int | None = None  # the epoch after which the driver decides whether it goes on
+    costs: tuple[str, ...] = ()  # the metrics by which
     extension_files: dict[str, str] = field(default_factory=dict)  # sha256 of those it uses
     study_file: str | None = None  # a file visible on every node that mounts the study's storage; None: not checked
 
@@ -60,6 +63,9 @@ class CalibrationTrainable(Trainable):
     """Trains the assignment in `config["assignment"]`; each result has a `report`, as JSON:
 
     {"rows": [history rows since the last report], "outcome": None, or what the driver records in the ledger}.
+
+    After the epoch of its rung, a report also has the `rung`: what the driver decides by, and the outcome of a trial
+    that is stopped there. One that resumes at its rung reports it again.
 
     An outcome's state is `complete` or `failed`; or, worth another attempt, `out_of_memory` (on a whole GPU) or
     `interrupted` (by the machine: a disk, a missing device); or `storage_unseen`: this node does not mount the study's
@@ -80,6 +86,8 @@ class CalibrationTrainable(Trainable):
 
     def _begin(self, assignment: Assignment) -> None:
         """Only store the assignment: building may fail, and failures are reported in `step`."""
+        if stopped := getattr(self, "_learner", None):  # by the driver, at its rung
+            stopped.leave()
         self._assignment = assignment
         self._directory = assignment.attempt_directory
         self._learner: Learner | None = None
@@ -88,8 +96,11 @@ class CalibrationTrainable(Trainable):
 
     def step(self) -> dict[str, Any]:
         rows: list[dict[str, float]] = []
+        rung = None
         try:
             outcome = self._train(rows)
+            if outcome is None and self._at_rung:
+                rung = self._reach()
         except StorageUnseen as error:
             outcome = {"state": "storage_unseen", "reason": str(error)}
         except (Exception, SystemExit) as error:
@@ -100,13 +111,20 @@ class CalibrationTrainable(Trainable):
             if self._learner is not None and outcome["state"] == "complete":
                 self._learner.leave()
             self._learner = None
-        return {"report": json.dumps({"rows": rows, "outcome": outcome}), "done": outcome is not None}
+        report = {"rows": rows, "outcome": outcome, **({} if rung is None else {"rung": rung})}
+        return {"report": json.dumps(report), "done": outcome is not None}
+
+    @property
+    def _at_rung(self) -> bool:
+        return self._learner is not None and self._learner.epoch == self._assignment.rung
 
     def _train(self, rows: list[dict[str, float]]) -> dict[str, Any] | None:
         """Train epochs for one step; the outcome after the last one."""
         if self._learner is None:
             self._learner = self._start()
             rows += self._learner.history
+            if self._at_rung:
+                return None
         learner, before = self._learner, self._learner.epoch
         until = time.monotonic() + self._assignment.step_seconds
         while not learner.finished and (learner.epoch == before or time.monotonic() < until):
@@ -114,7 +132,7 @@ class CalibrationTrainable(Trainable):
             try:
                 learner.advance()
                 saves = time.monotonic() - self._saved >= self._assignment.checkpoint_seconds
-                if saves:
+                if saves or self._at_rung:
                     learner.catch_up()
             finally:
                 rows += learner.history[known:]
@@ -126,6 +144,8 @@ class CalibrationTrainable(Trainable):
             if saves:
                 learner.save(self._directory / "last.pt")
                 self._saved = time.monotonic()
+            if self._at_rung:
+                break
         return self._finish(learner) if learner.finished else None
 
     def _log_eager(self, learner: Learner) -> None:
@@ -213,26 +233,42 @@ class CalibrationTrainable(Trainable):
             self._log(f"{attempt.name}/last.pt: not an intact checkpoint of this trial\n")
         return learner
 
+    def _reach(self) -> dict[str, Any]:
+        """Write what the driver decides by; the decision's facts, and the outcome of a trial that it stops."""
+        learner = self._learner
+        assert learner is not None
+        predictions, file = learner.predictions(), f"rung-{learner.epoch}.npz"
+        digests = {file: predictions.save(self._directory / file)}
+        return {
+            "epoch": learner.epoch,
+            "costs": metrics.costs(predictions.logits, predictions.labels, self._assignment.costs),
+            "outcome": {"state": "pruned", **self._measured(learner, learner.epoch, predictions, digests)},
+        }
+
     def _finish(self, learner: Learner) -> dict[str, Any]:
         """Write the trial's files; the outcome lists them with their digests."""
         epoch, predictions = learner.take_result()
         digests = {
             "predictions.npz": predictions.save(self._directory / "predictions.npz"),
-            "history.json": self._write_history(learner.history),
             "model.pt": learner.classifier().save(self._directory / "model.pt"),
         }
         recorded = learner.recorded()
         if recorded is not None:
             digests[train_entropy.FILE] = recorded.save(self._directory / train_entropy.FILE)
+        return {"state": "complete", **self._measured(learner, epoch, predictions, digests)}
+
+    def _measured(
+        self, learner: Learner, epoch: int, predictions: Predictions, digests: dict[str, str]
+    ) -> dict[str, Any]:
+        """The facts of an outcome, after `history.json` is written as well."""
         return {
-            "state": "complete",
             "metrics": predictions.evaluate(also=self._assignment.metrics),
             "epoch": epoch,
             "seconds": sum(row["seconds"] for row in learner.history),
             "samples": learner.samples,
             "device": learner.device.type,
             "training": learner.facts(),
-            "digests": digests,
+            "digests": {**digests, "history.json": self._write_history(learner.history)},
         }
 
     def _log(self, text: str) -> None:

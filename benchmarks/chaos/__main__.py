@@ -23,6 +23,7 @@ from benchmarks.chaos.grounds.disk import Disk
 from benchmarks.chaos.grounds.local import Local
 from benchmarks.chaos.grounds.memory import Memory
 from benchmarks.chaos.grounds.nodes import Nodes
+from benchmarks.chaos.grounds.rungs import Rungs
 from benchmarks.chaos.grounds.stops import Stops
 from benchmarks.chaos.grounds.tracking import Tracking
 from benchmarks.chaos.grounds.trials import Trials
@@ -54,6 +55,7 @@ TIMES: dict[type[Ground], dict[str, int]] = {
     Tracking: {"mlflow_killed": 4, "mlflow_restarted": 5, "mlflow_errors": 6, "mlflow_lost_answer": 10},
     Disk: {"disk_full": 5},
     Trials: dict.fromkeys(Trials.faults, 10),
+    Rungs: dict.fromkeys(Rungs.faults, 5),
     Memory: {"trial_leaks": 4},
     Nodes: {
         "raylet_sigkill": 5,

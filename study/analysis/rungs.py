@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from study.analysis.pareto import Costs
+from study.schema.variant import Variant
+from study.store.trials import TrialRecord
+from trainables.methods.cross_entropy import CrossEntropy
 
 FIRST = 3  # trials of a method that always go on: there is nothing yet to compare them with
 
@@ -24,23 +27,48 @@ class Entry:
 
 
 def goes_on(entry: Entry, before: Sequence[Entry], keep: float) -> bool:
-    """Whether a trial is among the best `keep` (a fraction, rounded up) of itself and those recorded before it.
+    """Whether a trial is among the best `keep` of itself and those recorded before it.
+
+    before: the entries with a smaller place, in any order.
+    """
+    return entry.place < FIRST or rank(entry, before) <= going_on(entry.place + 1, keep)
+
+
+def going_on(count: int, keep: float) -> int:
+    """How many of so many trials go on: the fraction `keep`, rounded up."""
+    return math.ceil(round(keep * count, 9))
+
+
+def rank(entry: Entry, before: Sequence[Entry]) -> int:
+    """The trial's place, from 1, among itself and those recorded before it.
 
     They are ordered by non-dominated sorting (Deb et al. 2002); within a front by crowding distance, largest first,
-    then by number. before: the entries with a smaller place, in any order.
+    then by number. For crowding, equal values are ordered by place.
     """
-    if entry.place < FIRST:
-        return True
-    entries = [*before, entry]
-    costs, kept = np.array([one.costs for one in entries], np.float64), math.ceil(round(keep * len(entries), 9))
+    entries = [*sorted(before, key=lambda one: one.place), entry]
+    costs = np.array([one.costs for one in entries], np.float64)
     ahead = 0  # entries of better fronts
     for front in _fronts(costs):
-        if len(entries) - 1 in front:
+        if len(before) in front:
             distances = _crowding(costs[front])
             order = sorted(range(len(front)), key=lambda at: (-distances[at], entries[front[at]].number))
-            return ahead + [front[at] for at in order].index(len(entries) - 1) < kept
+            return ahead + [front[at] for at in order].index(len(before)) + 1
         ahead += len(front)
     raise AssertionError("each entry is in a front")
+
+
+def is_protected(variant: Variant, number: int) -> bool:
+    """Whether the trial is never stopped: of cross-entropy, with which the others are compared; of a method with
+    nothing to search, whose trials measure noise; with settings to try first."""
+    is_baseline = isinstance(variant.method, CrossEntropy)
+    return is_baseline or not variant.space.distributions or number < len(variant.space.defaults)
+
+
+def entries_of(records: Iterable[TrialRecord], epoch: int) -> list[Entry]:
+    """The entries of a method's trials at a rung, by place."""
+    found = ((record.number, record.rungs[str(epoch)]) for record in records if str(epoch) in record.rungs)
+    entries = [Entry(rung["place"], number, tuple(rung["costs"])) for number, rung in found]
+    return sorted(entries, key=lambda entry: entry.place)
 
 
 def _fronts(costs: NDArray[np.float64]) -> Iterator[list[int]]:

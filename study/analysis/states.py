@@ -107,6 +107,16 @@ def in_words(counts: Counts) -> str:
     return ", ".join(f"{counts[key]:,} {word}" for key, word in WORDS.items() if counts[key] or key == "complete")
 
 
+def saved_line(study: Study, records: Iterable[TrialRecord]) -> str | None:
+    """What early stopping has saved; None if it stopped no trial."""
+    early = [record.epoch for record in records if record.state == "pruned" and record.epoch is not None]
+    if not early:
+        return None
+    trials, whole = f"{len(early):,} trial{'s' * (len(early) > 1)}", int(study.plain["epochs"])
+    saved, planned = sum(whole - epoch for epoch in early), whole * study.planned * len(study.labels)
+    return f"early stopping ended {trials} after epoch {max(early)} of {whole}: {saved:,} of {planned:,} epochs saved"
+
+
 def stopped_line(counts: Counts, goes_on: str) -> str | None:
     """What is said of a study that nobody runs; None if all its trials are done."""
     left = [f"{counts[key]:,} {WORDS[key]}" for key in ("interrupted", "to_do") if counts[key]]

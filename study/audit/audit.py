@@ -24,6 +24,7 @@ from study.audit.evidence import Evidence, gather
 from study.audit.extensions import check_extensions
 from study.audit.registered import check_registered
 from study.audit.result import AuditReport, Check
+from study.audit.rungs import check_rungs
 from study.audit.test_openings import TOLERANCE, check_openings
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.spec import SpecError
@@ -58,6 +59,7 @@ def audit(study: Study, tracking_uri: str) -> AuditReport:
         epochs,
         check_registered(facts),
         check_openings(facts),
+        *([check_rungs(facts, study.spec.early_stopping)] if study.spec.early_stopping is not None else []),
         *([check_extensions(facts)] if study.spec.extensions is not None else []),
     ]
     states = summed(Snapshot.of(study, facts.records, facts.alive).counts.values())
@@ -236,17 +238,18 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
     names = [objective.metric for objective in facts.study.spec.objectives]
     of_samples: dict[bytes, list[str]] = defaultdict(list)
     for record in facts.finished:
-        if record.state != "complete":
+        if record.state == "failed":
             continue
         recorded = [record.metrics.get(name, math.nan) for name in names]
-        sampled = values.get(record.name, recorded)
-        if sampled != recorded:
-            check.add_offender(record.name, f"the sampler has {sampled}, the outcome {recorded}", BACKUP)
-        if "predictions.npz" not in whole.get(record.name, ()):
+        sampled, told = values.get(record.name, recorded), recorded if record.state == "complete" else None
+        if sampled != told:
+            check.add_offender(record.name, f"the sampler has {sampled}, the outcome {told}", BACKUP)
+        file = "predictions.npz" if record.state == "complete" else f"rung-{record.epoch}.npz"
+        if file not in whole.get(record.name, ()):
             continue
         check.counted += 1
         try:
-            predictions = Predictions.load(facts.study.files(record) / "predictions.npz")
+            predictions = Predictions.load(facts.study.files(record) / file)
         except FieldError as error:
             check.add_offender(record.name, error.problem, BACKUP)
             continue
@@ -370,6 +373,7 @@ def _steps(facts: Evidence, histories: Mapping[str, list[dict[str, Any]]]) -> Ch
     """Every epoch is once in the history, and once per metric in MLflow."""
     check = Check("steps", "each epoch once in histories and MLflow")
     epochs = {record.name: facts.study.spec.epochs for record in facts.all if record.state == "complete"}
+    epochs |= {record.name: record.epoch for record in facts.all if record.state == "pruned" and record.epoch}
     for name, rows in histories.items():
         found = [row["epoch"] for row in rows]
         check.counted += len(found)

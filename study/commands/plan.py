@@ -76,6 +76,8 @@ def plan(
     console.print(f"objectives: {wanted}")
     for constraint in study.constraints:
         console.print(f"constraint: {constraint}")
+    if study.early_stopping is not None:
+        console.print(f"early stopping: {study.early_stopping.in_words(study.epochs)}", soft_wrap=True)
     made = Table("method", "searched", "tried first")
     for variant in study.variants:
         searched = ", ".join(variant.space.distributions) or "nothing: repeated with fresh seeds to measure noise"

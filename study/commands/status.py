@@ -20,7 +20,7 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     process trains them now), interrupted (started, but the study is not running) and not started yet (to do). STUDY is
     its directory, its spec, or its name under the storage; it may be running elsewhere.
     """
-    from study.analysis.states import snapshot, stopped_line, summed
+    from study.analysis.states import saved_line, snapshot, stopped_line, summed
     from study.store.study import open_study
     from study.terminal.tables import failures_table, states_table
 
@@ -34,6 +34,8 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     failures = failures_table(now.records)
     if failures is not None:
         console.print(failures)
+    if saved := saved_line(opened, now.all):
+        console.print(f"{saved}.")
     if now.alive:
         console.print("another calstudy process is running this study.")
     elif line := stopped_line(summed(now.counts.values()), opened.goes_on):

@@ -18,6 +18,7 @@ from ray.tune.search import Searcher
 
 from study.analysis.pareto import complete
 from study.analysis.ranking import Ranking, rules_of
+from study.engine.early_stopping import decided
 from study.engine.proposing import Proposer
 from study.engine.ray_compat import actor_of
 from study.engine.ray_session import ClusterError
@@ -79,8 +80,10 @@ class LedgerSearch(Searcher):
         self._configs = {label: study.spec.trial_mapping(label) for label in study.labels}
         self._extensions = {label: files_of(config) for label, config in self._configs.items()}
         self._spec, self._directory, self._ledger, self._listeners = study.spec, study.directory, ledger, listeners
-        self._slots = slots
+        self._slots, early = slots, study.spec.early_stopping
+        self._by = () if early is None else early.by
         self._digest, self._versions = study.recorded["data_digest"], study.recorded["versions"]
+        self._rung = None if early is None else early.epoch(self._spec.epochs)
         self._limit = None if self._spec.trial_minutes is None else 60 * self._spec.trial_minutes
         records = {variant.label: ledger.records(variant.label) for variant in self._spec.variants}
         self._asked = {label: len(found) for label, found in records.items()}
@@ -201,6 +204,8 @@ class LedgerSearch(Searcher):
             metrics=tuple(objective.metric for objective in self._spec.objectives),
             step_seconds=max(STEP_SECONDS, self._slots() / REPORTS_A_SECOND),
             seconds_limit=self._limit,
+            rung=self._rung,
+            costs=self._by,
             extension_files=self._extensions[record.label],
             study_file=str(self._directory / "study.yaml"),
         )
@@ -213,11 +218,18 @@ class LedgerSearch(Searcher):
         for listener in self._listeners:
             listener.started(self._live[trial_id].record)
 
+    def goes_on(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Whether Tune trains a trial further after a report: not if it is stopped early, which the ledger then has."""
+        rung, entry = json.loads(result["report"]).get("rung"), {"goes_on": True}
+        if rung is not None:
+            self._guarded(lambda: entry.update(self._decided(trial_id, rung)))
+        return entry["goes_on"]
+
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self._guarded(lambda: self._trained(trial_id, json.loads(result["report"])["rows"]))
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
-        """A trial ended by itself; `attempt_died` handles one whose process died (`error`)."""
+        """A trial ended by itself, or early; `attempt_died` handles one whose process died (`error`)."""
         if not error and result is not None:
             report = json.loads(result["report"])
             self._guarded(lambda: self._ended(trial_id, report["rows"], report["outcome"]))
@@ -255,7 +267,22 @@ class LedgerSearch(Searcher):
         for listener in self._listeners:
             listener.trained(attempt.record, rows)
 
-    def _ended(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any]) -> None:
+    def _decided(self, trial_id: str, rung: dict[str, Any]) -> dict[str, Any]:
+        attempt = self._live[trial_id]
+        record = self._ledger.record(attempt.record.label, attempt.record.number)
+        return decided(self._ledger, self._spec, record, rung, self._facts(attempt))
+
+    def _early_outcome(self, trial_id: str) -> dict[str, Any] | None:
+        """The outcome of a trial that was to be stopped early, from the ledger; None of another."""
+        record = self._live[trial_id].record
+        return self._ledger.record(record.label, record.number).stopped
+
+    def _facts(self, attempt: _Attempt) -> dict[str, Any]:
+        return {"attempt": attempt.number, "versions": self._versions}
+
+    def _ended(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any] | None) -> None:
+        outcome = outcome or self._early_outcome(trial_id)
+        assert outcome is not None, "Tune stops no trial that was not to be stopped"
         if outcome["state"] == "storage_unseen":  # the node joined after the check, or lost its mount
             fix = "Mount the storage there, or remove the node, and run again."
             raise ClusterError(f"{outcome['reason']}. {fix}")
@@ -267,6 +294,9 @@ class LedgerSearch(Searcher):
 
     def _again_or_fail(self, trial_id: str, cause: str, reason: str) -> None:
         if self._stop_requested():  # it resumes in the next run
+            return
+        if outcome := self._early_outcome(trial_id):  # before Ray could stop it
+            self._finish(trial_id, [], outcome)
             return
         attempt = self._live[trial_id]
         record = attempt.record
@@ -289,8 +319,7 @@ class LedgerSearch(Searcher):
     def _finish(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any]) -> None:
         attempt = self._live.pop(trial_id)
         label, number = attempt.record.label, attempt.record.number
-        whole = {**outcome, "attempt": attempt.number, "versions": self._versions}
-        record = self._ledger.tell(label, number, whole, self._spec.objectives)
+        record = self._ledger.tell(label, number, {**self._facts(attempt), **outcome}, self._spec.objectives)
         self._pending[label].discard(number)
         self._proposer.see(record)
         clear_checkpoints(trial_directory(self._directory, label, number))

@@ -15,7 +15,7 @@ from search_spaces import strict_yaml
 from search_spaces.space import to_plain
 from study.analysis import pareto
 from study.analysis.reliability import BINS
-from study.analysis.states import WORDS, Counts, Snapshot, in_words, summed
+from study.analysis.states import WORDS, Counts, Snapshot, in_words, saved_line, summed
 from study.answer.choice import rows_that_count
 from study.confirmation.results import default_texts
 from study.report.figure_set import Gallery
@@ -62,7 +62,7 @@ def gather(
     return {
         "name": spec.name,
         "created": str(recorded.get("created", "")),
-        "abstract": _abstract(study, summed(now.counts.values()), front, knee),
+        "abstract": _abstract(study, now.all, summed(now.counts.values()), front, knee),
         "facts": _facts(study),
         "objectives": [objective.metric for objective in spec.objectives],
         "served": [as_served(name, study.serves) for name in ("ece", "nll")],
@@ -139,7 +139,13 @@ def _shared(study: Plain, what: str) -> Any:
 # ---- study setup ---------------------------------------------------------------------------------------------------
 
 
-def _abstract(study: Study, counts: Counts, front: Sequence[TrialRecord], knee: TrialRecord | None) -> list[str]:
+def _abstract(
+    study: Study,
+    records: Sequence[TrialRecord],
+    counts: Counts,
+    front: Sequence[TrialRecord],
+    knee: TrialRecord | None,
+) -> list[str]:
     spec, sizes = study.spec, study.recorded["sizes"]
     sought = " and ".join(f"{displayed(o.metric)} ({describe(o.metric).better} is better)" for o in spec.objectives)
     sentences = [
@@ -163,6 +169,8 @@ def _abstract(study: Study, counts: Counts, front: Sequence[TrialRecord], knee: 
         f"All values are measured on the validation split ({_count(sizes['validation'], 'sample')}), which the search"
         " used for selection: the best of many trials looks better than it is."
     )
+    if saved := saved_line(study, records):
+        sentences.append(f"{saved[0].upper()}{saved[1:]}.")
     if note := epoch_note(spec.result):
         sentences.append(f"{note.capitalize()}.")
     return sentences
@@ -171,7 +179,7 @@ def _abstract(study: Study, counts: Counts, front: Sequence[TrialRecord], knee: 
 def _facts(study: Study) -> list[list[str]]:
     """[term, value] pairs in the order of the spec."""
     plain, recorded = without_credentials(study.spec.to_mapping()), study.recorded
-    sizes = recorded["sizes"]
+    sizes, early = recorded["sizes"], study.spec.early_stopping
     return [
         ["Data", _settings(plain["data"])],
         ["Classes", f"{len(recorded['classes']):,}"],
@@ -186,6 +194,7 @@ def _facts(study: Study) -> list[list[str]]:
             f"{_count(plain['epochs'], 'epoch')}, batch size {plain['batch_size']}; result: {plain['result']}",
         ],
         ["Search", f"{plain['sampler']['name']}; each method's defaults are tried first"],
+        *([["Early stopping", early.in_words(plain["epochs"])]] if early is not None else []),
         ["Objectives", "; ".join(f"{o.direction} {o.metric}" for o in study.spec.objectives)],
         ["Calibration", f"{BINS} bins; {CONVENTION}"],
         ["Temperature", "fitted by NLL on validation, cross-fitted: no sample is used to fit its own temperature"],
@@ -243,14 +252,17 @@ def _total(records: Iterable[TrialRecord], cost: str) -> float | None:
 
 def _budget(planned: int, records: Mapping[str, Sequence[TrialRecord]]) -> list[str]:
     """Whether the methods had equal budgets, a sentence each for trials, samples and seconds."""
-    counts = {label: len(pareto.complete(found)) for label, found in records.items()}
+    counts = {label: sum(one.state in ("complete", "pruned") for one in found) for label, found in records.items()}
+    ended = "complete"
+    if any(record.state == "pruned" for found in records.values() for record in found):
+        ended = "complete or stopped early"
     lowest, highest = min(counts, key=lambda label: counts[label]), max(counts, key=lambda label: counts[label])
     sentences = [f"Each method has {_count(planned, 'planned trial')}"]
     if counts[lowest] == counts[highest]:
-        sentences[0] += f", {counts[lowest]:,} of them complete: the numbers of trials are equal."
+        sentences[0] += f", {counts[lowest]:,} of them {ended}: the numbers of trials are equal."
     else:
         sentences[0] += (
-            f", but not all are complete: from {counts[lowest]:,} of {lowest} to {counts[highest]:,} of {highest}."
+            f", but not all are {ended}: from {counts[lowest]:,} of {lowest} to {counts[highest]:,} of {highest}."
             " The best of more trials looks better."
         )
     for unit, cost in (("training samples seen", "samples"), ("training seconds", "seconds")):

@@ -69,7 +69,7 @@ def _fixed(entry: Mapping[str, Any], prefix: str) -> Iterator[str]:
 def completed_meaning(recorded: Mapping[str, Any], today: Mapping[str, Any]) -> dict[str, Any]:
     """A meaning recorded by an older version, with missing keys taken from `today`, its spec as read now.
 
-    Search spaces are not completed: a range added later is a change.
+    Search spaces and early stopping are not completed: what is added later is a change.
     """
     whole = dict(today)
     for key, value in recorded.items():
@@ -77,7 +77,7 @@ def completed_meaning(recorded: Mapping[str, Any], today: Mapping[str, Any]) -> 
         if isinstance(value, Mapping) and isinstance(known, Mapping) and key != "space":
             value = completed_meaning(value, known)
         whole[key] = value
-    return {key: value for key, value in whole.items() if key != "space" or key in recorded}
+    return {key: value for key, value in whole.items() if key not in ("space", "early_stopping") or key in recorded}
 
 
 def refuse_changes(old_meaning: Mapping[str, Any], new: Meant, file_name: str, done_note: str) -> None:

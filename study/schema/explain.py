@@ -110,6 +110,10 @@ def allowed_text(cls: type, field: Field[Any]) -> str:
         words = ["true", "false"]
     elif "each" in found:
         words = [f"a list of numbers {found['each']}".strip()]
+    elif nested := nested_kind(cls, field.name):
+        words = [f"{{{', '.join(spec.name for spec in fields(nested))}}}"]
+    elif "some" in found:
+        words = [f"a list of {', '.join(found['some'])}"]
     else:
         words = [str(found["range"])] if "range" in found else list(found.get("choices", ()))
     return " | ".join([*words, "null"] if words and type(None) in kinds else words)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
+from study.schema.early_stopping import EarlyStopping
 from study.schema.objective import DIRECTIONS, Objective
 from study.schema.resources import Resources
 from study.schema.spec import REQUIRED, Sampler, StudySpec, key_of
@@ -71,6 +72,8 @@ def _study_key(field: Field[Any]) -> Schema:
     doc = {"description": field.metadata["doc"]} if field.metadata.get("doc") else {}
     if field.name in groups:
         return {**_settings(groups[field.name]), **doc}
+    if field.name == "early_stopping":
+        return {**_settings(EarlyStopping), "type": ["object", "null"], **doc}
     if field.name == "variants":
         return {"type": "array", "minItems": 1, "items": _variant(), **doc}
     if field.name == "objectives":
@@ -138,6 +141,9 @@ def _field(cls: type, field: Field[Any]) -> Schema:
             "minItems": 1,
             "items": {"type": "number", **_bounds(field.metadata["each"])},
         }
+    if "some" in field.metadata:
+        words = {"type": "string", "enum": list(field.metadata["some"])}
+        return {**schema, "type": "array", "minItems": 1, "uniqueItems": True, "items": words}
     kinds = [TYPES[kind] for kind in allowed_types(cls, field.name) if kind in TYPES]
     if kinds:
         schema["type"] = kinds[0] if len(kinds) == 1 else kinds

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,8 +14,10 @@ from search_spaces import strict_yaml
 from search_spaces.space import Entry, Pin, SpaceError, parse_entry, to_plain
 from study.schema.compatibility import RecordedSpace, leaves
 from study.schema.condition import Condition, read_constraints
+from study.schema.early_stopping import EarlyStopping
 from study.schema.errors import SpecError as SpecError
 from study.schema.extensions import use_checked_extensions
+from study.schema.locations import with_absolute_paths
 from study.schema.objective import RAW, TEMPERATURE, Objective, plain_name
 from study.schema.recommended import Recommended, as_recorded, inert_paths, is_of, recommended
 from study.schema.resources import Resources
@@ -108,6 +109,10 @@ class StudySpec(Settings):
     )
     sampler: Sampler = field(default_factory=Sampler)
     trials: int = number(24, low=1, doc="trials per method")
+    early_stopping: EarlyStopping | None = field(
+        default=None,
+        metadata={"doc": "stop a method's poorer trials early: {at: 0.33, keep: 0.5, by: [brier, ece]}; null: none"},
+    )
     trial_minutes: float | None = number(None, above=0, doc="training limit; a longer trial fails; null: no limit")
     resources: Resources = field(default_factory=Resources, metadata={"doc": "per trial; a method may override them"})
     checkpoint_seconds: float = number(30.0, low=0, doc="seconds between checkpoints; 0: every epoch")
@@ -133,6 +138,10 @@ class StudySpec(Settings):
         for key in ("storage", "tracking", "ledger"):
             if getattr(self, key) == "":
                 raise FieldError(key, "is empty; write null, or remove the key.")
+        if self.early_stopping is not None:
+            with _under("early_stopping"):
+                searched = {one.label: one.space.distributions for one in self.variants}
+                self.early_stopping.check(self.epochs, {one: (self.trial(one), of) for one, of in searched.items()})
 
     def variant(self, label: str) -> Variant:
         """The variant with that label; FieldError with the nearest label if there is none."""
@@ -187,6 +196,8 @@ class StudySpec(Settings):
         # The data may move; its digest identifies it.
         meaning["data"] = {key: value for key, value in meaning["data"].items() if key != "path"}
         meaning["methods"] = {variant.label: _meaning_of(variant) for variant in self.variants}
+        if self.early_stopping is not None:  # a meaning without it is of a study that stops no trial
+            meaning["early_stopping"] = plain["early_stopping"]
         return meaning
 
 
@@ -255,7 +266,7 @@ def _read(plain: Any, folder: Path, recorded: Recorded) -> StudySpec:
     for key in REQUIRED:
         if key not in plain:
             raise FieldError(key, f"is missing; {needed}")
-    plain = _with_absolute_paths(plain, folder)
+    plain = with_absolute_paths(plain, folder)
     use_checked_extensions(check_value(StudySpec, StudySpec.field_named("extensions"), plain.get("extensions")))
     taken: dict[str, Any] = {}
     for spec in fields(StudySpec):
@@ -272,7 +283,7 @@ def _read(plain: Any, folder: Path, recorded: Recorded) -> StudySpec:
 
 def _read_field(spec: Field[Any], value: Any) -> Any:
     kind = nested_kind(StudySpec, spec.name)
-    if kind is None:
+    if kind is None or (value is None and spec.default is None):
         return check_value(StudySpec, spec, value)
     with _under(spec.name):
         return build(kind, value)
@@ -285,32 +296,6 @@ def _under(path: str) -> Iterator[None]:
         yield
     except FieldError as error:
         raise error.under(path) from None
-
-
-def _with_absolute_paths(plain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Resolve relative paths of data, extensions and ledger from the folder of the study's file."""
-
-    def absolute(path: Any) -> Any:
-        if not isinstance(path, str) or not path or "://" in path:
-            return path
-        return os.path.abspath(folder / Path(path).expanduser())
-
-    def located(dataset: Any) -> Any:
-        if isinstance(dataset, Mapping) and "path" in dataset:
-            return {**dataset, "path": absolute(dataset["path"])}
-        return dataset
-
-    done = dict(plain)
-    if "data" in done:
-        done["data"] = located(done["data"])
-    if isinstance(done.get("shift"), Mapping):
-        done["shift"] = {name: located(dataset) for name, dataset in done["shift"].items()}
-    if done.get("extensions") == "":
-        raise FieldError("extensions", "is empty; write null, or remove the key.")
-    for key in ("extensions", "ledger"):
-        if key in done:
-            done[key] = absolute(done[key])
-    return done
 
 
 def _read_objectives(plain: Any) -> tuple[Objective, ...]:

@@ -183,6 +183,16 @@ class Ledger:
         self._storage.set_trial_user_attr(self._trial_id(label, number), "deaths", deaths)
         return deaths[cause] < MAX_DEATHS[cause]
 
+    def decide(self, label: str, number: int, epoch: int, entry: dict[str, Any]) -> None:
+        """Record at once what early stopping decided of a RUNNING trial at a rung, and the outcome if it stops.
+
+        place: how many of the label were decided before it there; costs: smaller is better; goes_on; attempt and
+        digests: where its predictions are.
+        """
+        self.check_driver(label)
+        rungs = {**self.record(label, number).rungs, str(epoch): entry}
+        self._storage.set_trial_user_attr(self._trial_id(label, number), "rungs", rungs)
+
     # ---- telling ---------------------------------------------------------------------------------------------------
 
     def tell(self, label: str, number: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> TrialRecord:
@@ -201,11 +211,13 @@ class Ledger:
         return self.record(label, number)
 
     def finish_reported(self, label: str, objectives: tuple[Objective, ...]) -> None:
-        """Set the state of trials whose driver was killed between recording outcome and state."""
+        """Finish trials whose driver was killed between recording outcome and state, or after it decided to stop."""
         for trial in self._studies[label].get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if "outcome" in trial.user_attrs:
                 self.check_driver(label)
                 self._close(label, trial.number, trial.user_attrs["outcome"], objectives)
+            elif outcome := _record(label, trial).stopped:
+                self.tell(label, trial.number, outcome, objectives)
 
     def _close(self, label: str, number: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> None:
         state = _OPTUNA_STATES[outcome["state"]]
@@ -270,6 +282,7 @@ def _record(label: str, trial: FrozenTrial) -> TrialRecord:
         training=outcome.get("training", {}),
         versions=outcome.get("versions", {}),
         extensions=trial.user_attrs.get("extensions", {}),
+        rungs=trial.user_attrs.get("rungs", {}),
     )
 
 

@@ -25,6 +25,10 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
 
 
+def _is_finite(value: Any) -> bool:
+    return _is_number(value) and math.isfinite(value)
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -53,6 +57,15 @@ OUTCOME: dict[str, Callable[[Any], bool]] = {
     "device": _is_text,
     "versions": _of(_is_text),
     "training": _of(_is_text),
+}
+
+
+RUNG: dict[str, Callable[[Any], bool]] = {
+    "place": lambda value: _is_int(value) and value >= 0,
+    "costs": lambda value: isinstance(value, list) and bool(value) and all(map(_is_finite, value)),
+    "goes_on": lambda value: isinstance(value, bool),
+    "attempt": _is_int,
+    "digests": lambda value: _of(_is_text)(value) and all(map(_is_below, value)),
 }
 
 
@@ -102,17 +115,36 @@ def _wrong_in(trial: FrozenTrial) -> str | None:
     if not (_of(_is_text)(files) and all(map(_is_below, files))):
         return "`extensions`"
     outcome = ours.get("outcome", {})
-    if not isinstance(outcome, dict):
-        return "the outcome"
-    for key, check in OUTCOME.items():
-        if key in outcome and not check(outcome[key]):
-            return f"`{key}` in the outcome"
+    if wrong := _wrong_in_outcome(outcome):
+        return wrong
     if "outcome" in ours and "state" not in outcome:
         return "the outcome"
+    rungs = ours.get("rungs", {})
+    if not (isinstance(rungs, dict) and all(_is_rung(*rung) for rung in rungs.items())):
+        return "`rungs`"
     if trial.state == TrialState.COMPLETE:
         if outcome.get("state") != "complete":
             return "the outcome"
         values = trial.values
-        if not (isinstance(values, list) and all(_is_number(value) and math.isfinite(value) for value in values)):
+        if not (isinstance(values, list) and all(map(_is_finite, values))):
             return "the values"
     return None
+
+
+def _wrong_in_outcome(outcome: Any) -> str | None:
+    if not isinstance(outcome, dict):
+        return "the outcome"
+    wrong = (f"`{key}` in the outcome" for key, check in OUTCOME.items() if key in outcome and not check(outcome[key]))
+    return next(wrong, None)
+
+
+def _is_rung(epoch: Any, entry: Any) -> bool:
+    """Whether it is a decision of early stopping; one that stops has an outcome."""
+    if not (isinstance(epoch, str) and epoch.isdecimal() and isinstance(entry, dict)):
+        return False
+    if not all(key in entry and check(entry[key]) for key, check in RUNG.items()):
+        return False
+    if entry["goes_on"]:
+        return "outcome" not in entry
+    outcome = entry.get("outcome")
+    return isinstance(outcome, dict) and _wrong_in_outcome(outcome) is None and outcome.get("state") == "pruned"

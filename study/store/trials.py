@@ -20,7 +20,7 @@ class TrialRecord:
     number: int
     state: State
     params: dict[str, Any]  # searched values by dotted path
-    metrics: dict[str, float] = field(default_factory=dict)  # on the validation split; empty unless complete
+    metrics: dict[str, float] = field(default_factory=dict)  # on the validation split; of a pruned trial, at its rung
     attempt: int = 0  # of a finished trial: the one counted; else the latest started, 0 if none
     epoch: int | None = None  # the epoch of the final weights
     seconds: float | None = None  # of training, over all epochs
@@ -34,12 +34,19 @@ class TrialRecord:
     training: dict[str, str] = field(default_factory=dict)  # how: precision, step, features, the device's name
     versions: dict[str, str] = field(default_factory=dict)  # of the libraries, and the git commit
     extensions: dict[str, str] = field(default_factory=dict)  # sha256 of the extension files it uses
+    rungs: dict[str, dict[str, Any]] = field(default_factory=dict)  # early stopping's decisions, by epoch
 
     @property
     def final(self) -> dict[str, float]:
-        """The final values tracked in MLflow: metrics and cost."""
+        """The final values tracked in MLflow: a complete trial's metrics, and cost."""
+        metrics = self.metrics if self.state == "complete" else {}
         cost = {"seconds": self.seconds, "samples": self.samples}
-        return {**self.metrics, **{name: value for name, value in cost.items() if value is not None}}
+        return {**metrics, **{name: value for name, value in cost.items() if value is not None}}
+
+    @property
+    def stopped(self) -> dict[str, Any] | None:
+        """The outcome with which early stopping ends it, once that is decided."""
+        return next((rung["outcome"] for rung in self.rungs.values() if not rung["goes_on"]), None)
 
     @property
     def how_trained(self) -> str | None:

@@ -38,9 +38,9 @@ def states_table(counts: dict[str, Counts], bar: int = 0) -> Table:
 
 
 def failures_table(records: Mapping[str, Sequence[TrialRecord]]) -> Table | None:
-    """Trials that did not complete, with their reasons; None if there are none."""
+    """Failed trials with their reasons; None if there are none."""
     made = Table("trial", "state", "reason")
-    for record in (record for found in records.values() for record in found if record.reason):
+    for record in (record for found in records.values() for record in found if record.state == "failed"):
         made.add_row(record.name, WORDS[record.state], record.reason or "")
     return made if len(made) else None
 

@@ -55,4 +55,7 @@ def description(study: Study) -> str:
         else f"`report.html` of the run `{spec.confirms}` covers both on one page."
     )
     chosen = [f"{note.capitalize()}."] if note else []
+    if spec.early_stopping is not None:
+        epoch = spec.early_stopping.epoch(spec.epochs)
+        chosen.append(f"A KILLED trial was stopped early: it has the metrics up to epoch {epoch}, and no `final/ece`.")
     return "\n\n".join([what, trials, *chosen, after, files])

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from study.store.test_openings import Tested
 
 # Settings shared by all trials that later runs of the study cannot change: the parent's params (immutable in MLflow).
-SHARED = ("data", "model", "optimizer", "batch_size", "epochs", "seed", "result", "sampler")
+SHARED = ("data", "model", "optimizer", "batch_size", "epochs", "seed", "result", "sampler", "early_stopping")
 LONGEST_DIGEST = 36  # that MLflow takes of a data set; the tag calstudy.data_digest is whole
 
 
@@ -163,7 +163,7 @@ class StudyRuns:
         spec, recorded, run = self._study.spec, self._study.recorded, self._parent
         plain = spec.to_mapping()
         objectives = ", ".join(f"{objective.metric} {objective.direction}" for objective in spec.objectives)
-        shared = {key: plain[key] for key in SHARED if key in plain} | {"objectives": objectives}
+        shared = {key: plain[key] for key in SHARED if plain.get(key) is not None} | {"objectives": objectives}
         lacking = {path: value for path, value in _flat(shared).items() if path not in run.data.params}
         tags = {
             **self._study_tags(),

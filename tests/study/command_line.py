@@ -63,9 +63,10 @@ def trained_here(study: Any, ledger: Any, listeners: list[Any], *engine: Any) ->
         actor = CalibrationTrainable.__new__(CalibrationTrainable)  # Tune's own set-up wants a storage
         actor.reset_config(config)
         search.attempt_started("one")
-        while not (result := actor.step())["done"]:
+        while not (result := actor.step())["done"] and search.goes_on("one", result) and search.fault is None:
             search.on_trial_result("one", result)
-        search.on_trial_complete("one", result)
+        if search.fault is None:
+            search.on_trial_complete("one", result)
         if search.fault is not None:
             raise search.fault
     if search.fault is not None:
@@ -78,11 +79,11 @@ def start(*words: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
 
 
-def wait_until(true: Callable[[], Any], seconds: float = 240) -> None:
+def wait_until(true: Callable[[], Any], seconds: float = 240, pause: float = 0.05) -> None:
     deadline = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.05)
+        time.sleep(pause)
 
 
 def write_spec(path: Path, **keys: Any) -> Path:

@@ -127,5 +127,10 @@ def measure(logits: Tensor, labels: Tensor, names: Collection[str], bins: int = 
     return {name: value for name, value in values.items() if value == value}
 
 
+def costs(logits: Tensor, labels: Tensor, names: Collection[str]) -> list[float]:
+    """`measure`, with signs flipped where needed so that smaller is better."""
+    return [describe(name).sign * value for name, value in measure(logits, labels, names).items()]
+
+
 def _options(name: str, bins: int) -> dict[str, int]:
     return {"bins": bins} if "bins" in inspect.signature(find(name)).parameters else {}

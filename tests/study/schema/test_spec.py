@@ -218,6 +218,7 @@ def test_every_key_is_written_back():
         "shift",
         "sampler",
         "trials",
+        "early_stopping",
         "trial_minutes",
         "resources",
         "checkpoint_seconds",
