@@ -166,12 +166,15 @@ class Ranking:
         Fixed once all defaults are done, and judged among themselves, so that later trials do not move it. Until then,
         or if none counts, the metrics' own worst values.
         """
-        defaults = self.defaults
-        counted = self.rules.eligible(defaults) if defaults is not None else []
-        if not counted:
+        if not self.defaults_that_count:
             return worst_point(self.study.objectives, len(self.study.recorded["classes"]))
-        points = [trial_costs(record, self.study.objectives) for record in counted]
+        points = [trial_costs(record, self.study.objectives) for record in self.defaults_that_count]
         return tuple(max(column) for column in zip(*points, strict=True))
+
+    @cached_property
+    def defaults_that_count(self) -> list[TrialRecord]:
+        """Judged among themselves; none until all ended."""
+        return self.rules.eligible(self.defaults or [])
 
     @cached_property
     def defaults(self) -> list[TrialRecord] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import click
 
@@ -17,9 +18,11 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     """Show the progress of each method.
 
     Counts the trials that are complete, set aside (complete, but they do not count), stopped early, failed, running (a
-    process trains them now), interrupted (started, but the study is not running) and not started yet (to do). STUDY is
-    its directory, its spec, or its name under the storage; it may be running elsewhere.
+    process trains them now), interrupted (started, but the study is not running) and not started yet (to do). Says
+    which methods have stalled, and what their remaining trials would cost. STUDY is its directory, its spec, or its
+    name under the storage; it may be running elsewhere.
     """
+    from study.analysis.stalled import stalled, stalled_lines
     from study.analysis.states import saved_line, snapshot, stopped_line, summed
     from study.store.study import open_study
     from study.terminal.tables import failures_table, states_table
@@ -27,7 +30,8 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     opened = open_study(study, storage)
     now = snapshot(opened)
     if as_json:
-        click.echo(json.dumps({"name": opened.name, "methods": now.counts}))
+        found = {each.label: asdict(each) for each in stalled(now.ranking)}
+        click.echo(json.dumps({"name": opened.name, "methods": now.counts, "stalled": found}))
         return
     console.print(f"{opened.name} in {opened.directory}", soft_wrap=True)
     console.print(states_table(now.counts))
@@ -36,6 +40,8 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
         console.print(failures)
     if saved := saved_line(opened, now.all):
         console.print(f"{saved}.")
+    for sentence in stalled_lines(stalled(now.ranking)):
+        console.print(sentence, highlight=False, soft_wrap=True)
     if now.alive:
         console.print("another calstudy process is running this study.")
     elif line := stopped_line(summed(now.counts.values()), opened.goes_on):

@@ -15,6 +15,7 @@ from search_spaces import strict_yaml
 from search_spaces.space import to_plain
 from study.analysis import pareto
 from study.analysis.reliability import BINS
+from study.analysis.stalled import stalled, stalled_lines
 from study.analysis.states import WORDS, Counts, Snapshot, in_words, saved_line, summed
 from study.answer.choice import rows_that_count
 from study.confirmation.results import default_texts
@@ -68,6 +69,7 @@ def gather(
         "served": [as_served(name, study.serves) for name in ("ece", "nll")],
         "metrics": [_metric(name) for name in measured],
         "methods": [_method(variant, now) for variant in spec.variants],
+        "stalled": stalled_lines(stalled(now.ranking)),
         "budget": _budget(spec.trials, {label: records.get(label, ()) for label in labels}),
         "trials": [
             {

@@ -27,6 +27,15 @@ class Resources(Settings):
         """The same, for a trial that ran out of a fraction of a GPU's memory."""
         return Resources(cpu=self.cpu, gpu=max(1.0, self.gpu))
 
+    @property
+    def device(self) -> str:
+        """What its hours are counted in: those of the GPU, if it has one."""
+        return "GPU" if self.gpu else "CPU"
+
+    def hours(self, seconds: float) -> float:
+        """CPU-hours or GPU-hours (`device`) that are reserved for as long."""
+        return seconds / 3600 * (self.gpu or self.cpu)
+
     def to_ray(self) -> dict[str, float]:
         """In Ray's names."""
         return {kind: need for kind, need in (("CPU", self.cpu), ("GPU", self.gpu)) if need > 0}

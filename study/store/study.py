@@ -15,6 +15,7 @@ from study.schema.compatibility import RecordedSpace, recorded_spaces
 from study.schema.condition import Condition, read_constraints
 from study.schema.errors import LedgerError, SpecError
 from study.schema.objective import TEMPERATURE, Objective, served_by_default, served_objectives, serves_note
+from study.schema.resources import Resources
 from study.schema.uris import is_hidden, resolve_uri, why_hidden
 from study.store.connection import is_database
 from study.store.ledger import read_enqueued, read_records
@@ -111,6 +112,11 @@ class Study:
     def planned(self) -> int:
         """Planned trials per label."""
         return int(self.plain["trials"])
+
+    def resources_of(self, label: str) -> Resources:
+        """What is reserved for a trial of that label."""
+        own = next((method.get("resources") for method in self.plain["methods"] if method["label"] == label), None)
+        return Resources(**{**self.plain.get("resources", {}), **(own or {})})
 
     @property
     def ledger(self) -> str | None:

@@ -98,7 +98,7 @@ def unwritten_study(
         "trials": trials,
         "ledger": None,
         "confirms": None,
-        **{key: recorded.pop(key) for key in ("constraints", "serve", "search_space") if key in recorded},
+        **{key: recorded.pop(key) for key in ("constraints", "serve", "search_space", "resources") if key in recorded},
     }
     facts = {
         "id": "small",

@@ -52,6 +52,7 @@ function section(study, place) {
   const made = h("article", { id, "aria-labelledby": `${id}-name` },
     h(page.studies.length > 1 ? "h2" : "h1", { id: `${id}-name` }, study.name),
     ...opening(study),
+    study.stalled.length ? h("p", { class: "note stalled" }, withCode(study.stalled.join(" "))) : null,
     study.notes.map((note) => h("p", { class: "note" }, note)),
     h("nav", { class: "parts", "aria-label": `Sections of ${study.name}` },
       parts.map(([part, title]) => h("a", { href: `#${id}-${part}` }, title))),

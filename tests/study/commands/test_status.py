@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from optuna.distributions import FloatDistribution
 from rich.console import Console
 
 from study import Study
@@ -127,3 +128,23 @@ def test_states_no_trial_is_in_have_no_column(study: Study) -> None:
         shown = here("status", "small", "--storage", study.directory.parent).splitlines()
     assert shown[1].split() == ["method", "planned", "complete", "set", "aside", "failed", "running", "to", "do"]
     assert shown[2].split() == ["focal", "12", "2", "1", "1", "2", "6"]
+
+
+def test_status_and_page_say_that_a_method_has_stalled(tmp_path: Path) -> None:
+    """After the default one better trial, then ten that add nothing; the twelve left are of 1.5 s each."""
+    rows = [{"epoch": 1, "time": 0.0}]
+    found = [({"accuracy": 0.8, "ece": 0.2}, rows), ({"accuracy": 0.9, "ece": 0.1}, rows)]
+    found += [({"accuracy": 0.7, "ece": 0.05}, rows)] * 10
+    study = made_study(tmp_path, "small", {"focal": found}, {"method.gamma": FloatDistribution(0, 5)}, planned=24)
+    said = (
+        "focal: its last 10 trials added nothing to its hypervolume; the 12 left would cost under 0.01 CPU-hours.",
+        "Nothing stops by itself. To train no more than 12 trials of any method, end the run and repeat it with"
+        " `--trials 12`.",
+    )
+    shown = here("status", "small", "--storage", tmp_path)
+    assert shown.splitlines()[-3:-1] == list(said) and "12 to do. Resume" in shown.splitlines()[-1]
+    assert gather(study, study.records())["stalled"] == list(said)
+    stalled = here_json("status", "small", "--storage", tmp_path)["stalled"]["focal"]
+    assert stalled.pop("hours") == pytest.approx(12 * 1.5 / 3600)
+    rest = {"label": "focal", "last": 10, "added": 0, "begun": 12, "planned": 24, "left": 12, "device": "CPU"}
+    assert stalled == pytest.approx(rest)

@@ -431,10 +431,13 @@ def test_curves_and_searched_values_are_drawn(page: Page, file: Path) -> None:
 
 def test_a_page_of_a_running_study_reloads_and_stays_where_it_was(page: Page, file: Path) -> None:
     plain = json.loads(page.one("#data").get_attribute("textContent"))
+    plain["studies"][0]["stalled"] = ["focal: it stalled.", "Repeat it with `--trials 12`."]
     watched = file.with_name("watched.html")
     write_page(watched, {**plain, "every": 2})
     page.open(watched)
     assert "reloads every 2 seconds" in page.one(".kicker").text
+    assert page.one(".stalled").text == "focal: it stalled. Repeat it with --trials 12."
+    assert page.one(".stalled code").text == "--trials 12"
     page.driver.execute_script("document.querySelector('[data-row=\"focal/0000\"] button').click(); scrollTo(0, 900)")
     write_page(watched, {**plain, "made": "later"})  # the last one
     WebDriverWait(page.driver, 20).until(lambda _: "later" in page.one("#foot").text)

@@ -1,0 +1,79 @@
+"""Methods whose last trials added next to nothing to their fronts, and what their remaining trials would cost."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from study.analysis.progression import growth
+from study.analysis.ranking import Ranking
+
+FEWEST, PER_PARAMETER = 10, 4  # trials looked back on
+LITTLE = 0.01  # of the hypervolume
+
+
+@dataclass(frozen=True)
+class Stalled:
+    """A method whose `last` ended trials added less than LITTLE to the hypervolume of its own front."""
+
+    label: str
+    last: int
+    added: float  # a fraction of the hypervolume before them
+    begun: int  # trials, those that ended among them
+    planned: int
+    left: int  # trials that have not ended
+    hours: float  # that these would cost, each as much as those that ended on average
+    device: str  # whose hours: CPU or GPU
+
+
+def stalled(ranking: Ranking) -> list[Stalled]:
+    """The methods of which it can be said, while trials of theirs are left.
+
+    A trial that did not complete, or does not count, added nothing. Nothing is said of a method with nothing to search,
+    or whose trials are all no better than the reference point; nor of any before defaults that count have fixed that
+    point: below the metrics' worst values every front looks finished.
+    """
+    study, found = ranking.study, []
+    for label in study.labels if ranking.defaults_that_count else ():
+        records = [record for record in ranking.records if record.label == label]
+        ended = [record for record in records if record.state != "running"]
+        searched = max((len(record.params) for record in ended), default=0)
+        seconds = [record.seconds for record in ended if record.seconds is not None]
+        last, planned = max(FEWEST, PER_PARAMETER * searched), max(study.planned, len(records))
+        if not searched or not seconds or last >= len(ended) or len(ended) == planned:
+            continue
+        volume = growth(ranking, label).volume
+        before, now = float(volume[-last - 1]), float(volume[-1])
+        if before > 0 and now - before < LITTLE * before:
+            resources, left = study.resources_of(label), planned - len(ended)
+            hours = resources.hours(left * statistics.fmean(seconds))
+            added = now / before - 1
+            found.append(Stalled(label, last, added, len(records), planned, left, hours, resources.device))
+    return found
+
+
+def stalled_lines(found: Sequence[Stalled]) -> list[str]:
+    """A sentence for each, and how to spend less; empty for none."""
+    lines = []
+    for each in found:
+        added = "nothing" if each.added <= 0 else _about(100 * each.added, 0.01, "%")
+        left = f"the {each.left:,} left" if each.left > 1 else "the one left"
+        cost = _about(each.hours, 0.01, f" {each.device}-hours")
+        lines.append(
+            f"{each.label}: its last {each.last} trials added {added} to its hypervolume; {left} would cost {cost}."
+        )
+    if begun := max((each.begun for each in found if each.begun < each.planned), default=0):
+        lines.append(
+            f"Nothing stops by itself. To train no more than {begun:,} trials of any method, end the run and repeat it"
+            f" with `--trials {begun}`."
+        )
+    return lines
+
+
+def _about(value: float, least: float, unit: str) -> str:
+    """Two significant digits: `about 1.2 CPU-hours`."""
+    if value < least:
+        return f"under {least:g}{unit}"
+    return f"about {round(value, 1 - math.floor(math.log10(value))):,g}{unit}"
