@@ -19,13 +19,16 @@ class Several(Tracking):
     # Drivers alone are killed in test_run_killed, everything is signalled in test_run_stopped, and a database is
     # restarted in test_run_database.
     faults = by_kind(actor_sigkill, half_written_checkpoint, mlflow_lost_answer)
-    study: ClassVar = {"trials": 1, "epochs": 25, "checkpoint_seconds": 0.3}
+    study: ClassVar = {"trials": 1, "epochs": 60, "checkpoint_seconds": 0.3}  # it outlasts the faults
 
 
 def test_faults_one_after_another_in_one_study() -> None:
     kinds = list(Several.faults)
-    rng = random.Random(7)
+    # By this seed the driver dies first, with the damaged checkpoint: the minute in which two agents of its Ray look
+    # for it passes while the other faults are played.
+    rng = random.Random(2)
     rng.shuffle(kinds)
+    assert kinds[0] == "half_written_checkpoint"
     lines: list[dict[str, Any]] = list(play(Several, kinds, "chaos", rng))
     assert [line["kind"] for line in lines] == [*kinds, "end"]
     assert [line for line in lines if line["problems"] or not line["audit"]["clean"]] == []

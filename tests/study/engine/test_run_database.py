@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from benchmarks.chaos.postgres import PASSWORD, USER, Postgres
+from study.store.database_lock import is_held
 from tests.study.command_line import calstudy, here, here_json, start, wait_until, write_spec
 from tests.study.counting import counted_once
 
@@ -20,7 +21,7 @@ def one_line(shown: str, *parts: str) -> None:
 
 
 def test_a_restart_and_a_dropped_connection_end_no_study(tmp_path: Path, database: str, postgres: Postgres) -> None:
-    spec, name = write_spec(tmp_path / "small.yaml", ledger=database, epochs=30, trials=20), database.rpartition("/")[2]
+    spec, name = write_spec(tmp_path / "small.yaml", ledger=database, epochs=30, trials=8), database.rpartition("/")[2]
 
     def complete() -> int:
         if not postgres.query("SELECT 1 FROM pg_tables WHERE tablename = 'trials'", database=name):
@@ -28,17 +29,18 @@ def test_a_restart_and_a_dropped_connection_end_no_study(tmp_path: Path, databas
         return int(postgres.query("SELECT count(*) FROM trials WHERE state = 'COMPLETE'", database=name)[0][0])
 
     driver = start("run", spec, "--storage", tmp_path)
-    wait_until(lambda: complete() >= 1)
-    (tmp_path / "other").mkdir()
+    wait_until(lambda: is_held(database, "small"))
+    (tmp_path / "other").mkdir()  # while its Ray starts, so that few trials outlast all this
     refused = calstudy("run", spec, "--storage", tmp_path / "other", check=2)
     one_line(refused.stderr, f"pid {driver.pid} on", f"PostgreSQL at 127.0.0.1:{postgres.port}/{name}")
+    wait_until(lambda: complete() >= 1)
     assert postgres.drop_connections(name) >= 1
     wait_until(lambda: complete() >= 2)
     postgres.restart("immediate", seconds=3)
     shown = driver.communicate(timeout=240)[0]
     assert driver.returncode == 0 and "Traceback" not in shown, shown
     assert "does not answer; waiting (0 s)" in shown and "the ledger answers again." in shown
-    counted_once(tmp_path, 40)
+    counted_once(tmp_path, 16)
 
 
 def test_a_changed_password_and_a_misspelt_url_lock_no_study(

@@ -1,11 +1,14 @@
 """Trials that fail, and what the study makes of them."""
 
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.study.command_line import calstudy, here, write_spec
+from tests.study.command_line import calstudy, here, start, write_spec
 from tests.study.counting import counted_once
 
 pytestmark = pytest.mark.slow
@@ -19,44 +22,35 @@ FAULTY = {
 }
 
 
-def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(tmp_path: Path) -> None:
-    """One method diverges, raises, exits, kills its own process, hangs: FAIL with the reason; the others complete."""
-    (tmp_path / "mine" / "methods").mkdir(parents=True)
+@dataclass(frozen=True)
+class Begun:
+    """A study of trials that fail, each in its way, and of one that does not."""
+
+    storage: Path
+    driver: subprocess.Popen[str]
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begun]:
+    """It waits a minute for the trial that hangs; meanwhile other tests run."""
+    storage = tmp_path_factory.mktemp("faulty")
     for name, line in FAULTY.items():
-        (tmp_path / "mine" / "methods" / f"{name}.py").write_text(
+        code = (
             "from dataclasses import dataclass\nfrom trainables.methods.cross_entropy import CrossEntropy\n\n\n"
             f"@dataclass(frozen=True)\nclass {name.capitalize()}(CrossEntropy):\n"
             f"    def loss(self, logits, targets, progress):\n        {line}\n"
         )
+        write_method(storage, name, code)
     methods: list[Any] = [*FAULTY, "cross_entropy", {"label": "diverges", "name": "mbls", "weight": 1.0e30}]
     keys = {"methods": methods, "trials": 1, "trial_minutes": 0.1, "search_space": {}, "extensions": "mine"}
-    shown = calstudy("run", write_spec(tmp_path / "small.yaml", **keys), "--storage", tmp_path).stdout
-    # Read without the folder it was run with: the study keeps its own.
-    (tmp_path / "mine").rename(tmp_path / "gone")
-    study = counted_once(tmp_path, 6)
-    found = {label: records[0] for label, records in study.records().items()}
-    assert {label: record.state for label, record in found.items()} == {
-        "raises": "failed",
-        "exits": "failed",
-        "kills": "failed",
-        "hangs": "failed",
-        "cross_entropy": "complete",
-        "diverges": "failed",
-    }
-    assert found["raises"].reason == "RuntimeError: no such luck"
-    assert (found["exits"].reason, found["exits"].attempt) == ("SystemExit: 3 in methods/exits.py", 1)
-    assert all(set(found[name].extensions) == {f"methods/{name}.py"} for name in FAULTY)
-    assert "its process died: its worker process has died" in str(found["kills"].reason) and found["kills"].attempt == 3
-    assert found["hangs"].reason == "trial_minutes: stopped after 0.1 minutes, at epoch 0, where it hung"
-    assert found["kills"].deaths == {"process": 3} and found["hangs"].attempt == 1
-    assert "at epoch 1" in str(found["diverges"].reason) and "optimizer.lr" in str(found["diverges"].reason)
-    assert "no such luck" in shown
-    assert "no such luck" in here("status", "small", "--storage", tmp_path)
-    assert "no such luck" in (study.files(found["raises"]) / "log").read_text()
+    driver = start("run", write_spec(storage / "small.yaml", **keys), "--storage", storage)
+    yield Begun(storage, driver)
+    driver.terminate()  # where the test that awaits it was not run
+    driver.wait(120)
 
 
 def write_method(folder: Path, name: str, code: str) -> None:
-    (folder / "mine" / "methods").mkdir(parents=True)
+    (folder / "mine" / "methods").mkdir(parents=True, exist_ok=True)
     (folder / "mine" / "methods" / f"{name}.py").write_text(code)
 
 
@@ -88,6 +82,7 @@ class Lost(CrossEntropy):
 """
 
 
+@pytest.mark.usefixtures("faulty")
 def test_a_fault_on_a_gpu_shared_under_mps_is_blamed_on_a_trial_only_where_it_is_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +128,7 @@ class Hungry(CrossEntropy):
 """
 
 
+@pytest.mark.usefixtures("faulty")
 def test_what_does_not_fit_into_a_part_of_a_gpu_gets_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,3 +150,32 @@ def test_what_does_not_fit_into_a_part_of_a_gpu_gets_a_whole_one(
         "provided": ("complete", 1, {}),
     }
     assert str(found["too_hungry"].reason).startswith("OutOfMemoryError: CUDA out of memory")
+
+
+def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(faulty: Begun) -> None:
+    """One method diverges, raises, exits, kills its own process, hangs: FAIL with the reason; the others complete."""
+    storage = faulty.storage
+    shown = faulty.driver.communicate(timeout=280)[0]
+    assert faulty.driver.returncode == 0, shown
+    # Read without the folder it was run with: the study keeps its own.
+    (storage / "mine").rename(storage / "gone")
+    study = counted_once(storage, 6)
+    found = {label: records[0] for label, records in study.records().items()}
+    assert {label: record.state for label, record in found.items()} == {
+        "raises": "failed",
+        "exits": "failed",
+        "kills": "failed",
+        "hangs": "failed",
+        "cross_entropy": "complete",
+        "diverges": "failed",
+    }
+    assert found["raises"].reason == "RuntimeError: no such luck"
+    assert (found["exits"].reason, found["exits"].attempt) == ("SystemExit: 3 in methods/exits.py", 1)
+    assert all(set(found[name].extensions) == {f"methods/{name}.py"} for name in FAULTY)
+    assert "its process died: its worker process has died" in str(found["kills"].reason) and found["kills"].attempt == 3
+    assert found["hangs"].reason == "trial_minutes: stopped after 0.1 minutes, at epoch 0, where it hung"
+    assert found["kills"].deaths == {"process": 3} and found["hangs"].attempt == 1
+    assert "at epoch 1" in str(found["diverges"].reason) and "optimizer.lr" in str(found["diverges"].reason)
+    assert "trial raises/0000: RuntimeError: no such luck. Recorded as failed; the study continues." in shown
+    assert "no such luck" in here("status", "small", "--storage", storage)
+    assert "no such luck" in (study.files(found["raises"]) / "log").read_text()
