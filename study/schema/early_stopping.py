@@ -52,6 +52,16 @@ class EarlyStopping(Settings):
                     after = math.ceil(share * epochs - 1e-9) / epochs
                     problem = f"epoch {epoch} of {epochs} is within the warm-up of {label} ({path}, {share:g} of them)"
                     raise FieldError("at", f"{problem}. Write {after:.3g} or more, or shorten the warm-up.")
+            # Before the first drop the order does not last: benchmarks/RESULTS.md, "Search and early stopping".
+            if "steps" in _values(trial, searched, "optimizer.schedule"):
+                drop = max(min(steps, default=0.0) for steps in _values(trial, searched, "optimizer.steps"))
+                if epoch <= drop * epochs + 1e-9:
+                    problem = f"epoch {epoch} of {epochs} is not after the learning rate's first drop in {label}"
+                    after = (math.floor(drop * epochs + 1e-9) + 1) / epochs
+                    mend = f"Write {after:.3g} or more" if after < 1 else "Remove early_stopping"
+                    raise FieldError(
+                        "at", f"{problem} (optimizer.steps, {drop:g}), before which ECE ranks badly. {mend}."
+                    )
 
 
 def _warm_ups(trial: TrialConfig, searched: Searched) -> Iterator[tuple[str, float]]:

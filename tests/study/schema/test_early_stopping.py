@@ -61,6 +61,12 @@ def test_the_rung_is_an_epoch() -> None:
             {"search_space": {"optimizer.schedule": {"choices": ["cosine", "triangular"]}}},
             "(optimizer.schedule: triangular, 0.23 of them). Write 0.25 or more",
         ),
+        (
+            {"at": 0.5},
+            {"optimizer": {"schedule": "steps"}},
+            "epoch 10 of 20 is not after the learning rate's first drop in cross_entropy (optimizer.steps, 0.5), before"
+            " which ECE ranks badly. Write 0.55 or more.",
+        ),
     ],
 )
 def test_what_is_refused(early: Any, keys: dict[str, Any], said: str) -> None:
@@ -76,6 +82,8 @@ def test_what_is_refused(early: Any, keys: dict[str, Any], said: str) -> None:
         ({}, {"optimizer": {"schedule": "one_cycle"}}),
         ({}, {"methods": [{**FIRST_SAMPLES, "warmup": 0.05}]}),
         ({"by": ["accuracy"]}, {}),
+        ({"at": 0.55}, {"optimizer": {"schedule": "steps"}}),
+        ({}, {"optimizer": {"schedule": "steps", "steps": [0.6, 0.2]}}),
     ],
 )
 def test_what_is_taken(early: Any, keys: dict[str, Any]) -> None:
