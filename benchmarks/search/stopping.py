@@ -1,0 +1,263 @@
+"""Rules of early stopping, replayed on recorded trainings.
+
+All trials of a set last equally long, so trials that only ever stop reach a rung in the order in which they began, with
+any number of slots: a replay takes them one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.search.curves import METRICS, Training, spec_of
+from study.analysis.rungs import Entry, goes_on
+
+TRIALS = 24  # of a method
+CLASSES = 10  # of every set
+UNSTOPPED = "cross_entropy"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A training as a replayed study has it. rows: METRICS by epoch; epochs: of a whole training."""
+
+    method: str
+    protected: bool
+    rows: list[list[float]]
+    epochs: int
+
+    def costs(self, epoch: int, by: Sequence[str]) -> tuple[float, ...]:
+        row = dict(zip(METRICS, self.rows[epoch - 1], strict=True))
+        return tuple(1 - row[name] if name == "accuracy" else row[name] for name in by)
+
+    @property
+    def has_result(self) -> bool:
+        """It did not diverge, and is better than chance by three standard deviations of 1,000 samples."""
+        chance = 1 / CLASSES
+        least = chance + 3 * math.sqrt(chance * (1 - chance) / 1000)
+        return len(self.rows) == self.epochs and self.rows[-1][0] > least
+
+    @property
+    def result(self) -> tuple[float, float]:
+        """(error, ECE)."""
+        error, ece = self.costs(self.epochs, ("accuracy", "ece"))
+        return error, ece
+
+
+# Of one method's trials in the order they began, the epochs that each trains.
+Rule = Callable[[Sequence[Trial]], list[int]]
+
+
+def rung(by: Sequence[str], at: float, keep: float, protects: bool = True) -> Rule:
+    """The product's rule. at: a fraction of the epochs, rounded."""
+
+    def trained(trials: Sequence[Trial]) -> list[int]:
+        entries: list[Entry] = []
+        spent = []
+        for number, trial in enumerate(trials):
+            epoch = round(at * trial.epochs)
+            spent.append(len(trial.rows))
+            if len(trial.rows) < epoch:  # it diverged before
+                continue
+            entry = Entry(len(entries), number, trial.costs(epoch, by))
+            if not (protects and trial.protected) and not goes_on(entry, entries, keep):
+                spent[-1] = epoch
+            entries.append(entry)
+        return spent
+
+    return trained
+
+
+def rungs(by: Sequence[str], fractions: Sequence[float], keep: float) -> Rule:
+    """Several rungs, one after the other."""
+
+    def trained(trials: Sequence[Trial]) -> list[int]:
+        spent = [len(trial.rows) for trial in trials]
+        left = list(range(len(trials)))
+        for at in fractions:
+            found = rung(by, at, keep)([trials[place] for place in left])
+            for place, epochs in zip(left, found, strict=True):
+                spent[place] = epochs
+            left = [place for place in left if spent[place] == len(trials[place].rows)]
+        return spent
+
+    return trained
+
+
+def everything(trials: Sequence[Trial]) -> list[int]:
+    return [len(trial.rows) for trial in trials]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """As shares of the study without stopping."""
+
+    epochs: float
+    hypervolume: float
+    front: float
+
+
+def volume(points: Sequence[tuple[float, float]], reference: tuple[float, float]) -> float:
+    """Area between points and the reference; smaller is better."""
+    area, lowest = 0.0, reference[1]
+    for first, second in sorted(points):
+        if first < reference[0] and second < lowest:
+            area += (reference[0] - first) * (lowest - second)
+            lowest = second
+    return area
+
+
+def front(points: Sequence[tuple[float, float]]) -> set[tuple[float, float]]:
+    kept: set[tuple[float, float]] = set()
+    lowest = math.inf
+    for point in sorted(points):
+        if point[1] < lowest:
+            kept.add(point)
+            lowest = point[1]
+    return kept
+
+
+def outcome(study: Mapping[str, Sequence[Trial]], spent: Mapping[str, Sequence[int]]) -> Outcome:
+    """The reference point is the worst of the protected trials, as the product's."""
+    trials = [trial for label in study for trial in study[label]]
+    epochs = [count for label in study for count in spent[label]]
+    of_all = [trial.result for trial in trials if trial.has_result]
+    kept = [
+        trial.result for trial, count in zip(trials, epochs, strict=True) if trial.has_result and count == trial.epochs
+    ]
+    defaults = [trial.result for trial in trials if trial.protected and trial.method != UNSTOPPED and trial.has_result]
+    reference = max(error for error, _ in defaults), max(ece for _, ece in defaults)
+    best = front(of_all)
+    return Outcome(
+        sum(epochs) / sum(len(trial.rows) for trial in trials),
+        volume(kept, reference) / volume(of_all, reference),
+        len(best & set(kept)) / len(best),
+    )
+
+
+def fewer(study: Mapping[str, Sequence[Trial]], share: float) -> dict[str, list[int]]:
+    """Of each method only its first trials, for that share of all epochs: the methods take turns, as in a study."""
+    budget, spent = (
+        share * sum(len(trial.rows) for trials in study.values() for trial in trials),
+        dict[str, list[int]](),
+    )
+    spent = {label: [0] * len(trials) for label, trials in study.items()}
+    for number in range(max(map(len, study.values()))):
+        for label, trials in study.items():
+            if number < len(trials) and budget >= len(trials[number].rows) / 2:
+                budget -= len(trials[number].rows)
+                spent[label][number] = len(trials[number].rows)
+    return spent
+
+
+def drawn(trainings: Sequence[Training], source: np.random.Generator, count: int = TRIALS) -> dict[str, list[Trial]]:
+    """A study by method: its defaults, then other settings in random order, each by one of its seeds."""
+    spec = spec_of(trainings[0].set, trainings[0].schedule)
+    study = {}
+    for variant in spec.variants:
+        by_setting: dict[int, list[Training]] = {}
+        for one in trainings:
+            if one.method == variant.label:
+                by_setting.setdefault(one.setting, []).append(one)
+        first = len(variant.space.defaults)
+        others = source.permutation([number for number in sorted(by_setting) if number >= first]).tolist()
+        chosen = [*range(first), *others][:count]
+        study[variant.label] = [
+            Trial(
+                variant.label,
+                number < first or variant.label == UNSTOPPED,
+                by_setting[number][source.integers(len(by_setting[number]))].rows,
+                spec.epochs,
+            )
+            for number in chosen
+        ]
+    return study
+
+
+OURS = "Brier + ECE, 1/2 at .33"
+
+
+def rules() -> dict[str, Rule]:
+    found: dict[str, Rule] = {
+        "ASHA on accuracy, 1/3 at .33": rung(["accuracy"], 0.33, 1 / 3, protects=False),
+        "accuracy, 1/2 at .33": rung(["accuracy"], 0.33, 0.5),
+        "NLL, 1/2 at .33": rung(["nll"], 0.33, 0.5),
+        "ECE, 1/2 at .33": rung(["ece"], 0.33, 0.5),
+        OURS: rung(["brier", "ece"], 0.33, 0.5),
+        "accuracy + ECE, 1/2 at .33": rung(["accuracy", "ece"], 0.33, 0.5),
+    }
+    for at, keeps in (
+        (0.2, ("1/2", "2/3")),
+        (0.33, ("1/3", "2/3")),
+        (0.5, ("1/3", "1/2")),
+        (0.6, ("1/4", "1/3", "1/2")),
+    ):
+        for keep in keeps:
+            above, below = map(int, keep.split("/"))
+            found[f"Brier + ECE, {keep} at {at:.2g}".replace("0.", ".")] = rung(["brier", "ece"], at, above / below)
+    found["Brier + ECE, 1/3 at 1/9 and 1/3"] = rungs(["brier", "ece"], (1 / 9, 1 / 3), 1 / 3)
+    return found
+
+
+def replay(trainings: Sequence[Training], chosen: Mapping[str, Rule], repeats: int) -> dict[str, list[Outcome]]:
+    """Outcomes by rule; the repeats are paired. Before each comes, as a baseline, fewer trials for its epochs."""
+    found: dict[str, list[Outcome]] = {}
+    for repeat in range(repeats):
+        study = drawn(trainings, np.random.default_rng(repeat))
+        for name, rule in chosen.items():
+            spent = {label: rule(trials) for label, trials in study.items()}
+            found.setdefault(name, []).append(result := outcome(study, spent))
+            found.setdefault(f"fewer than {name}", []).append(outcome(study, fewer(study, result.epochs)))
+    return found
+
+
+def ranking(trainings: Sequence[Training], at: float) -> dict[str, float]:
+    """Spearman's correlation of each metric at a fraction of training with the final ECE, mean over methods."""
+    from scipy.stats import spearmanr
+
+    spec = spec_of(trainings[0].set, trainings[0].schedule)
+    found: dict[str, list[float]] = {name: [] for name in METRICS}
+    for variant in spec.variants:
+        trials = [Trial(one.method, False, one.rows, spec.epochs) for one in trainings if one.method == variant.label]
+        trials = [trial for trial in trials if trial.has_result]
+        for name in METRICS:
+            early = [trial.costs(round(at * trial.epochs), [name])[0] for trial in trials]
+            found[name].append(float(spearmanr(early, [trial.result[1] for trial in trials]).statistic))
+    return {name: float(np.mean(values)) for name, values in found.items()}
+
+
+def interval(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, float, float]:
+    """Mean and 95% interval by Student's t."""
+    from scipy.stats import t
+
+    mean, half = (
+        float(np.mean(values)),
+        float(t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / len(values) ** 0.5),
+    )
+    return mean, mean - half, mean + half
+
+
+def table(found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
+    yield "| rule | epochs | hypervolume kept | front kept | hypervolume over fewer trials at equal epochs | target |"
+    yield "|---|---|---|---|---|---|"
+    for name, outcomes in found.items():
+        if name.startswith("fewer than "):
+            continue
+        baseline = found[f"fewer than {name}"]
+        epochs, volume_kept, front_kept = (
+            interval([getattr(one, field) for one in outcomes]) for field in ("epochs", "hypervolume", "front")
+        )
+        gain = interval([one.hypervolume - other.hypervolume for one, other in zip(outcomes, baseline, strict=True)])
+        met = epochs[0] <= 0.78 and volume_kept[0] >= 0.99 and front_kept[0] >= 0.9
+        cells = [f"{mean:.3f} ({low:.3f}, {high:.3f})" for mean, low, high in (volume_kept, front_kept)]
+        difference = f"{gain[0]:+.3f} ({gain[1]:+.3f}, {gain[2]:+.3f})"
+        yield f"| {name} | {epochs[0]:.2f} | {cells[0]} | {cells[1]} | {difference} | {'met' if met else 'missed'} |"
+    ours = found[f"fewer than {OURS}"]
+    epochs, kept, share = (
+        np.mean([getattr(one, field) for one in ours]) for field in ("epochs", "hypervolume", "front")
+    )
+    yield f"| fewer trials, for the epochs of {OURS} | {epochs:.2f} | {kept:.3f} | {share:.3f} | | |"
