@@ -1,20 +1,169 @@
+"""Stopping rules and samplers, replayed on recorded trainings: Markdown for RESULTS.md.
+
+python -m benchmarks.search                                      # the tables
+python -m benchmarks.search record --data DIR --out FILE         # adds to the recordings; DIR has the parquet files
+"""
+
 from __future__ import annotations
 
 import argparse
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.search import curves
+import optuna
+
+from benchmarks.search import curves, peers, sampling, stopping
+from benchmarks.search.curves import Training
+from benchmarks.search.stopping import interval
+
+METHODS = ("focal", "mbls", "sece_on_focal")  # whose search is replayed: one, two and two settings besides the rate
+LEAST = 12  # settings of a method, without which a set is not replayed
+
+
+def pools(trainings: Sequence[Training]) -> dict[tuple[str, str], list[Training]]:
+    """By set and schedule."""
+    found = {
+        (name, schedule): [one for one in trainings if (one.set, one.schedule) == (name, schedule)]
+        for name in curves.SETS
+        for schedule in curves.SCHEDULES
+    }
+    return {key: pool for key, pool in found.items() if pool}
+
+
+def settings_of(pool: Sequence[Training], method: str) -> int:
+    return len({one.setting for one in pool if one.method == method})
+
+
+def about(trainings: Sequence[Training]) -> Iterator[str]:
+    yield "| set | schedule | trainings | settings of a method | diverged | at chance |"
+    yield "|---|---|---|---|---|---|"
+    for (name, schedule), pool in pools(trainings).items():
+        epochs = curves.spec_of(name, schedule).epochs
+        counts = sorted(settings_of(pool, method) for method in {one.method for one in pool} - {"cross_entropy"})
+        whole = [one for one in pool if len(one.rows) == epochs]
+        chance = sum(not stopping.Trial("", False, one.rows, epochs).has_result for one in whole)
+        range_ = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]}-{counts[-1]}"
+        yield f"| {name} | {schedule} | {len(pool)} | {range_} | {len(pool) - len(whole)} | {chance} |"
+
+
+def ranks(trainings: Sequence[Training]) -> Iterator[str]:
+    fractions = (0.2, 0.33, 0.5, 0.6)
+    yield f"| set | schedule | {' | '.join(f'ECE at {at:g} | Brier | NLL' for at in fractions)} |"
+    yield "|" + "---|" * (2 + 3 * len(fractions))
+    for (name, schedule), pool in pools(trainings).items():
+        cells = []
+        for at in fractions:
+            found = stopping.ranking(pool, at)
+            cells += [f"{found[metric]:.2f}" for metric in ("ece", "brier", "nll")]
+        yield f"| {name} | {schedule} | {' | '.join(cells)} |"
+
+
+def stop(trainings: Sequence[Training], repeats: int) -> Iterator[str]:
+    rules = {**stopping.rules(), **peers.rules()}
+    for (name, schedule), pool in pools(trainings).items():
+        yield f"\n{name}, {schedule}:\n"
+        yield from stopping.table(stopping.replay(pool, rules, repeats))
+    if not peers.INSTALLED:
+        yield f"\n{peers.SKIPPED}"
+
+
+def sample(trainings: Sequence[Training], repeats: int, gp_repeats: int) -> Iterator[str]:
+    yield "| set | method | settings | held-out rank of error, ECE | trials | sampler | hypervolume | over Optuna's |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for key, label, pool in _searched(trainings):
+        surrogate = sampling.fit(pool, label)
+        error, ece = sampling.held_out(pool, label)
+        first = f"{key[0]} | {label} | {settings_of(pool, label)} | {error:.2f}, {ece:.2f}"
+        arms: Mapping[str, tuple[sampling.Sample, int]] = {
+            "Optuna's default": (sampling.of_optuna(surrogate), repeats),
+            "random": (sampling.ours(surrogate, "random"), repeats),
+            "ours": (sampling.ours(surrogate), repeats),
+            "ours, gp": (sampling.ours(surrogate, "gp"), gp_repeats),
+        }
+        shares: dict[tuple[str, int], list[float]] = {}
+        for name, (of, count) in arms.items():
+            for seed in range(count):
+                tried = sampling.search(surrogate, of, 40, seed)
+                for trials in (24, 40):
+                    shares.setdefault((name, trials), []).append(surrogate.share(tried[:trials]))
+        for trials in (24, 40):
+            for name in arms:
+                own, baseline = shares[name, trials], shares["Optuna's default", trials]
+                gain = "" if name == "Optuna's default" else _difference(own, baseline)
+                yield f"| {first} | {trials} | {name} | {_shown(own)} | {gain} |"
+        gain = _difference(shares["ours", 24], shares["Optuna's default", 40])
+        yield f"| {first} | 24 | ours, over Optuna's at 40 | | {gain} |"
+
+
+def slots(trainings: Sequence[Training], repeats: int) -> Iterator[str]:
+    yield "| set | method | 4 slots | 24 slots, no cap: less | 24 slots, at most 4 pending: less | target: within .01 |"
+    yield "|---|---|---|---|---|---|"
+    for key, label, pool in _searched(trainings):
+        surrogate = sampling.fit(pool, label)
+        of = sampling.ours(surrogate)
+        few, free, capped = (
+            [
+                surrogate.share(sampling.search(surrogate, of, stopping.TRIALS, seed, count, cap))
+                for seed in range(repeats)
+            ]
+            for count, cap in ((4, None), (24, None), (24, stopping.TRIALS // 6))
+        )
+        met = "met" if interval([a - b for a, b in zip(capped, few, strict=True)])[0] >= -0.01 else "missed"
+        yield f"| {key[0]} | {label} | {_shown(few)} | {_difference(free, few)} | {_difference(capped, few)} | {met} |"
+
+
+def _searched(trainings: Sequence[Training]) -> Iterator[tuple[tuple[str, str], str, list[Training]]]:
+    """The methods whose search is replayed, by the cosine schedule."""
+    for key, pool in pools(trainings).items():
+        for label in METHODS if key[1] == "cosine" else ():
+            if settings_of(pool, label) >= LEAST:
+                yield key, label, pool
+
+
+def _shown(values: Sequence[float]) -> str:
+    mean, low, high = interval(values)
+    return f"{mean:.3f} ({low:.3f}, {high:.3f})"
+
+
+def _difference(values: Sequence[float], baseline: Sequence[float]) -> str:
+    """Paired; the longer is cut."""
+    mean, low, high = interval([one - other for one, other in zip(values, baseline, strict=False)])
+    return f"{mean:+.3f} ({low:+.3f}, {high:+.3f})"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    commands = parser.add_subparsers(dest="command")
-    record = commands.add_parser("record")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.search", description=__doc__)
+    parser.add_argument("--file", type=Path, default=curves.FILE, help="recordings")
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--gp-repeats", type=int, default=5, help="of the slow sampler")
+    parser.add_argument("--slots-repeats", type=int, default=100)
+    parser.add_argument("--only", choices=("about", "ranks", "stop", "sample", "slots"), action="append")
+    record = parser.add_subparsers(dest="command").add_parser("record", help="train and add to a file")
     record.add_argument("--data", type=Path, required=True)
     record.add_argument("--out", type=Path, default=curves.FILE)
-    record.add_argument("--settings", type=int, nargs=3, default=(64, 60, 30))
+    record.add_argument(
+        "--settings", type=int, nargs=3, default=(64, 60, 30), help="of digits, Fashion-MNIST, CIFAR-10"
+    )
     options = parser.parse_args()
-    curves.record(options.data, options.out, options.settings)
+    if options.command == "record":
+        curves.record(options.data, options.out, options.settings)
+        return
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.filterwarnings("ignore")
+    trainings = curves.read(options.file)
+    parts: dict[str, tuple[str, Callable[[], Iterator[str]]]] = {
+        "about": ("Recorded", lambda: about(trainings)),
+        "ranks": ("Spearman's correlation with the final ECE", lambda: ranks(trainings)),
+        "stop": ("Stopping", lambda: stop(trainings, options.repeats)),
+        "sample": ("Samplers", lambda: sample(trainings, options.repeats, options.gp_repeats)),
+        "slots": ("Slots", lambda: slots(trainings, options.slots_repeats)),
+    }
+    for name in options.only or parts:
+        title, lines = parts[name]
+        print(f"\n{title}:\n")
+        for line in lines():
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -141,10 +141,7 @@ def outcome(study: Mapping[str, Sequence[Trial]], spent: Mapping[str, Sequence[i
 
 def fewer(study: Mapping[str, Sequence[Trial]], share: float) -> dict[str, list[int]]:
     """Of each method only its first trials, for that share of all epochs: the methods take turns, as in a study."""
-    budget, spent = (
-        share * sum(len(trial.rows) for trials in study.values() for trial in trials),
-        dict[str, list[int]](),
-    )
+    budget = share * sum(len(trial.rows) for trials in study.values() for trial in trials)
     spent = {label: [0] * len(trials) for label, trials in study.items()}
     for number in range(max(map(len, study.values()))):
         for label, trials in study.items():
