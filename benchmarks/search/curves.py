@@ -26,7 +26,7 @@ SETS, SCHEDULES = ("digits", "fashion", "cifar10"), ("cosine", "steps")
 METRICS = ("accuracy", "nll", "brier", "ece")
 REPEATS = 3  # trainings of a setting that is repeated, each by a seed of its own
 FEW = 12  # settings of cross-entropy, of which only the optimizer's are searched
-HEAD_START = 16  # settings of the cheap sets that are trained before the first of images
+HEAD_START = 30  # settings of the cheap sets that are trained before the first of images
 
 
 @dataclass(frozen=True)
