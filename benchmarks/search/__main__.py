@@ -97,7 +97,7 @@ def sample(trainings: Sequence[Training], repeats: int, gp_repeats: int) -> Iter
 
 
 def slots(trainings: Sequence[Training], repeats: int) -> Iterator[str]:
-    yield "| set | method | 4 slots | 24 slots, no cap: less | 24 slots, at most 4 pending: less | target: within .01 |"
+    yield "| set | method | 4 slots | 24 slots without cap, less 4 | 24 slots with at most 4 pending, less 4 | target |"
     yield "|---|---|---|---|---|---|"
     for key, label, pool in _searched(trainings):
         surrogate = sampling.fit(pool, label)

@@ -251,7 +251,7 @@ def interval(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, floa
 
 def table(found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
     """The target is at most .78 of the epochs, .99 of the hypervolume and .9 of the front, of the study's."""
-    yield "| rule | epochs | hypervolume | front | hypervolume over fewer trials | methods: hypervolume, front | target |"
+    yield "| rule | epochs | hypervolume | front | over fewer trials | of methods: hypervolume, front | target |"
     yield "|---|---|---|---|---|---|---|"
     for name, outcomes in found.items():
         if name.startswith("fewer than "):
