@@ -13,7 +13,7 @@ SKIPPED = "Syne Tune's MOASHA and ASHA: skipped, syne-tune is not installed (`ma
 
 
 def rules() -> dict[str, Rule]:
-    """MOASHA by error and ECE, ASHA by error: eta 3, rungs at 1/9 and 1/3 of the epochs, or at 1/3. None without them.
+    """MOASHA by error and ECE, ASHA by error: eta 3, rungs from 1/9 of the epochs on, or one at 1/3. None without them.
 
     They protect no trial.
     """
@@ -32,9 +32,9 @@ def rules() -> dict[str, Rule]:
         return AsynchronousSuccessiveHalving(space, metric="error", time_attr="epoch", random_seed=0, **options)
 
     return {
-        "Syne Tune's MOASHA, error + ECE, rungs 1/9 and 1/3": fed(moasha, 9),
+        "Syne Tune's MOASHA, error + ECE, rungs from 1/9": fed(moasha, 9),
         "Syne Tune's MOASHA, error + ECE, rung 1/3": fed(moasha, 3),
-        "Syne Tune's ASHA, error, rungs 1/9 and 1/3": fed(asha, 9),
+        "Syne Tune's ASHA, error, rungs from 1/9": fed(asha, 9),
         "Syne Tune's ASHA, error, rung 1/3": fed(asha, 3),
     }
 
