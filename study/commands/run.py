@@ -64,12 +64,15 @@ def run(
 def _report_run(outcome: Any, uri: str) -> None:
     from study.analysis.states import Snapshot, done, in_words, summed
     from study.schema.uris import public_uri
+    from study.store.spending import budget_line, budget_of
     from study.terminal.tables import front_table
 
     study = outcome.study
     now = Snapshot.of(study, outcome.records, alive=False)
     counts = summed(now.counts.values())
     console.print(f"{study.spec.name}: {done(counts)}/{counts['planned']} trials; {in_words(counts)}", style="bold")
+    if budget_of(study) is not None:
+        console.print(budget_line(study, outcome.records), soft_wrap=True)
     if now.ranking.front:
         console.print(front_table(now.ranking.front, study.objectives))
     console.print(f"study:    {study.directory}", soft_wrap=True)

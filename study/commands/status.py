@@ -24,6 +24,7 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     """
     from study.analysis.stalled import stalled, stalled_lines
     from study.analysis.states import saved_line, snapshot, stopped_line, summed
+    from study.store.spending import budget_line, not_begun, spending_plain
     from study.store.study import open_study
     from study.terminal.tables import failures_table, states_table
 
@@ -31,7 +32,8 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     now = snapshot(opened)
     if as_json:
         found = {each.label: asdict(each) for each in stalled(now.ranking)}
-        click.echo(json.dumps({"name": opened.name, "methods": now.counts, "stalled": found}))
+        plain = {"name": opened.name, "methods": now.counts, "stalled": found}
+        click.echo(json.dumps({**plain, "spending": spending_plain(opened, now.records)}))
         return
     console.print(f"{opened.name} in {opened.directory}", soft_wrap=True)
     console.print(states_table(now.counts))
@@ -42,7 +44,8 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
         console.print(f"{saved}.")
     for sentence in stalled_lines(stalled(now.ranking)):
         console.print(sentence, highlight=False, soft_wrap=True)
+    console.print(budget_line(opened, now.records, now.alive), soft_wrap=True)
     if now.alive:
         console.print("another calstudy process is running this study.")
-    elif line := stopped_line(summed(now.counts.values()), opened.goes_on):
+    elif not not_begun(opened, now.records) and (line := stopped_line(summed(now.counts.values()), opened.goes_on)):
         console.print(line)

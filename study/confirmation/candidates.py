@@ -61,6 +61,7 @@ def confirming_spec(search: Study, asked: Asked) -> StudySpec:
         "first_seed": search.spec.first_seed + FRESH,
         "trials": seeds if before is None else max(seeds, before.trials),
         "early_stopping": None,
+        "budget": None,  # what was selected is retrained to its end
         "keep_models": "all",  # all are measured on test, and the front is not known before
     }
     return spec_from_mapping(plain, name + SUFFIX, search.directory)

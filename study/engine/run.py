@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from study.analysis.ranking import Rules, on_a_front, rules_of
+from study.engine.budget import Spending, expected_costs
 from study.engine.nodes import check_nodes
 from study.engine.ray_session import check_address, joined, set_environment
 from study.engine.stopping import Stopping, temporary_folder
@@ -134,16 +135,23 @@ def run_study(
     targets = Targets(root)
     targets.check(spec, prepared.digest, file_name)
     directory = root / spec.name
+    stored = None if spec.budget is None else existing_study(spec, file_name, directory, prepared)
+    expected: dict[str, float] = {}
+    if address is None:  # before anything is written
+        with Steps(console) as steps:
+            expected = expected_costs(spec, file_name, stored, prepared.digest, steps)
     _make_folders(spec, directory)
     if line := kept_line(spec):
         console.print(line, soft_wrap=True)
     lock, steps = driver_lock(directory, spec.ledger), Steps(console)
     with lock as database, steps, _ray(spec, root, prepared, address, steps, cpus) as join:
+        if address is not None:
+            expected = expected_costs(spec, file_name, stored, prepared.digest, steps, on_cluster=True)
         study = _record_spec(spec, file_name, directory, prepared, tracking)
         ledger = _open_ledger(study, database, console)
         _remove_leftovers(study)
         with stopping.deferred():
-            return _train(study, ledger, tracking_uri, targets, join, console, steps, stopping)
+            return _train(study, ledger, tracking_uri, targets, join, console, steps, stopping, expected)
 
 
 def _make_folders(spec: StudySpec, directory: Path) -> None:
@@ -306,6 +314,7 @@ def _train(
     console: Console,
     steps: Steps,
     stopping: Stopping,
+    expected: Mapping[str, float],
 ) -> Outcome:
     from study.tracking.projection import FAULT_PATIENCE, Projection
 
@@ -313,12 +322,13 @@ def _train(
     records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
     with Projection(study, tracking_uri, stopping.requested) as projection:
         stopping.last_acts.append(lambda: projection.close(_is_complete(study), FAULT_PATIENCE))
-        if study.lacking(records):
+        spending = Spending(spec, records, expected)
+        if study.lacking(records) and spending.has_work():
             keeper = _ModelKeeper(study, records)
             rules = rules_of(study, [record for found in records.values() for record in found])
             with Progress(spec, records, console, steps, rules) as progress:
                 ledger.waiting.show, ledger.waiting.stopped = progress.waiting, lambda: stopping.caught
-                _tune(study, ledger, [keeper, progress, projection], targets, join, stopping, steps)
+                _tune(study, ledger, [keeper, progress, projection, spending], targets, join, stopping, steps)
         records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
         complete = not study.lacking(records)
         untracked = projection.close(complete, TRACKING_PATIENCE)

@@ -131,13 +131,15 @@ class LedgerSearch(Searcher):
             resources = resources.on_a_whole_gpu()
         attempt = self._ledger.begin_attempt(record.label, record.number, self._extensions[record.label])
         self._live[trial_id] = _Attempt(record, attempt, resources)
+        for listener in self._listeners:
+            listener.handed_out(record)
         return {"assignment": self._assignment(self._live[trial_id]).to_json()}
 
     def _ask(self) -> TrialRecord | None:
         """A new trial of the method with the fewest, so that all advance together; None if none is to be had now."""
         waiting = 0
         for label in sorted(self._asked, key=lambda label: self._asked[label]):
-            if self._asked[label] >= self._spec.trials:
+            if self._asked[label] >= self._spec.trials or not all(each.may_begin(label) for each in self._listeners):
                 break
             number, given = (self._enqueued[label] or [(self._asked[label], None)])[0]
             learns = given is None and self._proposer.learns(label, number)

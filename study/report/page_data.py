@@ -9,6 +9,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from search_spaces import strict_yaml
@@ -28,6 +29,7 @@ from study.schema.objective import as_served, epoch_note, plain_name
 from study.schema.uris import without_credentials
 from study.schema.variant import Variant
 from study.schema.versions import versions
+from study.store.spending import Spent, budget_line, spent
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.uncertainty.intervals import FEWEST_WRONG
@@ -59,7 +61,7 @@ def gather(
     drawn, notes = diagrams(study, finished)
     drawings = curves(Gallery(study, {label: list(found) for label, found in records.items()}))
     on_front = {record.name for record in front}
-    labels = [variant.label for variant in spec.variants]
+    labels, costs = [variant.label for variant in spec.variants], spent(study, now.records)
     return {
         "name": spec.name,
         "created": str(recorded.get("created", "")),
@@ -68,9 +70,12 @@ def gather(
         "objectives": [objective.metric for objective in spec.objectives],
         "served": [as_served(name, study.serves) for name in ("ece", "nll")],
         "metrics": [_metric(name) for name in measured],
-        "methods": [_method(variant, now) for variant in spec.variants],
         "stalled": stalled_lines(stalled(now.ranking)),
-        "budget": _budget(spec.trials, {label: records.get(label, ()) for label in labels}),
+        "methods": [_method(variant, now, costs[variant.label]) for variant in spec.variants],
+        "budget": [
+            *_budget(spec.trials, {label: records.get(label, ()) for label in labels}),
+            _sentence(budget_line(study, now.records, alive)),
+        ],
         "trials": [
             {
                 **_trial(record, labels, measured, analysis),
@@ -221,7 +226,7 @@ def _count(number: int, noun: str) -> str:
 # ---- methods, budgets, failures ------------------------------------------------------------------------------------
 
 
-def _method(variant: Variant, now: Snapshot) -> Plain:
+def _method(variant: Variant, now: Snapshot, cost: Spent) -> Plain:
     """A method's settings and budget: trials by state in words, and their total compute."""
     counts, records = now.counts[variant.label], now.records[variant.label]
     return {
@@ -232,6 +237,7 @@ def _method(variant: Variant, now: Snapshot) -> Plain:
         "states": {word: counts[state] for state, word in WORDS.items()},
         "samples": _total(records, "samples"),
         "seconds": _total(records, "seconds"),
+        "hours": {unit: _number(hours) for unit, hours in asdict(cost).items() if hours},
         "devices": sorted({record.device for record in records if record.seconds is not None}),
     }
 
@@ -281,6 +287,10 @@ def _budget(planned: int, records: Mapping[str, Sequence[TrialRecord]]) -> list[
             )
     sentences.append("Seconds are wall-clock time and depend on the machine's load.")
     return sentences
+
+
+def _sentence(line: str) -> str:
+    return line[0].upper() + line[1:]
 
 
 WHY = {"running": "was training when the page was written", "interrupted": "`calstudy run` resumes it"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
+from study.schema.budget import Budget
 from study.schema.early_stopping import EarlyStopping
 from study.schema.objective import DIRECTIONS, Objective
 from study.schema.resources import Resources
@@ -74,6 +75,9 @@ def _study_key(field: Field[Any]) -> Schema:
         return {**_settings(groups[field.name]), **doc}
     if field.name == "early_stopping":
         return {**_settings(EarlyStopping), "type": ["object", "null"], **doc}
+    if field.name == "budget":
+        one_of = [{"required": [one.name]} for one in fields(Budget)]
+        return {**_settings(Budget), "type": ["object", "null"], **doc, "oneOf": [{"type": "null"}, *one_of]}
     if field.name == "variants":
         return {"type": "array", "minItems": 1, "items": _variant(), **doc}
     if field.name == "objectives":

@@ -12,6 +12,7 @@ from typing import Any
 
 from search_spaces import strict_yaml
 from search_spaces.space import Entry, Pin, SpaceError, parse_entry, to_plain
+from study.schema.budget import Budget, check_budget
 from study.schema.compatibility import RecordedSpace, leaves
 from study.schema.condition import Condition, read_constraints
 from study.schema.early_stopping import EarlyStopping
@@ -113,6 +114,7 @@ class StudySpec(Settings):
         default=None,
         metadata={"doc": "stop a method's poorer trials early: {at: 0.33, keep: 0.5, by: [brier, ece]}; null: none"},
     )
+    budget: Budget | None = text(None, doc="of all trials: {cpu_hours: 5} or {gpu_hours: 20}; null: no limit")
     trial_minutes: float | None = number(None, above=0, doc="training limit; a longer trial fails; null: no limit")
     resources: Resources = field(default_factory=Resources, metadata={"doc": "per trial; a method may override them"})
     checkpoint_seconds: float = number(30.0, low=0, doc="seconds between checkpoints; 0: every epoch")
@@ -142,6 +144,7 @@ class StudySpec(Settings):
             with _under("early_stopping"):
                 searched = {one.label: one.space.distributions for one in self.variants}
                 self.early_stopping.check(self.epochs, {one: (self.trial(one), of) for one, of in searched.items()})
+        check_budget(self.budget, {one.label: self.resources_of(one.label) for one in self.variants})
 
     def variant(self, label: str) -> Variant:
         """The variant with that label; FieldError with the nearest label if there is none."""

@@ -62,6 +62,13 @@ class TrialRecord:
 class Listener:
     """Follows trials; each event is in the ledger before a listener is called."""
 
+    def may_begin(self, label: str) -> bool:
+        """Whether another trial of the method may begin. Trials that began go on in any case."""
+        return True
+
+    def handed_out(self, record: TrialRecord) -> None:
+        """An attempt at a trial was handed to Ray, where it may wait."""
+
     def started(self, record: TrialRecord) -> None:
         """An attempt at a trial has started."""
 

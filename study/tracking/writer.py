@@ -15,12 +15,14 @@ import json
 import math
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search_spaces import strict_yaml
 from study.schema.uris import without_credentials
+from study.store.spending import UNITS, budget_line, budget_of, cost_of, resources_of, spent, summed
 from study.store.trials import TrialRecord
 from study.tracking.client import STATUS, open_client, search_runs, what_happened
 from study.tracking.descriptions import NOTE, description
@@ -78,11 +80,26 @@ class StudyRuns:
             self._status = "RUNNING"
 
     def end(self, complete: bool) -> None:
-        """End the study's run: FINISHED if every planned trial is, KILLED if a later driver will resume it."""
+        """End the study's run: FINISHED if every planned trial is, KILLED if a later driver will resume it.
+
+        What each method's trials cost is tagged before.
+        """
+        self._tag_spending()
         status = "FINISHED" if complete else "KILLED"
         if self._status != status:
             self._client.set_terminated(self._parent.info.run_id, status, self._ended or None)
             self._status = status
+
+    def _tag_spending(self) -> None:
+        records = self._study.records()
+        costs, budget = spent(self._study, records), budget_of(self._study)
+        tags = {}
+        for unit in UNITS:
+            if summed(costs.values()).of(unit):
+                tags[f"calstudy.{unit}"] = ", ".join(f"{label}: {cost.of(unit):.3g}" for label, cost in costs.items())
+        if budget is not None:
+            tags["calstudy.budget"] = budget_line(self._study, records)
+        self._log(self._parent, {}, [], tags)
 
     def write(self, record: TrialRecord) -> bool:
         """Write the trial's run unless it is complete; returns whether anything was missing."""
@@ -102,7 +119,9 @@ class StudyRuns:
             started = history[0]["time"] - history[0].get("seconds", 0.0) if history else record.started
             run = self._create(record.name, tags, _milliseconds(started))
         self._log_data(run)
-        self._log(run, params, _points(record, history) + self._tested_points(record))
+        cost = asdict(cost_of(record, resources_of(self._study)[record.label]))
+        final = {**record.final, **{unit: hours for unit, hours in cost.items() if hours}}
+        self._log(run, params, _points(record, history, final) + self._tested_points(record))
         # Last: a run that has ended is complete.
         self._client.set_terminated(run.info.run_id, STATUS[record.state], _milliseconds(record.ended))
         return True
@@ -264,7 +283,7 @@ def _history(file: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _points(record: TrialRecord, history: list[dict[str, Any]]) -> list[Metric]:
+def _points(record: TrialRecord, history: list[dict[str, Any]], final: Mapping[str, float]) -> list[Metric]:
     """Metrics in order of their steps, at the recorded times: logged again, they are the same points."""
     from mlflow.entities import Metric
 
@@ -276,9 +295,7 @@ def _points(record: TrialRecord, history: list[dict[str, Any]]) -> list[Metric]:
     ]
     ended, step = _milliseconds(record.ended), record.epoch or 0
     return points + [
-        Metric(f"final/{name}", float(value), ended, step)
-        for name, value in record.final.items()
-        if math.isfinite(value)
+        Metric(f"final/{name}", float(value), ended, step) for name, value in final.items() if math.isfinite(value)
     ]
 
 

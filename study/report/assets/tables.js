@@ -101,9 +101,11 @@ function trialButton(page, view, trial) {
 function methodTable(page, study) {
   const states = Object.keys(study.methods[0].states).filter(
     (state) => state === "complete" || study.methods.some((method) => method.states[state]));
+  const hours = [["cpu_hours", "CPU-hours"], ["gpu_hours", "GPU-hours"]].filter(
+    ([unit]) => study.methods.some((method) => method.hours[unit]));
   return scrolled("Budget per method", h("table", { class: "budgets" },
     h("caption", { class: "hidden" }, "Budget per method"),
-    head(["method", "searched", "planned", ...states, "samples seen", "seconds", "device"]),
+    head(["method", "searched", "planned", ...states, "samples seen", "seconds", ...hours.map(([, title]) => title), "device"]),
     h("tbody", {}, study.methods.map((method, place) => row(
       [glyph(page, place), method.label, method.name === method.label ? "" : h("small", {}, ` ${method.name}`)],
       [
@@ -111,7 +113,8 @@ function methodTable(page, study) {
           ? h("span", { class: "params" }, Object.entries(method.searched).map(([path, range]) => `${path}: ${range}`).join("; "))
           : h("em", {}, "none: repeated with fresh seeds"),
         countText(method.planned), ...states.map((state) => countText(method.states[state])),
-        countText(method.samples), secondsText(method.seconds), method.devices.join(", ") || NONE,
+        countText(method.samples), secondsText(method.seconds),
+        ...hours.map(([unit]) => method.hours[unit] === undefined ? NONE : method.hours[unit].toPrecision(3)), method.devices.join(", ") || NONE,
       ])))));
 }
 

@@ -219,6 +219,7 @@ def test_every_key_is_written_back():
         "sampler",
         "trials",
         "early_stopping",
+        "budget",
         "trial_minutes",
         "resources",
         "checkpoint_seconds",

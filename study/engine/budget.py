@@ -1,0 +1,185 @@
+"""The budget while a study runs, and before: whether it pays for another trial, and for what is tried first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from study.analysis.prediction import predict
+from study.engine.probe import Probed, probe_here, probe_on_cluster
+from study.schema.errors import SpecError
+from study.schema.resources import Resources
+from study.schema.spec import StudySpec
+from study.store.spending import UNITS, cost_of, means
+from study.store.study import Study
+from study.store.trials import Listener, TrialRecord
+
+Records = Mapping[str, Sequence[TrialRecord]]
+
+
+@dataclass
+class _Open:
+    """A trial that was handed out and has not ended."""
+
+    label: str
+    seconds: float = 0.0
+    epoch: int = 0
+
+
+class Spending(Listener):
+    """Follows what the trials of a study cost, in the unit of its budget.
+
+    expected: by label, hours of a trial until one of its own has ended, then their mean counts.
+    """
+
+    def __init__(self, spec: StudySpec, records: Records, expected: Mapping[str, float]) -> None:
+        self._spec, self._budget = spec, spec.budget
+        self._expected = dict(expected)
+        self._following = min(records, key=lambda label: len(records[label]))
+        self._open: dict[str, _Open] = {}
+        self._ended: dict[str, list[float]] = {label: [] for label in records}
+        for record in (record for found in records.values() for record in found):
+            if record.state == "running":  # it was begun, and is handed out again
+                self.handed_out(record)
+            else:
+                self._count(record)
+
+    def may_begin(self, label: str) -> bool:
+        """Whether the budget pays for another trial, beside what was spent and what the open ones will still take."""
+        return self._budget is None or self.committed + self._of_one(label) <= self._budget.hours * (1 + 1e-9)
+
+    def has_work(self) -> bool:
+        """Whether a trial is open, or the budget pays for another of the method with the fewest."""
+        return bool(self._open) or self.may_begin(self._following)
+
+    @property
+    def committed(self) -> float:
+        """What has been spent, and what the open trials will still take."""
+        return sum(map(sum, self._ended.values())) + sum(self._whole(one) for one in self._open.values())
+
+    def handed_out(self, record: TrialRecord) -> None:
+        self._open[record.name] = _Open(record.label)
+
+    def trained(self, record: TrialRecord, rows: list[dict[str, float]]) -> None:
+        if rows and (one := self._open.get(record.name)) is not None:
+            one.seconds += sum(row["seconds"] for row in rows)
+            one.epoch = int(rows[-1]["epoch"])
+
+    def stopped(self, record: TrialRecord) -> None:
+        self.handed_out(record)
+
+    def finished(self, record: TrialRecord) -> None:
+        self._open.pop(record.name, None)
+        self._count(record)
+
+    def _count(self, record: TrialRecord) -> None:
+        if self._budget is not None and record.seconds is not None:
+            self._ended[record.label].append(cost_of(record, self._needs(record.label)).of(self._budget.unit))
+
+    def _of_one(self, label: str) -> float:
+        ended = self._ended[label]
+        return sum(ended) / len(ended) if ended else self._expected.get(label, 0.0)
+
+    def _whole(self, one: _Open) -> float:
+        """What it has taken, and the same share of an expected trial as it has epochs left."""
+        assert self._budget is not None
+        taken = one.seconds / 3600 * rate(self._needs(one.label), self._budget.unit)
+        return taken + self._of_one(one.label) * (1 - one.epoch / self._spec.epochs)
+
+    def _needs(self, label: str) -> Resources:
+        return self._spec.resources_of(label)
+
+
+def expected_costs(
+    spec: StudySpec,
+    file_name: str,
+    stored: Study | None,
+    digest: str,
+    say: Callable[[str], None],
+    on_cluster: bool = False,
+    probed: Probed | None = None,
+) -> dict[str, float]:
+    """By label, what a trial costs in hours of the budget: the mean of its ended ones, else by a probe.
+
+    stored: the study as it exists. digest: of the data. on_cluster: Ray is joined, to probe there. Without a budget
+    nothing is probed. Raises SpecError if the budget cannot pay for what is tried first, or a method fails in the
+    probe.
+    """
+    if spec.budget is None:
+        return {}
+    unit, expected, records = spec.budget.unit, {}, _records(spec, stored)
+    if stored is not None:
+        expected = means(stored, records, unit)
+    if missing := [label for label in records if label not in expected]:
+        if probed is None:
+            probe = probe_on_cluster if on_cluster else probe_here
+            probed = probe(spec, file_name, digest, missing, say)
+        prediction = predict(spec, {label: probed.probes[label] for label in missing}, 1, stopping=True)
+        for one in prediction.methods:
+            hours = one.epochs_share * one.trial_seconds / 3600
+            expected[one.label] = hours * rate(spec.resources_of(one.label), unit)
+    _refuse_unpaid(spec, file_name, records, expected)
+    return expected
+
+
+def _records(spec: StudySpec, stored: Study | None) -> dict[str, list[TrialRecord]]:
+    found = {} if stored is None else stored.records()
+    return {variant.label: found.get(variant.label, []) for variant in spec.variants}
+
+
+def rate(resources: Resources, unit: str) -> float:
+    """CPUs or GPUs, by the budget's unit."""
+    return resources.cpu if unit == "cpu_hours" else resources.gpu
+
+
+def tried_first(spec: StudySpec, label: str) -> int:
+    """The trials of a method that a budget must pay for: its published defaults, at least one."""
+    return max(1, len(spec.variant(label).space.defaults[: spec.trials]))
+
+
+def _refuse_unpaid(spec: StudySpec, file_name: str, records: Records, expected: Mapping[str, float]) -> None:
+    """Raise SpecError if the budget cannot pay for what each method tries first.
+
+    expected: by label, hours of a trial. A study that has begun goes on, as far as its budget pays.
+    """
+    budget = spec.budget
+    assert budget is not None
+    needed = {label: tried_first(spec, label) for label in expected}
+    hours = sum(count * expected[label] for label, count in needed.items())
+    if any(records.values()) or hours <= budget.hours * (1 + 1e-9):
+        return
+    fit = math.floor(budget.hours / sum(expected.values()))
+    pays = f"{budget.hours:g} {UNITS[budget.unit]} pay for {fit} {'trial' if fit == 1 else 'trials'} of each method"
+    problem = (
+        f"{pays}, but the {sum(needed.values())} that are tried first need about {hours:.2g}. Write at least"
+        f" {_up(hours):g}, or train fewer epochs."
+    )
+    raise SpecError(file_name, f"budget.{budget.unit}", problem)
+
+
+def _up(hours: float) -> float:
+    """Rounded up to two digits."""
+    digits = 1 - math.floor(math.log10(hours))
+    return math.ceil(hours * 10**digits) / 10**digits
+
+
+def paid_line(spec: StudySpec, stored: Study | None, expected: Mapping[str, float]) -> str:
+    """What a budget pays for, in one line."""
+    budget, records = spec.budget, _records(spec, stored)
+    assert budget is not None
+    spending, planned = Spending(spec, records, expected), {label: len(found) for label, found in records.items()}
+    begun = sum(planned.values())
+    left = max(0.0, budget.hours - spending.committed)
+    while True:
+        label = min(planned, key=lambda one: planned[one])
+        if planned[label] >= spec.trials or (left := left - expected[label]) < -1e-9 * budget.hours:
+            break
+        planned[label] += 1
+    total = len(planned) * spec.trials
+    whole = sum(max(0, spec.trials - len(records[label])) * expected[label] for label in planned)
+    word = UNITS[budget.unit]
+    needs = f"all trials need about {whole + spending.committed:.2g}"
+    paid = sum(planned.values())
+    pays = "pays for all trials" if paid >= total else f"pays for about {paid} of {total} trials"
+    return f"budget: {budget.hours:g} {word} {pays}; {needs}" + (f", {begun} are begun" if begun else "")

@@ -1,0 +1,55 @@
+"""Probe trials in the process that trains them: a process of its own here, or a Ray task on a node."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from study.engine.node_facts import room
+from trainables.plugins import in_a_line, raised_in
+from trainables.probe import probe_trial
+from trainables.trainable import device_for, ran_out_of_memory
+
+STARTED = time.process_time()  # imports included
+
+
+def answer(job: dict[str, Any], folder: str | None = None) -> dict[str, Any]:
+    """The costs of a method's trials, and what this machine has for them; or the `problem`, in one line.
+
+    job: configs, digest, resources, also, as in `probe_trial`. folder: for temporary files; default: one of its own.
+    """
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="calstudy-probe-") as own:
+            return answer(job, own)
+    try:
+        given = job["digest"], job["resources"], job["also"], folder, STARTED
+        costs = [asdict(probe_trial(config, *given)) for config in job["configs"]]
+        device = device_for(job["resources"]["gpu"])
+        size = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+    except (Exception, SystemExit) as error:
+        if ran_out_of_memory(error):
+            fix = "Raise resources.gpu, or lower batch_size"
+            return {"problem": f"runs out of memory with {job['resources']['gpu']:g} GPU. {fix}."}
+        where = f"{file}: " if (file := raised_in(error)) else ""
+        return {"problem": f"{where}{in_a_line(error)}."}
+    return {"costs": costs, "memory_free": room(folder)["memory"], "device_size": size}
+
+
+def main() -> None:
+    """Answer the jobs on standard input, a JSON line each; what else is printed goes to standard error."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    job = json.loads(sys.stdin.read())
+    for place, each in enumerate(job["jobs"]):
+        folder = Path(job["folder"]) / str(place)
+        folder.mkdir()
+        answers.write(json.dumps(answer(each, str(folder))) + "\n")
+        answers.flush()

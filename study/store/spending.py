@@ -1,0 +1,115 @@
+"""What the trials of a study cost, summed from their records: a restart forgets nothing.
+
+A trial's cost is the training time of its result, over all attempts, times what Ray reserves for it. What an attempt
+that died trained and no checkpoint kept is not in the ledger, and not counted: at most `checkpoint_seconds` a death.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from study.schema.budget import Budget
+from study.schema.resources import Resources
+from study.store.study import Study
+from study.store.trials import TrialRecord
+
+UNITS = {"cpu_hours": "CPU-hours", "gpu_hours": "GPU-hours"}
+
+
+@dataclass(frozen=True)
+class Spent:
+    cpu_hours: float = 0.0
+    gpu_hours: float = 0.0
+
+    def of(self, unit: str) -> float:
+        return float(getattr(self, unit))
+
+
+def resources_of(study: Study) -> dict[str, Resources]:
+    """By label; read without importing any method."""
+    shared = study.plain.get("resources") or {}
+    entries = {entry["label"]: entry for entry in study.plain["methods"]}
+    return {label: Resources(**{**shared, **entries[label].get("resources", {})}) for label in study.labels}
+
+
+def budget_of(study: Study) -> Budget | None:
+    plain = study.plain.get("budget")
+    return None if plain is None else Budget(**plain)
+
+
+def cost_of(record: TrialRecord, resources: Resources) -> Spent:
+    """resources: of its method. After it ran out of memory a trial has a whole GPU."""
+    if record.deaths.get("out_of_memory"):
+        resources = resources.on_a_whole_gpu()
+    hours = (record.seconds or 0.0) / 3600
+    return Spent(hours * resources.cpu, hours * resources.gpu)
+
+
+def spent(study: Study, records: Mapping[str, Iterable[TrialRecord]]) -> dict[str, Spent]:
+    """By label, of all trials that have ended."""
+    needs = resources_of(study)
+    found = {label: [cost_of(record, needs[label]) for record in records.get(label, ())] for label in needs}
+    return {
+        label: Spent(sum(one.cpu_hours for one in costs), sum(one.gpu_hours for one in costs))
+        for label, costs in found.items()
+    }
+
+
+def summed(costs: Iterable[Spent]) -> Spent:
+    costs = list(costs)
+    return Spent(sum(one.cpu_hours for one in costs), sum(one.gpu_hours for one in costs))
+
+
+def means(study: Study, records: Mapping[str, Sequence[TrialRecord]], unit: str) -> dict[str, float]:
+    """By label, what an ended trial cost on average; without the labels of which none has ended."""
+    needs, found = resources_of(study), {}
+    for label, trials in records.items():
+        costs = [cost_of(one, needs[label]).of(unit) for one in trials if one.seconds is not None]
+        if costs:
+            found[label] = sum(costs) / len(costs)
+    return found
+
+
+def spent_line(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> str:
+    """`spent: 1.2 CPU-hours`, or what that is of the budget, and what is left."""
+    total, budget = summed(spent(study, records).values()), budget_of(study)
+    if budget is None:
+        used = [f"{total.of(unit):.3g} {word}" for unit, word in UNITS.items() if total.of(unit) or unit == "cpu_hours"]
+        return f"spent: {', '.join(used)} of training"
+    used_up, word = total.of(budget.unit), UNITS[budget.unit]
+    left = f"{budget.hours - used_up:.2g}" if used_up < budget.hours else "nothing"
+    return f"budget: {used_up:.3g} of {budget.hours:g} {word} spent, {left} left"
+
+
+def not_begun(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> int:
+    """How many planned trials the budget does not pay for now: all that are not begun, if not the next one."""
+    budget = budget_of(study)
+    missing = {label: study.planned - len(records.get(label, ())) for label in study.labels}
+    left = sum(max(0, count) for count in missing.values())
+    if budget is None or not left:
+        return 0
+    following = max(missing, key=lambda label: missing[label])  # of the method with the fewest trials
+    used_up = summed(spent(study, records).values()).of(budget.unit)
+    return left if used_up + means(study, records, budget.unit).get(following, 0.0) > budget.hours else 0
+
+
+def budget_line(study: Study, records: Mapping[str, Sequence[TrialRecord]], alive: bool = False) -> str:
+    """`spent_line`, and what a budget that is spent leaves undone. alive: whether a driver runs the study."""
+    line, left = spent_line(study, records), not_begun(study, records)
+    if left and not alive:
+        what = "1 trial was" if left == 1 else f"{left:,} trials were"
+        line += f"; {what} not begun. Raise the budget and run again to go on"
+    return f"{line}."
+
+
+def spending_plain(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> dict[str, Any]:
+    """For JSON: hours spent by method and in all, the budget (null: none), and the trials that it does not pay for."""
+    costs, budget = spent(study, records), budget_of(study)
+    return {
+        "methods": {label: asdict(cost) for label, cost in costs.items()},
+        **asdict(summed(costs.values())),
+        "budget": None if budget is None else {budget.unit: budget.hours},
+        "not_begun": not_begun(study, records),
+    }

@@ -1,0 +1,87 @@
+"""The arithmetic of `plan --probe`, against sums done by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from study.analysis import prediction
+from study.analysis.prediction import epochs_share, predict
+from study.schema.spec import StudySpec, spec_from_mapping
+from trainables.probe_cost import Cost
+
+MEASURED = Cost(
+    process_start=2.0,
+    first=0.5,
+    build=1.0,
+    epoch=3.0,
+    epoch_wall=4.0,
+    result=2.0,
+    checkpoint=0.25,
+    files=1000,
+    rows=10.0,
+    checkpoint_size=600,
+    memory=5000,
+    device_memory=None,
+    epochs=4,
+)
+
+
+def study(**keys: object) -> StudySpec:
+    plain = {"name": "small", "data": "digits", "model": "mlp", "methods": ["cross_entropy", "focal"], "epochs": 10}
+    return spec_from_mapping({**plain, "trials": 8, "checkpoint_seconds": 15, **keys}, "small.yaml")
+
+
+def with_stopping(spec: StudySpec, at: float, keep: float) -> StudySpec:
+    object.__setattr__(spec, "early_stopping", SimpleNamespace(at=at, keep=keep))
+    return spec
+
+
+def test_a_method_by_hand() -> None:
+    """Ten epochs of 4 s of the clock are 40 s, with a checkpoint after each 15 s: two; 1 + 10 x 3 + 2 + 2 x 0.25."""
+    spec = study(resources={"cpu": 2, "gpu": 0.5})
+    found = predict(spec, {"focal": [(1.0, MEASURED)]}, slots=4)
+    (method,) = found.methods
+    assert (method.trial_seconds, method.trial_process_seconds, method.process_seconds) == (40, 33.5, 8 * 33.5)
+    assert method.cpu_hours == pytest.approx(8 * 40 * 2 / 3600) and method.gpu_hours == pytest.approx(8 * 20 / 3600)
+    assert method.disk == 8 * (1000 + 10 * 10)
+    assert found.checkpoint_bandwidth == pytest.approx(4 * 600 / 15)
+
+
+def test_the_run_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RUN": 5, "RUN_TRIAL": 0.25, "RUN_EPOCH": 0.05, "WORKER": 1.5}.items():
+        monkeypatch.setattr(prediction, name, value)
+    found = predict(study(), {"cross_entropy": [(1.0, MEASURED)], "focal": [(1.0, MEASURED)]}, slots=4)
+    assert found.workers == 4 * (2 * 1.5 + 2 * 0.5)  # the first trial of each method in each process
+    assert found.driver == 2 * (5 + 16 * 0.25 + 160 * 0.05)
+    assert found.process_seconds == 16 * 33.5 + 16 + 34
+    # 16 trials of 43 s, four at once, after 13 s; the driver's other 24 s beside them; at worst one trial comes last
+    assert found.elapsed == (13 + 16 * 43 / 4, 13 + (16 * 43 + 24) / 4 + 43)
+
+
+def test_few_trials_need_few_workers_and_take_as_long_as_one() -> None:
+    found = predict(study(trials=1, methods=["focal"]), {"focal": [(1.0, MEASURED)]}, slots=40)
+    assert found.workers == pytest.approx(2 * prediction.WORKER + 0.5)
+    assert found.elapsed[0] == pytest.approx(2 * (prediction.RUN + prediction.WORKER) + 43)
+
+
+def test_a_searched_batch_size_is_a_weighted_mean() -> None:
+    fast = Cost(**{**MEASURED.__dict__, "epoch": 1.0, "epoch_wall": 2.0, "memory": 9000})
+    (method,) = predict(study(), {"focal": [(0.25, MEASURED), (0.75, fast)]}, 1).methods
+    assert method.trial_seconds == 10 * (0.25 * 4 + 0.75 * 2)
+    assert method.trial_process_seconds == 1 + 2 + 10 * 1.5 + 0.25  # 25 s: one checkpoint
+    assert method.memory == 9000
+
+
+def test_a_trial_shorter_than_a_checkpoint_writes_none() -> None:
+    found = predict(study(epochs=2), {"focal": [(1.0, MEASURED)]}, slots=4)
+    assert found.checkpoint_bandwidth == 0 and found.methods[0].trial_process_seconds == 1 + 2 * 3 + 2
+
+
+def test_early_stopping_spares_the_rest_of_those_that_may_be_stopped() -> None:
+    """Of 8 trials of focal, the three defaults are protected: (1 - 0.25) x (1 - 0.5) x 5/8 of the epochs are spared."""
+    spec = with_stopping(study(), at=0.25, keep=0.5)
+    assert epochs_share(spec, "focal") == pytest.approx(1 - 0.75 * 0.5 * 5 / 8)
+    assert epochs_share(spec, "cross_entropy") == 1
+    whole, stopped = (predict(spec, {"focal": [(1.0, MEASURED)]}, 1, stopping).methods[0] for stopping in (False, True))
+    assert stopped.cpu_hours == pytest.approx(whole.cpu_hours * (1 - 0.75 * 0.5 * 5 / 8))
+    assert epochs_share(with_stopping(study(trials=2), 0.25, 0.5), "focal") == 1  # all are protected

@@ -1,0 +1,44 @@
+"""The probe of a whole study: what it says, and that it leaves nothing behind."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.study.command_line import calstudy, calstudy_json, write_spec
+
+
+@pytest.mark.slow
+def test_plan_probe_predicts_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A method that trains on a tenth of the samples costs less; files hold at least the weights."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    methods = ["cross_entropy", {"label": "prioritized", "name": "sample_prioritization", "fraction": 0.1, "warmup": 0}]
+    spec = write_spec(
+        tmp_path / "small.yaml", methods=methods, epochs=6, trials=4, model={"name": "mlp", "width": 2048}
+    )
+    options = ["--storage", tmp_path / "studies"]
+    found = calstudy_json("plan", spec, "--probe", *options)["probe"]
+    whole, tenth = found["methods"]
+    assert 0 < tenth["trial_process_seconds"] < 0.7 * whole["trial_process_seconds"]
+    weights = 64 * 2048 + 2048 * 10  # float32
+    assert whole["disk"] > 4 * 4 * weights and whole["checkpoint_size"] > 4 * weights
+    assert whole["memory"] > 4 * weights and found["elapsed"] == sorted(found["elapsed"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["small.yaml", "tmp"]
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+@pytest.mark.slow
+def test_an_extension_that_breaks_is_named_before_the_run(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "methods").mkdir(parents=True)
+    (tmp_path / "mine" / "methods" / "breaks.py").write_text(
+        "from trainables.methods.cross_entropy import CrossEntropy\n\n\n"
+        "class Breaks(CrossEntropy):\n"
+        "    def loss(self, logits, targets, progress):\n"
+        "        print('a line of its own')\n"
+        "        raise ValueError('no such loss')\n"
+    )
+    spec = write_spec(tmp_path / "small.yaml", methods=["cross_entropy", "breaks"], extensions="mine")
+    done = calstudy("plan", spec, "--probe", "--storage", tmp_path / "studies", check=2)
+    said = done.stderr.strip().splitlines()[-1]
+    assert said == "small.yaml: methods.breaks: methods/breaks.py: ValueError: no such loss."
+    assert "Traceback" not in done.stderr and not (tmp_path / "studies").exists()
