@@ -68,11 +68,11 @@ def _fits(found: Prediction, memory_free: int | None, device_size: int | None) -
     most = max(method.memory for method in found.methods)
     line = f"memory: {human_bytes(most)} a trial at most"
     if memory_free is not None and most:
-        line += f"; {human_bytes(memory_free)} are free, enough for {memory_free // most}"
+        line += f"; {human_bytes(memory_free)} are free, enough for {int(memory_free // most)}"
     devices = [method.device_memory for method in found.methods if method.device_memory]
     if devices and device_size is not None:
         size, most = human_bytes(device_size), max(devices)
-        line += f"; {human_bytes(most)} of a GPU, whose {size} are enough for {device_size // most}"
+        line += f"; {human_bytes(most)} of a GPU, whose {size} are enough for {int(device_size // most)}"
     return line
 
 
