@@ -42,9 +42,9 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
         console.print(failures)
     if saved := saved_line(opened, now.all):
         console.print(f"{saved}.")
+    console.print(budget_line(opened, now.records, now.alive), soft_wrap=True)
     for sentence in stalled_lines(stalled(now.ranking)):
         console.print(sentence, highlight=False, soft_wrap=True)
-    console.print(budget_line(opened, now.records, now.alive), soft_wrap=True)
     if now.alive:
         console.print("another calstudy process is running this study.")
     elif not not_begun(opened, now.records) and (line := stopped_line(summed(now.counts.values()), opened.goes_on)):
