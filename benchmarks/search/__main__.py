@@ -13,7 +13,7 @@ from pathlib import Path
 
 import optuna
 
-from benchmarks.search import curves, peers, sampling, stopping
+from benchmarks.search import collapse, curves, peers, sampling, stopping
 from benchmarks.search.curves import Training
 from benchmarks.search.stopping import interval
 
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--gp-repeats", type=int, default=5, help="of the slow sampler")
     parser.add_argument("--slots-repeats", type=int, default=100)
-    parser.add_argument("--only", choices=("about", "ranks", "stop", "sample", "slots"), action="append")
+    parser.add_argument("--only", choices=("about", "ranks", "stop", "sample", "slots", "collapse"), action="append")
     record = parser.add_subparsers(dest="command").add_parser("record", help="train and add to a file")
     record.add_argument("--data", type=Path, required=True)
     record.add_argument("--out", type=Path, default=curves.FILE)
@@ -158,6 +158,7 @@ def main() -> None:
         "stop": ("Stopping", lambda: stop(trainings, options.repeats)),
         "sample": ("Samplers", lambda: sample(trainings, options.repeats, options.gp_repeats)),
         "slots": ("Slots", lambda: slots(trainings, options.slots_repeats)),
+        "collapse": ("Collapsed trials", collapse.table),
     }
     for name in options.only or parts:
         title, lines = parts[name]
