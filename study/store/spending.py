@@ -27,13 +27,6 @@ class Spent:
         return float(getattr(self, unit))
 
 
-def resources_of(study: Study) -> dict[str, Resources]:
-    """By label; read without importing any method."""
-    shared = study.plain.get("resources") or {}
-    entries = {entry["label"]: entry for entry in study.plain["methods"]}
-    return {label: Resources(**{**shared, **entries[label].get("resources", {})}) for label in study.labels}
-
-
 def budget_of(study: Study) -> Budget | None:
     plain = study.plain.get("budget")
     return None if plain is None else Budget(**plain)
@@ -49,8 +42,10 @@ def cost_of(record: TrialRecord, resources: Resources) -> Spent:
 
 def spent(study: Study, records: Mapping[str, Iterable[TrialRecord]]) -> dict[str, Spent]:
     """By label, of all trials that have ended."""
-    needs = resources_of(study)
-    found = {label: [cost_of(record, needs[label]) for record in records.get(label, ())] for label in needs}
+    found = {}
+    for label in study.labels:
+        needs = study.resources_of(label)
+        found[label] = [cost_of(record, needs) for record in records.get(label, ())]
     return {
         label: Spent(sum(one.cpu_hours for one in costs), sum(one.gpu_hours for one in costs))
         for label, costs in found.items()
@@ -64,9 +59,10 @@ def summed(costs: Iterable[Spent]) -> Spent:
 
 def means(study: Study, records: Mapping[str, Sequence[TrialRecord]], unit: str) -> dict[str, float]:
     """By label, what an ended trial cost on average; without the labels of which none has ended."""
-    needs, found = resources_of(study), {}
+    found = {}
     for label, trials in records.items():
-        costs = [cost_of(one, needs[label]).of(unit) for one in trials if one.seconds is not None]
+        needs = study.resources_of(label)
+        costs = [cost_of(one, needs).of(unit) for one in trials if one.seconds is not None]
         if costs:
             found[label] = sum(costs) / len(costs)
     return found

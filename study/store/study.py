@@ -116,7 +116,7 @@ class Study:
     def resources_of(self, label: str) -> Resources:
         """What is reserved for a trial of that label."""
         own = next((method.get("resources") for method in self.plain["methods"] if method["label"] == label), None)
-        return Resources(**{**self.plain.get("resources", {}), **(own or {})})
+        return Resources(**{**(self.plain.get("resources") or {}), **(own or {})})
 
     @property
     def ledger(self) -> str | None:

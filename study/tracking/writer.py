@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from search_spaces import strict_yaml
 from study.schema.uris import without_credentials
-from study.store.spending import UNITS, budget_line, budget_of, cost_of, resources_of, spent, summed
+from study.store.spending import UNITS, budget_line, budget_of, cost_of, spent, summed
 from study.store.trials import TrialRecord
 from study.tracking.client import STATUS, open_client, search_runs, what_happened
 from study.tracking.descriptions import NOTE, description
@@ -119,7 +119,7 @@ class StudyRuns:
             started = history[0]["time"] - history[0].get("seconds", 0.0) if history else record.started
             run = self._create(record.name, tags, _milliseconds(started))
         self._log_data(run)
-        cost = asdict(cost_of(record, resources_of(self._study)[record.label]))
+        cost = asdict(cost_of(record, self._study.resources_of(record.label)))
         final = {**record.final, **{unit: hours for unit, hours in cost.items() if hours}}
         self._log(run, params, _points(record, history, final) + self._tested_points(record))
         # Last: a run that has ended is complete.
