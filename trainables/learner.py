@@ -317,7 +317,7 @@ class Learner:
         return int(self.best["epoch"]), self.predictions()
 
     def predictions(self) -> Predictions:
-        """`predict`, as what is stored is measured: in float32. On a CPU the epoch's own, of before a resume or not."""
+        """`predict` as it is stored: in float32, without TF32. On a CPU the logits of the epoch just trained are these."""
         if self._last is not None and self.device.type == "cpu" and self.config.precision == "float32":
             return Predictions(self._last, self.data.validation.labels)
         # TF32, which convolutions take by default, is no float32.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from study.audit.audit import audit
+from study.confirmation.candidates import Asked, confirming_spec
 from study.engine.early_stopping import EarlyStopping
 from study.engine.search import LedgerSearch
 from study.store.ledger import Ledger
@@ -73,6 +74,7 @@ def test_who_stops_keeps_what_it_measured_and_is_no_result(whole: Path) -> None:
     assert f"ended {len(stopped)} trials after epoch 2 of 4: {saved} of 64 epochs saved" in here(
         "status", "small", "--storage", whole
     )
+    assert confirming_spec(study, Asked(top=1)).early_stopping is None, "a confirmation trains every seed to its end"
     names = {record.name for record in stopped}
     rows = {row["trial"]: row for row in here_json("trials", "small", "--storage", whole)}
     assert {name for name, row in rows.items() if row["state"] == "pruned"} == names
