@@ -317,7 +317,7 @@ class Learner:
         return int(self.best["epoch"]), self.predictions()
 
     def predictions(self) -> Predictions:
-        """`predict` as it is stored: in float32, without TF32. On a CPU the logits of the epoch just trained are these."""
+        """`predict` as it is stored: in float32, without TF32. On a CPU the epoch just trained has it already."""
         if self._last is not None and self.device.type == "cpu" and self.config.precision == "float32":
             return Predictions(self._last, self.data.validation.labels)
         # TF32, which convolutions take by default, is no float32.
