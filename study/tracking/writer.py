@@ -120,8 +120,9 @@ class StudyRuns:
             run = self._create(record.name, tags, _milliseconds(started))
         self._log_data(run)
         cost = asdict(cost_of(record, self._study.resources_of(record.label)))
-        final = {**record.final, **{unit: hours for unit, hours in cost.items() if hours}}
-        self._log(run, params, _points(record, history, final) + self._tested_points(record))
+        final = {f"final/{name}": value for name, value in record.final.items()}
+        costs = {f"cost/{unit}": hours for unit, hours in cost.items() if hours}
+        self._log(run, params, _points(record, history, final | costs) + self._tested_points(record))
         # Last: a run that has ended is complete.
         self._client.set_terminated(run.info.run_id, STATUS[record.state], _milliseconds(record.ended))
         return True
@@ -294,9 +295,7 @@ def _points(record: TrialRecord, history: list[dict[str, Any]], final: Mapping[s
         if name not in ("epoch", "time") and math.isfinite(value)
     ]
     ended, step = _milliseconds(record.ended), record.epoch or 0
-    return points + [
-        Metric(f"final/{name}", float(value), ended, step) for name, value in final.items() if math.isfinite(value)
-    ]
+    return points + [Metric(name, float(value), ended, step) for name, value in final.items() if math.isfinite(value)]
 
 
 def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

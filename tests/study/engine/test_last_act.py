@@ -47,7 +47,7 @@ def test_a_run_that_is_ended_says_whether_its_study_is_complete(
     ledger: Any = SimpleNamespace(records=lambda label: study.records()[label], waiting=SimpleNamespace())
     console, stopping = OurConsole(quiet=True), Stopping()
     unused: Any = None  # by what stands for the training
-    run._train(study, ledger, "sqlite://", unused, unused, console, Steps(console), stopping)
+    run._train(study, ledger, "sqlite://", unused, unused, console, Steps(console), stopping, {})
     (act,) = stopping.last_acts
     Mirror.told.clear()
     act()

@@ -143,7 +143,7 @@ def test_what_is_no_number_is_left_out(storage: Path) -> None:
     study.told[0] = replace(study.told[0], metrics={"ece": 0.5, "nll": float("inf")}, epoch=1)
     sync(study, embedded_tracking(storage))
     (run,) = children(MlflowClient(embedded_tracking(storage)), study)["focal/0000"]
-    assert run.data.metrics == {"ece": 0.5, "final/ece": 0.5, "final/seconds": 3.0, "final/cpu_hours": 3 / 3600}
+    assert run.data.metrics == {"ece": 0.5, "final/ece": 0.5, "final/seconds": 3.0, "cost/cpu_hours": 3 / 3600}
 
 
 def test_more_params_and_metrics_than_one_call_takes(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
