@@ -88,11 +88,6 @@ class Proposer:
             self._drafts[label] = self._background.submit(self._propose, label, number, {}, self._view(label))
         return self._drafts.pop(label).result() if self._drafts[label].done() else None
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether a proposal is worked out in the background."""
-        return bool(self._drafts)
-
     def _propose(self, label: str, number: int, given: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> Values:
         space = self._spaces[label].distributions
         fixed = {

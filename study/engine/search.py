@@ -95,10 +95,8 @@ class LedgerSearch(Searcher):
         running = [self._ledger.record(one.label, one.number) for one in every if one.state == "running"]
         self._again = deque(sorted(running, key=lambda one: (one.started or 0.0, one.number)))
         self._cap = self._spec.sampler.pending or max(LEAST_PENDING, math.ceil(self._spec.trials / 6))
-        self._pending: dict[str, set[int]] = {
-            label: set() for label in records
-        }  # of trials that are to learn from results
-        self._told_idle = False
+        self._pending: dict[str, set[int]] = {label: set() for label in records}  # those that learn from results
+        self._told_idle = self._is_drafting = False
         self._constraints_judged = not self._spec.constraints or self._ranking().defaults is not None
         self._live: dict[str, _Attempt] = {}
         self._alone: set[str] = set()  # trials that lost a GPU shared under MPS, perhaps by another's fault
@@ -114,7 +112,9 @@ class LedgerSearch(Searcher):
         At most twice the slots: a finished actor finds its next trial waiting, but trials asked later are proposed from
         more results.
         """
-        if self.fault is not None or self._stop_requested() or len(self._live) >= 2 * max(1, self._slots()):
+        if self.fault is not None or self._stop_requested():
+            return None if self._live else Searcher.FINISHED  # on None, Tune would wait for another suggestion
+        if len(self._live) >= 2 * max(1, self._slots()):
             return None
         try:
             return self._suggested(trial_id)
@@ -125,7 +125,7 @@ class LedgerSearch(Searcher):
     def _suggested(self, trial_id: str) -> Any:
         record = self._again.popleft() if self._again else self._ask()
         if record is None:
-            return None if self._live or self._proposer.is_busy else Searcher.FINISHED
+            return None if self._live or self._is_drafting else Searcher.FINISHED
         resources = self._spec.resources_of(record.label)
         if record.deaths.get("out_of_memory") or record.name in self._alone:
             resources = resources.on_a_whole_gpu()
@@ -137,7 +137,7 @@ class LedgerSearch(Searcher):
 
     def _ask(self) -> TrialRecord | None:
         """A new trial of the method with the fewest, so that all advance together; None if none is to be had now."""
-        waiting = 0
+        waiting, self._is_drafting = 0, False
         for label in sorted(self._asked, key=lambda label: self._asked[label]):
             if self._asked[label] >= self._spec.trials or not all(each.may_begin(label) for each in self._listeners):
                 break
@@ -149,7 +149,8 @@ class LedgerSearch(Searcher):
             params = self._proposer.proposal(label, number, given)
             if params is not None:
                 return self._asked_for(label, params, learns)
-        if waiting and not self._proposer.is_busy:
+            self._is_drafting = True
+        if waiting and not self._is_drafting:
             self._tell_idle()
         return None
 
