@@ -18,13 +18,13 @@ def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) 
     study = counted_once(tmp_path, 6)
     assert epochs_trained(study) == 12
     assert not list(study.directory.glob("trials/*/*/*/last.pt"))
-    assert here_json("status", "small", "--storage", tmp_path) == {
-        "name": "small",
-        "methods": {
-            label: dict(planned=3, complete=3, set_aside=0, pruned=0, failed=0, running=0, interrupted=0, to_do=0)
-            for label in ("cross_entropy", "focal")
-        },
+    status = here_json("status", "small", "--storage", tmp_path)
+    assert status["methods"] == {
+        label: dict(planned=3, complete=3, set_aside=0, pruned=0, failed=0, running=0, interrupted=0, to_do=0)
+        for label in ("cross_entropy", "focal")
     }
+    hours = sum(record.seconds or 0.0 for record in study.all_records()) / 3600  # of one CPU each
+    assert status["name"] == "small" and abs(status["spending"]["cpu_hours"] - hours) < 1e-9 * hours
     first = [record.params for record in study.records()["focal"]]
     assert first == [{"method.gamma": gamma, "optimizer.lr": 0.1} for gamma in (3.0, 2.0, 1.0)]  # published first
 
