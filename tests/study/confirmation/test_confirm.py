@@ -84,7 +84,7 @@ def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) ->
         variant = spec.variant(label)
         ledger.open(label, spec.objectives)
         for place, value in enumerate(values):
-            given = dict(variant.space.defaults[0]) if place == 0 else {}
+            given = (variant.space.defaults or [{}])[0] if place == 0 else {}
             number = asked(ledger, label, variant.space.distributions, given).number
             attempt = ledger.begin_attempt(label, number)
             outcome: dict[str, Any] = {"state": "failed", "reason": "it was told so", "attempt": attempt}
