@@ -113,7 +113,7 @@ def test_a_finished_study_is_clean_and_nothing_is_written(storage: Path) -> None
     assert [check.name for check in report.checks] == CHECKS
     assert off(report) == {} and report.clean
     counted = {check.name: check.counted for check in report.checks}
-    # 4 trials x 2 epochs; of each 3 files; in MLflow 7 metrics an epoch, 22 final ones and the cost; and 2 epochs in a history.
+    # 4 trials x 2 epochs; of each 3 files; in MLflow 7 metrics an epoch, 22 final ones, a cost; 2 epochs in a history.
     points = 4 * (2 * 7 + 22 + 1) + 8
     expected = [2, 4, 0, 12, 4, 4, points, 8, 0, 0]
     assert counted == dict(zip(CHECKS, expected, strict=True))
