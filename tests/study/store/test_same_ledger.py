@@ -56,11 +56,11 @@ def ledger_of(folder: Path) -> Path:
     return folder / "mount" / "disk" / "ledger.log"
 
 
-def lines_until(folder: Path, kept: Callable[[dict[str, Any]], bool]) -> None:
-    """Keep the first lines of the ledger, as an old backup has them."""
+def lines_until(folder: Path, trials: int) -> None:
+    """Keep the first lines of the ledger, with so many trials, as an old backup has them."""
     lines = ledger_of(folder).read_text().splitlines(keepends=True)
-    end = next(at for at, line in enumerate(lines) if not kept(json.loads(line)))
-    ledger_of(folder).write_text("".join(lines[:end]))
+    asked = [at for at, line in enumerate(lines) if json.loads(line)["op_code"] == CREATE_TRIAL]
+    ledger_of(folder).write_text("".join(lines[: asked[trials]]))
 
 
 def another_study(folder: Path) -> None:
@@ -70,6 +70,7 @@ def another_study(folder: Path) -> None:
     study.set_user_attr("calstudy", {"version": 1, "id": "other", "label": "focal"})
 
 
+CREATE_TRIAL = 4  # in Optuna's journal
 LOST: dict[str, tuple[Callable[[Path], Any], str]] = {
     "unmounted": (lambda folder: shutil.rmtree(folder / "mount"), "is missing"),
     "mount point empty": (lambda folder: shutil.rmtree(folder / "mount" / "disk"), "is missing"),
@@ -77,11 +78,11 @@ LOST: dict[str, tuple[Callable[[Path], Any], str]] = {
     "emptied": (lambda folder: ledger_of(folder).write_bytes(b""), "has no record of it"),
     "another study's": (another_study, "is of another study"),
     "as it was before its first trial": (
-        lambda folder: lines_until(folder, lambda line: line["op_code"] < 4),
+        lambda folder: lines_until(folder, 0),
         "has no focal/0000",
     ),
     "as it was after its first trial": (
-        lambda folder: lines_until(folder, lambda line: line.get("trial_id") != 1 or "state" not in line),
+        lambda folder: lines_until(folder, 1),
         "has no focal/0001",
     ),
 }
