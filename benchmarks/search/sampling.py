@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import optuna
 from numpy.typing import NDArray
-from optuna.distributions import BaseDistribution
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -69,8 +69,9 @@ def scaled(settings: Sequence[Values], space: dict[str, BaseDistribution]) -> ND
     """[n, d] in [0, 1]; logarithmic where the range is."""
     columns = []
     for path, of in space.items():
-        change = math.log if of.log else float  # type: ignore[attr-defined]
-        low, high = change(of.low), change(of.high)  # type: ignore[attr-defined]
+        assert isinstance(of, FloatDistribution | IntDistribution)
+        change = math.log if of.log else float
+        low, high = change(of.low), change(of.high)
         columns.append([(change(setting[path]) - low) / (high - low) for setting in settings])
     return np.array(columns, np.float64).T
 

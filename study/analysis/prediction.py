@@ -6,9 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from study.analysis.rungs import FIRST
+from study.analysis.rungs import FIRST, is_protected
 from study.schema.spec import StudySpec
-from trainables.methods.cross_entropy import CrossEntropy
 from trainables.probe_cost import Cost
 
 # What the driver and Ray take, in units of what the process of a probe takes to start, which tells how fast a machine
@@ -64,16 +63,13 @@ class Prediction:
 
 
 def epochs_share(spec: StudySpec, label: str) -> float:
-    """The expected share of a method's epochs that `early_stopping` leaves.
-
-    Never stopped: cross-entropy, a method with nothing to search, published defaults and the first trials at a rung.
-    """
-    rule = getattr(spec, "early_stopping", None)
-    variant, trials = spec.variant(label), spec.trials
-    if rule is None or isinstance(variant.method, CrossEntropy) or not variant.space.distributions:
+    """The expected share of a method's epochs that `early_stopping` leaves."""
+    rule, variant, trials = spec.early_stopping, spec.variant(label), spec.trials
+    if rule is None:
         return 1.0
-    protected = min(trials, max(FIRST, len(variant.space.defaults)))
-    return float(1 - (1 - rule.at) * (1 - rule.keep) * (trials - protected) / trials)
+    protected = min(trials, max(FIRST, sum(is_protected(variant, number) for number in range(trials))))
+    spared = (1 - rule.epoch(spec.epochs) / spec.epochs) * (1 - rule.keep)
+    return 1 - spared * (trials - protected) / trials
 
 
 def predict(spec: StudySpec, probes: Mapping[str, Probes], slots: int, stopping: bool = False) -> Prediction:

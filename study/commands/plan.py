@@ -169,7 +169,7 @@ def _predictions(spec: StudySpec, probed: Probed, slots: int) -> tuple[Any, Any]
     from study.analysis.prediction import predict
 
     whole = predict(spec, probed.probes, slots)
-    return whole, predict(spec, probed.probes, slots, True) if getattr(spec, "early_stopping", None) else None
+    return whole, predict(spec, probed.probes, slots, True) if spec.early_stopping is not None else None
 
 
 def _plain(spec: StudySpec, probed: Probed, slots: int) -> dict[str, Any]:

@@ -180,12 +180,12 @@ class LedgerSearch(Searcher):
                 self._proposer.see(self._ledger.complete(label, number, params, space))
 
     def _tell_idle(self) -> None:
-        """Say once in a run that trials wait for results although more would fit."""
+        """Say once in a run that slots are idle because proposals wait for results."""
         idle = self._slots() - len(self._live)
         if idle > 0 and not self._told_idle:
             self._told_idle = True
-            why = f"no method has more than {self._cap} proposals without a result (sampler.pending)"
-            self._say(f"{idle} of {self._slots()} places for trials stand idle: {why}.")
+            why = f"each method waits for the results of {self._cap} proposed trials (sampler.pending)"
+            self._say(f"{idle} of {self._slots()} slots are idle: {why}.")
 
     def _say(self, line: str) -> None:
         for listener in self._listeners:

@@ -56,11 +56,11 @@ class EarlyStopping(Settings):
             if "steps" in _values(trial, searched, "optimizer.schedule"):
                 drop = max(min(steps, default=0.0) for steps in _values(trial, searched, "optimizer.steps"))
                 if epoch <= drop * epochs + 1e-9:
-                    problem = f"epoch {epoch} of {epochs} is not after the learning rate's first drop in {label}"
+                    problem = f"epoch {epoch} of {epochs} comes before the learning rate's first drop in {label}"
                     after = (math.floor(drop * epochs + 1e-9) + 1) / epochs
                     mend = f"Write {after:.3g} or more" if after < 1 else "Remove early_stopping"
                     raise FieldError(
-                        "at", f"{problem} (optimizer.steps, {drop:g}), before which ECE ranks badly. {mend}."
+                        "at", f"{problem} (optimizer.steps, {drop:g}), where ECE does not rank trials reliably. {mend}."
                     )
 
 

@@ -15,12 +15,14 @@ import json
 import math
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from search_spaces import strict_yaml
+from study.schema.errors import LedgerError
 from study.schema.uris import without_credentials
 from study.store.spending import UNITS, budget_line, budget_of, cost_of, spent, summed
 from study.store.trials import TrialRecord
@@ -82,9 +84,10 @@ class StudyRuns:
     def end(self, complete: bool) -> None:
         """End the study's run: FINISHED if every planned trial is, KILLED if a later driver will resume it.
 
-        What each method's trials cost is tagged before.
+        What each method's trials cost is tagged before, unless the ledger cannot be read.
         """
-        self._tag_spending()
+        with suppress(LedgerError):
+            self._tag_spending()
         status = "FINISHED" if complete else "KILLED"
         if self._status != status:
             self._client.set_terminated(self._parent.info.run_id, status, self._ended or None)
@@ -181,7 +184,7 @@ class StudyRuns:
     def _describe_parent(self) -> None:
         """Update tags and study.yaml: a later run of the study may have other trials and methods."""
         spec, recorded, run = self._study.spec, self._study.recorded, self._parent
-        plain = spec.to_mapping()
+        plain = {**spec.to_mapping(), "sampler": spec.meaning()["sampler"]}  # `pending` may change
         objectives = ", ".join(f"{objective.metric} {objective.direction}" for objective in spec.objectives)
         shared = {key: plain[key] for key in SHARED if plain.get(key) is not None} | {"objectives": objectives}
         lacking = {path: value for path, value in _flat(shared).items() if path not in run.data.params}

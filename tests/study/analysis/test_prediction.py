@@ -1,7 +1,5 @@
 """The arithmetic of `plan --probe`, against sums done by hand."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from study.analysis import prediction
@@ -29,11 +27,6 @@ MEASURED = Cost(
 def study(**keys: object) -> StudySpec:
     plain = {"name": "small", "data": "digits", "model": "mlp", "methods": ["cross_entropy", "focal"], "epochs": 10}
     return spec_from_mapping({**plain, "trials": 8, "checkpoint_seconds": 15, **keys}, "small.yaml")
-
-
-def with_stopping(spec: StudySpec, at: float, keep: float) -> StudySpec:
-    object.__setattr__(spec, "early_stopping", SimpleNamespace(at=at, keep=keep))
-    return spec
 
 
 def test_a_method_by_hand() -> None:
@@ -78,10 +71,11 @@ def test_a_trial_shorter_than_a_checkpoint_writes_none() -> None:
 
 
 def test_early_stopping_spares_the_rest_of_those_that_may_be_stopped() -> None:
-    """Of 8 trials of focal, the three defaults are protected: (1 - 0.25) x (1 - 0.5) x 5/8 of the epochs are spared."""
-    spec = with_stopping(study(), at=0.25, keep=0.5)
-    assert epochs_share(spec, "focal") == pytest.approx(1 - 0.75 * 0.5 * 5 / 8)
+    """Of 8 trials of focal, the three defaults are protected. At 0.33 of 10 epochs, epoch 3 is judged."""
+    early = {"at": 0.33, "keep": 0.5}
+    spec = study(early_stopping=early)
+    assert epochs_share(spec, "focal") == pytest.approx(1 - 0.7 * 0.5 * 5 / 8)
     assert epochs_share(spec, "cross_entropy") == 1
     whole, stopped = (predict(spec, {"focal": [(1.0, MEASURED)]}, 1, stopping).methods[0] for stopping in (False, True))
-    assert stopped.cpu_hours == pytest.approx(whole.cpu_hours * (1 - 0.75 * 0.5 * 5 / 8))
-    assert epochs_share(with_stopping(study(trials=2), 0.25, 0.5), "focal") == 1  # all are protected
+    assert stopped.cpu_hours == pytest.approx(whole.cpu_hours * (1 - 0.7 * 0.5 * 5 / 8))
+    assert epochs_share(study(trials=2, early_stopping=early), "focal") == 1  # all are protected

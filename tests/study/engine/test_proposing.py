@@ -191,7 +191,7 @@ def test_a_method_waits_for_results_and_others_fill_the_slots(tmp_path: Path) ->
     counts = {label: sum(name.startswith(label) for name in begun) for label in ("focal", "mbls")}
     assert counts == {"focal": 4 + 4, "mbls": 6 + 4}  # twice the parameters, gamma and lr; margin, weight and lr
     assert searched.heard.lines == [
-        "6 of 24 places for trials stand idle: no method has more than 4 proposals without a result (sampler.pending)."
+        "6 of 24 slots are idle: each method waits for the results of 4 proposed trials (sampler.pending)."
     ]
     while searched.live:
         searched.end()

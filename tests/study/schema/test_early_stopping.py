@@ -64,8 +64,8 @@ def test_the_rung_is_an_epoch() -> None:
         (
             {"at": 0.5},
             {"optimizer": {"schedule": "steps"}},
-            "epoch 10 of 20 is not after the learning rate's first drop in cross_entropy (optimizer.steps, 0.5), before"
-            " which ECE ranks badly. Write 0.55 or more.",
+            "epoch 10 of 20 comes before the learning rate's first drop in cross_entropy (optimizer.steps, 0.5), where"
+            " ECE does not rank trials reliably. Write 0.55 or more.",
         ),
     ],
 )

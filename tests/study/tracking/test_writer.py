@@ -18,8 +18,17 @@ from study.schema.uris import embedded_tracking
 from study.store.driver_lock import driver_lock
 from study.tracking import client as mlflow_client
 from study.tracking.projection import SyncReport, sync
+from study.tracking.writer import StudyRuns
 from tests.study.tracking.line import PASSWORD
-from tests.study.tracking.studies import BEGAN, children, complete, half_written, in_mlflow_once, make_study
+from tests.study.tracking.studies import (
+    BEGAN,
+    ToldStudy,
+    children,
+    complete,
+    half_written,
+    in_mlflow_once,
+    make_study,
+)
 
 
 def rows(storage: Path, query: str) -> list[tuple[Any, ...]]:
@@ -242,6 +251,21 @@ def test_what_a_user_deleted_comes_back(storage: Path) -> None:
     client.delete_experiment(experiment.experiment_id)
     sync(study, embedded_tracking(storage))
     in_mlflow_once(client, study)
+
+
+def test_the_studys_run_ends_though_its_ledger_is_away(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = make_study(storage)
+    runs = StudyRuns(study, embedded_tracking(storage))
+    runs.open()
+    runs.resume()
+
+    def away(study: ToldStudy) -> None:
+        raise LedgerError("the ledger at postgresql://h does not answer")
+
+    monkeypatch.setattr(ToldStudy, "records", away)
+    runs.end(True)
+    (parent,) = children(MlflowClient(embedded_tracking(storage)), study)[""]
+    assert parent.info.status == "FINISHED"
 
 
 def test_it_does_not_write_beside_a_driver(storage: Path) -> None:
