@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -14,12 +15,13 @@ from typing import Any
 import pytest
 import yaml
 
+from benchmarks.chaos.processes import ACTOR, MARK, marked
 from study.cli import main
 from study.engine import run
 from study.engine.search import LedgerSearch
 from trainables.trainable import CalibrationTrainable
 
-ENVIRONMENT = {**os.environ, "COLUMNS": "120", "PYTHONWARNINGS": "ignore"}
+ENVIRONMENT = {**os.environ, "COLUMNS": "120", "PYTHONWARNINGS": "ignore", MARK: uuid.uuid4().hex}
 
 
 def calstudy(*words: object, check: int | None = 0) -> subprocess.CompletedProcess[str]:
@@ -77,6 +79,13 @@ def start(*words: object) -> subprocess.Popen[str]:
     """Start a command and leave it running."""
     command = [sys.executable, "-m", "study.cli", *map(str, words)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
+
+
+def kill(driver: subprocess.Popen[str]) -> None:
+    """SIGKILL, and wait until its workers have ended too: a run in this process starts at once, beside them."""
+    driver.kill()
+    driver.wait()
+    wait_until(lambda: not marked(ENVIRONMENT[MARK], ACTOR))
 
 
 def wait_until(true: Callable[[], Any], seconds: float = 240, pause: float = 0.05) -> None:

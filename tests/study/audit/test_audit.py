@@ -25,7 +25,7 @@ from study.cli import main
 from study.schema.uris import TrackingError, public_uri
 from study.store.driver_lock import driver_lock
 from study.store.study import open_study
-from tests.study.command_line import calstudy, here, here_json, start, wait_until, write_spec
+from tests.study.command_line import calstudy, here, here_json, kill, start, wait_until, write_spec
 from tests.study.tracking.line import free_port
 
 CHECKS = ["identity", "ledger", "running", "files", "results", "mlflow", "steps", "epochs", "registered", "openings"]
@@ -508,13 +508,12 @@ def test_beside_a_driver_then_killed_then_whole(tmp_path: Path) -> None:
         assert report.driver and off(report) == {}
         audits, running = audits + 1, running + report.checks[CHECKS.index("running")].counted
     assert audits
-    driver.kill()
-    driver.wait()
+    kill(driver)
     report = audited(tmp_path)
     assert off(report) == {} and 0 < report.states["interrupted"] <= 2 and (report.lost, report.duplicated) == (0, 0)
     status = here_json("status", "small", "--storage", tmp_path)["methods"]
     assert report.states == {state: sum(row[state] for row in status.values()) for state in report.states}
-    calstudy("run", spec, "--storage", tmp_path)
+    here("run", spec, "--storage", tmp_path)
     report = audited(tmp_path)
     assert off(report) == {} and (report.planned, report.lost, report.duplicated) == (6, 0, 0)
     assert report.epochs.needed == 6 * 40

@@ -41,7 +41,7 @@ from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study
 from study.store.test_openings import read_tested
 from study.tracking.projection import sync
-from tests.study.command_line import calstudy, here_json, start, wait_until, write_spec
+from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec
 from tests.study.made import asked
 from trainables.config import TrialConfig
 from trainables.fields import FieldError
@@ -158,9 +158,8 @@ def test_it_is_counted_once_though_it_was_killed(tmp_path: Path) -> None:
     try:
         wait_until(lambda: list((tmp_path / "small-confirm").glob("trials/*/*/*/log")), 280)
     finally:
-        driver.kill()
-        driver.wait()
-    shown = calstudy(*words).stdout
+        kill(driver)
+    shown = here(*words)
     assert "the test split was opened for 4 models, once each" in shown and "Pareto front on test" in shown
     report = audited(tmp_path)
     assert (off(report), report.planned, report.lost, report.duplicated) == ({}, 4, 0, 0)

@@ -15,7 +15,7 @@ from study.engine.early_stopping import EarlyStopping
 from study.engine.search import LedgerSearch
 from study.store.ledger import Ledger
 from study.store.study import Study, open_study
-from tests.study.command_line import here, here_json, start, wait_until, write_spec
+from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec
 from tests.study.counting import counted_once, epochs_trained, runs_of
 
 pytestmark = pytest.mark.slow
@@ -140,8 +140,7 @@ def test_two_sigkills_with_one_slot_change_nothing(whole: Path, tmp_path: Path) 
     for decisions in (4, 9):
         driver = start(*words)
         wait_until(lambda least=decisions: ledger.exists() and ledger.read_text().count('"rungs"') >= least, pause=0.01)
-        driver.kill()
-        driver.wait()
+        kill(driver)
     here(*words)  # the second run went on under Ray
     study = counted_once(tmp_path, 2 * TRIALS)
     assert {record.attempt for record in study.all_records()} >= {1, 2}

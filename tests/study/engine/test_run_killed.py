@@ -2,14 +2,13 @@
 
 import json
 import re
-import signal
 from pathlib import Path
 
 import pytest
 
 from study.analysis.states import done, in_words
 from study.store.study import open_study
-from tests.study.command_line import here, here_json, start, wait_until, write_spec
+from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec
 from tests.study.counting import counted_once, epochs_trained
 
 pytestmark = pytest.mark.slow
@@ -32,12 +31,11 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
         checkpoint_seconds=0.5,
     )
     directory = tmp_path / "small" / "trials"
-    for kill in range(2):
+    for time in range(2):
         driver = start("run", spec, "--storage", tmp_path)
         # Well beyond a checkpoint, in epochs: to start anew would repeat more than the promise allows.
-        wait_until(lambda kill=kill: one_is_well_under_way(directory, kill + 1, 12))
-        driver.kill()
-        driver.wait()
+        wait_until(lambda time=time: one_is_well_under_way(directory, time + 1, 12))
+        kill(driver)
     assert "2 interrupted. Resume: `calstudy run`" in here("status", "small", "--storage", tmp_path)
     assert "2 trials planned: 0 complete, 2 interrupted; 0 lost" in here("audit", "small", "--storage", tmp_path)
     here("run", spec, "--storage", tmp_path)  # on Ray it went on the second time
@@ -50,23 +48,21 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
     assert epochs_trained(study) - 2 * 60 <= 2 * 2 * (1 + 0.5 / epoch_seconds)
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_a_signal_ends_it_cleanly(tmp_path: Path, name: str) -> None:
+def test_a_signal_ends_it_cleanly(tmp_path: Path) -> None:
     spec = write_spec(tmp_path / "small.yaml", epochs=60, checkpoint_seconds=0.5, methods=["cross_entropy"], trials=3)
     driver = start("run", spec, "--storage", tmp_path)
     wait_until(lambda: list((tmp_path / "small" / "trials").glob("*/*/*/log")))
-    driver.send_signal(signal.Signals[name])
+    driver.terminate()
     shown, _ = driver.communicate(timeout=60)
-    assert driver.returncode == 75 and f"stopped by {name}" in shown and "Traceback" not in shown
-    if name == "SIGTERM":  # once is enough: both end by the same way
-        counts = here_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]
-        assert counts["running"] == 0
-        if (line := re.search(r"^small: \d+/3 .*\n", shown, re.MULTILINE)) is not None:  # busy for too long to say it
-            assert line.group() == f"small: {done(counts)}/3 trials; {in_words(counts)}\n"
-        shown = here("audit", "small", "--storage", tmp_path)
-        assert f"small: clean; 3 trials planned: {in_words(counts)}; 0 lost, 0 duplicated" in shown
-        here("run", spec, "--storage", tmp_path)
-        counted_once(tmp_path, 3)
+    assert driver.returncode == 75 and "stopped by SIGTERM" in shown and "Traceback" not in shown
+    counts = here_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]
+    assert counts["running"] == 0
+    if (line := re.search(r"^small: \d+/3 .*\n", shown, re.MULTILINE)) is not None:  # busy for too long to say it
+        assert line.group() == f"small: {done(counts)}/3 trials; {in_words(counts)}\n"
+    shown = here("audit", "small", "--storage", tmp_path)
+    assert f"small: clean; 3 trials planned: {in_words(counts)}; 0 lost, 0 duplicated" in shown
+    here("run", spec, "--storage", tmp_path)
+    counted_once(tmp_path, 3)
 
 
 def test_what_was_begun_and_never_asked_goes_on(tmp_path: Path) -> None:
@@ -74,8 +70,7 @@ def test_what_was_begun_and_never_asked_goes_on(tmp_path: Path) -> None:
     spec = write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=1, epochs=1)
     driver = start("run", spec, "--storage", tmp_path)
     wait_until(lambda: (tmp_path / "small" / "ledger.log").exists() and (tmp_path / "small" / "ledger.log").read_text())
-    driver.kill()
-    driver.wait()
+    kill(driver)
     assert not open_study("small", str(tmp_path)).records()["cross_entropy"]
     here("run", spec, "--storage", tmp_path)
     counted_once(tmp_path, 1)

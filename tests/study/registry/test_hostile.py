@@ -15,6 +15,7 @@ from study.registry.verify import NotVerified, _own_extensions
 from study.store.study import write_study_file
 from study.tracking.registered import differences
 from tests.extending.test_extending import EXTENSION
+from tests.study import command_line
 from tests.study.command_line import calstudy
 from tests.study.registry.hostile import code_in_the_graph, extensions_in_the_record
 from tests.study.registry.test_export import Trained, forget_digests, train
@@ -117,14 +118,14 @@ def test_a_data_set_of_ones_own_comes_from_ones_own_study(root: Path, server: st
     why = f"its data set 'listed' is code of the study 'theirs', which is not in {tmp_path}."
     mend = "Give that storage with --storage, or the code with --extensions."
     said = f"{found.uri}: NOT verified: {why} {mend}\n"
-    assert calstudy(*words, "--storage", tmp_path, check=1).stderr == said
+    assert command_line.here(*words, "--storage", tmp_path, check=1) == said
     # A study of that name with another identity, and one that a tag names elsewhere, are not it.
     other = replace(own.study, directory=tmp_path / "theirs", recorded={**own.study.recorded, "id": "other"})
     other.directory.mkdir()
     write_study_file(other.directory, {**plain, "recorded": other.recorded})
-    assert calstudy(*words, "--storage", tmp_path, check=1).stderr == said
+    assert command_line.here(*words, "--storage", tmp_path, check=1) == said
     own.client.set_model_version_tag(found.name, "1", "calstudy.study", f"../{root.name}/theirs")
-    assert "which is not in" in calstudy(*words, "--storage", tmp_path, check=1).stderr
+    assert "which is not in" in command_line.here(*words, "--storage", tmp_path, check=1)
     # Nor is code that was changed since, or lies elsewhere.
     own.client.set_model_version_tag(found.name, "1", "calstudy.study", "theirs")
     version = own.version(found)
