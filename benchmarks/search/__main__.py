@@ -48,7 +48,7 @@ def about(trainings: Sequence[Training]) -> Iterator[str]:
 
 
 def ranks(trainings: Sequence[Training]) -> Iterator[str]:
-    fractions = (0.2, 0.33, 0.5, 0.6)
+    fractions = (0.2, 0.4, 0.6)
     yield f"| set | schedule | {' | '.join(f'ECE at {at:g} | Brier | NLL' for at in fractions)} |"
     yield "|" + "---|" * (2 + 3 * len(fractions))
     for (name, schedule), pool in pools(trainings).items():

@@ -186,22 +186,24 @@ def drawn(trainings: Sequence[Training], source: np.random.Generator, count: int
     return study
 
 
-OURS = "Brier + ECE, 1/2 at .33"
+OURS = "Brier + ECE, 1/2 at .4"
 
 
 def rules() -> dict[str, Rule]:
-    found: dict[str, Rule] = {
-        "ASHA on accuracy, 1/3 at .33": rung(["accuracy"], 0.33, 1 / 3, protects=False),
-        "accuracy, 1/2 at .33": rung(["accuracy"], 0.33, 0.5),
-        "NLL, 1/2 at .33": rung(["nll"], 0.33, 0.5),
-        "ECE, 1/2 at .33": rung(["ece"], 0.33, 0.5),
-        OURS: rung(["brier", "ece"], 0.33, 0.5),
-        "accuracy + ECE, 1/2 at .33": rung(["accuracy", "ece"], 0.33, 0.5),
-    }
+    found: dict[str, Rule] = {"ASHA on accuracy, 1/3 at .4": rung(["accuracy"], 0.4, 1 / 3, protects=False)}
+    for name, by in (
+        ("accuracy", ["accuracy"]),
+        ("NLL", ["nll"]),
+        ("ECE", ["ece"]),
+        ("accuracy + ECE", ["accuracy", "ece"]),
+    ):
+        found[f"{name}, 1/2 at .4"] = rung(by, 0.4, 0.5)
     for at, keeps in (
         (0.2, ("1/2", "2/3")),
-        (0.33, ("1/3", "2/3")),
+        (0.33, ("1/3", "1/2", "2/3")),
+        (0.4, ("1/3", "1/2", "2/3")),
         (0.5, ("1/3", "1/2")),
+        (0.58, ("1/3",)),
         (0.6, ("1/4", "1/3", "1/2")),
     ):
         for keep in keeps:

@@ -22,7 +22,7 @@ Searched = Mapping[str, BaseDistribution]
 class EarlyStopping(Settings):
     """After a share of the epochs, a trial goes on if it is among the best of its method that came so far."""
 
-    at: float = number(0.33, above=0, below=1, doc="share of the epochs after which a trial is judged")
+    at: float = number(0.4, above=0, below=1, doc="share of the epochs after which a trial is judged")
     keep: float = number(0.5, above=0, below=1, doc="share of a method's trials that go on")
     by: tuple[str, ...] = choices(
         ("brier", "ece"), *ESSENTIAL, of="metrics measured each epoch", doc="what orders them, by Pareto dominance"

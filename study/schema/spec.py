@@ -112,7 +112,7 @@ class StudySpec(Settings):
     trials: int = number(24, low=1, doc="trials per method")
     early_stopping: EarlyStopping | None = field(
         default=None,
-        metadata={"doc": "stop a method's poorer trials early: {at: 0.33, keep: 0.5, by: [brier, ece]}; null: none"},
+        metadata={"doc": "stop a method's poorer trials early: {at: 0.4, keep: 0.5, by: [brier, ece]}; null: none"},
     )
     budget: Budget | None = text(None, doc="of all trials: {cpu_hours: 5} or {gpu_hours: 20}; null: no limit")
     trial_minutes: float | None = number(None, above=0, doc="training limit; a longer trial fails; null: no limit")

@@ -14,8 +14,8 @@ FIRST_SAMPLES = {"name": "sample_prioritization", "warmup": 0.4}
 
 def test_the_rung_is_an_epoch() -> None:
     found = small(early_stopping={}, epochs=20).early_stopping
-    assert found is not None and (found.at, found.keep, found.by) == (0.33, 0.5, ("brier", "ece"))
-    assert [found.epoch(epochs) for epochs in (2, 3, 20, 27, 300)] == [1, 1, 7, 9, 99]
+    assert found is not None and (found.at, found.keep, found.by) == (0.4, 0.5, ("brier", "ece"))
+    assert [found.epoch(epochs) for epochs in (2, 3, 20, 27, 300)] == [1, 1, 8, 11, 120]
     assert small(early_stopping=None).early_stopping is None
 
 
@@ -47,7 +47,7 @@ def test_the_rung_is_an_epoch() -> None:
             "epoch 4 of 20 is within the warm-up of cross_entropy (optimizer.schedule: one_cycle, 0.3 of them)",
         ),
         (
-            {},
+            {"at": 0.33},
             {"methods": ["focal", {**FIRST_SAMPLES, "label": "half"}]},
             "epoch 7 of 20 is within the warm-up of half (method.warmup, 0.4 of them). Write 0.4 or more",
         ),
@@ -96,7 +96,7 @@ def test_it_is_a_part_of_the_meaning_and_an_older_study_had_none() -> None:
     after = small(early_stopping={"keep": 0.4})
     with pytest.raises(SpecError) as raised:
         refuse_changes(completed_meaning(before, after.meaning()), after, "study.yaml", "has 3 trials")
-    lines = [f"early_stopping.{key}: was absent, is {is_}" for key, is_ in (("at", 0.33), ("keep", 0.4))]
+    lines = [f"early_stopping.{key}: was absent, is {is_}" for key, is_ in (("at", 0.4), ("keep", 0.4))]
     assert list(raised.value.differences) == [*lines, "early_stopping.by: was absent, is [brier, ece]"]
     begun = json.loads(json.dumps(after.meaning()))
     refuse_changes(completed_meaning(begun, after.meaning()), after, "study.yaml", "has 3 trials")
