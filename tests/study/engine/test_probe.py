@@ -27,8 +27,9 @@ def test_plan_probe_predicts_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     assert not list((tmp_path / "tmp").iterdir())
 
 
-@pytest.mark.slow
-def test_an_extension_that_breaks_is_named_before_the_run(tmp_path: Path) -> None:
+@pytest.fixture
+def breaking(tmp_path: Path) -> Path:
+    """A study of a method that trains and of one, an extension, whose loss raises."""
     (tmp_path / "mine" / "methods").mkdir(parents=True)
     (tmp_path / "mine" / "methods" / "breaks.py").write_text(
         "from trainables.methods.cross_entropy import CrossEntropy\n\n\n"
@@ -37,8 +38,33 @@ def test_an_extension_that_breaks_is_named_before_the_run(tmp_path: Path) -> Non
         "        print('a line of its own')\n"
         "        raise ValueError('no such loss')\n"
     )
-    spec = write_spec(tmp_path / "small.yaml", methods=["cross_entropy", "breaks"], extensions="mine")
-    done = calstudy("plan", spec, "--probe", "--storage", tmp_path / "studies", check=2)
-    said = done.stderr.strip().splitlines()[-1]
+    return write_spec(tmp_path / "small.yaml", methods=["cross_entropy", "breaks"], extensions="mine")
+
+
+def names_it(shown: str) -> None:
+    said = shown.strip().splitlines()[-1]
     assert said == "small.yaml: methods.breaks: methods/breaks.py: ValueError: no such loss."
-    assert "Traceback" not in done.stderr and not (tmp_path / "studies").exists()
+    assert "Traceback" not in shown
+
+
+@pytest.mark.slow
+def test_an_extension_that_breaks_is_named_before_the_run(breaking: Path, tmp_path: Path) -> None:
+    names_it(calstudy("plan", breaking, "--probe", "--storage", tmp_path / "studies", check=2).stderr)
+    assert not (tmp_path / "studies").exists()
+
+
+@pytest.mark.slow
+def test_so_it_is_on_a_cluster_whose_slots_count(breaking: Path, tmp_path: Path) -> None:
+    """Ray counts five CPUs; a trial has two."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 5})
+    options = ("--probe", "--storage", tmp_path / "studies", "--address", cluster.address)
+    try:
+        names_it(calstudy("plan", breaking, *options, check=2).stderr)
+        keys = {"methods": ["cross_entropy", "focal"], "resources": {"cpu": 2}}
+        found = calstudy_json("plan", write_spec(tmp_path / "sound.yaml", **keys), *options)["probe"]
+    finally:
+        cluster.shutdown()
+    assert found["slots"] == 2 and [method["label"] for method in found["methods"]] == ["cross_entropy", "focal"]
+    assert all(method["process_seconds"] > 0 for method in found["methods"])
