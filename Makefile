@@ -37,7 +37,7 @@ chaos: .venv/installed-for-tests  ## 230 faults at random moments; writes benchm
 compare: .venv/compare/installed  ## compare with public packages on random and adversarial inputs, then in speed
 	.venv/compare/bin/python -W ignore -m benchmarks.compare
 	.venv/compare/bin/python -W ignore -m benchmarks.metrics
-	.venv/compare/bin/python -W ignore -m benchmarks.search --only stop --repeats 5
+	.venv/compare/bin/python -W ignore -m benchmarks.search --only stop
 
 .venv/compare/installed: benchmarks/compare-requirements.txt
 	$(PYTHON) -m venv .venv/compare
