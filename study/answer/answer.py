@@ -21,6 +21,7 @@ from study.confirmation.results import (
     default_texts,
 )
 from study.schema.objective import RAW, TEMPERATURE, as_served
+from study.store.spending import not_begun
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from study.uncertainty.methods import Measured
 
 LEVEL = 0.95
-RUN = ("calstudy run SPEC", "resumes the search")
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def _nothing(study: Study, ranking: Ranking) -> Answer:
         sentences = ["No model can be recommended: no trial counts.", set_aside_line(ranking.set_aside)]
         return Answer((*sentences, f"For example, {some[0]}: {some[1]}."), (look,))
     if _lacking(study, ranking):
-        return Answer(("No trial is complete yet.",), (RUN,))
+        return Answer(("No trial is complete yet.",), (_resume(study, ranking),))
     return Answer(("No model can be recommended: no trial is complete.",), (look,))
 
 
@@ -107,7 +107,7 @@ def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | No
         command = (f"calstudy confirm {study.name}", "retrains the front with fresh seeds and opens the test split")
     else:
         command = (f"calstudy confirm {study.name}", "resumes the confirmation, which is not finished")
-    following = (RUN, command) if _lacking(study, ranking) else (command,)
+    following = (_resume(study, ranking), command) if _lacking(study, ranking) else (command,)
     return Answer(tuple(filter(None, sentences)), following, choice)
 
 
@@ -120,9 +120,18 @@ def _of_trial(study: Study, record: TrialRecord, level: float) -> dict[str, Inte
     return {name: sure.get(name, record.metrics[name]) for name in names}
 
 
+def _by_method(study: Study, ranking: Ranking) -> dict[str, list[TrialRecord]]:
+    return {label: [one for one in ranking.records if one.label == label] for label in study.labels}
+
+
 def _lacking(study: Study, ranking: Ranking) -> int:
     """How many trials of the search are not done."""
-    return study.lacking({label: [one for one in ranking.records if one.label == label] for label in study.labels})
+    return study.lacking(_by_method(study, ranking))
+
+
+def _resume(study: Study, ranking: Ranking) -> tuple[str, str]:
+    spent = not_begun(study, _by_method(study, ranking)) > 0
+    return "calstudy run SPEC", "resumes the search, once its budget is raised" if spent else "resumes the search"
 
 
 def _asides(study: Study, ranking: Ranking) -> list[str]:

@@ -90,7 +90,9 @@ def test_before_a_confirmation_it_says_what_is_not_known(tmp_path: Path) -> None
     assert found.sentences[2].startswith("Not known yet: its values on the sealed test images")
     assert [command for command, _ in found.next] == ["calstudy run SPEC", "calstudy confirm small"]
     assert "The search is not finished: 1 trial not done yet." in found.sentences
-    done = answer(changed(open_study("small", str(tmp_path)), trials=1))
+    short = answer(changed(open_study("small", str(tmp_path)), budget={"cpu_hours": 1e-9}))
+    assert (found.next[0][1], short.next[0][1]) == ("resumes the search", "resumes the search, once its budget is raised")
+    done = answer(changed(open_study("small", str(tmp_path)), trials=1, budget=None))
     assert [command for command, _ in done.next] == ["calstudy confirm small"] and "not finished" not in str(done)
 
 
