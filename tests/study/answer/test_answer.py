@@ -91,7 +91,10 @@ def test_before_a_confirmation_it_says_what_is_not_known(tmp_path: Path) -> None
     assert [command for command, _ in found.next] == ["calstudy run SPEC", "calstudy confirm small"]
     assert "The search is not finished: 1 trial not done yet." in found.sentences
     short = answer(changed(open_study("small", str(tmp_path)), budget={"cpu_hours": 1e-9}))
-    assert (found.next[0][1], short.next[0][1]) == ("resumes the search", "resumes the search, once its budget is raised")
+    assert (found.next[0][1], short.next[0][1]) == (
+        "resumes the search",
+        "resumes the search, once its budget is raised",
+    )
     done = answer(changed(open_study("small", str(tmp_path)), trials=1, budget=None))
     assert [command for command, _ in done.next] == ["calstudy confirm small"] and "not finished" not in str(done)
 
