@@ -93,6 +93,7 @@ def test_it_exports_with_its_temperature(old: Path) -> None:
     assert version.version == then.version + 1
     keys = ("trial", "model_sha256", "predictions_sha256")
     assert [version.tags[f"calstudy.{key}"] for key in keys] == [then.tags[f"calstudy.{key}"] for key in keys]
+    here("verify", "models:/small@again", *storage)
     raw = here(*words, "--raw")
     assert "registered models:/small/3 from small-confirm/" in raw and "made before" not in raw
     here("verify", "models:/small/3", *storage)
@@ -120,6 +121,7 @@ def test_a_finished_study_goes_on(old: Path) -> None:
     here("export", "small", *storage, "--pick", "min ece where accuracy>=0.5", "--name", "small")
     here("export", "small", *storage, "--trial", "focal/0001", "--name", "small", "--alias", "other")
     here("verify", "models:/small@other", *storage)
+    here("verify", "models:/small@champion", *storage, "--trust-files")
     for name in ("small", "small-confirm"):
         here("audit", name, *storage)
 

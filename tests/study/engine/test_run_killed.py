@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -31,10 +32,10 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
         checkpoint_seconds=0.5,
     )
     directory = tmp_path / "small" / "trials"
-    for time in range(2):
+    for attempt in (1, 2):
         driver = start("run", spec, "--storage", tmp_path)
         # Well beyond a checkpoint, in epochs: to start anew would repeat more than the promise allows.
-        wait_until(lambda time=time: one_is_well_under_way(directory, time + 1, 12))
+        wait_until(lambda attempt=attempt: one_is_well_under_way(directory, attempt, 12))
         kill(driver)
     assert "2 interrupted. Resume: `calstudy run`" in here("status", "small", "--storage", tmp_path)
     assert "2 trials planned: 0 complete, 2 interrupted; 0 lost" in here("audit", "small", "--storage", tmp_path)
@@ -48,13 +49,14 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
     assert epochs_trained(study) - 2 * 60 <= 2 * 2 * (1 + 0.5 / epoch_seconds)
 
 
-def test_a_signal_ends_it_cleanly(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_it_cleanly(tmp_path: Path, name: str) -> None:
     spec = write_spec(tmp_path / "small.yaml", epochs=60, checkpoint_seconds=0.5, methods=["cross_entropy"], trials=3)
     driver = start("run", spec, "--storage", tmp_path)
     wait_until(lambda: list((tmp_path / "small" / "trials").glob("*/*/*/log")))
-    driver.terminate()
+    driver.send_signal(signal.Signals[name])
     shown, _ = driver.communicate(timeout=60)
-    assert driver.returncode == 75 and "stopped by SIGTERM" in shown and "Traceback" not in shown
+    assert driver.returncode == 75 and f"stopped by {name}" in shown and "Traceback" not in shown
     counts = here_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]
     assert counts["running"] == 0
     if (line := re.search(r"^small: \d+/3 .*\n", shown, re.MULTILINE)) is not None:  # busy for too long to say it

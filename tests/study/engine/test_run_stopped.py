@@ -99,9 +99,12 @@ def test_everything_is_signalled(session: Session, name: str, reach: Callable[[S
     shown = ended(session)
     assert shown.endswith(f"stopped by {name}; run the same command again to resume.\n")
     assert parents_status(session.folder) == "KILLED"
-    can_go_on(session)  # as a run after a SIGTERM does (test_run_killed)
+    can_go_on(session)
     audit = here("audit", "small", "--storage", session.folder)
     assert "2 trials planned: 0 complete, 2 interrupted; 0 lost, 0 duplicated" in audit
+    if name == "SIGTERM":  # once is enough: both end by the same way
+        here("run", session.spec, "--storage", session.folder)
+        counted_once(session.folder, 2)
 
 
 def test_ctrl_c_while_ray_starts(session: Session) -> None:
