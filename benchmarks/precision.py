@@ -34,7 +34,7 @@ def trained(file: Path, model: str, epochs: int, limit: int, case: tuple[str, in
     made = Learner(config, trial_data(config, device), device)
     while not made.finished:
         made.train_epoch()
-    return made.take_result()[1].evaluate()
+    return made.predictions().evaluate()
 
 
 def main() -> None:

@@ -114,7 +114,7 @@ def test_the_best_epoch_is_the_result_where_asked(result: str, best: Any) -> Non
     made = trained(result=result, epochs=5, optimizer={"lr": 0.5})
     name = result.removeprefix("best_")
     values = [row[name] for row in made.history]
-    epoch, predictions = made.take_result()
+    epoch, predictions = made.take_result(), made.predictions()
     assert epoch == values.index(best(values)) + 1
     assert torch.equal(predictions.logits, made.predict().logits)
     assert predictions.evaluate()[name] == pytest.approx(best(values), abs=1e-12)
@@ -127,19 +127,19 @@ def test_of_equally_good_epochs_the_earlier_is_the_result(monkeypatch: pytest.Mo
     monkeypatch.setattr(made, "_row", lambda *_: dict(zip(("accuracy", "ece"), next(rows), strict=True)))
     while not made.finished:
         made.train_epoch()
-    assert made.take_result()[0] == 2
+    assert made.take_result() == 2
 
 
 def test_a_result_is_predicted_in_float32_whatever_trained_it() -> None:
     made = trained(model={"name": "cnn", "width": 8}, precision="bfloat16")
-    split, epoch_and_result = made.data.validation, made.take_result()
+    split, epoch, result = made.data.validation, made.take_result(), made.predictions()
     with torch.inference_mode():
         made.network.eval()
         expected = made.network(split.images(0, len(split)))
-    assert epoch_and_result[0] == 2 and torch.equal(epoch_and_result[1].logits, expected)
+    assert epoch == 2 and torch.equal(result.logits, expected)
     assert all(parameter.dtype == torch.float32 for parameter in made.network.parameters())
     measured = made.history[-1]["nll"]
-    assert measured != epoch_and_result[1].evaluate()["nll"] == pytest.approx(measured, abs=0.02)
+    assert measured != result.evaluate()["nll"] == pytest.approx(measured, abs=0.02)
 
 
 def test_only_a_deterministic_trial_uses_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from trainables.files.digest import file_digest
 from trainables.learner import Learner
 from trainables.loading.cache import data_digest
 from trainables.outputs.attempts import attempts_in
+from trainables.outputs.classifier import Classifier
 from trainables.outputs.predictions import Predictions
 from trainables.trainable import Assignment, CalibrationTrainable, device_for, trainable_for
 
@@ -60,6 +62,35 @@ def test_a_trial_leaves_files_that_are_what_it_reports(actor: CalibrationTrainab
     assert (files / "log").read_text().count("epoch=") == 3
     how = TrialRecord("focal", 0, "complete", {}, training=outcome["training"]).how_trained
     assert how == "precision: float32, step: eager, features: eager, images: mapped, device: cpu"
+
+
+def test_the_weights_are_written_while_they_predict(
+    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictions, written = Learner.predictions, tmp_path / "attempt-1" / "model.pt"
+
+    def late(self: Learner) -> Predictions:
+        deadline = time.monotonic() + 60
+        while not written.exists():
+            assert time.monotonic() < deadline, "model.pt waits for the predictions"
+            time.sleep(0.01)
+        return predictions(self)
+
+    monkeypatch.setattr(Learner, "predictions", late)
+    begin(actor, assignment(tmp_path))
+    assert report(actor)["outcome"]["state"] == "complete"
+
+
+def test_weights_that_cannot_be_written_interrupt_the_trial(
+    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(self: Classifier, path: Path) -> str:
+        raise OSError(5, "Input/output error", str(path))
+
+    monkeypatch.setattr(Classifier, "save", failing)
+    begin(actor, assignment(tmp_path))
+    outcome = report(actor)["outcome"]
+    assert outcome["state"] == "interrupted" and "model.pt" in outcome["reason"]
 
 
 def test_one_actor_serves_trial_after_trial(actor: CalibrationTrainable, tmp_path: Path) -> None:

@@ -308,13 +308,13 @@ class Learner:
             logits = [self.network(split.images(start, start + PREDICTION_BATCH)) for start in starts]
         return torch.cat(logits).float()
 
-    def take_result(self) -> tuple[int, Predictions]:
-        """Load the weights of the trial's result into the network; returns their epoch and predictions."""
+    def take_result(self) -> int:
+        """Load the weights of the trial's result into the network; returns their epoch."""
         if self.best is None:
-            return self.epoch, self.predictions()
+            return self.epoch
         self.network.load_state_dict(self.best["weights"])
         self._last = None
-        return int(self.best["epoch"]), self.predictions()
+        return int(self.best["epoch"])
 
     def predictions(self) -> Predictions:
         """`predict` as it is stored: in float32, without TF32. On a CPU the epoch just trained has it already."""

@@ -16,6 +16,8 @@ RISE, FIRST, LAST = 0.3, 1 / 25, 1 / 25e4
 PEAK, FOOT, END = 0.23, 0.2, 0.07
 # The fraction of training in which a schedule rises.
 RISES = {"one_cycle": RISE, "triangular": PEAK}
+# Of a convolution's dimensions.
+CHANNELS_LAST = [0, 2, 3, 1]
 # Adam's, as published.
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 
@@ -81,10 +83,10 @@ class Weights:
         trained = [(place, name, each) for place, (name, each) in enumerate(named_parameters) if each.requires_grad]
         self._places, self._parameters = [place for place, _, _ in trained], [each for _, _, each in trained]
         self._rule, self._is_clipped, self._is_nesterov = settings.name, settings.clip is not None, settings.nesterov
-        # Of each parameter its dimensions as they lie in memory, which channels-last ones keep in the vector.
-        self._orders = [sorted(range(p.dim()), key=p.stride, reverse=True) for p in self._parameters]
+        # Of each parameter its dimensions as they lie in the vector: a convolution's channels last.
+        self._orders = [CHANNELS_LAST if p.dim() == 4 else list(range(p.dim())) for p in self._parameters]
         self.vector = torch.cat(self._parts([parameter.detach() for parameter in self._parameters]))
-        self.gradient = torch.zeros_like(self.vector)
+        self.gradient = torch.empty_like(self.vector)
         self.moments = [torch.zeros_like(self.vector) for _ in range(1 if self._rule == "sgd" else 2)]
         parts = torch.split(self.vector, [parameter.numel() for parameter in self._parameters])
         for parameter, part, order in zip(self._parameters, parts, self._orders, strict=True):

@@ -163,8 +163,8 @@ class Program:
 
     def __init__(self, key: str, config: TrialConfig, data: TrialData, network: Network, device: torch.device) -> None:
         self.key, self.data, self.device = key, data, device
-        self.network = network.to(device).to(memory_format=torch.channels_last)
-        self.weights = Weights(self.network.named_parameters(), config.optimizer)
+        self.weights = Weights(network.to(device).named_parameters(), config.optimizer)
+        self.network = network.to(memory_format=torch.channels_last)  # what is not trained, too
         self.method = with_tensors(config.method, device) if config.method.tensors_only else config.method
         self.compiled_features: Callable[[Tensor], Tensor] | None = None  # the network's, for training
         if config.compile and captures(device) and not config.method.differentiates_twice:

@@ -11,6 +11,7 @@ import re
 import socket
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -247,11 +248,12 @@ class CalibrationTrainable(Trainable):
 
     def _finish(self, learner: Learner) -> dict[str, Any]:
         """Write the trial's files; the outcome lists them with their digests."""
-        epoch, predictions = learner.take_result()
-        digests = {
-            "predictions.npz": predictions.save(self._directory / "predictions.npz"),
-            "model.pt": learner.classifier().save(self._directory / "model.pt"),
-        }
+        epoch = learner.take_result()
+        with ThreadPoolExecutor(1) as beside:  # the weights are written while they predict
+            model = beside.submit(learner.classifier().save, self._directory / "model.pt")
+            predictions = learner.predictions()
+            digests = {"model.pt": model.result()}
+        digests["predictions.npz"] = predictions.save(self._directory / "predictions.npz")
         recorded = learner.recorded()
         if recorded is not None:
             digests[train_entropy.FILE] = recorded.save(self._directory / train_entropy.FILE)
@@ -361,8 +363,8 @@ def trainable_for(method: str) -> type[Trainable]:
             row = self._learner.train_epoch()
             if not self._learner.finished:
                 return {**row, "done": False}
-            _, predictions = self._learner.take_result()
-            return {**row, **predictions.evaluate(), "done": True}
+            self._learner.take_result()
+            return {**row, **self._learner.predictions().evaluate(), "done": True}
 
         def save_checkpoint(self, checkpoint_dir: str) -> None:
             self._learner.save(Path(checkpoint_dir) / "last.pt")

@@ -91,7 +91,8 @@ def trained_as_undisturbed(study: Study, attempts: dict[str, list[Attempt]], rng
     learner = Learner(config, trial_data(config, device), device)
     while not learner.finished:
         learner.train_epoch()
-    undisturbed, told = learner.take_result()[1], Predictions.load(study.files(record) / "predictions.npz")
+    learner.take_result()
+    undisturbed, told = learner.predictions(), Predictions.load(study.files(record) / "predictions.npz")
     if torch.equal(undisturbed.logits, told.logits) and undisturbed.evaluate() == record.metrics:
         return []
     return [f"{record.name}: trained without a break it gives other predictions"]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -213,7 +214,7 @@ def accuracy(options: Options) -> Found:
         built = time.perf_counter() - started
         while not made.finished:
             made.train_epoch()
-        values = made.take_result()[1].evaluate()
+        values = made.predictions().evaluate()
         measured = {name: values[name] for name in ("accuracy", "nll", "ece")}
         last = made.history[-1]["seconds"]
         found[precision] = {"built s": built, "s": time.perf_counter() - started, "last epoch s": last, **measured}
@@ -241,10 +242,11 @@ def whole_trial(options: Options, **settings: Any) -> Found:
     while not made.finished:
         made.advance()
     trained = time.perf_counter()
-    _, predictions = made.take_result()
-    values = predictions.evaluate()
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(made.classifier().save, options.state / "model.pt")
+        predictions = made.predictions()
     predictions.save(options.state / "predictions.npz")
-    made.classifier().save(options.state / "model.pt")
+    values = predictions.evaluate()
     made.leave()
     ended = time.perf_counter()
     return {"s": ended - began, "between s": ended - trained + training - began, "accuracy": values["accuracy"]}
@@ -299,7 +301,7 @@ def trial(options: Options) -> Found:
     made = learner(options, epochs=1 if options.small else 4, precision="bfloat16")
     while not made.finished:
         made.train_epoch()
-    _, predictions = made.take_result()
+    predictions = made.predictions()
     predictions.save(options.out / "predictions.npz")
     made.classifier().save(options.out / "model.pt")
     (options.out / "config.json").write_text(json.dumps(made.config.to_mapping()))

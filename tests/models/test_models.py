@@ -71,29 +71,24 @@ def test_weights_come_from_the_global_generator(name):
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "resnet110", "wide_resnet_26_10"])
-def test_the_weights_of_residual_networks_are_drawn_once(name, monkeypatch):
-    """torchvision draws each convolution when it is made, and again."""
-    drawn = []
-
-    def counted(known):
-        def draw(tensor, *options, **more):
-            drawn.extend([] if tensor.is_meta else [tensor])
-            return known(tensor, *options, **more)
-
-        return draw
-
-    for function in ("kaiming_normal_", "kaiming_uniform_"):
-        monkeypatch.setattr(nn.init, function, counted(getattr(nn.init, function)))
-    network = find(name)().build((3, 16, 16), 10)
-    matrices = [weights for weights in network.parameters() if weights.dim() > 1]
-    assert sorted(map(id, drawn)) == sorted(map(id, matrices))
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):  # He et al. 2015: the variance is 2 / fan out
-            fan_out = module.weight.shape[0] * module.weight[0, 0].numel()
-            assert module.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.15)
-        if isinstance(module, nn.BatchNorm2d):
-            values = (module.weight, module.bias, module.running_mean, module.running_var)
-            assert [value.unique().tolist() for value in values] == [[1.0], [0.0], [0.0], [1.0]]
+def test_the_weights_of_residual_networks_are_drawn_once(name):
+    """torchvision draws each convolution when it is made, and again: the generator must not be ahead by those."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = find(name)().build((3, 16, 16), 10)
+        generator = torch.get_rng_state()
+        torch.manual_seed(0)
+        for module in network.modules():
+            if isinstance(module, nn.Conv2d):  # He et al. 2015: the variance is 2 / fan out
+                fan_out = module.weight.shape[0] * module.weight[0, 0].numel()
+                assert torch.equal(module.weight, torch.empty(module.weight.shape).normal_(std=(2 / fan_out) ** 0.5))
+            if isinstance(module, nn.Linear):
+                alone = nn.Linear(module.in_features, module.out_features)
+                assert torch.equal(module.weight, alone.weight) and torch.equal(module.bias, alone.bias)
+            if isinstance(module, nn.BatchNorm2d):
+                values = (module.weight, module.bias, module.running_mean, module.running_var)
+                assert [value.unique().tolist() for value in values] == [[1.0], [0.0], [0.0], [1.0]]
+        assert torch.equal(torch.get_rng_state(), generator)
 
 
 @every_network

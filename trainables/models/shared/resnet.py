@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torchvision.models.resnet import BasicBlock, ResNet
 
 from trainables.fields import number
@@ -99,16 +99,19 @@ def _convolution(before: int, after: int) -> nn.Conv2d:
     return nn.Conv2d(before, after, 3, padding=1, bias=False)
 
 
-def _drawn(make: Callable[[], Network]) -> Network:
-    """The network, its weights drawn as in torchvision's residual networks.
+class _Undrawn(TorchFunctionMode):
+    """In its block, layers leave their weights as they find them in memory."""
 
-    Made on the device `meta`, where nothing is drawn: each layer draws its weights when it is made, and torchvision
-    draws them again.
-    """
-    device = torch.get_default_device()
-    with torch.device("meta"):
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(function, "__name__", None) in ("normal_", "uniform_", "kaiming_uniform_"):
+            return None
+        return function(*args, **(kwargs or {}))
+
+
+def _drawn(make: Callable[[], Network]) -> Network:
+    """The network, its weights drawn as torchvision draws those of its own; there each layer has drawn before."""
+    with _Undrawn():
         network = make()
-    network.to_empty(device=device)
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
