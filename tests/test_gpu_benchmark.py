@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,31 @@ def test_trials_are_timed_whole_by_the_fast_recipe(here: argparse.Namespace) -> 
 
 def test_airbench_is_left_out_without_a_gpu(here: argparse.Namespace) -> None:
     assert "skipped" in stages.airbench(here)
+
+
+def test_a_daemon_of_mps_serves_its_stage_alone(
+    here: argparse.Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "skipped" in stages.actors_under_mps(here)
+    control = tmp_path / "nvidia-cuda-mps-control"
+    asked = tmp_path / "asked"
+    control.write_text(
+        f'#!/bin/sh\necho "$1 $CUDA_MPS_PIPE_DIRECTORY" >>{asked}; [ "$1" ] || read word; echo $word >>{asked}'
+    )
+    control.chmod(0o755)
+
+    def failing(_: argparse.Namespace) -> stages.Found:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(stages, "actors", failing)
+    with pytest.raises(ZeroDivisionError):
+        stages.actors_under_mps(here)
+    begun, _, ended, told = asked.read_text().splitlines()
+    assert begun.startswith("-d /") and ended == begun.removeprefix("-d") and told == "quit"
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
+    control.write_text("#!/bin/sh\necho not permitted >&2; exit 1\n")
+    assert stages.actors_under_mps(here) == {"skipped": "MPS does not start: not permitted"}
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from trainables.config import TrialConfig
 from trainables.fields import Settings
@@ -193,7 +194,7 @@ class Program:
         if not (self.method.tensors_only and captures(self.device)):
             self.state = state
         elif not _copied(self.state, state):
-            self.state, self._batches = _cloned(state), []
+            self.state, self._batches = tree_map_only(Tensor, Tensor.clone, state), []
 
     def run(self, choices: Choices, step: Step, streamed: Callable[[int], dict[str, Tensor]] | None = None) -> None:
         """All steps of these choices. streamed: gives the images of a step by its index, if the device lacks them."""
@@ -329,21 +330,12 @@ def _numbers(settings: Settings) -> Iterator[Tensor]:
             yield value
 
 
-def _cloned(state: Any) -> Any:
-    if isinstance(state, Tensor):
-        return state.clone()
-    if isinstance(state, dict):
-        return {key: _cloned(value) for key, value in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(map(_cloned, state))
-    return state
-
-
 def _copied(to: Any, source: Any) -> bool:
-    """Copy the tensors of a state into those of another; False if the two are not of one shape."""
-    pairs = _pairs(to, source)
-    if pairs is None:
+    """Copy the tensors of a state into those of another; False if the two differ in more than their tensors' values."""
+    (ours, structure), (theirs, other) = tree_flatten(to), tree_flatten(source)
+    if structure != other or not all(map(_are_alike, ours, theirs)):
         return False
+    pairs = [both for both in zip(ours, theirs, strict=True) if isinstance(both[0], Tensor)]
     places = {one.untyped_storage().data_ptr() for one, _ in pairs}
     changed = [(one, other) for one, other in pairs if one is not other]
     # One that lies where another is about to be copied to.
@@ -353,17 +345,7 @@ def _copied(to: Any, source: Any) -> bool:
     return True
 
 
-def _pairs(one: Any, other: Any) -> list[tuple[Tensor, Tensor]] | None:
-    """The tensors of two states, in pairs; None if the states differ in more than their tensors' values."""
+def _are_alike(one: Any, other: Any) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return [(one, other)] if (one.shape, one.dtype) == (other.shape, other.dtype) else None
-    if type(one) is not type(other):
-        return None
-    if isinstance(one, dict):
-        if one.keys() != other.keys():
-            return None
-        one, other = list(one.values()), [other[key] for key in one]
-    if isinstance(one, list | tuple):
-        found = [_pairs(*both) for both in zip(one, other, strict=True)] if len(one) == len(other) else [None]
-        return None if None in found else [pair for pairs in found for pair in pairs or []]
-    return [] if one == other else None
+        return (one.shape, one.dtype) == (other.shape, other.dtype)
+    return type(one) is type(other) and bool(one == other)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +17,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -183,6 +186,23 @@ def actors(options: Options) -> Found:
         running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
         found[str(count)] = sum(json.loads(each.communicate()[0])["images/s"] for each in running)
     return found
+
+
+def actors_under_mps(options: Options) -> Found:
+    """The same under NVIDIA's MPS, whose daemon is this stage's own; the device's compute mode stays as it is."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None:
+        return {"skipped": "no MPS here"}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        own = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
+        with mock.patch.dict(os.environ, own):
+            started = subprocess.run([control, "-d"], capture_output=True, text=True)
+            if started.returncode != 0:
+                return {"skipped": f"MPS does not start: {(started.stderr or started.stdout).strip()}"}
+            try:
+                return actors(options)
+            finally:
+                subprocess.run([control], input="quit\n", text=True, stdout=subprocess.DEVNULL)
 
 
 def actor(options: Options) -> Found:
@@ -357,6 +377,7 @@ STAGES: dict[str, Callable[[Options], Found]] = {
     "ladder airbench": ladder("airbench"),
     "cost": cost,
     "actors": actors,
+    "actors under MPS": actors_under_mps,
     "accuracy": accuracy,
     "trials": trials,
     "airbench": airbench,
