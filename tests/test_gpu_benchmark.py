@@ -10,7 +10,8 @@ import pytest
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import stages
 from search_spaces import strict_yaml
-from trainables import methods
+from tests import simulated_graph
+from trainables import methods, program
 
 ROOT = Path(__file__).parent.parent
 
@@ -30,7 +31,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
 
 def test_the_cpu_equals_itself_in_every_method(here: argparse.Namespace) -> None:
     found = stages.equal(here)
-    assert found["captured unlike eager"] == {} and found["from the CPU"] == 0.0 and len(found["by method"]) >= 15
+    assert (
+        found["captured unlike eager"] == {}
+        and found["eager unlike eager"] == []
+        and found["from the CPU"] == 0.0
+        and len(found["by method"]) >= 15
+    )
+
+
+def test_a_model_that_cannot_be_captured_trains(here: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(program, "captures", lambda device: True)
+    monkeypatch.setattr(program, "capture", simulated_graph.capture)
+    found = stages.uncaptured(here)
+    assert "not permitted" in found["because"] and found["next"] == "captured" and found["finite"]
 
 
 def test_every_case_of_synchronisation_is_tried(here: argparse.Namespace) -> None:

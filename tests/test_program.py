@@ -4,8 +4,10 @@ The graph is simulated on the CPU (tests/simulated_graph.py); on a GPU `python -
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -249,6 +251,31 @@ def test_too_little_memory_for_a_capture_is_no_failure(monkeypatch: pytest.Monke
     made = trained(learner())
     assert made._program.eager_because == "CUDA out of memory. Tried to allocate 2.00 GiB."
     assert_equal(made, eagerly(learner()))
+
+
+def test_a_capture_that_fails_is_followed_by_one_that_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before PyTorch 2.15 random numbers wait for it: "Offset increment outside graph capture encountered"."""
+    entered: list[torch.cuda.Stream] = []
+    fractions = [0.25]
+
+    @contextmanager
+    def graph(graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str = "global") -> Iterator[None]:
+        assert capture_error_mode == "thread_local" and fractions[-1] == 1.0
+        entered.append(stream)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "graph", graph)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: fractions[-1])
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", fractions.append)
+    monkeypatch.setattr(program, "_stream_and_pool", lambda device: ("stream", "pool"))
+
+    def fails() -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    with pytest.raises(RuntimeError, match="not permitted"):
+        program.capture(fails, CPU)
+    assert entered == ["stream", "stream"] and fractions == [0.25, 1.0, 0.25]
 
 
 class OldContract(CrossEntropy):

@@ -262,6 +262,11 @@ def capture(advance: Callable[[], None], device: torch.device) -> Callable[[], N
     try:
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             advance()
+    except RuntimeError:
+        # Before PyTorch 2.15 nothing draws random numbers after a capture that failed, until one succeeds.
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream, capture_error_mode="thread_local"):
+            torch.zeros((), device=device)
+        raise
     finally:
         torch.cuda.set_per_process_memory_fraction(share)
     return graph.replay
