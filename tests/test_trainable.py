@@ -77,18 +77,19 @@ def test_the_weights_are_written_while_they_predict(
         return predictions(self)
 
     monkeypatch.setattr(Learner, "predictions", late)
-    begin(actor, assignment(tmp_path))
+    begin(actor, assignment(tmp_path, precision="bfloat16"))  # in float32 a CPU has predicted already
     assert report(actor)["outcome"]["state"] == "complete"
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_weights_that_cannot_be_written_interrupt_the_trial(
-    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     def failing(self: Classifier, path: Path) -> str:
         raise OSError(5, "Input/output error", str(path))
 
     monkeypatch.setattr(Classifier, "save", failing)
-    begin(actor, assignment(tmp_path))
+    begin(actor, assignment(tmp_path, precision=precision))
     outcome = report(actor)["outcome"]
     assert outcome["state"] == "interrupted" and "model.pt" in outcome["reason"]
 

@@ -316,10 +316,17 @@ class Learner:
         self._last = None
         return int(self.best["epoch"])
 
+    @property
+    def predicted(self) -> Predictions | None:
+        """The result's predictions, where the epoch just trained has made them: in float32 on a CPU."""
+        if self._last is None or self.device.type != "cpu" or self.config.precision != "float32":
+            return None
+        return Predictions(self._last, self.data.validation.labels)
+
     def predictions(self) -> Predictions:
-        """`predict` as it is stored: in float32, without TF32. On a CPU the epoch just trained has it already."""
-        if self._last is not None and self.device.type == "cpu" and self.config.precision == "float32":
-            return Predictions(self._last, self.data.validation.labels)
+        """`predict` as it is stored: in float32, without TF32."""
+        if self.predicted is not None:
+            return self.predicted
         # TF32, which convolutions take by default, is no float32.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             return self.predict()

@@ -85,18 +85,19 @@ class Weights:
         self._rule, self._is_clipped, self._is_nesterov = settings.name, settings.clip is not None, settings.nesterov
         # Of each parameter its dimensions as they lie in the vector: a convolution's channels last.
         self._orders = [CHANNELS_LAST if p.dim() == 4 else list(range(p.dim())) for p in self._parameters]
-        self.vector = torch.cat(self._parts([parameter.detach() for parameter in self._parameters]))
+        lengths = [parameter.numel() for parameter in self._parameters]
+        self.vector = self._parameters[0].new_empty(sum(lengths))
         self.gradient = torch.empty_like(self.vector)
-        self.moments = [torch.zeros_like(self.vector) for _ in range(1 if self._rule == "sgd" else 2)]
-        parts = torch.split(self.vector, [parameter.numel() for parameter in self._parameters])
+        self.moments = [torch.empty_like(self.vector) for _ in range(1 if self._rule == "sgd" else 2)]
+        parts = torch.split(self.vector, lengths)
         for parameter, part, order in zip(self._parameters, parts, self._orders, strict=True):
             back = [order.index(dimension) for dimension in range(len(order))]
-            parameter.data = part.view([parameter.shape[dimension] for dimension in order]).permute(back)
+            place = part.view([parameter.shape[dimension] for dimension in order]).permute(back)
+            parameter.data = place.copy_(parameter.data)
         self._factors: Tensor | None = None  # of the gradient's elements, where biases have a rate of their own
         if self._rule == "sgd" and settings.bias_lr_factor != 1.0:
             factors = [settings.bias_lr_factor if is_bias(name, each) else 1.0 for _, name, each in trained]
-            lengths = torch.tensor([parameter.numel() for parameter in self._parameters])
-            self._factors = torch.tensor(factors).repeat_interleave(lengths).to(self.vector)
+            self._factors = torch.tensor(factors).repeat_interleave(torch.tensor(lengths)).to(self.vector)
         self._numbers = {name: self.vector.new_zeros(()) for name in ("momentum", "weight_decay", "clip")}
         self.count = self.vector.new_zeros((), dtype=torch.float64)
         # Where backward passes start. Given to PyTorch, it saves an operation, and imports SymPy.

@@ -13,6 +13,7 @@ import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -249,10 +250,13 @@ class CalibrationTrainable(Trainable):
     def _finish(self, learner: Learner) -> dict[str, Any]:
         """Write the trial's files; the outcome lists them with their digests."""
         epoch = learner.take_result()
-        with ThreadPoolExecutor(1) as beside:  # the weights are written while they predict
-            model = beside.submit(learner.classifier().save, self._directory / "model.pt")
-            predictions = learner.predictions()
-            digests = {"model.pt": model.result()}
+        save = partial(learner.classifier().save, self._directory / "model.pt")
+        if learner.predicted is not None:
+            predictions, digests = learner.predicted, {"model.pt": save()}
+        else:
+            with ThreadPoolExecutor(1) as beside:  # the weights are written while they predict
+                model = beside.submit(save)
+                predictions, digests = learner.predictions(), {"model.pt": model.result()}
         digests["predictions.npz"] = predictions.save(self._directory / "predictions.npz")
         recorded = learner.recorded()
         if recorded is not None:
