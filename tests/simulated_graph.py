@@ -26,6 +26,18 @@ def place(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
+class Reading(TorchDispatchMode):
+    """Notes the operations that read a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.reads += {func.overloadpacket.__name__} & READS
+        return func(*args, **(kwargs or {}))
+
+
 class Recording(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
@@ -68,6 +80,12 @@ class Recording(TorchDispatchMode):
 def one_hot(labels: Tensor, num_classes: int) -> Tensor:
     """torch's, which on a CPU reads the labels to check them."""
     return (labels[..., None] == torch.arange(num_classes)).long()
+
+
+def waits(call: Callable[[], None]) -> bool:
+    with Reading() as reading, patch("torch.nn.functional.one_hot", one_hot):
+        call()
+    return bool(reading.reads)
 
 
 def capture(advance: Callable[[], None], device: torch.device) -> Callable[[], None]:

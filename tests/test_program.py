@@ -3,6 +3,7 @@
 The graph is simulated on the CPU (tests/simulated_graph.py); on a GPU `python -m benchmarks.gpu` compares the real one.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -46,6 +47,7 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(program, "captures", lambda device: True)
     monkeypatch.setattr(program, "capture", capture)
+    monkeypatch.setattr(program, "waits", simulated_graph.waits)
     program.forget()
     return done
 
@@ -238,9 +240,25 @@ def test_a_model_that_branches_on_values_is_trained_eagerly(captures: list[str])
     made, expected = (replace(learner().config, model=Branches()) for _ in range(2))
     ours, theirs = (Learner(config, trial_data(config, CPU), CPU) for config in (made, expected))
     assert_equal(trained(ours), eagerly(theirs))
-    assert captures == ["captured"] and "not permitted" in str(ours._program.eager_because)
+    assert not captures and ours._program.eager_because == "a step waits for the device"
     ours.leave()
     assert not program._kept
+
+
+@pytest.mark.parametrize("warning", ["called a synchronizing CUDA operation", "of something else", None])
+def test_a_call_that_waits_for_the_device_is_told(warning: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch warns of it, in a mode that is then left."""
+    modes: list[int | str] = [0]
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: modes[-1])
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+
+    def call() -> None:
+        assert modes[-1] == "warn"
+        if warning:
+            warnings.warn(warning, stacklevel=1)
+
+    assert program.waits(call) == (warning == "called a synchronizing CUDA operation")
+    assert modes == [0, "warn", 0]
 
 
 def test_too_little_memory_for_a_capture_is_no_failure(monkeypatch: pytest.MonkeyPatch, captures: list[str]) -> None:

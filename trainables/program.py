@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -30,7 +31,7 @@ from trainables.optimizer import Weights
 
 # Programs that a process keeps, the one at work included: a study hands out its methods in turn.
 KEPT = 2
-# Steps before a capture: they load kernels and choose algorithms, which a capture must not.
+# Steps before a capture: they load kernels and choose algorithms, which a capture must not. The last one is watched.
 WARM_UP = 2
 COMPILER = "inductor"
 # Steps by which streamed images are ahead of the device.
@@ -210,13 +211,14 @@ class Program:
                 if streamed is not None:
                     batches.wait()
                     table.receive(streamed(index))
+                advance = partial(self.advance, table, step)
                 if batches.replay is None and self.eager_because is None and batches.eager_steps >= WARM_UP:
-                    batches.replay = self._captured(lambda: self.advance(table, step))
+                    batches.replay = self._captured(advance)
                 if batches.replay is not None:
                     batches.replay()
                 else:
-                    self.advance(table, step)
                     batches.eager_steps += 1
+                    self._eagerly(advance, watched=batches.eager_steps == WARM_UP)
                 if streamed is not None and self.device.type == "cuda":
                     batches.at_work.append(torch.cuda.current_stream(self.device).record_event())
 
@@ -229,11 +231,17 @@ class Program:
         elif not _copied(self.state, state):
             self.state, self.eager_because = state, "the method's state does not keep its shape"
 
+    def _eagerly(self, advance: Callable[[], None], watched: bool) -> None:
+        if not watched or self.eager_because is not None:
+            advance()
+        elif waits(advance):
+            self.eager_because = "a step waits for the device"
+
     def _captured(self, advance: Callable[[], None]) -> Callable[[], None] | None:
         state = self.state
         try:
             return capture(advance, self.device)
-        except RuntimeError as error:  # out of memory, or an operation that waits for the device
+        except RuntimeError as error:  # out of memory, or an operation that cannot be captured
             self.state, self.eager_because = state, f"{error}".partition("\n")[0]
             return None
 
@@ -251,6 +259,22 @@ def captures(device: torch.device) -> bool:
 def _stream_and_pool(device: torch.device) -> tuple[torch.cuda.Stream, Any]:
     """Of all captures of a process: graphs that share them share their memory."""
     return torch.cuda.Stream(device), torch.cuda.graph_pool_handle()  # type: ignore[no-untyped-call]
+
+
+def waits(call: Callable[[], None]) -> bool:
+    """Carry out a call; whether it waited for the device, which ends a capture with an error.
+
+    Asked before a capture, because PyTorch 2.11 keeps the pool of one that ends so, and never captures into it again.
+    """
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            call()
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+    return any("synchronizing CUDA operation" in str(each.message) for each in found)
 
 
 def capture(advance: Callable[[], None], device: torch.device) -> Callable[[], None]:
