@@ -209,6 +209,10 @@ def work(options: argparse.Namespace) -> None:
         print(json.dumps({"images": images, "seconds": clock if on_gpu else cpu}), flush=True)
 
 
+class NotStarted(Exception):
+    """An arm that ended before it trained; it has said why on standard error."""
+
+
 @contextmanager
 def worker(arm: str, options: argparse.Namespace, root: Path) -> Iterator[subprocess.Popen[str]]:
     words = ["--model", options.model, "--method", options.method, "--batch", str(options.batch)]
@@ -220,7 +224,7 @@ def worker(arm: str, options: argparse.Namespace, root: Path) -> Iterator[subpro
     with subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":
-            raise SystemExit(f"{arm}: did not start")
+            raise NotStarted(arm)
         yield process
         process.communicate()
 
@@ -236,7 +240,13 @@ def measure(options: argparse.Namespace, arms: list[str]) -> dict[str, list[floa
             add = ["git", "-C", str(ROOT), "worktree", "add", "--quiet", "--detach", str(former), options.former]
             subprocess.run(add, check=True)
             stack.callback(subprocess.run, ["git", "-C", str(ROOT), "worktree", "remove", "--force", str(former)])
-        workers = {arm: stack.enter_context(worker(arm, options, former if arm == "former" else ROOT)) for arm in arms}
+        workers = {}
+        for arm in arms:
+            try:
+                workers[arm] = stack.enter_context(worker(arm, options, former if arm == "former" else ROOT))
+            except NotStarted:
+                print(f"{arm}: did not start", file=sys.stderr)
+                del rates[arm]
         for _ in range(options.rounds):
             for arm, process in workers.items():
                 assert process.stdin is not None and process.stdout is not None

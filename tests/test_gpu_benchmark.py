@@ -3,10 +3,13 @@
 import argparse
 import json
 import os
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
+from benchmarks import throughput
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import stages
 from search_spaces import strict_yaml
@@ -129,3 +132,20 @@ def test_it_goes_on_where_it_stopped_and_a_failure_is_a_line(tmp_path: Path, mon
     assert gpu.table([first]).splitlines()[-1] == "| first | 1 | images/s: 1.235e+04 |"
     assert gpu.run(given) == 1 and len(gpu.lines(tmp_path / "state" / gpu.FILE)) == 3
     assert json.dumps(third)
+
+
+def test_a_stage_that_takes_too_long_ends_with_all_that_it_started(tmp_path: Path) -> None:
+    script = f"sleep 600 & echo $! >{tmp_path}/child; wait"
+    stage = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text().strip():
+        time.sleep(0.05)
+    gpu._end(stage)
+    child = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
+    assert stage.returncode is not None and (not child.exists() or ") Z" in child.read_text())
+
+
+def test_an_arm_that_does_not_start_leaves_the_others() -> None:
+    words = argparse.Namespace(model="cnn", method="cross_entropy", device="cpu", former="", batch=64, rounds=1)
+    words.count = 300
+    rates = throughput.measure(words, ["airbench", "learner"])  # airbench is no dependency
+    assert list(rates) == ["learner"] and rates["learner"][0] > 0

@@ -224,6 +224,26 @@ def test_another_step_is_another_program(other: dict[str, Any], captures: list[s
     assert learner(**other)._program is not left._program
 
 
+@dataclass(frozen=True)
+class Narrow(Model):
+    """With convolutions whose weights lie channels last and first at once."""
+
+    def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
+        fixed = nn.Conv2d(3, 3, 3).requires_grad_(False)
+        features = nn.Sequential(nn.Conv2d(1, 3, 1), fixed, nn.Conv2d(3, 1, 1), nn.Flatten())
+        return Network(features, nn.Linear(36, num_classes))
+
+
+def test_every_weight_is_a_part_of_the_vector_that_is_trained() -> None:
+    config = replace(learner().config, model=Narrow())
+    made = Learner(config, trial_data(config, CPU), CPU)
+    trained_ones = [each for each in made.network.parameters() if each.requires_grad]
+    places = {each.untyped_storage().data_ptr() for each in trained_ones}
+    assert len(trained_ones) == 6 and places == {made.weights.vector.untyped_storage().data_ptr()}
+    fixed = made.network.features.get_submodule("1").weight
+    assert isinstance(fixed, Tensor) and fixed.is_contiguous(memory_format=torch.channels_last)
+
+
 class Branching(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         return images if images.sum() > 0 else -images
@@ -271,6 +291,21 @@ def test_too_little_memory_for_a_capture_is_no_failure(monkeypatch: pytest.Monke
     assert_equal(made, eagerly(learner()))
 
 
+def test_a_capture_that_ends_within_an_evaluation_leaves_training(
+    monkeypatch: pytest.MonkeyPatch, captures: list[str]
+) -> None:
+    """The meta batch of gamma_net is evaluated; what follows there is a step of training."""
+    method = methods.find("gamma_net")()
+    made = learner(method)
+
+    def fails(*args: Any) -> Any:
+        made.network.eval()
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(program, "capture", fails)
+    assert_equal(trained(made), eagerly(learner(method)))
+
+
 def test_a_capture_that_fails_is_followed_by_one_that_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before PyTorch 2.15 random numbers wait for it: "Offset increment outside graph capture encountered"."""
     entered: list[torch.cuda.Stream] = []
@@ -286,7 +321,9 @@ def test_a_capture_that_fails_is_followed_by_one_that_succeeds(monkeypatch: pyte
     monkeypatch.setattr(torch.cuda, "CUDAGraph", SimpleNamespace)
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: fractions[-1])
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", fractions.append)
-    monkeypatch.setattr(program, "_stream_and_pool", lambda device: ("stream", "pool"))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: "stream")
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: f"pool {len(entered)}")
+    program._stream_and_pool.cache_clear()
 
     def fails() -> None:
         raise RuntimeError("operation not permitted when stream is capturing")
@@ -294,6 +331,8 @@ def test_a_capture_that_fails_is_followed_by_one_that_succeeds(monkeypatch: pyte
     with pytest.raises(RuntimeError, match="not permitted"):
         program.capture(fails, CPU)
     assert entered == ["stream", "stream"] and fractions == [0.25, 1.0, 0.25]
+    assert program._stream_and_pool(CPU) == ("stream", "pool 2"), "PyTorch 2.11 captures into the last one no more"
+    program._stream_and_pool.cache_clear()
 
 
 class OldContract(CrossEntropy):

@@ -159,6 +159,7 @@ class Learner:
             self._recorded[self.epoch, self._rows] = self._program.state["entropies"]
         self.epoch, self._now = self.epoch + 1, None
         self.progress = self.epoch / self.epochs
+        self.learning_rate = self.config.optimizer.learning_rate(self.progress)
         self._unread.append(self._measured(steps, started))
         if not program.captures(self.device) or self.finished or self.config.result != "last":
             self.catch_up()

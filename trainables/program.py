@@ -166,7 +166,10 @@ class Program:
     def __init__(self, key: str, config: TrialConfig, data: TrialData, network: Network, device: torch.device) -> None:
         self.key, self.data, self.device = key, data, device
         self.weights = Weights(network.to(device).named_parameters(), config.optimizer)
-        self.network = network.to(memory_format=torch.channels_last)  # what is not trained, too
+        for each in (*network.parameters(), *network.buffers()):  # what is not trained, too
+            if each.dim() == 4 and not each.requires_grad:
+                each.data = each.data.contiguous(memory_format=torch.channels_last)
+        self.network = network
         self.method = with_tensors(config.method, device) if config.method.tensors_only else config.method
         self.compiled_features: Callable[[Tensor], Tensor] | None = None  # the network's, for training
         if config.compile and captures(device) and not config.method.differentiates_twice:
@@ -243,6 +246,7 @@ class Program:
             return capture(advance, self.device)
         except RuntimeError as error:  # out of memory, or an operation that cannot be captured
             self.state, self.eager_because = state, f"{error}".partition("\n")[0]
+            self.network.train()  # it may have ended in a part of the step that evaluates
             return None
 
     @property
@@ -287,7 +291,8 @@ def capture(advance: Callable[[], None], device: torch.device) -> Callable[[], N
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             advance()
     except RuntimeError:
-        # Before PyTorch 2.15 nothing draws random numbers after a capture that failed, until one succeeds.
+        # PyTorch 2.11 captures into this pool no more; before 2.15 it draws no random numbers until a capture succeeds.
+        _stream_and_pool.cache_clear()
         with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream, capture_error_mode="thread_local"):
             torch.zeros((), device=device)
         raise
@@ -304,9 +309,11 @@ def _beside(device: torch.device) -> Iterator[None]:
         return
     stream, _ = _stream_and_pool(device)
     stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        yield
-    torch.cuda.current_stream(device).wait_stream(stream)
+    try:
+        with torch.cuda.stream(stream):
+            yield
+    finally:  # after an error, too: its memory is soon used by others
+        torch.cuda.current_stream(device).wait_stream(stream)
 
 
 # ---- programs for later trials -------------------------------------------------------------------------------------

@@ -13,7 +13,10 @@ torchvision, NumPy, SciPy, pyarrow and Pillow only, not Ray, Optuna or MLflow; t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -56,16 +59,27 @@ def played(name: str, options: argparse.Namespace, limit: float) -> dict[str, An
     words = ["--data", options.data, "--device", options.device, "--state", options.state, "--out", options.out]
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu", "--stage", name, *map(str, words)]
     started = time.monotonic()
-    try:
-        ended = subprocess.run(
-            [*command, *(["--small"] if options.small else [])], capture_output=True, text=True, timeout=limit
-        )
-    except subprocess.TimeoutExpired:
-        found: dict[str, Any] = {"failed": f"longer than {limit:.0f} s"}
-    else:
-        last = (ended.stdout.strip().splitlines() or [""])[-1]
-        found = json.loads(last) if ended.returncode == 0 else {"failed": ended.stderr.strip()[-2000:]}
+    command += ["--small"] if options.small else []
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as stage:
+        try:
+            said, errors = stage.communicate(timeout=limit)
+        except subprocess.TimeoutExpired:
+            _end(stage)
+            found: dict[str, Any] = {"failed": f"longer than {limit:.0f} s"}
+        else:
+            last = (said.strip().splitlines() or [""])[-1]
+            found = json.loads(last) if stage.returncode == 0 else {"failed": errors.strip()[-2000:]}
     return {"stage": name, "device": options.device, "seconds": round(time.monotonic() - started, 1), **found}
+
+
+def _end(stage: subprocess.Popen[str]) -> None:
+    """With all that it started: interrupted, so that it ends a daemon of its own; then killed."""
+    for sent in (signal.SIGINT, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(stage.pid, sent)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            stage.communicate(timeout=20)
 
 
 def table(found: list[dict[str, Any]]) -> str:

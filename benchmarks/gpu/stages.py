@@ -161,6 +161,7 @@ def synchronisation(options: Options) -> Found:
     networks = [name for name in models.names() if name not in ("torchvision", *(SLOW if options.small else ()))]
     cases = [{"method": name} for name in methods.names()]
     cases += [{"model": name, "precision": "bfloat16"} for name in networks]
+    cases += [{"method": name, "deterministic": True} for name in ("cross_entropy", "focal")]
     waits = {}
     for case in cases:
         made = learner(options, **{"batch_size": 64, **case})
@@ -173,7 +174,7 @@ def synchronisation(options: Options) -> Found:
                     with strict(step):
                         made._program.advance(table, lambda now, made=made: made._step(now, torch.Generator()))
         except RuntimeError as error:
-            waits[" ".join(case.values())] = str(error).splitlines()[0]
+            waits[" ".join(map(str, case.values()))] = str(error).splitlines()[0]
     return {"cases": len(cases), "that wait": waits}
 
 
@@ -201,7 +202,8 @@ def ladder(model: str) -> Callable[[Options], Found]:
         words.batch, words.rounds, words.count = (64, 1, 300) if options.small else (512, 5, 20_000)
         arms = throughput.ON_CPU[2:] if options.device == "cpu" else throughput.ON_GPU
         arms = ["loader", *arms, *(["airbench"] if model == "airbench" and throughput.has_airbench(options) else [])]
-        return {arm: statistics.median(rates) for arm, rates in throughput.measure(words, arms).items()}
+        rates = throughput.measure(words, arms)
+        return {arm: statistics.median(rates[arm]) if arm in rates else "did not start" for arm in arms}
 
     return stage
 
@@ -226,13 +228,15 @@ def actors_under_mps(options: Options) -> Found:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         own = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
         with mock.patch.dict(os.environ, own):
-            started = subprocess.run([control, "-d"], capture_output=True, text=True)
+            said = Path(folder) / "said"
+            with said.open("w") as file:  # a pipe would wait for the daemon's end
+                started = subprocess.run([control, "-d"], stdout=file, stderr=file, timeout=60)
             if started.returncode != 0:
-                return {"skipped": f"MPS does not start: {(started.stderr or started.stdout).strip()}"}
+                return {"skipped": f"MPS does not start: {said.read_text().strip()}"}
             try:
                 return actors(options)
             finally:
-                subprocess.run([control], input="quit\n", text=True, stdout=subprocess.DEVNULL)
+                subprocess.run([control], input="quit\n", text=True, stdout=subprocess.DEVNULL, timeout=60)
 
 
 def actor(options: Options) -> Found:

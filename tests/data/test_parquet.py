@@ -2,7 +2,6 @@
 
 import io
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -337,9 +336,7 @@ def test_too_few_samples_of_a_class_to_split(tmp_path):
 
 def test_digest_decodes_nothing(tmp_path):
     path = good(tmp_path / "set.parquet", image=[b"no image"] * 16)
-    started = time.perf_counter()
     assert len(Parquet(path=str(path)).source_digest()) == 64
-    assert time.perf_counter() - started < 1
 
 
 def test_large_images_are_decoded_by_many_threads_to_the_same(tmp_path):

@@ -62,5 +62,4 @@ class GammaNet(LookaheadMethod):
 
     def measured(self, state: Any) -> dict[str, Tensor]:
         """Quantiles over the train samples of their latest gammas."""
-        shares = torch.tensor(list(QUANTILES.values()), device=state["gamma"].device)
-        return dict(zip(QUANTILES, state["gamma"].nanquantile(shares), strict=True))
+        return {name: state["gamma"].nanquantile(share) for name, share in QUANTILES.items()}

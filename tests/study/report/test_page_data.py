@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 import statistics
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -360,7 +359,7 @@ def test_the_command_writes_one_file_and_a_server_away_is_one_line(made, monkeyp
 
 
 @pytest.mark.slow
-def test_three_hundred_trials_are_small_and_quick(tmp_path):
+def test_three_hundred_trials_are_small(tmp_path):
     """The files are 5,000 samples of ten classes each, as in the benchmark; here a tenth of the trials."""
     study = make_study(tmp_path, trials=30)
     logits = 3 * torch.randn(5000, CLASSES, generator=torch.Generator().manual_seed(0))
@@ -375,7 +374,5 @@ def test_three_hundred_trials_are_small_and_quick(tmp_path):
         if number:
             shutil.copy(file, study.files(record))
         records.append(record)
-    begun = time.process_time()
     page = render(gather_page([gather(study, {"focal": records}, analysis_of({"focal": records}))], "today"))
-    assert time.process_time() - begun < 3.0  # usually 1; of 20 s a tenth is 2, and a busy machine is slower
     assert len(page) < 0.5e6  # of 5 MB

@@ -303,7 +303,7 @@ def test_patience_ends(database: str, tmp_path: Path, postgres: Postgres) -> Non
         began = time.monotonic()
         with pytest.raises(LedgerUnavailable, match="stopped by SIGTERM"):
             ledger.note("focal", "said", 1)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60
     finally:
         postgres.start()
     ledger.note("focal", "said", 2)
