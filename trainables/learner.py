@@ -339,13 +339,12 @@ class Learner:
 
     def facts(self) -> dict[str, str]:
         """How it is trained: precision, step, features, device."""
-        is_cuda = self.device.type == "cuda"
         return {
             "precision": self.config.precision,
             "step": "captured" if self._program.is_captured else "eager",
             "features": "compiled" if self._program.compiled_features else "eager",
             "images": self.train.place,
-            "device": torch.cuda.get_device_name(self.device) if is_cuda else self.device.type,
+            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type,
         }
 
     def leave(self) -> None:

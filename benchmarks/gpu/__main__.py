@@ -26,6 +26,7 @@ from typing import Any
 from benchmarks.gpu import stages
 
 LONGEST = 480.0  # seconds of a stage
+GRACE = 20.0  # seconds in which one that is interrupted may end
 FILE = "gpu.jsonl"
 
 
@@ -79,7 +80,7 @@ def _end(stage: subprocess.Popen[str]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(stage.pid, sent)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            stage.communicate(timeout=20)
+            stage.communicate(timeout=GRACE)
 
 
 def table(found: list[dict[str, Any]]) -> str:
