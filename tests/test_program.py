@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 from torch.testing import assert_close
 
+from benchmarks.gpu.stages import Branches
 from tests import simulated_graph
 from trainables import methods, program
 from trainables.config import TrialConfig
@@ -242,18 +243,6 @@ def test_every_weight_is_a_part_of_the_vector_that_is_trained() -> None:
     assert len(trained_ones) == 6 and places == {made.weights.vector.untyped_storage().data_ptr()}
     fixed = made.network.features.get_submodule("1").weight
     assert isinstance(fixed, Tensor) and fixed.is_contiguous(memory_format=torch.channels_last)
-
-
-class Branching(nn.Module):
-    def forward(self, images: Tensor) -> Tensor:
-        return images if images.sum() > 0 else -images
-
-
-@dataclass(frozen=True)
-class Branches(Model):
-    def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
-        size = input_shape[0] * input_shape[1] * input_shape[2]
-        return Network(nn.Sequential(Branching(), nn.Flatten()), nn.Linear(size, num_classes))
 
 
 def test_a_model_that_branches_on_values_is_trained_eagerly(captures: list[str]) -> None:

@@ -359,7 +359,7 @@ def test_the_command_writes_one_file_and_a_server_away_is_one_line(made, monkeyp
 
 
 @pytest.mark.slow
-def test_three_hundred_trials_are_small(tmp_path):
+def test_three_hundred_trials_are_small_and_each_is_read_once(tmp_path, monkeypatch):
     """The files are 5,000 samples of ten classes each, as in the benchmark; here a tenth of the trials."""
     study = make_study(tmp_path, trials=30)
     logits = 3 * torch.randn(5000, CLASSES, generator=torch.Generator().manual_seed(0))
@@ -374,5 +374,8 @@ def test_three_hundred_trials_are_small(tmp_path):
         if number:
             shutil.copy(file, study.files(record))
         records.append(record)
+    reads, load = [], Predictions.load
+    monkeypatch.setattr(Predictions, "load", lambda path: reads.append(path) or load(path))
     page = render(gather_page([gather(study, {"focal": records}, analysis_of({"focal": records}))], "today"))
+    assert len(reads) == len(set(reads)) == 30
     assert len(page) < 0.5e6  # of 5 MB

@@ -62,14 +62,27 @@ def test_a_study_goes_on_and_ends(storage: Path) -> None:
     in_mlflow_once(client, study)
 
 
-def test_a_server_that_is_away_holds_nothing_up(storage: Path, caplog: Any, capfd: Any) -> None:
+def test_a_server_that_is_away_holds_nothing_up(
+    storage: Path, caplog: Any, capfd: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = make_study(storage)
     uri = f"http://maria:{PASSWORD}@127.0.0.1:{free_port()}"
     with pytest.raises(TrackingError, match=r"^MLflow at http://127\.0\.0\.1:\d+: Connection refused$"):
         sync(study, uri)
+    asked, goes_on, opened = threading.Event(), threading.Event(), StudyRuns.open
+
+    def late(self: StudyRuns) -> None:
+        asked.set()
+        assert goes_on.wait(60)
+        opened(self)
+
+    monkeypatch.setattr(StudyRuns, "open", late)
     with Projection(study, uri) as projection:
         begun = time.monotonic()
+        assert asked.wait(60)
         projection.finished(study.told[0])
+        assert projection.trouble is None, "a trial that finishes waits for the server"
+        goes_on.set()
         wait_for(lambda: projection.trouble)
         assert projection.close(True, 0.5) == 4
         assert time.monotonic() - begun < 60.0  # MLflow's own patience is minutes
