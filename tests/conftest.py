@@ -13,6 +13,8 @@ from benchmarks.chaos.processes import heed_signals
 from tests.hosts import Host, network, refusal, start_head, start_worker
 
 os.environ.setdefault("COLUMNS", "120")  # of what commands print in this process
+# Ray gives its workers a niceness of 15: beside other tests, trials would wait twenty times as long as they take.
+os.environ.setdefault("RAY_worker_niceness", "0")
 heed_signals()
 
 # The files that take longest, longest first.
