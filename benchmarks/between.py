@@ -31,10 +31,10 @@ def timed(name: str, found: list[tuple[float, float]]) -> Iterator[None]:
     """Record when each call of a method of the learner begins and ends."""
     known = getattr(Learner, name)
 
-    def method(self: Learner) -> object:
+    def method(self: Learner, *words: object) -> object:
         began = time.perf_counter()
         try:
-            return known(self)
+            return known(self, *words)
         finally:
             found.append((began, time.perf_counter()))
 

@@ -161,6 +161,7 @@ class Host:
             "OMP_NUM_THREADS": "1",
             "RAY_AUTH_MODE": "token",
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",  # as in conftest
         }
 
     def pids(self, words: str = "") -> list[int]:

@@ -64,21 +64,39 @@ def test_a_trial_leaves_files_that_are_what_it_reports(actor: CalibrationTrainab
     assert how == "precision: float32, step: eager, features: eager, images: mapped, device: cpu"
 
 
+@pytest.mark.parametrize(("result", "method"), [("last", "_measured"), ("best_accuracy", "predictions")])
 def test_the_weights_are_written_while_they_predict(
-    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: str, method: str
 ) -> None:
-    predictions, written = Learner.predictions, tmp_path / "attempt-1" / "model.pt"
+    """The last epoch's while they are validated; the best epoch's, known only then, while they predict once more."""
+    predict, written = getattr(Learner, method), tmp_path / "attempt-1" / "model.pt"
 
-    def late(self: Learner) -> Predictions:
+    def late(self: Learner, *words: Any) -> Any:
         deadline = time.monotonic() + 60
-        while not written.exists():
+        while self.finished and not written.exists():
             assert time.monotonic() < deadline, "model.pt waits for the predictions"
             time.sleep(0.01)
-        return predictions(self)
+        return predict(self, *words)
 
-    monkeypatch.setattr(Learner, "predictions", late)
-    begin(actor, assignment(tmp_path, precision="bfloat16"))  # in float32 a CPU has predicted already
+    monkeypatch.setattr(Learner, method, late)
+    begin(actor, assignment(tmp_path, result=result))
     assert report(actor)["outcome"]["state"] == "complete"
+
+
+def test_a_trial_that_diverges_in_its_last_epoch_leaves_no_model(
+    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = Learner._measured
+
+    def infinite(self: Learner, *words: Any) -> Any:
+        found = measured(self, *words)
+        return found._replace(values=found.values * torch.inf) if self.finished else found
+
+    monkeypatch.setattr(Learner, "_measured", infinite)
+    begin(actor, assignment(tmp_path))
+    outcome = report(actor)["outcome"]
+    assert outcome["state"] == "failed" and outcome["epoch"] == 2
+    assert sorted(path.name for path in (tmp_path / "attempt-1").iterdir()) == ["history.json", "log"]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -211,7 +229,7 @@ def test_a_failure_is_an_outcome_with_its_reason(
 def test_what_the_machine_did_is_told_from_what_the_trial_did(
     actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, state: str
 ) -> None:
-    def fails(learner: Learner) -> None:
+    def fails(learner: Learner, *words: Any) -> None:
         raise error
 
     begin(actor, assignment(tmp_path))

@@ -140,8 +140,11 @@ class Learner:
         self.catch_up()
         return self.history[-1]
 
-    def advance(self) -> None:
-        """Train one epoch. On a GPU the history may get its row, and Diverged be raised, only after the next one."""
+    def advance(self, settled: Callable[[], object] = lambda: None) -> None:
+        """Train one epoch. On a GPU the history may get its row, and Diverged be raised, only after the next one.
+
+        settled: called once the network has the weights of the trial's result, if that is before their validation.
+        """
         started = time.time()
         seed, number = self.config.seed, self.config.number
         order = self.config.method.order(self, self.method_state, stream(seed, number, "order", self.epoch))
@@ -160,6 +163,8 @@ class Learner:
         self.epoch, self._now = self.epoch + 1, None
         self.progress = self.epoch / self.epochs
         self.learning_rate = self.config.optimizer.learning_rate(self.progress)
+        if self.finished and self.config.result == "last":
+            settled()
         self._unread.append(self._measured(steps, started))
         if not program.captures(self.device) or self.finished or self.config.result != "last":
             self.catch_up()
@@ -317,17 +322,10 @@ class Learner:
         self._last = None
         return int(self.best["epoch"])
 
-    @property
-    def predicted(self) -> Predictions | None:
-        """The result's predictions, where the epoch just trained has made them: in float32 on a CPU."""
-        if self._last is None or self.device.type != "cpu" or self.config.precision != "float32":
-            return None
-        return Predictions(self._last, self.data.validation.labels)
-
     def predictions(self) -> Predictions:
-        """`predict` as it is stored: in float32, without TF32."""
-        if self.predicted is not None:
-            return self.predicted
+        """`predict` as it is stored: in float32, without TF32. On a CPU the epoch just trained may have made them."""
+        if self._last is not None and self.device.type == "cpu" and self.config.precision == "float32":
+            return Predictions(self._last, self.data.validation.labels)
         # TF32, which convolutions take by default, is no float32.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             return self.predict()

@@ -11,9 +11,8 @@ import re
 import socket
 import time
 import traceback
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +92,7 @@ class CalibrationTrainable(Trainable):
         self._assignment = assignment
         self._directory = assignment.attempt_directory
         self._learner: Learner | None = None
+        self._model: Future[str] | None = None  # the sha256 of model.pt
         self._saved = time.monotonic()
         self._told: str | None = None
 
@@ -132,7 +132,7 @@ class CalibrationTrainable(Trainable):
         while not learner.finished and (learner.epoch == before or time.monotonic() < until):
             known = len(learner.history)
             try:
-                learner.advance()
+                self._advance(learner)
                 saves = time.monotonic() - self._saved >= self._assignment.checkpoint_seconds
                 if saves or self._at_rung:
                     learner.catch_up()
@@ -149,6 +149,15 @@ class CalibrationTrainable(Trainable):
             if self._at_rung:
                 break
         return self._finish(learner) if learner.finished else None
+
+    def _advance(self, learner: Learner) -> None:
+        """Train one epoch; the weights of the result are written while they are validated."""
+        with ThreadPoolExecutor(1) as beside:
+            learner.advance(lambda: self._write_model(learner, beside))
+
+    def _write_model(self, learner: Learner, beside: ThreadPoolExecutor) -> Future[str]:
+        self._model = beside.submit(learner.classifier().save, self._directory / "model.pt")
+        return self._model
 
     def _log_eager(self, learner: Learner) -> None:
         """Once, on a GPU: why steps are not captured."""
@@ -171,6 +180,7 @@ class CalibrationTrainable(Trainable):
         reason = reason_of(error)
         try:
             self._log(traceback.format_exc())
+            (self._directory / "model.pt").unlink(missing_ok=True)
             if ran_out_of_memory(error):
                 forget()
                 torch.cuda.empty_cache()
@@ -250,13 +260,9 @@ class CalibrationTrainable(Trainable):
     def _finish(self, learner: Learner) -> dict[str, Any]:
         """Write the trial's files; the outcome lists them with their digests."""
         epoch = learner.take_result()
-        save = partial(learner.classifier().save, self._directory / "model.pt")
-        if learner.predicted is not None:
-            predictions, digests = learner.predicted, {"model.pt": save()}
-        else:
-            with ThreadPoolExecutor(1) as beside:  # the weights are written while they predict
-                model = beside.submit(save)
-                predictions, digests = learner.predictions(), {"model.pt": model.result()}
+        with ThreadPoolExecutor(1) as beside:  # the weights are written while they predict, if they are not yet
+            model = self._model or self._write_model(learner, beside)
+            predictions, digests = learner.predictions(), {"model.pt": model.result()}
         digests["predictions.npz"] = predictions.save(self._directory / "predictions.npz")
         recorded = learner.recorded()
         if recorded is not None:
