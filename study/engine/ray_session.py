@@ -29,6 +29,7 @@ _ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",  # our own live view
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_prestart_worker_first_driver": "0",  # one process a CPU, which Tune's actors, with an environment, never take
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard files: the ledger has everything
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # we handle SIGINT and SIGTERM
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # tracebacks; what a trial raises is in its log, what it died of in the ledger

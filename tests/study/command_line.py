@@ -10,7 +10,9 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -19,6 +21,7 @@ from benchmarks.chaos.processes import ACTOR, MARK, marked
 from study.cli import main
 from study.engine import run
 from study.engine.search import LedgerSearch
+from study.registry import verify
 from trainables.trainable import CalibrationTrainable
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "120", "PYTHONWARNINGS": "ignore", MARK: uuid.uuid4().hex}
@@ -52,6 +55,7 @@ def _here(words: Sequence[object], check: int) -> tuple[str, str]:
     shown, said = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(shown), redirect_stderr(said):
         patch.setattr(run, "_tune", trained_here)
+        patch.setattr(verify, "subprocess", SimpleNamespace(run=verified_here))
         with pytest.raises(SystemExit) as ended:
             main([*map(str, words)])
     assert ended.value.code == check, shown.getvalue() + said.getvalue()
@@ -73,6 +77,14 @@ def trained_here(study: Any, ledger: Any, listeners: list[Any], *engine: Any) ->
             raise search.fault
     if search.fault is not None:
         raise search.fault
+
+
+def verified_here(command: list[str], env: dict[str, str], **options: object) -> subprocess.CompletedProcess[str]:
+    """What the process does that `verify` starts; a fresh one takes ten seconds to import what this one has."""
+    shown = io.StringIO()
+    with mock.patch.dict(os.environ, env, clear=True), mock.patch("sys.argv", command[3:]), redirect_stdout(shown):
+        verify.main()
+    return subprocess.CompletedProcess(command, 0, shown.getvalue(), "")
 
 
 def start(*words: object) -> subprocess.Popen[str]:

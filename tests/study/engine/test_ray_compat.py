@@ -2,8 +2,10 @@
 
 import importlib
 import inspect
+import os
 import subprocess
 import sys
+import uuid
 
 import pytest
 from ray._private.node import Node
@@ -15,6 +17,7 @@ from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, Ray
 from ray.job_submission import JobSubmissionClient
 from ray.tune.experiment import Trial
 
+from benchmarks.chaos.processes import MARK
 from study.engine.ray_compat import (
     SERVICES,
     UPLOAD_LOGGERS,
@@ -76,28 +79,42 @@ def test_what_is_private_has_the_shape_it_is_used_in() -> None:
 
 
 STARTING = """
+import os
 import ray
 from contextlib import nullcontext
+from benchmarks.chaos.processes import MARK, marked, wait_for
 from study.engine.ray_compat import without_services
+from study.engine.ray_session import set_environment
 
+class Actor:
+    def runs(self):
+        return "an actor runs"
+
+{before}
 with {services}():
-    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 print(*sorted(ray._private.worker._global_node.all_processes))
-print(ray.get(ray.remote(lambda: "a task runs").remote()))
+actor = ray.remote(runtime_env={{"env_vars": {{"AS": "Tune's"}}}})(Actor).remote()
+print(ray.get(actor.runs.remote()))
+idle = wait_for(lambda: {{*marked(os.environ[MARK], "ray::IDLE")}} - {{os.getpid()}}, 5.0)  # whose command this is
+print("others" if idle else "no other")
 """
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("services", "names"),
+    ("before", "services", "names", "beside"),
     [
-        ("without_services", "gcs_server raylet"),
-        ("nullcontext", "dashboard gcs_server log_monitor monitor raylet"),
+        ("set_environment()", "without_services", "gcs_server raylet", "no other"),
+        ("", "nullcontext", "dashboard gcs_server log_monitor monitor raylet", "others"),
     ],
 )
-def test_a_local_ray_starts_what_a_run_uses(services: str, names: str) -> None:
-    done = subprocess.run([sys.executable, "-c", STARTING.format(services=services)], capture_output=True, text=True)
-    assert done.stdout.splitlines() == [names, "a task runs"], done.stderr
+def test_a_local_ray_starts_what_a_run_uses(before: str, services: str, names: str, beside: str) -> None:
+    """Beside a trial's worker none waits idle: those that Ray starts on its own take no actor of Tune's."""
+    script = STARTING.format(before=before, services=services)
+    environment = {**os.environ, MARK: uuid.uuid4().hex}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    assert done.stdout.splitlines() == [names, "an actor runs", beside], done.stderr
 
 
 def test_ray_is_as_it_was_after_it() -> None:

@@ -53,7 +53,7 @@ def start_server(
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", *artifacts]
     with (folder / "log").open("w") as log:
-        env = {**os.environ, **environment}
+        env = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **environment}  # nothing here is a job
         return port, subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True, env=env)
 
 
