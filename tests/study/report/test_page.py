@@ -31,6 +31,7 @@ if CHROMIUM is None or CHROMEDRIVER is None:
 webdriver = pytest.importorskip("selenium.webdriver", reason="no tests in a browser: selenium is not installed")
 ActionChains, Keys, Driver = webdriver.ActionChains, webdriver.Keys, Any
 WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
+Stale = pytest.importorskip("selenium.common.exceptions").StaleElementReferenceException
 
 pytestmark = pytest.mark.slow
 
@@ -72,8 +73,8 @@ class Page:
         return self.one(f'.point[data-trial="{trial}"]')
 
     def wait(self, true: Callable[[], bool]) -> None:
-        """Until it is true: a busy machine draws late."""
-        WebDriverWait(self.driver, 30).until(lambda _: true())
+        """Until it is true: a busy machine draws late, and a page may reload between its element and its text."""
+        WebDriverWait(self.driver, 60, ignored_exceptions=[Stale]).until(lambda _: true())
 
     def names(self, selector: str) -> list[str]:
         return [str(node.get_attribute("data-trial")) for node in self.all(selector)]
@@ -435,12 +436,12 @@ def test_a_page_of_a_running_study_reloads_and_stays_where_it_was(page: Page, fi
     watched = file.with_name("watched.html")
     write_page(watched, {**plain, "every": 2})
     page.open(watched)
-    assert "reloads every 2 seconds" in page.one(".kicker").text
-    assert page.one(".stalled").text == "focal: it stalled. Repeat it with --trials 12."
-    assert page.one(".stalled code").text == "--trials 12"
+    page.wait(lambda: "reloads every 2 seconds" in page.one(".kicker").text)
+    page.wait(lambda: page.one(".stalled").text == "focal: it stalled. Repeat it with --trials 12.")
+    page.wait(lambda: page.one(".stalled code").text == "--trials 12")
     page.driver.execute_script("document.querySelector('[data-row=\"focal/0000\"] button').click(); scrollTo(0, 900)")
     write_page(watched, {**plain, "made": "later"})  # the last one
-    WebDriverWait(page.driver, 20).until(lambda _: "later" in page.one("#foot").text)
+    page.wait(lambda: "later" in page.one("#foot").text)
     assert page.driver.execute_script("return scrollY") == 900 and page.one(".panel .trial").text == "focal/0000"
     assert page.one(".kicker").text == "calstudy report"
 
