@@ -18,15 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos import results
+from benchmarks.chaos.grounds.confirming import Confirming
 from benchmarks.chaos.grounds.database import Database
 from benchmarks.chaos.grounds.disk import Disk
+from benchmarks.chaos.grounds.folder import Folder
+from benchmarks.chaos.grounds.full import Full
 from benchmarks.chaos.grounds.local import Local
 from benchmarks.chaos.grounds.memory import Memory
 from benchmarks.chaos.grounds.nodes import Nodes
+from benchmarks.chaos.grounds.offsets import Offsets
 from benchmarks.chaos.grounds.rungs import Rungs
 from benchmarks.chaos.grounds.stops import Stops
-from benchmarks.chaos.grounds.tracking import Tracking
-from benchmarks.chaos.grounds.trials import Trials
+from benchmarks.chaos.grounds.tracking import ReadOnly, Tracking
+from benchmarks.chaos.grounds.trials import Printing, Trials
 from benchmarks.chaos.grounds.volumes import Volumes
 from benchmarks.chaos.processes import end_marked, heed_signals
 from benchmarks.chaos.stage import Ground, Stage
@@ -43,7 +47,7 @@ TIMES: dict[type[Ground], dict[str, int]] = {
         "half_written_checkpoint": 5,
         "clock_skew": 5,
     },
-    Stops: {"all_signalled": 10, "stdout_closed": 10, "flock_unavailable": 6},
+    Stops: {"all_signalled": 10, "stdout_closed": 10, "flock_unavailable": 6, "twenty_signals": 5},
     Volumes: {"ledger_unmounted": 10, "disk_swapped": 5},
     Database: {
         "postgres_restarted": 10,
@@ -53,9 +57,15 @@ TIMES: dict[type[Ground], dict[str, int]] = {
         "flock_unavailable": 4,
     },
     Tracking: {"mlflow_killed": 4, "mlflow_restarted": 5, "mlflow_errors": 6, "mlflow_lost_answer": 10},
+    ReadOnly: {"mlflow_read_only": 5},
     Disk: {"disk_full": 5},
+    Full: {"tmp_full": 5, "inodes_full": 5},
+    Folder: {"cwd_canary": 5},
+    Offsets: {"sigterm_offset": 5 * 16},
+    Confirming: {"postgres_restarted_confirming": 5},
     Trials: dict.fromkeys(Trials.faults, 10),
     Rungs: dict.fromkeys(Rungs.faults, 5),
+    Printing: {"trial_prints": 5},
     Memory: {"trial_leaks": 4},
     Nodes: {
         "raylet_sigkill": 5,

@@ -21,6 +21,7 @@ from benchmarks.chaos.processes import wait_for
 
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "date", "server"}
 START_SECONDS = 120.0
+REFUSED = b'{"error_code": "PERMISSION_DENIED", "message": "this server is read-only"}'
 
 
 def free_port() -> int:
@@ -93,6 +94,7 @@ class Proxy:
         self._on_error: Callable[[str], None] = lambda path: None
         self._losing: str | None = None  # the POST whose next answer is lost, by a part of its path
         self._lost = threading.Event()
+        self.read_only = False  # whether writes are refused
 
     @property
     def url(self) -> str:
@@ -162,6 +164,9 @@ class Proxy:
         """One request of a client."""
         body = request.rfile.read(int(request.headers.get("Content-Length", 0)))
         failing, lost = self._faults_of(request.command, request.path)
+        if self.read_only and self._writes(request.command, request.path):
+            self._answer(request, 403, [], REFUSED)
+            return
         # An error may come before the server has done what was asked, or after.
         status, headers, content = 500, [], b'{"error_code": "INTERNAL_ERROR", "message": "no such luck"}'
         if not failing or self._random.random() < 0.5:
@@ -178,6 +183,15 @@ class Proxy:
             return
         if failing:
             self._on_error(request.path)
+        self._answer(request, status, headers, content)
+
+    @staticmethod
+    def _writes(method: str, path: str) -> bool:
+        """Whether a request changes anything; searches are POSTs too."""
+        return method != "GET" and not path.rpartition("/")[2].startswith(("search", "get"))
+
+    @staticmethod
+    def _answer(request: BaseHTTPRequestHandler, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
         request.send_response(status)
         for name, value in headers:
             request.send_header(name, value)

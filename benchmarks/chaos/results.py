@@ -10,6 +10,18 @@ from typing import Any
 
 FILE = Path(__file__).resolve().parents[1] / "results" / "chaos.jsonl"
 END = "end"  # the kind of the line that closes a study
+PROMISED_SECONDS = 120.0
+COLUMNS = (
+    "kind",
+    "times",
+    "trials planned",
+    "lost",
+    "duplicated",
+    "repeated epochs",
+    "promised at most",
+    "in order",
+    "recovered in s",
+)
 
 
 def append(line: dict[str, Any], file: Path) -> None:
@@ -41,10 +53,7 @@ def table(lines: list[dict[str, Any]]) -> str:
     """By kind, in Markdown; a study counts for every kind that struck it, and once in the last row."""
     ends = {line["study"]: line for line in lines if line["kind"] == END}
     faults = [line for line in lines if line["kind"] != END and line["study"] in ends]
-    rows = [
-        "| kind | times | trials planned | lost | duplicated | repeated epochs | promised at most | recovered in s |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    rows = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
     for kind in dict.fromkeys(line["kind"] for line in faults):
         rows.append(_row(kind, [line for line in faults if line["kind"] == kind], ends))
     rows.append(_row("all", faults, ends))
@@ -59,4 +68,13 @@ def _row(kind: str, faults: list[dict[str, Any]], ends: dict[str, dict[str, Any]
     repeated, promised = (sum(line[key] for line in faults) for key in ("repeated", "promised"))
     waits = sorted(line["recovered_seconds"] for line in faults)
     waited = f"{waits[len(waits) // 2]:.0f} ({waits[-1]:.0f})" if waits else "-"
-    return f"| {kind} | {len(faults)} | {planned} | {lost} | {duplicated} | {repeated} | {promised} | {waited} |"
+    well = f"{sum(map(in_order, faults))} of {len(faults)}"
+    cells = (kind, len(faults), planned, lost, duplicated, repeated, promised, well, waited)
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def in_order(fault: dict[str, Any]) -> bool:
+    """Whether the run ended with the right exit code, or went on by itself, within PROMISED_SECONDS of the fault."""
+    ended = fault.get("ended")
+    seconds = fault["recovered_seconds"] if ended is None else ended["seconds"]
+    return bool(not fault["problems"] and seconds <= PROMISED_SECONDS)

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -53,6 +53,14 @@ class Seen:
 
     training: dict[str, Attempt]
     attempts: dict[str, list[Attempt]]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a driver ended: its exit code (less than 0: a signal), and how many seconds after the fault."""
+
+    exit: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -142,6 +150,8 @@ class Stage:
         self.problems: list[str] = []
         self._lacked = 0  # how often a driver before this one left MLflow incomplete
         self._read = 0  # how much of the output was looked at for tracebacks
+        self._struck_at = time.monotonic()
+        self._ended: Ended | None = None  # by the fault that is played
         self._may_end = True  # whether the end of the driver is somebody's wish
         self._accounted: set[tuple[str, int]] = set()
         self.floors: dict[tuple[str, int], int] = {}
@@ -234,6 +244,7 @@ class Stage:
             self.driver.wait()
             return
         found = self.driver.returncode
+        self._ended = Ended(found, round(time.monotonic() - self._struck_at, 1))
         if found != code and not (found <= 0 and self.complete()):  # killed while it was going anyway
             self.problems.append(f"the driver ended by {what} with exit {found}, not {code}")
 
@@ -300,7 +311,8 @@ class Stage:
         seconds = time.monotonic() - begun
         repeated, promised = self._account(strike.trial)
         line = {"time": round(moment, 3), "kind": kind, "pid": strike.pid, "study": self.name}
-        told = {"recovered_seconds": round(seconds, 1), "repeated": repeated, "promised": promised}
+        told: dict[str, Any] = {"recovered_seconds": round(seconds, 1), "repeated": repeated, "promised": promised}
+        told["ended"] = None if self._ended is None else asdict(self._ended)
         audit = self.audit()
         problems, self.problems = [*self.problems, *strike.check(), *self._traces()], []
         return {**line, **told, "audit": audit, "problems": problems}
@@ -317,6 +329,7 @@ class Stage:
                 self.until_training()
                 time.sleep(self.random.uniform(0.0, LATEST_MOMENT))
             seen, moment = self.seen(), time.time()
+            self._struck_at, self._ended = time.monotonic(), None
             try:
                 return fault(self), seen, moment
             except ProcessLookupError:  # what was to be struck has just ended by itself

@@ -42,4 +42,4 @@ class Disk(Ground):
         return self
 
     def __exit__(self, *fault: object) -> None:
-        subprocess.run(["umount", str(self.storage)], check=True)
+        subprocess.run(["umount", "--lazy", str(self.storage)], check=True)

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import subprocess
+import time
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -58,6 +59,21 @@ def stdout_closed(stage: Stage) -> Strike:
     return Strike(pid, taken_up=2, seen=seen, check=lambda: wrong)
 
 
+def twenty_signals(stage: Stage) -> Strike:
+    """Somebody leans on Ctrl-C: twenty signals to the driver within two seconds."""
+    pid, seen = stage.driver_pid(), stage.seen()
+    number = stage.random.choice([signal.SIGINT, signal.SIGTERM])
+    stage.driver_may_end()
+    for _ in range(20):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        time.sleep(0.1)
+    stage.wait_for_end(STOP_SECONDS, f"twenty {number.name}", INTERRUPTED)
+    wrong = _left(stage)
+    stage.start()
+    return Strike(pid, taken_up=2, seen=seen, check=lambda: wrong)
+
+
 def _left(stage: Stage) -> list[str]:
     """What is still there, or still said to be, although the run has ended."""
     wait_for(lambda: not stage.processes(), REST_SECONDS)
@@ -96,7 +112,7 @@ def _ground(stage: Stage) -> Stops:
 class Stops(Ground):
     """What drivers print goes through a pipe into the output."""
 
-    faults = by_kind(all_signalled, stdout_closed, flock_unavailable)
+    faults = by_kind(all_signalled, stdout_closed, flock_unavailable, twenty_signals)
     study: ClassVar = {**LIGHT, "trials": 15}  # long enough for several lines, so that a closed stdout is noticed
     reader: subprocess.Popen[Any] | None = None
 

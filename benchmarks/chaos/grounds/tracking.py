@@ -11,12 +11,13 @@ from typing import ClassVar
 
 from benchmarks.chaos.mlflow_server import MlflowServer, Proxy
 from benchmarks.chaos.processes import wait_for
-from benchmarks.chaos.stage import LACKS, Ground, Stage, Strike, by_kind
+from benchmarks.chaos.stage import INTERRUPTED, LACKS, Ground, Stage, Strike, by_kind
 
 ONE_IN = 100  # requests: 1%
 LOSING = ("runs/create", "runs/log-batch", "runs/update")
 # A study that lasts sends such requests all the time.
 REQUEST_SECONDS = 90.0
+END_SECONDS = 120.0
 
 
 def mlflow_killed(stage: Stage) -> Strike:
@@ -69,6 +70,20 @@ def mlflow_lost_answer(stage: Stage) -> Strike:
     return _when_it_has_happened(stage, _ground(stage).proxy.lose_answer(path))
 
 
+def mlflow_read_only(stage: Stage) -> Strike:
+    """The server refuses every write until the run has ended, which it must; the next run uploads what it lacks."""
+    ground, pid = _ground(stage), stage.driver_pid()
+    ground.proxy.read_only = True
+    try:
+        stage.driver_may_end()
+        stage.wait_for_end(END_SECONDS, "an MLflow that refuses writes", INTERRUPTED)
+    finally:
+        ground.proxy.read_only = False
+    wrong = [] if stage.complete() else ["the run ended before its trials"]
+    stage.start()
+    return Strike(pid, recovered=lambda: not stage.alive, check=lambda: wrong)
+
+
 def _when_it_has_happened(stage: Stage, happened: threading.Event) -> Strike:
     ground = _ground(stage)
     assert ground.server.process is not None
@@ -103,3 +118,10 @@ class Tracking(Ground):
 
     def stays(self, pid: int) -> bool:
         return self.server.owns(pid)
+
+
+class ReadOnly(Tracking):
+    """Few trials: a run ends soon after its server has become read-only."""
+
+    faults = by_kind(mlflow_read_only)
+    study: ClassVar = {"model": {"name": "mlp", "width": 128}, "epochs": 30, "trials": 6}

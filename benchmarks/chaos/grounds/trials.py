@@ -21,7 +21,9 @@ COMES_TO = {
     "kills_itself_once": ("complete", ""),
     "hangs": ("failed", "stopped after"),
     "leaks": ("failed", "Ray's memory monitor"),
+    "prints": ("complete", ""),
 }
+OTHERS = ("leaks", "prints")  # have a ground of their own
 
 
 def _fault(deed: str) -> Fault:
@@ -53,7 +55,7 @@ def _wrong(record: TrialRecord, state: str, words: str) -> list[str]:
 class Trials(Ground):
     """A label for each deed, with as many trials as are to strike; and one that harms nobody."""
 
-    faults: ClassVar = {f"trial_{deed}": _fault(deed) for deed in COMES_TO if deed != "leaks"}
+    faults: ClassVar = {f"trial_{deed}": _fault(deed) for deed in COMES_TO if deed not in OTHERS}
     strikes_by_itself = True
     most_faults = 60
 
@@ -96,3 +98,13 @@ class Trials(Ground):
             if record.label == f"trial_{deed}" and repr(record.params["method.moment"]) == moment:
                 return record.name
         raise LookupError(f"no trial of {note.name}")
+
+
+class Printing(Trials):
+    """As `Trials`, without a limit of time: a trial that prints two gigabytes ends well."""
+
+    faults: ClassVar = {"trial_prints": _fault("prints")}
+
+    @classmethod
+    def keys(cls, times: dict[str, int]) -> dict[str, Any]:
+        return {**super().keys(times), "trial_minutes": None}

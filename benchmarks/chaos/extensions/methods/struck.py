@@ -12,13 +12,14 @@ from trainables.fields import choice, number
 from trainables.methods.cross_entropy import CrossEntropy
 
 LEAK_BYTES, LEAK_AT_ONCE = 4_000_000_000, 40_000_000
+LINES, LINE = 2_000, "no such luck " * 77_000  # two gigabytes
 
 
 @dataclass(frozen=True)
 class Struck(CrossEntropy):
     """`moment` is the share of training done when it happens."""
 
-    deed: str = choice("nan", "raises", "kills_itself", "kills_itself_once", "hangs", "leaks")
+    deed: str = choice("nan", "raises", "kills_itself", "kills_itself_once", "hangs", "leaks", "prints")
     moment: float = number(0.5, low=0.0, high=1.0)
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
@@ -41,6 +42,8 @@ class Struck(CrossEntropy):
             time.sleep(3600)
         if self.deed == "leaks":
             _leak()
+        if self.deed == "prints" and first:
+            _print()
         return loss
 
 
@@ -51,3 +54,8 @@ def _leak() -> None:
         kept.append(b"\1" * LEAK_AT_ONCE)
         time.sleep(0.1)
     raise RuntimeError(f"nobody stopped a leak of {LEAK_BYTES / 1e9:g} GB")
+
+
+def _print() -> None:
+    for _ in range(LINES):
+        print(LINE)
