@@ -22,14 +22,14 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 
 from trainables.method import Method
-from trainables.files.download import default_cache
+from trainables.files.home import default_cache
 from trainables.loading.cache import load_split, open_prepared
 
 
 @dataclass(frozen=True)
 class Peeks(Method):
     def start(self, task):
-        return load_split(open_prepared(default_cache().expanduser() / task.data_digest), "test")
+        return load_split(open_prepared(default_cache() / task.data_digest), "test")
 
     def loss(self, logits, targets, progress):
         return F.cross_entropy(logits, targets)

@@ -1,0 +1,89 @@
+"""Nothing of the working directory is imported or run, by any command or its processes."""
+
+import os
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from study.cli import calstudy
+from tests.study.command_line import ENVIRONMENT, write_spec
+
+pytestmark = pytest.mark.slow
+
+OURS = {"study", "trainables", "search_spaces", "calstudy"}
+SCRIPT = Path(sys.executable).with_name("calstudy")
+COMMAND = [str(SCRIPT)] if SCRIPT.is_file() else [sys.executable, "-P", "-m", "study.cli"]
+APART = {"submit"}  # its job runs in the folder that it uploads: tests/study/engine/test_submit.py
+
+
+@pytest.fixture
+def trap(tmp_path: Path) -> Path:
+    """A folder with a file for every library's name; one that is imported, or run, says so in `trail` beside it."""
+    folder, trail = tmp_path / "trap", tmp_path / "trail"
+    folder.mkdir()
+    names = {*sys.stdlib_module_names, *packages_distributions()} - {*OURS, "sitecustomize"}
+    for name in filter(str.isidentifier, names):
+        tell = f"open({str(trail)!r}, 'a').write({name!r} + chr(10))"
+        (folder / f"{name}.py").write_text(f"{tell}\nraise ImportError({name!r})\n")
+    (folder / "matplotlibrc").write_text("text.usetex: True\n")
+    subprocess.run(["git", "init", "--quiet", folder], check=True)
+    subprocess.run(["git", "config", "core.fsmonitor", f"echo git >> {trail}; false"], check=True, cwd=folder)
+    return folder
+
+
+def test_no_command_imports_from_it(trap: Path, tmp_path: Path) -> None:
+    write_spec(trap / "small.yaml", methods=["cross_entropy"], trials=2)
+    trials = tmp_path / "studies" / "small" / "trials" / "cross_entropy"
+    commands = [
+        "plan small.yaml",
+        "plan small.yaml --probe",
+        "run small.yaml",
+        "status small",
+        "trials small",
+        "answer small",
+        f"pareto small --figure {tmp_path}/front.png --bootstrap 100",
+        "figures small --bootstrap 0",
+        f"evaluate {trials}/0000/attempt-1/predictions.npz",
+        "list methods",
+        "confirm small --seeds 1",
+        "report small",
+        "export small --name small",
+        "verify models:/small/1",
+        "audit small",
+        "sync small",
+        "doctor small.yaml",
+        "prune small --yes",
+        "delete small --yes",
+    ]
+    assert {words.split()[0] for words in commands} | APART == set(calstudy.list_commands(None))  # type: ignore[arg-type]
+    environment = {**ENVIRONMENT, "CALSTUDY_STORAGE": str(tmp_path / "studies")}
+    before = sorted(os.listdir(trap))
+    for words in commands:
+        done = subprocess.run(
+            [*COMMAND, *words.split()], cwd=trap, env=environment, capture_output=True, text=True, timeout=280
+        )
+        trail = (tmp_path / "trail").read_text().split() if (tmp_path / "trail").exists() else []
+        assert trail == [], f"{words}: {trail}"
+        assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    assert sorted(os.listdir(trap)) == before
+
+
+WORKER = """
+import os, sys
+import ray
+from study.engine.ray_session import joined
+
+with joined(None, {}, asked_cpus=1):
+    path, safe = ray.get(ray.remote(lambda: (sys.path, sys.flags.safe_path)).remote())
+print(os.getcwd() in map(os.path.abspath, path), safe, "PYTHONSAFEPATH" in os.environ)
+"""
+
+
+def test_a_worker_of_a_script_does_not_look_there(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(WORKER)
+    command = [sys.executable, "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=280)
+    assert done.stdout.split() == ["False", "True", "False"], done.stderr
