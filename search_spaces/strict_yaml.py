@@ -3,7 +3,9 @@
 YAML 1.1 reads `1e-3` as text, `010` as eight and `no` as false, and of a duplicate key silently drops the first.
 """
 
+import os
 import re
+import stat
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -75,7 +77,9 @@ _Loader.add_constructor(f"{_TAG}int", _Loader.construct_yaml_int)
 def read(path: Path) -> Any:
     """The plain values in a file. Raises YamlError if it does not exist, is not text or not YAML."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise YamlError("", "is no regular file; a pipe or a device is not read.")
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
             raise YamlError("", f"is larger than {MOST_BYTES / 1e6:g} MB, the limit of a YAML file. Is it one?")
@@ -89,6 +93,11 @@ def read(path: Path) -> Any:
     except OSError as error:
         raise YamlError("", f"cannot be read: {error.strerror}.") from None
     return parse(text)
+
+
+def _without_waiting(name: str, flags: int) -> int:
+    """Opens a pipe that nobody writes too, at once."""
+    return os.open(name, flags | os.O_NONBLOCK)
 
 
 def parse(text: str) -> Any:
@@ -125,7 +134,7 @@ def one_line(plain: Any) -> str:
 
 
 def _check_keys(root: yaml.Node) -> None:
-    """Reject duplicate keys and keys that are not text."""
+    """Reject duplicate keys, keys that are not text, and NUL characters."""
     waiting, seen = [("", root)], 0
     while waiting:
         path, node = waiting.pop()
@@ -134,6 +143,8 @@ def _check_keys(root: yaml.Node) -> None:
             raise YamlError("", f"contains more than {MOST_VALUES} values; an alias (*) may be recursive.")
         if isinstance(node, yaml.SequenceNode):
             waiting += [(f"{path}[{index}]", item) for index, item in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode) and "\0" in node.value:  # written as "\\0"; no path or name may have it
+            raise YamlError(path, "has a NUL character; remove it.")
         if not isinstance(node, yaml.MappingNode):
             continue
         lines: dict[Hashable, int] = {}

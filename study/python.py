@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from study.store import study as store
 from study.store.files import HISTORY, checked_file, stored_predictions
+from study.store.history import read_history
 from study.store.trials import trial_named
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Study(store.Study):
         rows = []
         for record in self.all_records():
             if HISTORY in record.digests:
-                history = json.loads(checked_file(self, record, HISTORY).read_text())
+                history = read_history(checked_file(self, record, HISTORY), record.name)
                 named = {"trial": record.name, "method": record.label, "number": record.number}
                 rows += [named | row for row in history]
         frame = pandas.DataFrame(rows)

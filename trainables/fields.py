@@ -6,6 +6,7 @@ Every hyperparameter, optimizer setting and dataset option is such a field: the 
 
 import functools
 import math
+import os
 import types
 from dataclasses import MISSING, Field, dataclass, field, fields
 from difflib import get_close_matches
@@ -29,6 +30,18 @@ class FieldError(UserError, ValueError):
     def under(self, prefix: str) -> "FieldError":
         """The same error, one level up: `gamma` under `method` is `method.gamma`."""
         return FieldError(".".join(part for part in (prefix, self.path) if part), self.problem)
+
+
+def expanded(path: str, where: str) -> str:
+    """The path with the home folder in place of `~`. where: the field.
+
+    Raises FieldError if there is no such home: the path would be that of a folder named `~`.
+    """
+    found = os.path.expanduser(path)
+    if found.startswith("~"):
+        home = path.partition("/")[0]
+        raise FieldError(where, f"'{path}': '{home}' is no home folder here. Write the whole path.")
+    return found
 
 
 @dataclass(frozen=True)

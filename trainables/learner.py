@@ -18,6 +18,7 @@ from torch.func import functional_call
 from trainables import metrics, program
 from trainables.config import TrialConfig
 from trainables.files.atomic import write_whole
+from trainables.files.saved import digested_payload
 from trainables.loading.batches import DeviceSplit, mirrored_in_turn
 from trainables.loading.trial_data import TrialData
 from trainables.method import Batch, Task
@@ -384,9 +385,7 @@ class Learner:
     def load(self, path: Path) -> bool:
         """Resume from what `save` wrote; False, with nothing changed, if it is damaged or of another trial."""
         try:
-            outer = torch.load(path, weights_only=True, map_location="cpu")
-            payload = outer["state"].numpy().tobytes()
-            if hashlib.sha256(payload).hexdigest() != outer["sha256"]:
+            if (payload := digested_payload(path)) is None:
                 return False
             state = torch.load(io.BytesIO(payload), weights_only=True, map_location=self.device)
             # The extensions' location does not affect training; settings newer than the file get their defaults.

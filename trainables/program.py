@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 from trainables.config import TrialConfig
 from trainables.fields import Settings
-from trainables.files.download import default_cache
+from trainables.files.home import default_cache
 from trainables.loading.trial_data import TrialData
 from trainables.method import with_tensors
 from trainables.model import Network
@@ -173,7 +173,7 @@ class Program:
         self.method = with_tensors(config.method, device) if config.method.tensors_only else config.method
         self.compiled_features: Callable[[Tensor], Tensor] | None = None  # the network's, for training
         if config.compile and captures(device) and not config.method.differentiates_twice:
-            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_cache().expanduser() / "compiled"))
+            os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_cache() / "compiled"))
             # A function, for a module of PyTorch's own is not compiled by every version.
             features = self.network.features
             self.compiled_features = torch.compile(lambda images: features(images), backend=COMPILER, dynamic=False)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from study.schema.objective import Objective, costs
-from study.schema.printable import printable_row
+from study.schema.printable import csv_text
 from study.store.trials import TrialRecord
 from trainables import metrics
+from trainables.files.output import write_output
 
 Costs = tuple[float, ...]  # one coordinate per objective, smaller is better
 
@@ -133,8 +133,4 @@ def write_front_csv(
         columns = list(dict.fromkeys(column for values in more.values() for column in values))
         added = ({column: more[record.name].get(column) for column in columns} for record in records)
         rows = [row | extra for row, extra in zip(rows, added, strict=True)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["method", "number"])
-        writer.writeheader()
-        writer.writerows(map(printable_row, rows))
+    write_output(path, csv_text(list(rows[0]) if rows else ["method", "number"], rows).encode())

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from study.analysis.pareto import measured_names
 from study.analysis.states import Snapshot
-from study.schema.printable import printable_row
+from study.schema.printable import csv_text
+from trainables.files.output import write_output
 
 
 def trial_rows(now: Snapshot) -> list[dict[str, Any]]:
@@ -49,8 +49,5 @@ def trial_rows(now: Snapshot) -> list[dict[str, Any]]:
 
 def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """The rows with a header; None is an empty cell."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]) if rows else ["trial", "method", "number", "state"])
-        writer.writeheader()
-        writer.writerows(map(printable_row, rows))
+    columns = list(rows[0]) if rows else ["trial", "method", "number", "state"]
+    write_output(path, csv_text(columns, rows).encode())

@@ -21,6 +21,7 @@ from study.confirmation.results import (
     default_texts,
 )
 from study.schema.objective import RAW, TEMPERATURE, as_served
+from study.store.confirmed import RESTORE, missing_confirmation
 from study.store.spending import not_begun
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -62,6 +63,8 @@ def answer(study: Study, level: float = LEVEL) -> Answer:
     ranking, confirmation = Ranking(study, study.all_records()), confirmation_of(study)
     if confirmation is not None and any(row.records for row in confirmation.rows) and is_finished(confirmation):
         return _confirmed(study, ranking, confirmation, level)
+    if missing := missing_confirmation(study):
+        return Answer((f"{missing}.", f"{RESTORE}: which model to take was decided there."), ())
     if not ranking.eligible:
         return _nothing(study, ranking)
     return _unconfirmed(study, ranking, confirmation, level)

@@ -11,6 +11,7 @@ from study.analysis.ranking import Ranking, Reasons, rules_of, served_with_nll, 
 from study.analysis.selection import pick
 from study.confirmation.results import Confirmation, Confirmed, confirmation_of, moments, search_of
 from study.schema.objective import Objective, as_served
+from study.store.confirmed import RESTORE, missing_confirmation
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
@@ -47,6 +48,9 @@ def choose(study: Study, rule: str | None = None, found: Confirmation | None = N
     confirmation = found or confirmation_of(study)
     if confirmation is not None and not is_finished(confirmation):
         problem = f"{confirmation.study.name} is not finished; resume it with `calstudy confirm {study.name}`."
+        raise FieldError("pick", f"{problem} (--trial can export a single trial now.)")
+    if confirmation is None and (missing := missing_confirmation(study)):
+        problem = f"{missing}. {RESTORE}: which model to take was decided there."
         raise FieldError("pick", f"{problem} (--trial can export a single trial now.)")
     rows = [row for row in confirmation.rows if row.records] if confirmation is not None else []
     if confirmation is None or not rows:

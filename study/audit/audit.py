@@ -11,9 +11,8 @@ import json
 import math
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from optuna.distributions import BaseDistribution, FloatDistribution
 
@@ -28,7 +27,8 @@ from study.audit.rungs import check_rungs
 from study.audit.test_openings import TOLERANCE, check_openings
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.spec import SpecError
-from study.store.files import BACKUP, MISSING, MODEL, file_problem
+from study.store.files import BACKUP, HISTORY, MISSING, MODEL, file_problem
+from study.store.history import HistoryError, Row, read_history
 from study.store.study import Study, check_home
 from study.store.trials import TrialRecord, trial_directory, trial_name
 from study.tracking.client import STATUS
@@ -40,13 +40,14 @@ from trainables.outputs.predictions import Predictions
 
 COMPLETE_FILES = ("predictions.npz", "history.json", "model.pt")
 READERS = 4  # of files at once
+Histories = Mapping[str, Sequence[Row]]  # by trial
 
 
 def audit(study: Study, tracking_uri: str) -> AuditReport:
     """Compare all records of a study. Raises LedgerError if the ledger cannot be read."""
     facts = gather(study, tracking_uri)
     files, whole = _files(facts)
-    histories = _histories(facts, whole)
+    histories = _histories(facts, whole, files)
     epochs, counts = _epochs(facts, histories)
     checks = [
         _identity(facts),
@@ -222,13 +223,16 @@ def _leftovers(facts: Evidence, record: TrialRecord, check: Check) -> None:
             check.add_offender(record.name, problem, fix, facts.goes_on_later)
 
 
-def _histories(facts: Evidence, whole: Mapping[str, set[str]]) -> dict[str, list[dict[str, Any]]]:
-    """The history rows of finished trials that have any."""
-    return {
-        record.name: json.loads((facts.study.files(record) / "history.json").read_text())
-        for record in facts.finished
-        if "history.json" in whole.get(record.name, ())
-    }
+def _histories(facts: Evidence, whole: Mapping[str, set[str]], check: Check) -> Histories:
+    """The history rows of finished trials that have any; one that cannot be read is a problem of `check`."""
+    found: dict[str, list[Row]] = {}
+    for record in facts.finished:
+        if HISTORY in whole.get(record.name, ()):
+            try:
+                found[record.name] = read_history(facts.study.files(record) / HISTORY, record.name)
+            except HistoryError as error:  # its digest is of such a file
+                check.add_offender(record.name, error.wrong, BACKUP)
+    return found
 
 
 def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
@@ -276,7 +280,7 @@ def _values(predictions: Predictions, names: list[str]) -> list[float]:
     ]
 
 
-def _epochs(facts: Evidence, histories: Mapping[str, list[dict[str, Any]]]) -> tuple[Check, Epochs]:
+def _epochs(facts: Evidence, histories: Histories) -> tuple[Check, Epochs]:
     """No more epochs were repeated than guaranteed."""
     check, total = Check("epochs", "epochs trained, repeated at most as guaranteed"), Epochs()
     for record in facts.all:
@@ -369,7 +373,7 @@ def _differences(facts: Evidence, record: TrialRecord, run: TrackedRun) -> Itera
             yield f"MLflow has a different {kind}{other[0]}{more}"
 
 
-def _steps(facts: Evidence, histories: Mapping[str, list[dict[str, Any]]]) -> Check:
+def _steps(facts: Evidence, histories: Histories) -> Check:
     """Every epoch is once in the history, and once per metric in MLflow."""
     check = Check("steps", "each epoch once in histories and MLflow")
     epochs = {record.name: facts.study.spec.epochs for record in facts.all if record.state == "complete"}
@@ -388,7 +392,7 @@ def _steps(facts: Evidence, histories: Mapping[str, list[dict[str, Any]]]) -> Ch
     return check
 
 
-def _step_problems(run: TrackedRun, history: list[dict[str, Any]]) -> Iterator[str]:
+def _step_problems(run: TrackedRun, history: Sequence[Row]) -> Iterator[str]:
     """Metrics of a run with duplicate or missing steps."""
     twice = [key for key, points in run.points.items() if points.count > points.steps]
     if twice:

@@ -12,11 +12,12 @@ import re
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
+from trainables.files.regular import NotAFile, read_text
 from trainables.outputs.attempts import attempts_in
 
 # Up to `seconds` and the space after it; a line that a kill cut off earlier still counts as an epoch.
-_EPOCH = re.compile(r"^epoch=(\d+) (?:.*?\bseconds=([\d.e+-]+)\s)?", re.MULTILINE)
-_RESUMED = re.compile(r"^resumed from \S+ after epoch (\d+)(?:, of (\d+) trained)?$", re.MULTILINE)
+_EPOCH = re.compile(r"^epoch=(\d{1,7}) (?:.*?\bseconds=(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s)?", re.MULTILINE)
+_RESUMED = re.compile(r"^resumed from \S+ after epoch (\d{1,7})(?:, of (\d{1,7}) trained)?$", re.MULTILINE)
 _CONVERTED = re.compile(r"^converted \S+/last\.pt ", re.MULTILINE)
 _DAMAGED = re.compile(r"^\S+/last\.pt: ", re.MULTILINE)
 
@@ -92,6 +93,6 @@ def _within(interval: float, start: int, seconds: dict[int, float]) -> int:
 
 def _text(log: Path) -> str:
     try:
-        return log.read_text(errors="replace")
-    except FileNotFoundError:  # an attempt that never trained
+        return read_text(log, errors="replace")
+    except (FileNotFoundError, NotAFile):  # an attempt that never trained, or whose log is gone
         return ""

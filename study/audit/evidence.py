@@ -18,7 +18,7 @@ from study.schema.uris import TrackingError
 from study.store.driver_lock import driver_is_alive
 from study.store.export_lock import export_is_alive
 from study.store.ledger import storage_to_read
-from study.store.ledger_facts import studies_in
+from study.store.ledger_facts import check_notes, studies_in
 from study.store.study import Study
 from study.store.test_openings import tested_in
 from study.store.trials import TrialRecord, trial_name
@@ -91,7 +91,7 @@ class Evidence:
     @property
     def sync(self) -> str:
         """The command that uploads what MLflow lacks."""
-        return f"`calstudy sync {self.study.spec.name}`"
+        return f"`calstudy sync {self.study.name}`"
 
 
 def gather(study: Study, tracking_uri: str) -> Evidence:
@@ -101,12 +101,12 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
     runs, registered, unreachable = [], Registered([], []), None
     exporting = export_is_alive(study.directory)
     try:
-        runs = read_runs(tracking_uri, study.spec.name, study.id)
+        runs = read_runs(tracking_uri, study.name, study.id)
     except TrackingError as error:
         unreachable = str(error)
     if unreachable is None:
         try:
-            registered = read_registered(tracking_uri, study.spec.name, study.id)
+            registered = read_registered(tracking_uri, study.name, study.id)
         except TrackingError as error:  # of a server without a registry, or one that goes away meanwhile
             registered = Registered([], [], str(error))
     records = study.records()
@@ -119,7 +119,7 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
 
 def _label_states(study: Study) -> dict[str, LabelState]:
     """The state of every label in the ledger."""
-    directory, ledger, prefix = study.directory, study.ledger, f"{study.spec.name}/"
+    directory, ledger, prefix = study.directory, study.ledger, f"{study.name}/"
     storage = storage_to_read(directory, ledger)
     states: dict[str, LabelState] = {}
     if storage is None:
@@ -127,6 +127,7 @@ def _label_states(study: Study) -> dict[str, LabelState]:
     for name, found in studies_in(storage).items():
         if not name.startswith(prefix):
             continue
+        check_notes(found.user_attrs, name)
         trials = storage.get_all_trials(storage.get_study_id_from_name(name), deepcopy=False)
         states[name.removeprefix(prefix)] = LabelState(
             found.user_attrs.get("calstudy"),

@@ -12,7 +12,11 @@ from collections.abc import Iterable, Mapping
 from study.audit.evidence import Evidence
 from study.audit.result import Check
 from study.schema.objective import plain_name
+from study.store.confirmed import confirming_study, missing_confirmation, recorded_openings
+from study.store.driver_lock import driver_is_alive
 from study.store.files import BACKUP, file_problem
+from study.store.ledger import read_notes
+from study.store.study import Study
 from study.store.test_openings import OPENINGS, TEST_FILE, Opening, Tested, openings_in, tested_in
 from study.store.trials import TrialRecord, trial_name
 from trainables import metrics
@@ -27,6 +31,8 @@ def check_openings(facts: Evidence) -> Check:
     """Its notes name the `confirm` run of each opening."""
     opened = sum(len(state.notes.get(OPENINGS, [])) for state in facts.labels.values())
     check = Check("openings", "each test opening made by a confirm run", opened)
+    if facts.study.confirms is None:
+        _compare_record(facts.study, check)
     seen: set[int] = set()
     for label, state in facts.labels.items():
         if facts.study.spec.confirms is None:
@@ -47,6 +53,22 @@ def check_openings(facts: Evidence) -> Check:
         if openings:
             check.notes.append(f"{label}: {'; '.join(_described(openings, tested))}")
     return check
+
+
+def _compare_record(search: Study, check: Check) -> None:
+    """The search records how often `confirm` opened test: as its confirmation does, or once more after a kill."""
+    openings, study = recorded_openings(search), confirming_study(search)
+    if missing := missing_confirmation(search):
+        check.add_offender("study.yaml", missing, BACKUP)
+    if not openings or study is None:
+        return
+    alive = driver_is_alive(study.directory, study.ledger)
+    notes = read_notes(study.directory, study.ledger, study.name, list(study.labels))
+    numbers = [one.number for of in notes.values() for one in openings_in(of) if one is not None]
+    newest = max(numbers, default=0)
+    if not openings - 1 <= newest <= openings:
+        problem = f"it records {openings} openings of the test split, {study.name} {newest}"
+        check.add_offender("study.yaml", problem, f"{BACKUP}, or the confirmation", alive)
 
 
 def _numbered(label: str, openings: Iterable[Opening | None], seen: set[int], check: Check) -> list[Opening]:

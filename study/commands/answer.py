@@ -38,8 +38,8 @@ def answer(study: str, level: float, storage: str | None, as_json: bool) -> None
         _print(found, opened, storage)
 
 
-def conclude(study: Study, tracking: str | None, storage: str | None) -> None:
-    """Print the study's answer and put it first in its description in MLflow."""
+def conclude(study: Study, tracking: str | None, storage: str | None) -> bool:
+    """Print the study's answer and put it first in its description in MLflow; False if MLflow does not take it."""
     from study.answer.answer import answer as answer_of
     from study.schema.uris import TrackingError
     from study.tracking.artifacts import describe
@@ -49,13 +49,15 @@ def conclude(study: Study, tracking: str | None, storage: str | None) -> None:
         found = answer_of(study)
     except FieldError as error:  # a missing or altered file
         console.print(f"which model to take is not known: {error}", soft_wrap=True)
-        return
+        return True
     _print(found, study, storage)
     try:
         describe(study, study.tracking(tracking), found.sentences, found.next)
     except TrackingError as error:
         fix = f"write it with `calstudy sync {study.name}`."
         console.print(f"the answer is not in MLflow's description ({error}); {fix}", soft_wrap=True)
+        return False
+    return True
 
 
 def _print(found: Answer, study: Study, storage: str | None) -> None:
@@ -74,7 +76,7 @@ def _print(found: Answer, study: Study, storage: str | None) -> None:
 
 def _page(study: Study) -> Path | None:
     """The report page, if it is newer than what it shows."""
-    from study.confirmation.results import confirming_directory
+    from study.store.confirmed import confirming_directory
 
     page = study.directory / "report.html"
     ledgers = [folder / "ledger.log" for folder in (study.directory, confirming_directory(study.directory))]

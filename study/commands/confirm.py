@@ -85,16 +85,19 @@ def confirm(
             raise SystemExit(INTERRUPTED)
         found = confirmation_of(opened)
         assert found is not None
+        described = True
         if as_json:
             click.echo(json.dumps(_json(found)))
         else:
             _print(found, opened)
-            conclude(opened, tracking, storage)
+            described = conclude(opened, tracking, storage)
         if untracked is not None:
             fix = f"upload them with `calstudy sync {found.study.spec.name}`."
             output.print(f"the test results are not in MLflow yet ({untracked}); {fix}", soft_wrap=True)
         if not any(row.tests for row in found.rows):
             raise SystemExit(FAILED)
+        if untracked is not None or not described:
+            raise SystemExit(INTERRUPTED)
 
 
 def _json(found: Confirmation) -> dict[str, Any]:

@@ -19,8 +19,8 @@ def delete(study: str, tracking_too: bool, yes: bool, storage: str | None, track
     Lists what it will delete, with sizes, and asks first. Registered models stay; MLflow runs stay unless you give
     --tracking-too. If it is interrupted, run it again to complete the deletion.
     """
-    from study.confirmation.results import SUFFIX
     from study.schema.uris import public_uri
+    from study.store.confirmed import SUFFIX
     from study.store.removal import remove, set_aside, size_of, to_delete
     from study.store.study import directory_of, open_study
     from study.tracking.removal import delete_runs

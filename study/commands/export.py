@@ -74,7 +74,7 @@ def export(
     exported = export_model(choice.study, choice.record, name, alias, uri, confirmed, asked, why)
     made = "registered" if exported.created else "already registered:"
     to = f"; alias {alias} points to it" if alias is not None else ""
-    console.print(f"{made} {exported.uri} from {choice.study.spec.name}/{exported.trial}{to}", soft_wrap=True)
+    console.print(f"{made} {exported.uri} from {choice.study.name}/{exported.trial}{to}", soft_wrap=True)
     if choice.study.confirms is None:
         aside = Ranking(choice.study, choice.study.all_records()).set_aside
         if reason := aside.get(choice.record.name):

@@ -21,7 +21,12 @@ from study.terminal.console import (
 @click.option("--format", "suffix", type=click.Choice(["png", "pdf", "svg"]), default="png", show_default=True)
 @click.option("--only", metavar="NAME", help="Draw only this figure; an unknown name lists all.")
 @click.option("--trial", metavar="METHOD/NUMBER", help="Trial of the reliability diagram; default: the knee.")
-@click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Folder; default: STUDY/figures.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder; default: STUDY/figures.",
+)
 @bootstrap_option
 @interval_option
 @storage_option

@@ -28,13 +28,14 @@ SHARE = (
     "share: fraction of bootstrap resamples in which the trial is on the front; not the probability that it truly is."
     " Calibration error intervals start at 0 unless perfect calibration is rejected at {}. See docs/uncertainty.md."
 )
+FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
 @click.argument("study")
 @click.option("--where", metavar="CONDITIONS", help='Only trials that satisfy these, such as "accuracy>=0.95".')
-@click.option("--figure", type=click.Path(path_type=Path), metavar="F", help="Draw the front: .png, .pdf or .svg.")
-@click.option("--csv", "csv_file", type=click.Path(path_type=Path), metavar="F", help="Write the front as CSV.")
+@click.option("--figure", type=FILE, metavar="F", help="Draw the front: .png, .pdf or .svg.")
+@click.option("--csv", "csv_file", type=FILE, metavar="F", help="Write the front as CSV.")
 @click.option(
     "--bootstrap",
     type=click.IntRange(FEWEST_RESAMPLES, MOST_RESAMPLES),

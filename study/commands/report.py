@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ from study.terminal.console import (
 if TYPE_CHECKING:
     from study.report.comparison import Block, Table
     from study.store.study import Study
+
+Write = Callable[[Path, bytes], object]  # a file, and what it gets
 
 
 @click.command()
@@ -78,6 +81,7 @@ def _table(
     studies: tuple[str, ...], form: str, output: Path | None, bootstrap: int, level: float, storage: str | None
 ) -> None:
     from study.report.paper_table import CSV, caption, to_csv, to_latex, to_markdown
+    from trainables.files.output import write_output
 
     table = _blocks(studies, bootstrap, level, storage)
     text = {"latex": to_latex, "csv": to_csv, "md": to_markdown}[form](table)
@@ -86,13 +90,13 @@ def _table(
     if output is None:
         click.echo(text, nl=False)
         return
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(text, encoding="utf-8")
+    write_output(output, text.encode())
     console.print(f"wrote {output}", soft_wrap=True)
 
 
 def _blocks(studies: tuple[str, ...], bootstrap: int, level: float, storage: str | None) -> Table:
     from study.report.comparison import combine
+    from study.store.confirmed import missing_confirmation
     from study.store.study import open_study
     from trainables.fields import FieldError
 
@@ -101,6 +105,8 @@ def _blocks(studies: tuple[str, ...], bootstrap: int, level: float, storage: str
         _refuse_confirmation(found)
     blocks, notes = [], []
     for found in opened:
+        if missing := missing_confirmation(found):
+            notes.append(missing)
         try:
             blocks.append(_block(found, bootstrap, level))
         except FieldError as error:
@@ -157,27 +163,31 @@ def _page(
 ) -> None:
     from study.store.study import open_study
     from study.tracking.artifacts import try_to_log
+    from trainables.files.atomic import write_whole
+    from trainables.files.output import write_output
 
     opened = list({found.directory: found for found in (open_study(study, storage) for study in studies)}.values())
     for study in opened:
         _refuse_confirmation(study)
     first = opened[0].directory
     file = (output or (first if len(opened) == 1 else first.parent) / "report.html").absolute()
-    notes, lacking = _write(opened, file, every, bootstrap, level)
+    file.parent.mkdir(parents=True, exist_ok=True)  # once: a study deleted meanwhile is not made again
+    write: Write = write_whole if output is None else write_output
+    notes, lacking = _write(opened, file, write, every, bootstrap, level)
     if shown:
         _show(file)
     if every and lacking:
         trials = "1 trial has" if lacking == 1 else f"{lacking:,} trials have"
         console.print(f"wrote {file}; {trials} yet to end. Rewriting it every {every} s; Ctrl-C stops.", soft_wrap=True)
-        notes = _rewrite(opened, file, every, bootstrap, level)
+        notes = _rewrite(opened, file, write, every, bootstrap, level)
     for note in notes:
         console.print(note, soft_wrap=True)
     console.print(f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB", soft_wrap=True)
-    for study in opened:
+    for study in opened if file.is_file() else ():  # what was written into a pipe is not there to upload
         console.print(try_to_log(study, [file], None, tracking), soft_wrap=True)
 
 
-def _rewrite(studies: list[Study], file: Path, every: int, bootstrap: int, level: float) -> list[str]:
+def _rewrite(studies: list[Study], file: Path, write: Write, every: int, bootstrap: int, level: float) -> list[str]:
     """Rewrite the page until all trials have ended, or until Ctrl-C; returns the notes of the last one."""
     from study.store.study import open_directory
 
@@ -186,13 +196,15 @@ def _rewrite(studies: list[Study], file: Path, every: int, bootstrap: int, level
         while lacking:
             time.sleep(every)
             studies = [open_directory(each.directory, each.name) for each in studies]  # it may get more trials
-            notes, lacking = _write(studies, file, every, bootstrap, level)
+            notes, lacking = _write(studies, file, write, every, bootstrap, level)
     except KeyboardInterrupt:
-        notes, _ = _write(studies, file, None, bootstrap, level)
+        notes, _ = _write(studies, file, write, None, bootstrap, level)
     return notes
 
 
-def _write(studies: list[Study], file: Path, every: int | None, bootstrap: int, level: float) -> tuple[list[str], int]:
+def _write(
+    studies: list[Study], file: Path, write: Write, every: int | None, bootstrap: int, level: float
+) -> tuple[list[str], int]:
     """Write the page from the storage as it is now; returns its notes and how many trials have yet to end.
 
     every: seconds after which the page reloads itself, unless all have ended.
@@ -225,7 +237,7 @@ def _write(studies: list[Study], file: Path, every: int | None, bootstrap: int, 
             lacking += confirmation.study.lacking(confirmation.study.records())
             lacking += sum(len(row.records) - len(row.tests) for row in confirmation.rows)
     made = f"{datetime.now():%d %B %Y, %H:%M}"
-    write_page(file, gather_page(gathered, made, every if lacking else None))
+    write_page(file, gather_page(gathered, made, every if lacking else None), write)
     return [note for found in gathered for note in found["notes"]], lacking
 
 

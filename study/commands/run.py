@@ -36,8 +36,9 @@ def run(
 ) -> None:
     """Run the trials that are still missing.
 
-    To resume after an interruption (exit code 75), run the same command again; every trial is counted once. You may add
-    trials or methods and change resources or the tracking server; a change to what a trial means is refused.
+    To resume after an interruption (exit code 75), run the same command again; every trial is counted once. The code is
+    75 too if MLflow lacks something at the end: the next run only uploads it. You may add trials or methods and change
+    resources or the tracking server; a change to what a trial means is refused.
     """
     refuse_cpus(cpus, address)
     with Ending(console) as stopping:
@@ -56,9 +57,11 @@ def run(
         if outcome.interrupted:
             stopping.say()
             raise SystemExit(INTERRUPTED)
-        conclude(outcome.study, None, storage)
+        described = conclude(outcome.study, None, storage)
         if not any(complete(found) for found in outcome.records.values()):
             raise SystemExit(FAILED)
+        if not (outcome.tracked and described):
+            raise SystemExit(INTERRUPTED)
 
 
 def _report_run(outcome: Any, uri: str) -> None:
@@ -77,9 +80,10 @@ def _report_run(outcome: Any, uri: str) -> None:
         console.print(front_table(now.ranking.front, study.objectives))
     console.print(f"study:    {study.directory}", soft_wrap=True)
     console.print(f"tracking: {public_uri(uri)}", soft_wrap=True)
-    if outcome.untracked:
+    if not outcome.tracked:
         trouble = f" ({outcome.tracking_trouble})" if outcome.tracking_trouble else ""
-        fix = f"upload them with `calstudy sync {study.spec.name}`."
-        console.print(f"{outcome.untracked} trials are not in MLflow yet{trouble}; {fix}", soft_wrap=True)
+        what = f"{outcome.untracked} trials are" if outcome.untracked else "the end of the study is"
+        fix = f"run the same command again, or `calstudy sync {study.spec.name}`, to upload what it lacks."
+        console.print(f"{what} not in MLflow yet{trouble}; {fix}", soft_wrap=True)
     elif outcome.tracking_trouble:
         console.print(f"tracking: {outcome.tracking_trouble}", soft_wrap=True)

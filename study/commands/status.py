@@ -24,15 +24,17 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     """
     from study.analysis.stalled import stalled, stalled_lines
     from study.analysis.states import saved_line, snapshot, stopped_line, summed
+    from study.store.confirmed import RESTORE, missing_confirmation
     from study.store.spending import budget_line, not_begun, spending_plain
     from study.store.study import open_study
     from study.terminal.tables import failures_table, states_table
 
     opened = open_study(study, storage)
     now = snapshot(opened)
+    missing = missing_confirmation(opened)
     if as_json:
         found = {each.label: asdict(each) for each in stalled(now.ranking)}
-        plain = {"name": opened.name, "methods": now.counts, "stalled": found}
+        plain = {"name": opened.name, "methods": now.counts, "stalled": found, "confirmation_missing": missing}
         click.echo(json.dumps({**plain, "spending": spending_plain(opened, now.records)}))
         return
     console.print(f"{opened.name} in {opened.directory}", soft_wrap=True)
@@ -45,6 +47,8 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     console.print(budget_line(opened, now.records, now.alive), soft_wrap=True)
     for sentence in stalled_lines(stalled(now.ranking)):
         console.print(sentence, highlight=False, soft_wrap=True)
+    if missing is not None:
+        console.print(f"{missing}. {RESTORE}.", soft_wrap=True)
     if now.alive:
         console.print("another calstudy process is running this study.")
     elif not not_begun(opened, now.records) and (line := stopped_line(summed(now.counts.values()), opened.goes_on)):

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import click
 
-from study.terminal.console import console, storage_option, tracking_option
+from study.terminal.console import FAILED, console, storage_option, tracking_option
 
 
 @click.command()
@@ -37,3 +37,7 @@ def sync(study: str, storage: str | None, tracking: str | None) -> None:
     console.print(f"{counts}; {public_uri(uri)}", soft_wrap=True)
     if report.note is not None:
         console.print(f"tracking: {report.note}", soft_wrap=True)
+    for line in report.damaged:
+        console.print(f"not uploaded: {line}", soft_wrap=True)
+    if report.damaged:
+        raise SystemExit(FAILED)

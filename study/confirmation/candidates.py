@@ -10,9 +10,10 @@ from typing import Any
 from search_spaces.space import Value
 from study.analysis.pareto import complete, front, rank
 from study.analysis.ranking import Ranking, set_aside_line
-from study.confirmation.results import BASELINE, DEFAULT, SUFFIX, candidate_label, confirming_directory, default_label
+from study.confirmation.results import BASELINE, DEFAULT, candidate_label, default_label
 from study.schema.spec import SpecError, StudySpec, spec_from_mapping
 from study.schema.variant import Variant
+from study.store.confirmed import RESTORE, SUFFIX, confirming_directory, missing_confirmation
 from study.store.study import Study, open_directory
 from study.store.trials import TrialRecord, trial_named
 from trainables.config import value_at
@@ -90,6 +91,9 @@ def _with_wanted(known: list[dict[str, Any]], candidates: list[TrialRecord], sea
 
 def _confirmation_before(search: Study) -> StudySpec | None:
     directory = confirming_directory(search.directory)
+    if missing := missing_confirmation(search):
+        mend = f"{RESTORE}; or run the study under a new name, and confirm that."
+        raise SpecError(search.name, "", f"{missing}. {mend}")
     if not (directory / "study.yaml").is_file():
         return None
     found = open_directory(directory, directory.name).spec

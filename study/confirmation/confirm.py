@@ -6,6 +6,8 @@ The only file that opens the test split. Nothing is ever selected on it.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
 import torch
@@ -13,12 +15,14 @@ from rich.console import Console
 from torch import Tensor
 
 from study.confirmation.candidates import Asked, confirming_spec
+from study.confirmation.results import search_of
 from study.engine.run import Outcome, located, prepare_data, run_study
 from study.engine.stopping import Stopping
 from study.schema.errors import LedgerError
 from study.schema.objective import plain_name
 from study.schema.spec import SpecError, StudySpec
 from study.schema.uris import TrackingError
+from study.store.confirmed import record_openings
 from study.store.database_lock import DatabaseLock
 from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_is_alive, driver_lock
@@ -106,22 +110,31 @@ class TestAccessLog:
     ledger: Ledger
     labels: tuple[str, ...]
     run: int
+    search: Study
 
     @classmethod
     def of(cls, study: Study, lock: DatabaseLock | None = None) -> TestAccessLog:
-        log = cls(open_ledger(study, lock)[0], study.labels, 0)
+        log = cls(open_ledger(study, lock)[0], study.labels, 0, search_of(study))
         return replace(log, run=1 + max((opening.run for opening in log._openings()), default=0))
 
     def _openings(self) -> list[Opening]:
         found = [opening for label in self.labels for opening in openings_in(self.ledger.notes(label))]
         return [opening for opening in found if opening is not None]
 
+    def newest(self) -> int:
+        """The number of the last opening; 0 if there is none."""
+        return max((opening.number for opening in self._openings()), default=0)
+
     def has(self, number: int) -> bool:
         return any(opening.number == number for opening in self._openings())
 
     def open(self, record: TrialRecord) -> int:
-        """Record a new opening for a trial; returns its number."""
-        number = 1 + max((opening.number for opening in self._openings()), default=0)
+        """Record a new opening for a trial; returns its number.
+
+        First in the search's study.yaml: a copy of it without the confirmation says that test was opened.
+        """
+        number = 1 + self.newest()
+        record_openings(self.search.directory, number)
         opening = Opening(number, record.number, record.attempt, self.run, time.time())
         written = self.ledger.notes(record.label).get(OPENINGS, [])
         self.ledger.note(record.label, OPENINGS, [*written, asdict(opening)])
@@ -152,10 +165,11 @@ def measure(study: Study, stopping: Stopping | None = None) -> int:
     spec, stopping = study.spec, stopping or Stopping()
     prepared = prepare(spec.data, spec.seed, digest=study.recorded["data_digest"])
     device, opened = torch.device("cuda" if torch.cuda.is_available() else "cpu"), 0
-    with driver_lock(study.directory, spec.ledger) as lock:
+    with driver_lock(study.directory, spec.ledger) as lock, _locked_search(study):
         shifts = read_shifts(spec, prepared)  # before any opening: no result on test can decide what is measured
         log = TestAccessLog.of(study, lock)
         log.ledger.waiting.stopped = lambda: stopping.caught
+        record_openings(log.search.directory, log.newest())  # those before this was recorded
         evaluator = ModelEvaluator(study, prepared, device, log)
         records = [record for label in log.labels for record in log.ledger.records(label)]
         finished = [record for record in records if record.state == "complete"]
@@ -170,6 +184,14 @@ def measure(study: Study, stopping: Stopping | None = None) -> int:
                 if tested is not None and not (stopping.requested() or _is_asked(name, tested, digest, shift)):
                     log.record(record, evaluator.on_shift(record, tested, name, shift, digest))
     return opened
+
+
+@contextmanager
+def _locked_search(study: Study) -> Iterator[None]:
+    """The search's study.yaml is ours to write; its ledger, which may be this study's too, is not written."""
+    search = search_of(study)
+    with driver_lock(search.directory, search.ledger, writes=False):
+        yield
 
 
 def _is_asked(name: str, tested: Tested, digest: str, shift: Shift) -> bool:

@@ -11,17 +11,17 @@ import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from study.analysis.pareto import complete, front
 from study.schema.errors import SpecError
 from study.schema.objective import Objective
+from study.store.confirmed import SUFFIX, confirming_study
 from study.store.study import Study, open_directory
 from study.store.test_openings import Tested, read_tested
 from study.store.trials import TrialRecord
 
-SUFFIX, DEFAULT, BASELINE = "-confirm", "_default", "cross_entropy"
+DEFAULT, BASELINE = "_default", "cross_entropy"
 ROLES = ("candidate", "default", "baseline")
 
 
@@ -56,11 +56,8 @@ class Moments(NamedTuple):
 
 def confirmation_of(study: Study) -> Confirmation | None:
     """The study's confirmation, or None. Raises SpecError if it retrains trials of another study."""
-    directory = confirming_directory(study.directory)
-    if not (directory / "study.yaml").is_file():
-        return None
-    confirming = open_directory(directory, directory.name)
-    if confirming.confirms != study.name:
+    confirming = confirming_study(study)
+    if confirming is None:
         return None
     searched = {record.name: record for record in study.all_records()}
     tested, records, methods = read_tested(confirming), confirming.records(), confirming.plain["methods"]
@@ -74,11 +71,6 @@ def search_of(study: Study) -> Study:
         return study
     directory = study.directory.with_name(study.directory.name.removesuffix(SUFFIX))
     return open_directory(directory, directory.name)
-
-
-def confirming_directory(directory: Path) -> Path:
-    """The directory of a study's confirmation."""
-    return directory.with_name(directory.name + SUFFIX)
 
 
 def _row(

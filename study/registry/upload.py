@@ -24,19 +24,21 @@ from study.registry.verify import (
     RECORD,
     RETRIES,
     SAME_PATH_LIMIT,
+    NotVerified,
     first_line,
     load_registered,
     missing_database,
     predict_registered,
+    refuse_code,
     tag_value,
 )
 from study.schema.objective import TEMPERATURE
 from study.store.export_lock import export_lock
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from study.tracking.client import PREFIX, environment, pages, s3_problem, what_happened
-from study.tracking.locations import upload
-from study.tracking.registered import ARTIFACTS, digests_of, facts_of, unfinished
+from study.tracking.client import PREFIX, driver_problem, environment, pages, s3_problem, what_happened
+from study.tracking.locations import local_folder, present_location, upload
+from study.tracking.registered import ARTIFACTS, differences, digests_of, facts_of, recorded_digests, unfinished
 from trainables.fields import UserError
 from trainables.loading.cache import Split
 from trainables.outputs.classifier import Classifier
@@ -51,6 +53,9 @@ DESCRIPTION = (
     "Classifiers trained for calibrated probabilities. The page of a version describes the model, its training and its"
     " metrics, and says whether it applies a temperature. Check a version with `calstudy verify`."
 )
+
+
+RESTORE = "Restore it from a backup, or delete it in MLflow; then export again. Nothing was registered or moved."
 
 
 class ExportError(UserError):
@@ -96,7 +101,10 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
         )
     except Exception as error:  # whatever torch makes of a network it cannot trace
         raise ExportError(f"{candidate.record.name}: cannot be exported as a graph ({first_line(error)}).") from None
-    found = predict_registered(load_registered(directory), images)
+    try:
+        found = predict_registered(load_registered(directory), images)
+    except NotVerified as error:  # an operation of the user's own, say
+        raise ExportError(f"{candidate.record.name}: cannot be exported: {error}") from None
     difference = float(np.abs(found.astype(np.float64) - candidate.probs).max())
     if not difference <= SAME_PATH_LIMIT:
         raise ExportError(
@@ -127,7 +135,8 @@ def server(tracking_uri: str) -> Iterator[MlflowClient]:
         with environment(MLFLOW_HTTP_REQUEST_TIMEOUT="120", **{RETRIES: "3"}):
             yield MlflowClient(tracking_uri, tracking_uri)
     except Exception as error:
-        if isinstance(error, (MlflowException, SQLAlchemyError, RequestException)) or s3_problem(error):
+        known = isinstance(error, (MlflowException, SQLAlchemyError, RequestException))
+        if known or s3_problem(error) or driver_problem(error):
             raise ExportError(what_happened(error, tracking_uri)) from None
         raise
 
@@ -195,14 +204,45 @@ def register_once(
     client: MlflowClient, study: Study, run: Run, candidate: Candidate, name: str
 ) -> tuple[ModelVersion, bool]:
     """The version of this model, and whether it is new. What a killed export of the trial left
-    is marked as deleted: MLflow shows it no more, and its files stay."""
+    is marked as deleted: MLflow shows it no more, and its files stay.
+
+    Raises ExportError if the version exists and its files are not those registered.
+    """
     with export_lock(study.directory) as alone:
         found = find_version(client, name, candidate.tags)
         version, is_new = (found, False) if found else _register(client, study, run, candidate, name)
+        if not is_new:
+            _refuse_changed(client, study, version)
         if alone:
             for model in unfinished(client, run.info.experiment_id, study.id, candidate.record.name):
                 client.delete_logged_model(model.model_id)
     return version, is_new
+
+
+def _refuse_changed(client: MlflowClient, study: Study, version: ModelVersion) -> None:
+    """Raise ExportError unless the version's files are those registered. Nothing of them is loaded."""
+    from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+
+    uri, named = client.tracking_uri, f"{version.name}/{version.version} exists, and"
+    recorded = client.get_model_version_download_uri(version.name, version.version)
+    place = present_location(recorded, study.name, uri, study.directory.parent)
+    with tempfile.TemporaryDirectory(prefix="calstudy-") as temporary:
+        folder = local_folder(place)
+        if folder is None:
+            repository: Any = get_artifact_repository(place, tracking_uri=uri)
+            folder = Path(repository.download_artifacts("", temporary))
+        elif not folder.is_dir():
+            raise ExportError(f"{named} its files are not at {folder}. {RESTORE}")
+        try:
+            problems = differences(folder, recorded_digests(version.tags))
+            if not problems:
+                refuse_code(folder)
+                return
+        except OSError as error:
+            raise ExportError(f"{named} its files cannot be compared ({error}). {RESTORE}") from None
+        except NotVerified as error:
+            raise ExportError(f"{named} {error} {RESTORE}") from None
+    raise ExportError(f"{named} its files are not those registered: {'; '.join(problems)}. {RESTORE}")
 
 
 def _register(

@@ -23,13 +23,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from study.registry.program import FILE, ProgramError, check_program
+from study.schema import own_code
 from study.schema.errors import SpecError
 from study.schema.objective import RAW
 from study.schema.uris import scrub, sqlite_file
 from study.store.study import EXTENSIONS, open_directory
-from study.tracking.client import PREFIX, s3_problem
+from study.tracking.client import PREFIX, driver_problem, s3_problem
 from study.tracking.locations import present_location
-from study.tracking.registered import ADDED, ARTIFACTS, differences
+from study.tracking.registered import ADDED, ARTIFACTS, differences, recorded_digests
 from trainables import data, metrics
 from trainables.config import build
 from trainables.dataset import Dataset
@@ -42,7 +44,8 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
     from mlflow.pyfunc import PyFuncModel
 
-# In the model's artifacts.
+# In the model's artifacts; and MLflow's folder.
+DATA = "data"
 RECORD, PROBABILITIES, CARD = "calstudy/record.json", "calstudy/validation_probs.npz", "calstudy/card.md"
 
 SAME_PATH_LIMIT, METRIC_LIMIT = 1e-5, 1e-6  # in probability, and in a metric
@@ -108,9 +111,10 @@ def validation_of(dataset: Dataset, seed: int, digest: str) -> tuple[Prepared, S
 
 
 def load_registered(directory: Path) -> PyFuncModel:
-    """A saved MLflow model, on the CPU."""
+    """A saved MLflow model, on the CPU. Raises NotVerified if loading it could run code."""
     import mlflow.pyfunc
 
+    refuse_code(directory)
     return mlflow.pyfunc.load_model(str(directory), model_config={"device": "cpu"})
 
 
@@ -208,7 +212,6 @@ def _short(value: float) -> float:
 
 # MLflow's default of 7 retries waits four minutes for an unreachable server; 3 wait a quarter of a minute.
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def verify(
@@ -229,14 +232,13 @@ def verify(
     if missing is not None:
         return VerifyReport(model_uri, problem=f"no MLflow database at {missing}; give its location with --tracking.")
     environment = {
-        **{key: value for key, value in os.environ.items() if key != "MLFLOW_REGISTRY_URI"},
+        **{key: value for key, value in own_code.environment().items() if key != "MLFLOW_REGISTRY_URI"},
         "MLFLOW_TRACKING_URI": tracking_uri,
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
         "MLFLOW_DEFAULT_PREDICTION_DEVICE": "cpu",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         RETRIES: os.environ.get(RETRIES) or "3",
         "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
     }
     given = [str(storage), str(extensions or ""), "trusted" if trust_files else "", str(keep or "")]
     # -P: a file in the user's working directory must not shadow a library.
@@ -280,7 +282,6 @@ def examine(
         directory = Path(download_artifacts(location, dst_path=folder))
         _compare_files(directory, version, trust_files)
         record, reference, labels = _read(directory, uri)
-        _refuse_code(directory)
         split = _validation(record, extensions or _own_extensions(record, version, storage))
         model = load_registered(directory)
         probs = predict_registered(model, split.images)
@@ -325,7 +326,7 @@ def _compare_files(directory: Path, version: ModelVersion, trust_files: bool) ->
     """Raise NotVerified unless the files are those registered: opening a model that is another may run its code."""
     (directory / ADDED).unlink(missing_ok=True)
     if ARTIFACTS in version.tags:
-        if problems := differences(directory, json.loads(version.tags[ARTIFACTS])):
+        if problems := differences(directory, recorded_digests(version.tags)):
             raise NotVerified(f"its files are not those registered, and were not opened: {'; '.join(problems)}.")
     elif not trust_files:
         raise NotVerified(
@@ -361,14 +362,22 @@ def _read(directory: Path, uri: str) -> tuple[dict[str, Any], np.ndarray, Tensor
         raise NotVerified(f"{uri}: its record is damaged ({type(error).__name__}: {first_line(error)}).") from None
 
 
-def _refuse_code(directory: Path) -> None:
-    """Only MLflow's own loader, which refuses pickle, may load the model; it must not contain code."""
+def refuse_code(directory: Path) -> None:
+    """Only MLflow's own loader may load the model; it must not contain code, and be an exported program."""
     from mlflow.models import Model
 
     flavors = Model.load(str(directory)).flavors
-    loader = flavors.get("python_function", {}).get("loader_module")
+    own, torchs = flavors.get("python_function", {}), flavors.get("pytorch", {})
+    loader = own.get("loader_module")
     if loader != "mlflow.pytorch" or any(flavor.get("code") for flavor in flavors.values()):
         raise NotVerified(f"loading it would run its own code (loader {loader}); `calstudy export` never adds code.")
+    folder, other = directory / DATA, f"it is not an exported program alone; `calstudy export` writes {DATA}/{FILE}."
+    if not own.get("data") == torchs.get("model_data") == DATA or [each.name for each in folder.iterdir()] != [FILE]:
+        raise NotVerified(other)
+    try:
+        check_program(folder / FILE)
+    except ProgramError as error:
+        raise NotVerified(f"its {error} It was not loaded.") from None
 
 
 def _own_extensions(record: dict[str, Any], version: ModelVersion, storage: Path) -> Path | None:
@@ -411,7 +420,8 @@ def main() -> None:
     except NotVerified as error:
         report = VerifyReport(model_uri, problem=str(error))
     except Exception as error:  # whatever MLflow, torch or the data raise: not verified, and why
-        problem = s3_problem(error) or f"{first_line(error)} ({type(error).__name__})"
+        known = s3_problem(error) or driver_problem(error)
+        problem = known or f"{first_line(error)} ({type(error).__name__})"
         report = VerifyReport(model_uri, problem=problem)
     print(json.dumps(report.to_json()))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,8 +16,9 @@ from study.analysis.progression import Growth, History, growth, recorded
 from study.analysis.ranking import Ranking, set_aside_line
 from study.report import figures
 from study.report.front_figure import draw_front
-from study.report.style import HEADINGS, save, styles_of
+from study.report.style import HEADINGS, our_settings, save, styles_of
 from study.store.files import HISTORY, checked_file, stored_predictions
+from study.store.history import read_history
 from study.store.ledger import read_trials
 from study.store.study import Study
 from study.store.trials import TrialRecord, trial_named
@@ -82,7 +82,7 @@ class Gallery:
         for label, done in self.finished.items():
             counted = [record for record in done if record.name not in self.ranking.set_aside]
             try:
-                found[label] = read_history(self.study, pareto.front(counted or done, self.study.objectives)[0])
+                found[label] = history_of(self.study, pareto.front(counted or done, self.study.objectives)[0])
             except FieldError as error:
                 self.absent.append(str(error))
         return found
@@ -116,6 +116,7 @@ class Gallery:
         return {label: history for label, history in self.histories.items() if recorded(history, name)}
 
 
+@our_settings()
 def draw(gallery: Gallery, folder: Path, suffix: str, only: str | None = None) -> tuple[list[Path], list[str]]:
     """Write the figures, or `only` one; returns the files, and the reasons for those not drawn."""
     if only is not None and only not in FIGURES:
@@ -125,6 +126,7 @@ def draw(gallery: Gallery, folder: Path, suffix: str, only: str | None = None) -
     for name in FIGURES if only is None else [only]:
         try:
             for stem, figure in FIGURES[name](gallery):
+                folder.mkdir(parents=folder.parent != gallery.study.directory, exist_ok=True)
                 save(figure, folder / f"{stem}.{suffix}")
                 written.append(folder / f"{stem}.{suffix}")
         except FieldError as error:
@@ -209,7 +211,6 @@ FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
 }
 
 
-def read_history(study: Study, record: TrialRecord) -> History:
+def history_of(study: Study, record: TrialRecord) -> History:
     """Rows of the trial's history.json. Raises FieldError if it is missing or altered."""
-    history: History = json.loads(checked_file(study, record, HISTORY).read_text())
-    return history
+    return read_history(checked_file(study, record, HISTORY), record.name)

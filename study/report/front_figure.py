@@ -27,12 +27,14 @@ from study.report.style import (
     displayed,
     finish,
     new_figure,
+    our_settings,
     save,
     styles_of,
 )
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
+from trainables.files.output import write_output
 from trainables.metrics import describe
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ _RING: dict[str, Any] = {
 }
 
 
+@our_settings()
 def front_figure(
     records: Sequence[TrialRecord],
     objectives: Sequence[Objective],
@@ -65,8 +68,7 @@ def front_figure(
 ) -> None:
     """Write `draw_front` as PNG, PDF or SVG, by the suffix. Raises FieldError at `figure`."""
     check_suffix(path)
-    # `save` replaces a link; one that a user names is written through.
-    save(draw_front(records, objectives, title, samples, analysis, knee, aside), path.resolve())
+    save(draw_front(records, objectives, title, samples, analysis, knee, aside), path, write_output)
 
 
 def draw_front(

@@ -7,10 +7,12 @@ import hashlib
 import html
 import json
 import re
+from collections.abc import Callable
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from trainables.fields import FieldError
 from trainables.files.atomic import write_whole
 
 # In this order.
@@ -52,10 +54,15 @@ def render(page: dict[str, Any]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _part("page.html"))
 
 
-def write_page(file: Path, page: dict[str, Any]) -> None:
-    """Write `render` atomically."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(file, render(page).encode())
+def write_page(file: Path, page: dict[str, Any], write: Callable[[Path, bytes], object] = write_whole) -> None:
+    """Write `render`. Raises FieldError if its folder is gone: a study that was deleted stays so.
+
+    write: `write_output` for a file that a user named.
+    """
+    text = render(page)
+    if not file.parent.is_dir():
+        raise FieldError(str(file), "its folder is no longer there; was the study deleted?")
+    write(file, text.encode())
 
 
 def _part(name: str) -> str:

@@ -10,6 +10,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from study.report.comparison import Block, Cell, Table, TableRow
+from study.schema.printable import csv_cell
 from study.uncertainty.intervals import percent
 from trainables.metrics import AFTER_TEMPERATURE, describe
 
@@ -195,7 +196,7 @@ def to_csv(table: Table) -> str:
         for place, row in enumerate(block.rows):
             of = [block.study, block.split, block.samples, block.classes]
             cells = [value for cells in by_column for value in _csv_cell(cells[place])]
-            writer.writerow([*of, row.label, row.role, len(row.seeds), row.chosen_from, *cells])
+            writer.writerow(map(csv_cell, [*of, row.label, row.role, len(row.seeds), row.chosen_from, *cells]))
     return file.getvalue()
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,19 @@ Style = tuple[str, str]  # colour and marker
 Entry = tuple[Any, str]  # a legend handle and its name
 
 
+@contextmanager
+def our_settings() -> Iterator[None]:
+    """Draw with matplotlib's own defaults, whatever a matplotlibrc or the user's program has set.
+
+    A figure is made and saved so: some settings are read at either.
+    """
+    # Setting a backend, even the same, can load it.
+    settings = {name: value for name, value in matplotlib.rcParamsDefault.items() if not name.startswith("backend")}
+    # TrueType in PDFs: publishers reject matplotlib's default Type 3.
+    with matplotlib.rc_context({**settings, "pdf.fonttype": 42}):
+        yield
+
+
 def new_figure() -> Figure:
     """An empty figure; needs no display and no global state."""
     figure = Figure(layout="constrained")
@@ -63,14 +77,12 @@ def check_suffix(path: Path) -> None:
         raise FieldError("figure", f"'{path.name}' must end in one of {', '.join(SUFFIXES)}.")
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write PNG, PDF or SVG, by the suffix."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def save(figure: Figure, path: Path, write: Callable[[Path, memoryview], object] = write_whole) -> None:
+    """Write PNG, PDF or SVG, by the suffix. write: `write_output` for a file that a user named."""
     drawn = io.BytesIO()
-    # TrueType in PDFs: publishers reject matplotlib's default Type 3.
-    with matplotlib.rc_context({"pdf.fonttype": 42}):
+    with our_settings():
         figure.savefig(drawn, dpi=DPI, format=path.suffix[1:].lower())
-    write_whole(path, drawn.getbuffer())
+    write(path, drawn.getbuffer())
 
 
 def wrapped(sentences: Sequence[str]) -> str:

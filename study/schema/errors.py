@@ -19,5 +19,9 @@ class LedgerError(UserError):
     """The ledger cannot be used as requested; the message gives the reason and the fix."""
 
 
-class LedgerUnavailable(LedgerError):
+class TryAgain(UserError):
+    """The machine, the cluster or a server is not ready: the same command may succeed later. Exit code 75."""
+
+
+class LedgerUnavailable(LedgerError, TryAgain):
     """A database that answered and then did not for too long, or until a stop was requested."""

@@ -7,30 +7,30 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainables.fields import FieldError
+from trainables.fields import FieldError, expanded
 
 
 def with_absolute_paths(plain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Resolve relative paths of data, extensions and ledger from the folder of the study's file."""
 
-    def absolute(path: Any) -> Any:
+    def from_root(path: Any, where: str) -> Any:
         if not isinstance(path, str) or not path or "://" in path:
             return path
-        return os.path.abspath(folder / Path(path).expanduser())
+        return os.path.abspath(folder / expanded(path, where))
 
-    def located(dataset: Any) -> Any:
+    def located(dataset: Any, where: str) -> Any:
         if isinstance(dataset, Mapping) and "path" in dataset:
-            return {**dataset, "path": absolute(dataset["path"])}
+            return {**dataset, "path": from_root(dataset["path"], f"{where}.path")}
         return dataset
 
     done = dict(plain)
     if "data" in done:
-        done["data"] = located(done["data"])
+        done["data"] = located(done["data"], "data")
     if isinstance(done.get("shift"), Mapping):
-        done["shift"] = {name: located(dataset) for name, dataset in done["shift"].items()}
+        done["shift"] = {name: located(of, f"shift.{name}") for name, of in done["shift"].items()}
     if done.get("extensions") == "":
         raise FieldError("extensions", "is empty; write null, or remove the key.")
     for key in ("extensions", "ledger"):
         if key in done:
-            done[key] = absolute(done[key])
+            done[key] = from_root(done[key], key)
     return done

@@ -1,8 +1,11 @@
 """Text of others, safe to show: a reason, a path, a header or a server's message may hold what a terminal obeys."""
 
+import csv
+import io
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a cell begins with that a spreadsheet takes for a formula
 # Control characters but tab and newline (C0, DEL, C1), separators of lines, characters that reorder text, and the lone
 # surrogates of a file name that is not UTF-8.
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -13,6 +16,20 @@ def printable(text: str) -> str:
     return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-def printable_row(row: Mapping[str, object]) -> dict[str, object]:
-    """A row of a CSV file, its texts `printable`: the file may be shown in a terminal."""
-    return {key: printable(value) if isinstance(value, str) else value for key, value in row.items()}
+def csv_cell(value: object) -> object:
+    """A cell of a CSV file: a text is `printable`, and one that a spreadsheet may run as a formula begins with a quote.
+
+    Numbers stay numbers. OWASP, "CSV Injection": cells that begin with = + - @, a tab or a new line.
+    """
+    if not isinstance(value, str):
+        return value
+    return f"'{printable(value)}" if value.startswith(FORMULAS) else printable(value)
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
+    """A CSV file with a header; None is an empty cell."""
+    file = io.StringIO(newline="")
+    writer = csv.writer(file)
+    writer.writerow(map(csv_cell, columns))
+    writer.writerows(map(csv_cell, map(row.get, columns)) for row in rows)
+    return file.getvalue()

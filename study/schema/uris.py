@@ -172,7 +172,7 @@ def recorded_tracking(option: str | None) -> str | None:
     """--tracking as a study records it: a name and never what it holds, the path of a file from the root."""
     if option is None or "://" in option or VARIABLE.fullmatch(option):
         return option
-    return str(Path(option).expanduser().absolute())
+    return str(Path(os.path.expanduser(option)).absolute())
 
 
 def _held(name: str, where: str) -> tuple[str, str]:
@@ -182,7 +182,7 @@ def _held(name: str, where: str) -> tuple[str, str]:
         if text is None:
             raise TrackingError(f"{where}: {holder} is not set. Set it to the URI, or give --tracking.")
     else:
-        path = Path(name).expanduser()
+        path = Path(os.path.expanduser(name))
         if path.is_absolute() and not path.exists():
             raise TrackingError(f"{where}: there is no file {path}. Write the URI into it, or give --tracking.")
         if not path.is_file():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 # Nodes with different versions of these would train different trials under one name.
 LIBRARIES = ("torch", "torchvision", "ray", "optuna", "mlflow", "numpy", "scikit-learn")
@@ -29,9 +31,30 @@ def recorded_versions() -> dict[str, str]:
 
 def git_commit() -> str | None:
     """The commit of the working directory, with `+` if files were changed; None outside git."""
-    command = ["git", "describe", "--always", "--abbrev=40", "--dirty=+", "--exclude=*"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except OSError:
+        named = _git({}, "config", "--list", "--show-scope", "--name-only", "--null").split("\0")
+        quiet = dict(RUNS_NOTHING)
+        for scope, name in zip(named[::2], named[1::2], strict=False):
+            if scope in ("local", "worktree") and name.startswith("filter."):
+                quiet[name] = "false" if name.endswith(".required") else ""
+        commit = _git(quiet, "rev-parse", "--verify", "HEAD").strip()
+        return commit + ("+" if _git(quiet, *CHANGED) else "")
+    except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip() or None if found.returncode == 0 else None
+
+
+# A repository that someone else made may name programs in its own configuration: none of them is run.
+RUNS_NOTHING = {"core.fsmonitor": "false", "core.hooksPath": os.devnull}
+CHANGED = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
+
+
+def _git(settings: Mapping[str, str], *words: str) -> str:
+    """What git prints, with these settings over its configuration. Raises OSError, SubprocessError."""
+    first = int(os.environ.get("GIT_CONFIG_COUNT") or 0)
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "none"}
+    for number, (name, value) in enumerate(settings.items(), start=first):
+        environment |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    environment["GIT_CONFIG_COUNT"] = str(first + len(settings))
+    command = ["git", "--no-pager", *words]
+    options: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "timeout": 10, "check": True}
+    return str(subprocess.run(command, env=environment, **options).stdout)

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from study.schema.uris import sqlite_file
 from study.store.connection import is_database
 from study.store.database_lock import DatabaseLock, database_lock, is_held, locks_in_database
 from study.store.journal import journal_path
+from study.store.journal_repair import check_journal
+from trainables.files.regular import KINDS, read_regular
 
 HELD = (errno.EWOULDBLOCK, errno.EACCES)  # any other error: this file system has no locks
 _warned: set[Path] = set()
@@ -39,7 +42,9 @@ def driver_lock(
         stack.enter_context(_locked(directory / "driver.lock", needed=not has_locks))
         if not is_database(ledger):
             if ledger is None or writes:
-                _lock_journal(stack, directory.resolve(), journal_path(directory, ledger).resolve())
+                journal = journal_path(directory, ledger)
+                check_journal(journal, follow=ledger is not None)  # beside another file no lock is made
+                _lock_journal(stack, directory.resolve(), journal.resolve())
         elif has_locks:
             yield stack.enter_context(database_lock(ledger, name))
             return
@@ -53,10 +58,18 @@ def driver_lock(
 def _lock_journal(stack: ExitStack, directory: Path, journal: Path) -> None:
     """Lock a journal whatever name it was given by: by symbolic links, by hard links, or as another study's own."""
     if journal.parent != directory and journal.parent.exists():  # `calstudy delete` may find it gone
-        record = journal.with_name("study.yaml")  # or a spec of that name, which has no folder of its own
-        owned = journal.name == "ledger.log" and record.exists() and b"recorded" in record.read_bytes()
+        record = journal.with_name("study.yaml")
+        owned = journal.name == "ledger.log" and _is_of_a_study(record)
         stack.enter_context(_locked(journal.with_name("driver.lock" if owned else f"{journal.name}.driver")))
     _lock_other_names(stack, journal)
+
+
+def _is_of_a_study(record: Path) -> bool:
+    """Whether a study.yaml is the record of a study; a spec may have that name too."""
+    try:
+        return b"recorded" in read_regular(record)
+    except OSError:
+        return False
 
 
 def _lock_other_names(stack: ExitStack, file: Path) -> None:
@@ -71,7 +84,8 @@ def _lock_other_names(stack: ExitStack, file: Path) -> None:
 def _locked(path: Path, needed: bool = True) -> Iterator[None]:
     """needed: raise where the file system has no locks; else warn."""
     with _opened(path) as file:
-        _take(file, path, path.read_text(errors="replace")[:200].strip() or "unknown", needed)
+        file.seek(0)
+        _take(file, path, file.read(200).strip() or "unknown", needed)
         file.truncate(0)
         file.write(f"pid {os.getpid()} on {socket.gethostname()}")
         file.flush()
@@ -111,12 +125,12 @@ def _without_locks(folder: Path, error: OSError, needed: bool) -> None:
 def _opened(path: Path) -> TextIO:
     """The lock's file, made if missing. Raises LedgerError for a link: what it leads to would be overwritten."""
     try:
-        return open(path, "a+", opener=without_waiting)
+        return open(path, "a+", errors="replace", opener=without_waiting)
     except OSError as error:
-        found = "symbolic link" if error.errno == errno.ELOOP else "pipe" if path.is_fifo() else None
+        found = KINDS.get(stat.S_IFMT(os.lstat(path).st_mode)) if os.path.lexists(path) else None
         if found is None:
-            raise
-        raise LedgerError(f"{path}: is a {found}, which a study's lock never is. Remove it.") from None
+            raise error
+        raise LedgerError(f"{path}: is {found}, which a study's lock never is. Remove it.") from None
 
 
 def without_waiting(name: str | Path, flags: int) -> int:

@@ -10,6 +10,7 @@ from study.store.study import Study
 from study.store.trials import TrialRecord
 from trainables.fields import FieldError
 from trainables.files.digest import file_digest
+from trainables.files.regular import NotAFile
 
 if TYPE_CHECKING:
     from trainables.loading.cache import Prepared
@@ -17,15 +18,18 @@ if TYPE_CHECKING:
     from trainables.outputs.predictions import Predictions
 
 PREDICTIONS, MODEL, HISTORY = "predictions.npz", "model.pt", "history.json"
+LARGEST = 2**36  # bytes of a trial's file: a sparse one of any size would be digested for days
 BACKUP, MISSING = "restore it from a backup", "is missing"
 
 
 def file_problem(path: Path, digest: str | None) -> str | None:
     """What is wrong with a file whose sha256 the ledger has; None if nothing."""
     try:
-        found = file_digest(path)
+        found = file_digest(path, most=LARGEST)
     except FileNotFoundError:
         return MISSING
+    except NotAFile as error:
+        return error.found
     except OSError as error:
         return f"cannot be read ({error.strerror or error})"
     return None if found == digest else "has changed (its digest differs from the ledger)"
@@ -74,6 +78,8 @@ def stored_classifier(study: Study, record: TrialRecord, prepared: Prepared) -> 
         network = study.config_of(record).model.build(prepared.input_shape, prepared.num_classes)
     try:
         classifier = Classifier(network, prepared.mean, prepared.std).load(weights)
+    except FieldError:
+        raise
     except Exception as error:  # whatever torch raises for weights that do not fit
         first = str(error).strip().partition("\n")[0]
         problem = f"{weights} does not fit the network of the study ({first}). Was its code changed?"

@@ -30,7 +30,7 @@ from study.store.connection import is_database, is_ready
 from study.store.database import DRIVER, Database, Waiting, open_database, read_database
 from study.store.database_lock import DatabaseLock
 from study.store.journal import journal_path, open_journal, read_journal
-from study.store.ledger_facts import VERSION, check_mark, check_trial, studies_in
+from study.store.ledger_facts import VERSION, check_mark, check_notes, check_trial, studies_in
 from study.store.same_ledger import Traces, check_same_ledger, ledger_is_missing
 from study.store.trials import State, TrialRecord
 
@@ -63,7 +63,7 @@ def open_to_write(
     """`open_storage`, under the driver's lock; and what was repaired in it. lock: what `driver_lock` gave."""
     if is_database(ledger):
         return open_database(ledger, lock, waiting, create), []
-    return open_journal(journal_path(directory, ledger), create)
+    return open_journal(journal_path(directory, ledger), create, follow=ledger is not None)
 
 
 class Ledger:
@@ -89,6 +89,7 @@ class Ledger:
             study = optuna.load_study(study_name=name, storage=self._storage)
             self._drivers[label] = study.user_attrs.get(DRIVER)
             check_mark(study.user_attrs.get("calstudy"), name, self._study_id)
+            check_notes(study.user_attrs, name)
             for trial in study.get_trials(deepcopy=False):
                 check_trial(label, trial)
             if not any(trial.state in _STATES for trial in study.get_trials(deepcopy=False)):
@@ -294,9 +295,6 @@ def read_records(
     traces: what the ledger must have. Raises LedgerError if it does not.
     """
     trials = read_trials(directory, ledger, name, labels, traces)
-    for label, found in trials.items():
-        for trial in found:
-            check_trial(label, trial)
     return {label: [_record(label, trial) for trial in found] for label, found in trials.items()}
 
 
@@ -306,16 +304,22 @@ def read_trials(
     """`read_records` as Optuna trials, with their distributions; without enqueued ones."""
     found: dict[str, list[FrozenTrial]] = {label: [] for label in labels}
     for storage, label in _present(directory, ledger, name, labels, traces):
-        trials = storage.get_all_trials(storage.get_study_id_from_name(f"{name}/{label}"), deepcopy=False)
-        found[label] = [trial for trial in trials if trial.state in _STATES]
+        found[label] = [trial for trial in _checked_trials(storage, name, label) if trial.state in _STATES]
     return found
+
+
+def _checked_trials(storage: BaseStorage, name: str, label: str) -> list[FrozenTrial]:
+    trials = storage.get_all_trials(storage.get_study_id_from_name(f"{name}/{label}"), deepcopy=False)
+    for trial in trials:
+        check_trial(label, trial)
+    return trials
 
 
 def read_enqueued(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[dict[str, Any]]]:
     """The settings that were enqueued, in order, of each label with a trial."""
     found = {}
     for storage, label in _present(directory, ledger, name, labels):
-        trials = storage.get_all_trials(storage.get_study_id_from_name(f"{name}/{label}"), deepcopy=False)
+        trials = _checked_trials(storage, name, label)
         if any(trial.state in _STATES for trial in trials):
             found[label] = [
                 trial.system_attrs["fixed_params"] for trial in trials if "fixed_params" in trial.system_attrs
@@ -336,7 +340,8 @@ def delete_labels(
     there = studies_in(storage)
     for label in labels:
         found = there.get(f"{name}/{label}")
-        if found is not None and found.user_attrs.get("calstudy", {}).get("id") == study_id:
+        mark = found.user_attrs.get("calstudy") if found is not None else None
+        if found is not None and isinstance(mark, dict) and mark.get("id") == study_id:
             optuna.delete_study(study_name=found.study_name, storage=storage)
 
 
@@ -360,6 +365,7 @@ def _present(
         study = present.get(f"{name}/{label}")
         if study is not None:
             check_mark(study.user_attrs.get("calstudy"), study.study_name)
+            check_notes(study.user_attrs, study.study_name)
             yield storage, label
 
 
@@ -377,7 +383,7 @@ def storage_to_read(directory: Path, ledger: str | None, traces: Traces | None =
             raise traces.lost("has no record of it")
     else:
         with _uncollected():
-            storage = read_journal(journal_path(directory, ledger))
+            storage = read_journal(journal_path(directory, ledger), follow=ledger is not None)
     if storage is not None and traces is not None:
         check_same_ledger(storage, traces)
     return storage

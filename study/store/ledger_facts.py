@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,6 +13,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from study.schema.errors import LedgerError
+from study.store.study_file import LATEST
 from study.store.trials import trial_name
 
 VERSION = 1  # of the attributes we set in Optuna
@@ -34,7 +36,18 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_below(path: str) -> bool:
-    return not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
+    return not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts and "\0" not in path
+
+
+def _is_time(value: Any) -> bool:
+    return _is_finite(value) and 0 <= value < LATEST
+
+
+def _is_date(value: datetime | None) -> bool:
+    try:
+        return value is None or _is_time(value.timestamp())
+    except (ValueError, OverflowError, OSError):
+        return False
 
 
 def _of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -45,6 +58,11 @@ def _or_none(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or check(value)
 
 
+def _are_digests(value: Any) -> bool:
+    """By a file's path in the attempt's folder."""
+    return _of(_is_text)(value) and all(map(_is_below, value))
+
+
 OUTCOME: dict[str, Callable[[Any], bool]] = {
     "state": lambda value: value in ("complete", "pruned", "failed"),
     "metrics": _of(_is_number),
@@ -53,7 +71,7 @@ OUTCOME: dict[str, Callable[[Any], bool]] = {
     "seconds": _or_none(_is_number),
     "samples": _or_none(_is_int),
     "reason": _or_none(_is_text),
-    "digests": _of(_is_text),
+    "digests": _are_digests,
     "device": _is_text,
     "versions": _of(_is_text),
     "training": _of(_is_text),
@@ -65,8 +83,42 @@ RUNG: dict[str, Callable[[Any], bool]] = {
     "costs": lambda value: isinstance(value, list) and bool(value) and all(map(_is_finite, value)),
     "goes_on": lambda value: isinstance(value, bool),
     "attempt": _is_int,
-    "digests": lambda value: _of(_is_text)(value) and all(map(_is_below, value)),
+    "digests": _are_digests,
 }
+
+
+SHIFTED: dict[str, Callable[[Any], bool]] = {
+    "metrics": _of(_is_number),
+    "data": _is_text,
+    "samples": _or_none(_is_int),
+    "dropped": _is_int,
+}
+
+
+TESTED: dict[str, Callable[[Any], bool]] = {
+    "opening": _is_int,
+    "metrics": _of(_is_number),
+    "temperature": lambda value: _is_finite(value) and value > 0,
+    "digests": _are_digests,
+    "time": _is_time,
+    "shifts": _of(lambda value: _has(value, SHIFTED, optional={"samples", "dropped"})),
+}
+OPENING: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("number", "trial", "attempt", "run"), _is_int),
+    "time": _is_time,
+}
+
+
+def is_opening(value: Any) -> bool:
+    """Whether it is an opening of the test split as it is recorded."""
+    return _has(value, OPENING)
+
+
+def _has(value: Any, checks: Mapping[str, Callable[[Any], bool]], optional: Collection[str] = ()) -> bool:
+    """Whether it is a mapping with these keys alone, and their values pass."""
+    if not isinstance(value, dict) or not set(checks) - set(optional) <= set(value) <= set(checks):
+        return False
+    return all(checks[key](found) for key, found in value.items())
 
 
 def studies_in(storage: BaseStorage) -> dict[str, Any]:
@@ -89,6 +141,17 @@ def check_mark(mark: Any, study_name: str, study_id: str | None = None) -> None:
         raise LedgerError(f"ledger: contains another study named '{study_name}'. Use a new name or another ledger.")
 
 
+def check_notes(notes: Mapping[Any, Any], study_name: str) -> None:
+    """Raise LedgerError naming what of a label's facts is not as it was written; an opening is checked on its own."""
+    for key, value in notes.items():
+        wrong = not isinstance(key, str) or (key == "openings" and not isinstance(value, list))
+        if not wrong and key.startswith("tests/"):
+            wrong = not (key.removeprefix("tests/").isdecimal() and _has(value, TESTED))
+        if wrong:
+            problem = f"{str(key)[:40]!r} of '{study_name}' is not as calstudy writes it"
+            raise LedgerError(f"ledger: {problem}. Restore the ledger from a backup.")
+
+
 def check_trial(label: str, trial: FrozenTrial) -> None:
     """Raise LedgerError naming what of a trial is not as it was written."""
     if wrong := _wrong_in(trial):
@@ -109,6 +172,8 @@ def _wrong_in(trial: FrozenTrial) -> str | None:
         )
         if not in_range:
             return name
+    if not (_is_date(trial.datetime_start) and _is_date(trial.datetime_complete)):
+        return "a date"
     if not _is_int(ours.get("attempt", 0)) or not _of(_is_int)(ours.get("deaths", {})):
         return "`attempt` or `deaths`"
     files = ours.get("extensions", {})

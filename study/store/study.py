@@ -23,7 +23,7 @@ from study.store.same_ledger import Traces, traces_of
 from study.store.secrets import SECRETS, with_secrets, without_secrets
 from study.store.study_file import LEDGER_MADE, check_study_file
 from study.store.trials import TrialRecord, trial_directory
-from trainables.fields import FieldError
+from trainables.fields import FieldError, expanded
 from trainables.files.atomic import write_whole
 from trainables.outputs.attempts import attempt_directory
 
@@ -244,11 +244,11 @@ def _is_beside(original: Path, copy: Path) -> bool:
 def storage_root(option: str | None, spec: str | None = None) -> Path:
     """--storage DIR, else the spec's, else $CALSTUDY_STORAGE, else ./studies; absolute. Raises SpecError for a URL."""
     chosen = option or spec or os.environ.get("CALSTUDY_STORAGE") or "studies"
+    where = "--storage" if option else "storage" if spec else "$CALSTUDY_STORAGE"
     if scheme := re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", chosen):
-        where = "--storage" if option else "storage" if spec else "$CALSTUDY_STORAGE"
         problem = f"is a folder, not a URL ({scheme[0]}...). Mount the bucket or share and give its folder"
         raise SpecError(where, "", f"{problem}; MLflow can keep its artifacts at a URL.")
-    return Path(chosen).expanduser().absolute()
+    return Path(expanded(chosen, where)).absolute()
 
 
 def open_study(reference: str, storage: str | None) -> Study:
@@ -317,7 +317,7 @@ def directory_of(reference: str, storage: str | None) -> Path:
     """Where the study lies that a user names."""
     if storage is not None:
         storage_root(storage)  # refuses a URL, also where the reference is a path
-    path = Path(reference).expanduser()
+    path = Path(os.path.expanduser(reference))
     if path.is_file():
         named = _read_yaml(path)
         if isinstance(named, dict) and "recorded" in named:
@@ -333,7 +333,7 @@ def directory_of(reference: str, storage: str | None) -> Path:
 def _read_study(directory: Path, reference: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """STUDY/study.yaml: the spec in plain values, and the recorded facts."""
     file = directory / "study.yaml"
-    if not file.is_file():
+    if not file.exists():
         known = sorted(path.parent.name for path in directory.parent.glob("*/study.yaml"))
         known = [name for name in known if not name.endswith(DELETING)]
         there = f" Existing studies: {', '.join(known)}." if known else ""

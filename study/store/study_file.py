@@ -16,7 +16,9 @@ from study.schema.errors import SpecError
 from study.schema.objective import RAW, TEMPERATURE
 
 Check = Callable[[Any], bool]
+CONFIRMATION = "confirmation"  # recorded before the first opening of test: the study's name and the openings so far
 LEDGER_MADE = "ledger_made"  # recorded once the ledger is made, which is then never made again
+LATEST = 32_503_680_000  # seconds since 1970: the year 3000, before which every library can show a time
 MOST_SHOWN = 40  # characters of a value in a message
 
 
@@ -38,7 +40,7 @@ def _is_flag(value: Any) -> bool:
 
 def _is_time(value: Any) -> bool:
     try:
-        return datetime.fromisoformat(value).timestamp() > 0
+        return 0 < datetime.fromisoformat(value).timestamp() < LATEST
     except (TypeError, ValueError, OverflowError):
         return False
 
@@ -63,6 +65,10 @@ def _is_meaning(value: Any) -> bool:
         and all(map(_is_mapping, parts.get("defaults", [])))
         for parts in methods.values()
     )
+
+
+def _is_confirmation(value: Any) -> bool:
+    return isinstance(value, dict) and _is_text(value.get("name")) and _is_count(value.get("openings"))
 
 
 def _list_of(check: Check) -> Check:
@@ -123,6 +129,7 @@ RECORDED_OR_NOT: dict[str, tuple[Check, str]] = {
     "pruned": (_is_flag, "true or false"),
     "kept_by_other_rules": (_is_flag, "true or false"),
     LEDGER_MADE: (_is_flag, "true or false"),
+    CONFIRMATION: (_is_confirmation, "a name and a number of openings"),
 }
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from study.store.ledger import read_notes
+from study.store.ledger_facts import is_opening
 from study.store.study import Study
 
 TEST_FILE = "test.npz"  # predictions on the test split, in the attempt's directory
@@ -65,10 +66,7 @@ def openings_in(notes: Mapping[str, Any]) -> list[Opening | None]:
     """The openings in a label's notes; None for an invalid one."""
     found: list[Opening | None] = []
     for plain in notes.get(OPENINGS, []):
-        try:
-            found.append(Opening(**plain))
-        except TypeError:
-            found.append(None)
+        found.append(Opening(**plain) if is_opening(plain) else None)
     return found
 
 

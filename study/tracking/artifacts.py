@@ -29,7 +29,7 @@ def try_to_log(study: Study, files: Sequence[Path], folder: str | None, tracking
     except UserError as error:
         return f"not uploaded to MLflow: {error}"
     what = "1 artifact" if len(files) == 1 else f"{len(files)} artifacts"
-    return f"uploaded {what} to the run {study.spec.name} in MLflow at {public_uri(uri)}"
+    return f"uploaded {what} to the run {study.name} in MLflow at {public_uri(uri)}"
 
 
 def log_artifacts(study: Study, uri: str, files: Sequence[Path], folder: str | None = None) -> None:
@@ -55,7 +55,7 @@ def describe(study: Study, uri: str, sentences: Sequence[str], following: Sequen
     with environment():
         try:
             client = open_existing(uri)
-            experiment, run = client.get_experiment_by_name(study.spec.name), _own_run(client, study)
+            experiment, run = client.get_experiment_by_name(study.name), _own_run(client, study)
             if experiment is not None and run is not None:
                 text = with_answer(run.data.tags.get(NOTE, ""), sentences, following)
                 client.set_tag(run.info.run_id, NOTE, text)
@@ -69,11 +69,11 @@ def describe(study: Study, uri: str, sentences: Sequence[str], following: Sequen
 
 def _own_run(client: MlflowClient, study: Study) -> Run | None:
     """The study's run, the parent of its trials' runs; None if there is none."""
-    experiment = client.get_experiment_by_name(study.spec.name)
+    experiment = client.get_experiment_by_name(study.name)
     if experiment is None:
         return None
     # By name too, so that the server need not return the trials' runs (METHOD/0007).
-    wanted = f"tags.`calstudy.id` = '{study.id}' and attributes.run_name = '{study.spec.name}'"
+    wanted = f"tags.`calstudy.id` = '{study.id}' and attributes.run_name = '{study.name}'"
     order = ["attributes.start_time ASC"]
     found = client.search_runs([experiment.experiment_id], wanted, max_results=1, order_by=order)
     return found[0] if found else None

@@ -39,6 +39,14 @@ ENVIRONMENT = {
 }
 # Always set: when a run ends, MLflow prints the server's URL including the password.
 SILENCE = {"MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true"}
+DRIVERS = {  # of databases, and what to install for them
+    "psycopg": '"calstudy[postgres]"',
+    "psycopg2": "psycopg2-binary",
+    "pymysql": "pymysql",
+    "MySQLdb": "mysqlclient",
+    "mysql": "mysql-connector-python",
+    "pyodbc": "pyodbc",
+}
 LOGGERS = ("mlflow", "alembic", "sqlalchemy", "urllib3")
 
 
@@ -128,7 +136,7 @@ def environment(**also: str) -> Iterator[None]:
 
 def what_happened(error: BaseException, uri: str) -> str:
     """An MLflow exception on one line, preferably the system's own error message."""
-    text = s3_problem(error)
+    text = s3_problem(error) or driver_problem(error)
     if text is None:
         text = " ".join(scrub(str(error), uri).split()) or type(error).__name__
         cause = re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text)
@@ -136,6 +144,14 @@ def what_happened(error: BaseException, uri: str) -> str:
         answer = f"the server answers {failed[1]}; its log says why" if failed else text[:300]
         text = cause.group(1).strip() if cause else answer
     return f"MLflow at {public_uri(uri)}: {text}"
+
+
+def driver_problem(error: BaseException) -> str | None:
+    """What a database needs that is not installed, with the fix; None for other errors."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    if name not in DRIVERS:
+        return None
+    return f"the database's driver, {name}, is not installed. Run: pip install {DRIVERS[name]}"
 
 
 def s3_problem(error: BaseException) -> str | None:

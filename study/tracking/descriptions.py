@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from study.schema.early_stopping import EarlyStopping
 from study.schema.objective import epoch_note
 
 if TYPE_CHECKING:
@@ -26,23 +27,23 @@ def with_answer(text: str, sentences: Sequence[str], following: Sequence[tuple[s
 
 def description(study: Study) -> str:
     """Description of the experiment and of the study's own run."""
-    spec, samples = study.spec, study.recorded["sizes"]
+    samples, early = study.recorded["sizes"], study.plain.get("early_stopping")
     better = {"maximize": "higher", "minimize": "lower"}
-    sought = " and ".join(f"{o.metric} ({better[o.direction]} is better)" for o in spec.objectives)
-    note = epoch_note(spec.result)
-    if spec.confirms is None:
+    sought = " and ".join(f"{o.metric} ({better[o.direction]} is better)" for o in study.objectives)
+    note = epoch_note(study.plain.get("result", "last"))
+    if study.confirms is None:
         what = f"A search over training-time calibration methods. Objectives: {sought}."
         trials = (
-            f"The run `{spec.name}` is the study; its child run `METHOD/0007` is trial 7 of a method, with its complete"
-            " configuration as params. `ece`, `nll`, ... are per-epoch metrics; `final/ece` is the trial's result, as"
+            f"The run `{study.name}` is the study; its child run `METHOD/0007` is trial 7 of a method, with its"
+            " complete configuration as params. `ece`, `nll`, ... are per-epoch metrics; `final/ece` is the trial's result, as"
             f" recorded in the ledger. All metrics are measured on the validation split ({samples['validation']:,}"
             " samples), which the search used for selection: the best of many trials looks better than it is. Test"
-            f" results are in `{spec.name}-confirm` after `calstudy confirm {spec.name}`."
+            f" results are in `{study.name}-confirm` after `calstudy confirm {study.name}`."
         )
     else:
-        what = f"The best trials of `{spec.confirms}`, retrained with fresh seeds and measured on the test split."
+        what = f"The best trials of `{study.confirms}`, retrained with fresh seeds and measured on the test split."
         trials = (
-            f"The run `{spec.name}` is the confirmation; its child run `focal_0007/0001` retrains `focal/0007`,"
+            f"The run `{study.name}` is the confirmation; its child run `focal_0007/0001` retrains `focal/0007`,"
             " `focal_default/0001` the method's default, each with its own seed. `final/ece` is measured on"
             f" the validation split, `test/ece` on the sealed test split ({samples['test']:,} samples), which only"
             " `calstudy confirm` opens, `shift/NAME/ece` on other data. Nothing was selected on these."
@@ -50,12 +51,12 @@ def description(study: Study) -> str:
     after = "`ts_` in a metric's name: after temperature scaling."
     files = (
         "Artifacts: `study.yaml`, the checked study; `report.html`, the report on one page (download it); `figures/`."
-        f" `calstudy report {spec.name}` and `calstudy figures {spec.name}` update them."
-        if spec.confirms is None
-        else f"`report.html` of the run `{spec.confirms}` covers both on one page."
+        f" `calstudy report {study.name}` and `calstudy figures {study.name}` update them."
+        if study.confirms is None
+        else f"`report.html` of the run `{study.confirms}` covers both on one page."
     )
     chosen = [f"{note.capitalize()}."] if note else []
-    if spec.early_stopping is not None:
-        epoch = spec.early_stopping.epoch(spec.epochs)
+    if early is not None:
+        epoch = EarlyStopping(**early).epoch(study.plain["epochs"])
         chosen.append(f"A KILLED trial was stopped early: it has the metrics up to epoch {epoch}, and no `final/ece`.")
     return "\n\n".join([what, trials, *chosen, after, files])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from study.schema.uris import TrackingError
+from study.store.history import HistoryError
 from study.store.trials import Listener, TrialRecord
 from study.tracking.client import STATUS, environment, what_happened
 from study.tracking.writer import StudyRuns
@@ -23,12 +24,16 @@ FAULT_PATIENCE = 5.0  # seconds to wait for tracking when the study ends in an e
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What `sync` found and did; `removed`: duplicate runs. `note`: a failure that does not affect the trials."""
+    """What `sync` found and did; `removed`: duplicate runs. `note`: a failure that does not affect the trials.
+
+    damaged: why trials were not written whose history no retry restores, one line each.
+    """
 
     written: int
     present: int
     removed: int
     note: str | None = None
+    damaged: tuple[str, ...] = ()
 
 
 def sync(study: Study, uri: str) -> SyncReport:
@@ -39,13 +44,20 @@ def sync(study: Study, uri: str) -> SyncReport:
         records = study.records()
         finished = _finished(records)
         runs = StudyRuns(study, uri)
+        written = 0
+        damaged: list[str] = []
         try:
             runs.open()
-            written = sum(runs.write(record) for record in finished)
+            for record in finished:
+                try:
+                    written += runs.write(record)
+                except HistoryError as error:
+                    damaged.append(f"{error}")
             runs.end(not study.lacking(records))
         except Exception as error:
             raise TrackingError(what_happened(error, uri)) from None
-    return SyncReport(written, len(finished) - written, runs.removed, runs.note)
+    present = len(finished) - written - len(damaged)
+    return SyncReport(written, present, runs.removed, runs.note, tuple(damaged))
 
 
 def _finished(records: Mapping[str, list[TrialRecord]]) -> list[TrialRecord]:
@@ -63,6 +75,7 @@ class Projection(Listener):
         self._closing = threading.Event()
         self._abandoned = False
         self._complete = False
+        self._whole = False
         self._advanced = 0.0  # when something last succeeded, monotonic seconds
         self._tracked: set[str] = set()
         self._trouble: str | None = None
@@ -79,8 +92,13 @@ class Projection(Listener):
 
     @property
     def trouble(self) -> str | None:
-        """Why MLflow is incomplete, on one line; None if it is not."""
+        """Why MLflow is incomplete, or what it lacks besides trials, on one line; None if it lacks nothing."""
         return self._trouble
+
+    @property
+    def whole(self) -> bool:
+        """Whether MLflow has every finished trial, and the end of the study's run."""
+        return self._whole
 
     def start(self) -> None:
         """Start, with the finished trials missing in MLflow first. Returns immediately."""
@@ -138,9 +156,13 @@ class Projection(Listener):
         runs = StudyRuns(self._study, self._uri)
         runs.open()
         runs.resume()
-        self._succeeded(runs)
+        if not self._advanced:  # opening it again is no progress: a server may read and refuse writes
+            self._succeeded(runs)
         while record := self._next():
-            runs.write(record)
+            try:
+                runs.write(record)
+            except HistoryError as error:  # no retry restores it
+                runs.note = f"not in MLflow: {error}"
             with self._changed:
                 self._pending.pop(record.name, None)
                 self._tracked.add(record.name)
@@ -150,9 +172,13 @@ class Projection(Listener):
         if self._stumbled:
             runs.open()  # a run whose creation seemed to fail may exist after all
         runs.end(self._complete)
+        self._succeeded(runs)
+        self._whole = True
 
     def _succeeded(self, runs: StudyRuns) -> None:
-        self._trouble, self._pause, self._advanced = runs.note, FIRST_PAUSE, time.monotonic()
+        self._trouble = runs.note
+        self._pause = FIRST_PAUSE
+        self._advanced = time.monotonic()
 
     def _next(self) -> TrialRecord | None:
         """The next trial to write, once there is one; None when the study has ended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,15 @@ def differences(folder: Path, recorded: Mapping[str, str]) -> list[str]:
     words |= {path: "is missing" for path in recorded.keys() - found}
     words |= {path: "has changed" for path in found.keys() & recorded if found[path] != recorded[path]}
     return [f"{path if path.isprintable() else ascii(path)} {what}" for path, what in sorted(words.items())]
+
+
+def recorded_digests(tags: Mapping[str, str]) -> Mapping[str, str]:
+    """{path: sha256} from a version's tags. A tag that is damaged names no file: all of them were added."""
+    try:
+        recorded = json.loads(tags[ARTIFACTS])
+    except (ValueError, RecursionError):
+        return {}
+    return recorded if isinstance(recorded, dict) else {}
 
 
 def facts_of(tags: Mapping[str, str]) -> tuple[str | None, ...]:

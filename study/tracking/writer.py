@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 from search_spaces import strict_yaml
 from study.schema.errors import LedgerError
 from study.schema.uris import without_credentials
+from study.store.files import HISTORY
+from study.store.history import Row, read_history
 from study.store.spending import UNITS, budget_line, budget_of, cost_of, spent, summed
 from study.store.trials import TrialRecord
 from study.tracking.client import STATUS, open_client, search_runs, what_happened
@@ -66,7 +68,7 @@ class StudyRuns:
         self._parent = self._keep_one(parents) if parents else self._create_parent()
         self._describe_parent()
         self._found = {name: self._keep_one(same) for name, same in runs.items()}
-        if self._study.spec.confirms is not None:
+        if self._study.confirms is not None:
             from study.store.test_openings import read_tested
 
             self._tested = read_tested(self._study)
@@ -105,7 +107,10 @@ class StudyRuns:
         self._log(self._parent, {}, [], tags)
 
     def write(self, record: TrialRecord) -> bool:
-        """Write the trial's run unless it is complete; returns whether anything was missing."""
+        """Write the trial's run unless it is complete; returns whether anything was missing.
+
+        Raises HistoryError, and has written nothing, if its history is damaged.
+        """
         self._ended = max(self._ended, _milliseconds(record.ended))
         if record.name in self._done:
             return False
@@ -113,13 +118,15 @@ class StudyRuns:
         run, tags = self._found.pop(record.name, None), self._trial_tags(record)
         if run is not None and _has_ended(run) and _is_of(run, tags):
             return self._add_tested(run, record)
-        params, history = self._params(record), _history(self._study.files(record) / "history.json")
+        params = self._params(record)
+        history = read_history(self._study.files(record) / HISTORY, record.name)
         if run is not None and not (_is_of(run, tags) and run.data.params.items() <= params.items()):
             self._delete(run)  # it describes another outcome, and MLflow's params are immutable
             run = None
         if run is None:
             # The ledger's time is when the trial was queued: it may have waited for a free slot.
-            started = history[0]["time"] - history[0].get("seconds", 0.0) if history else record.started
+            first = history[0].get("time") if history else None
+            started = record.started if first is None else first - history[0].get("seconds", 0.0)
             run = self._create(record.name, tags, _milliseconds(started))
         self._log_data(run)
         cost = asdict(cost_of(record, self._study.resources_of(record.label)))
@@ -151,7 +158,7 @@ class StudyRuns:
 
     def _find_experiment(self) -> str:
         """The id of the study's experiment, created or restored if necessary."""
-        name = self._study.spec.name
+        name = self._study.name
         found = self._client.get_experiment_by_name(name)
         if found is None:
             artifacts = self._study.directory.parent / "artifacts" / name  # without a server to decide
@@ -179,21 +186,22 @@ class StudyRuns:
 
     def _create_parent(self) -> Run:
         created = datetime.fromisoformat(self._study.recorded["created"]).timestamp()
-        return self._create(self._study.spec.name, self._study_tags(), _milliseconds(created))
+        return self._create(self._study.name, self._study_tags(), _milliseconds(created))
 
     def _describe_parent(self) -> None:
         """Update tags and study.yaml: a later run of the study may have other trials and methods."""
-        spec, recorded, run = self._study.spec, self._study.recorded, self._parent
-        plain = {**spec.to_mapping(), "sampler": spec.meaning()["sampler"]}  # `pending` may change
-        objectives = ", ".join(f"{objective.metric} {objective.direction}" for objective in spec.objectives)
+        study, recorded, run = self._study, self._study.recorded, self._parent
+        plain = {**study.plain, "sampler": {**study.plain.get("sampler", {})}}
+        plain["sampler"].pop("pending", None)  # it may change
+        objectives = ", ".join(f"{objective.metric} {objective.direction}" for objective in study.objectives)
         shared = {key: plain[key] for key in SHARED if plain.get(key) is not None} | {"objectives": objectives}
         lacking = {path: value for path, value in _flat(shared).items() if path not in run.data.params}
         tags = {
             **self._study_tags(),
-            "calstudy.methods": ", ".join(variant.label for variant in spec.variants),
+            "calstudy.methods": ", ".join(study.labels),
             "calstudy.trials": str(plain.get("trials")),
             "calstudy.versions": ", ".join(f"{name} {found}" for name, found in recorded["versions"].items()),
-            **({"calstudy.confirms": spec.confirms} if spec.confirms is not None else {}),
+            **({"calstudy.confirms": study.confirms} if study.confirms is not None else {}),
             "mlflow.source.name": "calstudy",
             **_commit_tag(recorded["versions"]),
             **({} if NOTE in run.data.tags else {NOTE: description(self._study)}),  # keep a user's edits
@@ -216,7 +224,7 @@ class StudyRuns:
 
         recorded = self._study.recorded
         return {
-            "calstudy.study": self._study.spec.name,
+            "calstudy.study": self._study.name,
             "calstudy.id": self._study.id,
             "calstudy.metrics": CONVENTION,
             "calstudy.data_digest": recorded["data_digest"],
@@ -236,8 +244,9 @@ class StudyRuns:
 
     def _params(self, record: TrialRecord) -> dict[str, str]:
         if record.label not in self._configs:
-            self._configs[record.label] = _flat(self._study.spec.trial_mapping(record.label))
-        own = {"label": record.label, **record.params, "number": self._study.spec.seed_number(record.number)}
+            self._configs[record.label] = _config(self._study, record.label)
+        number = self._study.plain.get("first_seed", 0) + record.number
+        own = {"label": record.label, **record.params, "number": number}
         return self._configs[record.label] | {path: _text(value) for path, value in own.items()}
 
     def _log_data(self, run: Run) -> None:
@@ -246,7 +255,8 @@ class StudyRuns:
 
         if run.inputs is not None and run.inputs.dataset_inputs:
             return
-        recorded, source = self._study.recorded, without_credentials(self._study.spec.to_mapping()["data"])
+        recorded, data = self._study.recorded, self._study.plain["data"]
+        source = without_credentials(data if isinstance(data, Mapping) else {"name": data})
         digest, sizes = recorded["data_digest"][:LONGEST_DIGEST], json.dumps(recorded["sizes"])
         dataset = Dataset(source["name"], digest, "calstudy", json.dumps(source), profile=sizes)
         context = InputTag("mlflow.data.context", "training")
@@ -278,27 +288,33 @@ def _has_ended(run: Run) -> bool:
     return run.info.status in STATUS.values()
 
 
-def _history(file: Path) -> list[dict[str, Any]]:
-    """The rows of a trial's history; empty if it left none."""
-    try:
-        rows: list[dict[str, Any]] = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return []
-    return rows
-
-
-def _points(record: TrialRecord, history: list[dict[str, Any]], final: Mapping[str, float]) -> list[Metric]:
+def _points(record: TrialRecord, history: Sequence[Row], final: Mapping[str, float]) -> list[Metric]:
     """Metrics in order of their steps, at the recorded times: logged again, they are the same points."""
     from mlflow.entities import Metric
 
     points = [
-        Metric(name, float(value), _milliseconds(row["time"]), int(row["epoch"]))
+        Metric(name, float(value), _milliseconds(row.get("time", record.ended)), int(row["epoch"]))
         for row in history
         for name, value in row.items()
         if name not in ("epoch", "time") and math.isfinite(value)
     ]
     ended, step = _milliseconds(record.ended), record.epoch or 0
     return points + [Metric(name, float(value), ended, step) for name, value in final.items() if math.isfinite(value)]
+
+
+def _config(study: Study, label: str) -> dict[str, str]:
+    """A label's trials as params, without what is searched: as recorded, so that no code of a user's is imported."""
+    from trainables.config import TrialConfig
+
+    meaning = study.recorded["meaning"]
+    parts = meaning["methods"][label]
+    usual = {field.name: field.default for field in fields(TrialConfig) if field.default is not MISSING}
+    keys = {field.name for field in fields(TrialConfig)} - {"method", "number"}
+    shared = {key: value for key, value in {**usual, **study.plain}.items() if key in keys}
+    set_here = {path: value for path, value in parts["space"].items() if not isinstance(value, Mapping | list)}
+    own = {path.removesuffix(".name"): value for path, value in {**parts["fixed"], **set_here}.items()}
+    whole = _flat({**shared, "precision": meaning.get("precision", "float32")})
+    return whole | {path: _text(value) for path, value in own.items()}
 
 
 def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from trainables.data.shared.images import SMALL_BYTES, check_memory, decode, shape_of
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, limited, split_names
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
-from trainables.fields import FieldError, nearest, number, text
+from trainables.fields import FieldError, expanded, nearest, number, text
 from trainables.files.arrays import memory
 from trainables.files.digest import file_digest
 
@@ -72,7 +72,7 @@ class Parquet(Dataset):
     def __post_init__(self) -> None:
         super().__post_init__()
         # Absolute: workers have another working directory.
-        object.__setattr__(self, "path", os.path.abspath(os.path.expanduser(self.path)))
+        object.__setattr__(self, "path", os.path.abspath(expanded(self.path, "path")))
         check_splits(self.splits)
 
     def source_digest(self) -> str:

@@ -113,6 +113,7 @@ def append(path: Path, data: bytes, durable: bool = False, follow: bool = False,
     follow: also where it is a symbolic link. create: make it if there is none.
     """
     flags = os.O_WRONLY | os.O_APPEND | (0 if follow else os.O_NOFOLLOW) | (os.O_CREAT if create else 0)
+    flags |= os.O_NONBLOCK  # a pipe that nobody reads is an error, and not waited for
 
     def write() -> None:
         with open(os.open(path, flags, 0o666), "ab", buffering=0) as file:

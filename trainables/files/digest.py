@@ -8,12 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainables.files.regular import open_regular, read_text
+
 BLOCKS, BLOCK = 32, 4096  # of a sampled digest; the first and last bytes are among them
 
 
-def file_digest(path: Path, algorithm: str = "sha256") -> str:
-    """Hex digest of a file's bytes. (A published md5 identifies a file; it gives no security.) Raises OSError."""
-    with path.open("rb") as file:
+def file_digest(path: Path, algorithm: str = "sha256", most: int | None = None) -> str:
+    """Hex digest of a file's bytes. (A published md5 identifies a file; it gives no security.) Raises OSError.
+
+    most: bytes it may have.
+    """
+    with open_regular(path, most) as file:
         return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
 
 
@@ -22,7 +27,7 @@ def sampled_digest(path: Path) -> str:
 
     It tells another file, a truncated one and one with large holes; a few changed bytes only `file_digest` finds.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         last = max(size - BLOCK, 0)
         places = random.Random(size)  # the same blocks whenever it is asked
@@ -43,7 +48,7 @@ def damaged_files(directory: Path) -> list[str]:
     Sizes alone count for the sealed test split, which is checked when it is opened, and in a cache made before these
     digests were recorded. Raises OSError, ValueError and KeyError if there is no whole cache.
     """
-    meta = json.loads((directory / "meta.json").read_text())
+    meta = json.loads(read_text(directory / "meta.json"))
     sampled: Mapping[str, str] = meta.get("sampled", {})
     damaged = ["meta.json"] if meta.get("sidecar", sidecar_digest(meta)) != sidecar_digest(meta) else []
     for name, size in meta["bytes"].items():

@@ -1,6 +1,5 @@
 """Download a published file once and verify it, or give the reasons for the failure in one line."""
 
-import os
 import shutil
 import urllib.request
 from collections.abc import Sequence
@@ -14,11 +13,6 @@ from trainables.files.digest import file_digest
 
 # Timeout: otherwise a network that drops packets blocks forever.
 SILENCE_SECONDS = 30.0
-
-
-def default_cache() -> Path:
-    """$CALSTUDY_CACHE, else ~/.cache/calstudy."""
-    return Path(os.environ.get("CALSTUDY_CACHE") or "~/.cache/calstudy")
 
 
 class DownloadError(Exception):

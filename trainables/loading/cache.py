@@ -27,7 +27,8 @@ from trainables.data.shared.splits import SPLITS, ranks_in_class
 from trainables.dataset import Dataset, Progress, RawData, RawSplit, nothing
 from trainables.fields import FieldError
 from trainables.files.digest import damaged_files, file_digest, sampled_digest, sidecar_digest
-from trainables.files.download import default_cache
+from trainables.files.home import default_cache
+from trainables.files.regular import read_text
 from trainables.plugins import name_of
 from trainables.seeding import stream
 
@@ -87,7 +88,7 @@ def prepare(
     cache, the source is not read at all.
     """
     # Absolute: workers have another working directory.
-    cache = (cache or default_cache()).expanduser().absolute()
+    cache = cache.expanduser().absolute() if cache else default_cache()
     if digest is not None:
         try:
             return open_prepared(cache / digest)
@@ -115,7 +116,7 @@ def open_prepared(directory: Path) -> Prepared:
     """The prepared data set in a directory. Raises ValueError if it is missing or damaged, as `damaged_files` tells."""
     try:
         damaged = damaged_files(directory)
-        meta = json.loads((directory / "meta.json").read_text())
+        meta = json.loads(read_text(directory / "meta.json"))
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(f"{directory}: no prepared data set here ({error}); prepare it again.") from None
     if damaged:

@@ -24,7 +24,8 @@ from trainables.config import build, to_plain
 from trainables.dataset import Dataset, Rows, Samples
 from trainables.fields import FieldError, Settings, nearest, text
 from trainables.files.digest import damaged_files, sampled_digest
-from trainables.files.download import default_cache
+from trainables.files.home import default_cache
+from trainables.files.regular import read_text
 from trainables.loading.cache import Prepared, load_split, unchanged
 from trainables.plugins import name_of
 
@@ -180,7 +181,7 @@ def _are_named(classes: tuple[str, ...]) -> bool:
 
 def _samples(shift_set: ShiftSet) -> Samples:
     """The samples, memory-mapped from the cache; decoded first if missing."""
-    cache = default_cache().expanduser().absolute()
+    cache = default_cache()
     directory = cache / f"shift-{shift_set.digest()}"
     cache.mkdir(parents=True, exist_ok=True)
     with FileLock(cache / f"{directory.name}.lock"):
@@ -191,7 +192,7 @@ def _samples(shift_set: ShiftSet) -> Samples:
     images, labels = (
         np.load(directory / f"{name}.npy", mmap_mode="c", allow_pickle=False) for name in ("images", "labels")
     )
-    names = json.loads((directory / "names.json").read_text())
+    names = json.loads(read_text(directory / "names.json"))
     return Samples(images, labels, {int(label): name for label, name in names.items()})
 
 

@@ -13,6 +13,7 @@ import torch
 
 from trainables.fields import FieldError
 from trainables.files.digest import file_digest
+from trainables.files.regular import read_text
 from trainables.loading.cache import Prepared, Split
 
 
@@ -27,7 +28,7 @@ def open_test(prepared: Prepared, opening: int, ledger: Openings) -> Split:
     """The memory-mapped test split. Raises ValueError unless the ledger has the opening; FieldError: it is damaged."""
     if not ledger.has(opening):
         raise ValueError(f"the test split is sealed: the ledger has no opening {opening}.")
-    files, meta = ("test.npy", "test_labels.npy"), json.loads((prepared.directory / "meta.json").read_text())
+    files, meta = ("test.npy", "test_labels.npy"), json.loads(read_text(prepared.directory / "meta.json"))
     for file in files:
         if file_digest(prepared.directory / file) != meta["sha256"][file]:
             problem = f"{prepared.directory / file} is damaged. Remove that folder and confirm again: it is made again."

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from trainables.files.regular import NotAFile, read_text
+
 
 def attempt_directory(trial_directory: Path, attempt: int) -> Path:
     """The directory of one attempt; the ledger says which attempt's files are the trial's."""
@@ -23,8 +25,8 @@ def epochs_reached(attempts: Iterable[Path]) -> int:
     """The last epoch in the newest attempt's log that has one. attempts: newest first."""
     for attempt in attempts:
         try:
-            found = _REACHED.findall((attempt / "log").read_text(errors="replace"))
-        except FileNotFoundError:  # it never started training
+            found = _REACHED.findall(read_text(attempt / "log", errors="replace"))
+        except (FileNotFoundError, NotAFile):  # it never started training, or its log is gone
             continue
         if found:
             return int(found[-1])

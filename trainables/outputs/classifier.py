@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.files.atomic import write_stream
+from trainables.files.saved import check_saved
 from trainables.model import Network
 
 # Images per forward pass in prediction: enough to fill a GPU, small enough for any.
@@ -53,7 +54,8 @@ class Classifier(nn.Module):
         return write_stream(path, lambda file: torch.save(state, cast(BinaryIO, file)))
 
     def load(self, path: Path) -> Classifier:
-        """Load the weights that `save` wrote."""
+        """Load the weights that `save` wrote. Raises FieldError for what it did not, and what torch raises."""
+        check_saved(path)
         self.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
         return self
 

@@ -16,6 +16,9 @@ from trainables.fields import FieldError, nearest
 from trainables.files.arrays import read_arrays
 from trainables.files.atomic import write_whole
 
+# Bytes a value beside the array that `evaluate` takes, as measured: casts to float64, a logarithm, softmaxes of both.
+WORKING = {"logits": 96, "probs": 96, "labels": 16}
+
 
 @dataclass(frozen=True)
 class Predictions:
@@ -57,7 +60,7 @@ class Predictions:
         Probabilities become logits by their logarithm (a probability of 0 is -inf; if it is the label's, the NLL is
         infinite).
         """
-        arrays = read_arrays(path, "an npz with `logits` or `probs`, and `labels`")
+        arrays = read_arrays(path, "an npz with `logits` or `probs`, and `labels`", working=WORKING)
         if "labels" not in arrays:
             raise FieldError(str(path), f"has no array 'labels'.{nearest('labels', sorted(arrays))}")
         logits = _logits(path, arrays)
@@ -66,7 +69,7 @@ class Predictions:
 
 def load_logits(path: Path) -> Tensor:
     """The logits [N, K] of an npz with `logits` or `probs`; ignores labels, which may be of other classes."""
-    return _logits(path, read_arrays(path, "an npz with `logits` or `probs`"))
+    return _logits(path, read_arrays(path, "an npz with `logits` or `probs`", working=WORKING))
 
 
 def _logits(path: Path, arrays: dict[str, np.ndarray]) -> Tensor:

@@ -8,12 +8,15 @@ import sys
 import uuid
 
 import pytest
+from ray._private import worker
 from ray._private.node import Node
 from ray._raylet import InnerGcsClient
 from ray.air._internal import usage
 from ray.air.execution._internal import RayActorManager
 from ray.air.execution.resources import FixedResourceManager, ResourceRequest
+from ray.core.generated import common_pb2
 from ray.exceptions import NodeDiedError, ObjectLostError, OutOfMemoryError, RayActorError
+from ray.job_config import JobConfig
 from ray.job_submission import JobSubmissionClient
 from ray.tune.experiment import Trial
 
@@ -27,6 +30,7 @@ from study.engine.ray_compat import (
     messages_until,
     uncounted_callbacks,
     without_services,
+    workers_import_from,
 )
 from study.engine.search import cause_of_death
 
@@ -130,6 +134,17 @@ def test_ray_is_as_it_was_after_it() -> None:
     assert all(f"self.{name}(" in starts for name in SERVICES)
 
 
+def test_a_driver_s_workers_get_the_folders_they_are_given() -> None:
+    """Ray adds its own to a list, and sends what `_serialize` gives."""
+    source = inspect.getsource(worker.connect)
+    assert source.index("job_config._py_driver_sys_path.extend(") < source.index("job_config._serialize()")
+    known = JobConfig._serialize
+    config = JobConfig(_py_driver_sys_path=["/its/working/directory"])
+    with workers_import_from(["/a/checkout"]):
+        sent = common_pb2.JobConfig.FromString(config._serialize())
+    assert list(sent.py_driver_sys_path) == ["/a/checkout"] and JobConfig._serialize is known
+
+
 def test_each_request_of_the_job_client_has_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     monkeypatch.setattr(JobSubmissionClient, "__init__", lambda self, address: None)
@@ -140,8 +155,6 @@ def test_each_request_of_the_job_client_has_its_limit(monkeypatch: pytest.Monkey
 
 def test_what_ray_reports_is_shown_until_the_stop(capsys: pytest.CaptureFixture[str]) -> None:
     """`listen_error_messages` prints by this name, and by no other."""
-    from ray._private import worker
-
     assert "print_to_stdstream(" in inspect.getsource(worker.listen_error_messages)
     known, stopped = worker.print_to_stdstream, False
     with messages_until(lambda: stopped):

@@ -32,14 +32,16 @@ def make_study(storage: Path, **changes: Any) -> ToldStudy:
     directory = storage / "small"
     directory.mkdir(parents=True, exist_ok=True)
     plain = {"name": "small", "data": "digits", "model": "mlp", "methods": ["focal", "label_smoothing"], "trials": 2}
+    spec = spec_from_mapping({**plain, **changes}, "small.yaml")
     recorded = {
+        "meaning": spec.meaning(),
         "id": uuid.uuid4().hex,
         "created": "2023-11-14T22:13:20+00:00",
         "data_digest": "d1635",
         "sizes": {"train": 1151, "validation": 287, "test": 359},
         "versions": {"torch": "2.15.0", "git_commit": "c0ffee"},
     }
-    study = ToldStudy.of(directory, spec_from_mapping({**plain, **changes}, "small.yaml"), recorded)
+    study = ToldStudy.of(directory, spec, recorded)
     assert isinstance(study, ToldStudy)
     for label, path in (("focal", "method.gamma"), ("label_smoothing", "method.epsilon")):
         study.told.extend(complete(study, label, number, {path: 0.25 * (number + 1)}) for number in range(2))

@@ -19,7 +19,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from trainables.data.shared.splits import limited
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, nothing
-from trainables.fields import FieldError, number, text
+from trainables.fields import FieldError, expanded, number, text
 from trainables.files.arrays import memory
 
 SLICE = 256  # files a thread reads at a time
@@ -88,7 +88,7 @@ class ImageFiles(Dataset, ABC):
     def __post_init__(self) -> None:
         super().__post_init__()
         # Absolute: workers have another working directory.
-        object.__setattr__(self, "path", os.path.abspath(os.path.expanduser(self.path)))
+        object.__setattr__(self, "path", os.path.abspath(expanded(self.path, "path")))
 
     @abstractmethod
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:

@@ -22,10 +22,11 @@ from filelock import FileLock
 
 from trainables.data.shared.splits import limited
 from trainables.dataset import Dataset, Header, RawData, RawSplit, Rows
-from trainables.fields import FieldError, number, text
+from trainables.fields import FieldError, expanded, number, text
 from trainables.files.atomic import replacing
 from trainables.files.digest import file_digest
-from trainables.files.download import DownloadError, default_cache, download
+from trainables.files.download import DownloadError, download
+from trainables.files.home import default_cache
 from trainables.plugins import name_of
 
 
@@ -52,7 +53,7 @@ class TorchvisionData(Dataset, ABC):
         super().__post_init__()
         if self.path is not None:
             # Absolute: workers have another working directory.
-            object.__setattr__(self, "path", os.path.abspath(os.path.expanduser(self.path)))
+            object.__setattr__(self, "path", os.path.abspath(expanded(self.path, "path")))
 
     @abstractmethod
     def files(self) -> list[Published]:
@@ -115,8 +116,7 @@ class TorchvisionData(Dataset, ABC):
 
     def _downloaded(self) -> Path:
         """The cache folder with the files; missing or damaged ones are downloaded first."""
-        # Absolute, like the prepared arrays.
-        root = default_cache().expanduser().absolute() / "downloads" / name_of(type(self))
+        root = default_cache() / "downloads" / name_of(type(self))
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / "lock"):
             if not all(self._is_whole(root, file) for file in self.files()):

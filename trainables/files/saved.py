@@ -1,0 +1,62 @@
+"""What torch.save wrote, checked before torch.load takes memory for it."""
+
+import hashlib
+import io
+import zipfile
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+
+from trainables.fields import FieldError
+from trainables.files.arrays import memory
+from trainables.files.regular import NotAFile, open_regular
+
+
+def check_saved(path: Path) -> None:
+    """Raise FieldError for a file that torch.save did not write, or that does not fit in memory; OSError."""
+    try:
+        with open_regular(path) as file:
+            problem = saved_problem(file)
+    except NotAFile as error:
+        problem = error.found
+    if problem is not None:
+        raise FieldError(str(path), f"{problem}. Restore it from a backup.")
+
+
+def saved_problem(file: BinaryIO) -> str | None:
+    """Why the zip that torch.save writes cannot be loaded; None if it can. Leaves the file at its start.
+
+    torch.save stores its records; torch.load would inflate others, a thousand times as large as the file.
+    """
+    size = file.seek(0, 2)
+    try:
+        with zipfile.ZipFile(file) as archive:
+            records = archive.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+        return f"is no file of torch.save ({error})"
+    finally:
+        file.seek(0)
+    for record in records:
+        if record.compress_type != zipfile.ZIP_STORED or record.compress_size != record.file_size:
+            return f"has a compressed record ({record.filename[:100]!r}), which torch.save never writes"
+    whole = sum(record.file_size for record in records)
+    if whole > size:
+        return f"has records of {whole:,} bytes in a file of {size:,}"
+    if whole > memory():
+        return f"takes {whole / 1e9:,.1f} GB, this machine's memory is {memory() / 1e9:,.1f} GB"
+    return None
+
+
+def digested_payload(path: Path) -> bytes | None:
+    """What a checkpoint wraps, which torch.save wrote too; None if it is not as its digest says, or too large.
+
+    Raises as `check_saved`, and what torch raises.
+    """
+    check_saved(path)
+    outer = torch.load(path, weights_only=True, map_location="cpu")
+    if outer["state"].numel() > path.stat().st_size:  # a tensor may repeat one byte
+        return None
+    payload: bytes = outer["state"].numpy().tobytes()
+    is_whole = hashlib.sha256(payload).hexdigest() == outer["sha256"] and saved_problem(io.BytesIO(payload)) is None
+    return payload if is_whole else None
