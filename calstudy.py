@@ -30,6 +30,9 @@ def main() -> None:
     if problem is not None:
         print(problem, file=sys.stderr)
         sys.exit(2)
+    from study.engine.heeding import heed
+
+    heed(sys.argv[1:])
     from study.cli import main as run
 
     run()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__":  # before what takes a moment to import
+    from study.engine.heeding import heed
+
+    heed(sys.argv[1:])
+
 import errno
 import importlib
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +19,14 @@ from typing import Any
 import click
 
 from study import commands
-from study.schema.errors import LedgerUnavailable
-from study.terminal.console import FAILED, MISTAKE, errors
+from study.schema.errors import TryAgain
+from study.terminal.console import FAILED, INTERRUPTED, MISTAKE, errors
 from trainables.fields import UserError, nearest
+from trainables.files.home import ensure_home
 from trainables.plugins import in_a_line, raised_in, stems
 
+# Space is often freed; a name that is too long stays so.
+OS_ERRORS = {errno.ENOSPC: INTERRUPTED, errno.EDQUOT: INTERRUPTED, errno.ENAMETOOLONG: MISTAKE}
 GROUPS = {
     "Run a study": ("plan", "run", "status"),
     "Read results": ("answer", "pareto", "trials", "report", "figures", "evaluate", "list"),
@@ -82,12 +91,20 @@ def calstudy() -> None:
 
     Only confirm opens the test split; all other results are on validation.
     """
+    ensure_home()
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command. Exit codes: 0, 1 (failed), 2 (user error: one line, no traceback), 75 (interrupted; run again)."""
     _open_standard_files()
-    sys.exit(_exit_code(lambda: calstudy.main(arguments, prog_name="calstudy", standalone_mode=False)))
+    sys.exit(_exit_code(lambda: _run(arguments)))
+
+
+def _run(arguments: list[str] | None) -> Any:
+    for argument in arguments or ():
+        if "\0" in argument:  # no system passes one on; Python does
+            raise UserError(f"{argument!r}: a path or a name has no NUL character. Remove it.")
+    return calstudy.main(arguments, prog_name="calstudy", standalone_mode=False)
 
 
 def _open_standard_files() -> None:
@@ -114,9 +131,9 @@ def _exit_code(command: Callable[[], Any]) -> int:
     except (click.Abort, KeyboardInterrupt):
         errors.print("calstudy: stopped.")
         return FAILED
-    except LedgerUnavailable as error:
+    except TryAgain as error:
         errors.print(str(error))
-        return FAILED
+        return INTERRUPTED
     except UserError as error:
         errors.print(str(error))
         return MISTAKE
@@ -132,7 +149,7 @@ def _exit_code(command: Callable[[], Any]) -> int:
         return MISTAKE
     except OSError as error:  # no space, a file where a folder should be
         errors.print(f"calstudy: {error}")
-        return MISTAKE if error.errno == errno.ENAMETOOLONG else FAILED
+        return OS_ERRORS.get(error.errno or 0, FAILED)
 
 
 if __name__ == "__main__":

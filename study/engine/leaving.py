@@ -14,6 +14,7 @@ from pathlib import Path
 
 MARK = "CALSTUDY_DRIVER"  # in the environment of every process that a run starts
 KILL_SECONDS = 2.0
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def leave_nothing(mark: str, folders: Iterable[str]) -> None:
@@ -51,6 +52,8 @@ def leave_in_place_of_this(code: int, mark: str, folders: Iterable[str]) -> None
     """`leave_nothing`, then exit with the code, as a program in place of this one: no thread of this one goes on, which
     could start another process behind our back."""
     words = ["-I", "-S", __file__, str(code), mark, *folders]
+    # That program inherits this thread's mask: no further signal ends it midway.
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     with suppress(OSError):
         os.execv(sys.executable, [sys.executable, *words])
     os._exit(code)

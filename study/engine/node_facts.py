@@ -1,8 +1,8 @@
 """Facts a machine reports about itself, in plain values.
 
-These functions and those of schema/versions.py are sent to the nodes of a cluster as source, whatever code is installed
-there, so they use only the standard library and each other (only `prepared` imports calstudy: it is asked once the code
-is known to match).
+These functions and those of the modules in nodes.SENT are sent to the nodes of a cluster as source, whatever code is
+installed there, so they use only the standard library and each other (only `prepared` imports calstudy: it is asked
+once the code is known to match).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 
 from study.schema.versions import LIBRARIES, versions
 from trainables import mps
+from trainables.files.home import default_cache, token_file
 
 PACKAGES = ("study", "trainables", "search_spaces")
 GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, either of them under Windows
@@ -111,12 +112,13 @@ def gpus() -> dict[str, Any]:
     """
     if not any(Path(device).exists() for device in GPU_DEVICES):
         return {"gpus": 0}
-    code = "import torch; print(torch.cuda.device_count())"
+    # -P: a file in the working directory must not come before a library.
+    command = [sys.executable, "-P", "-c", "import torch; print(torch.cuda.device_count())"]
     environment = {**os.environ, **_raylet_environment("CUDA_VISIBLE_DEVICES")}
     if "RAY_RAYLET_PID" in os.environ and not _raylet_environment("CUDA_VISIBLE_DEVICES"):
         environment.pop("CUDA_VISIBLE_DEVICES", None)
     try:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=45, env=environment)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=45, env=environment)
     except (OSError, subprocess.TimeoutExpired) as error:
         return {"gpus": f"torch does not start ({type(error).__name__})"}
     if done.returncode != 0:
@@ -137,15 +139,12 @@ def _raylet_environment(name: str) -> dict[str, str]:
 def room(storage_root: str) -> dict[str, Any]:
     """Free bytes on the disks a trial writes to, {what: (path, free)}, and of memory (None if unknown)."""
     disks = {}
-    for what, place in (("storage", Path(storage_root)), ("cache", _cache()), ("temp", Path(tempfile.gettempdir()))):
+    places = {"storage": Path(storage_root), "cache": default_cache(), "temp": Path(tempfile.gettempdir())}
+    for what, place in places.items():
         path = place.absolute()
         there = next((parent for parent in (path, *path.parents) if parent.exists()), Path("/"))
         disks[what] = (str(path), shutil.disk_usage(there).free)
     return {"disks": disks, "memory": _free_memory()}
-
-
-def _cache() -> Path:
-    return Path(os.environ.get("CALSTUDY_CACHE") or "~/.cache/calstudy").expanduser()
 
 
 def _free_memory() -> int | None:
@@ -165,7 +164,7 @@ def _free_memory() -> int | None:
 
 def token() -> dict[str, Any]:
     """Whether Ray's token authentication is on, and the token file if other users can read it."""
-    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or "~/.ray/auth_token").expanduser()
+    path = token_file()
     return {
         "authentication": os.environ.get("RAY_AUTH_MODE", "").lower() == "token",
         "open_token": str(path) if _others_can_read(path) else None,
@@ -192,10 +191,10 @@ def prepared(trial: dict[str, Any], digest: str | None, thorough: bool) -> dict[
     trial: TrialConfig's plain values. digest: the expected one; if it is in the cache, torch is not loaded. thorough:
     check the sha256 of the cached train and validation arrays (of the sealed test split only the size is checked).
     """
-    whole = digest is not None and _whole(_cache() / digest)
+    whole = digest is not None and _whole(default_cache() / digest)
     found = {"data": digest} if whole else _prepare(trial, digest)
     if thorough and found["data"] is not None:
-        return {**found, "damaged": [str(path) for path in _damaged(_cache() / found["data"])]}
+        return {**found, "damaged": [str(path) for path in _damaged(default_cache() / found["data"])]}
     return found
 
 

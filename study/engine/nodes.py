@@ -20,8 +20,12 @@ from study.engine.ray_session import ClusterError, ray_nodes
 from study.schema import versions
 from study.schema.resources import slots
 from study.schema.spec import StudySpec
+from trainables import mps
+from trainables.files import home
 
 PATIENCE = 60.0  # seconds to wait for a quick answer; Ray declares a lost node dead within half of it
+# By value, so that nodes with different code, or without calstudy, can answer too.
+SENT = (node_facts, versions, home, mps)
 DATA_PATIENCE = 3600.0  # seconds; a node may have to decode the data first
 
 
@@ -194,8 +198,7 @@ def _ask(
     from ray import cloudpickle
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    # Sent by value, so that nodes with different code, or without calstudy, can answer too.
-    for module in (node_facts, versions):
+    for module in SENT:
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     task = ray.remote(num_cpus=0, max_retries=0)(node_facts.answers)
 

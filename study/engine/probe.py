@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from study.engine.cpus import own_cpus
 from study.engine.node_facts import gpus
 from study.engine.ray_session import check_fits
 from study.engine.stopping import temporary_folder
+from study.schema import own_code
 from study.schema.errors import SpecError
 from study.schema.probed import settings_of
 from study.schema.resources import slots
@@ -28,8 +28,7 @@ from trainables.probe_cost import Cost
 Say = Callable[[str], None]
 # As many processes as trials train at once, at most this many: beside others a trial takes more of a CPU's time.
 MOST_COPIES = 8
-# Run in the child, whose imports must be this process's, whatever lies in its working directory.
-CHILD = "import json, sys; sys.path = json.loads(sys.argv[1]); from study.engine.probing import main; main()"
+CHILD = "from study.engine.probing import main; main()"
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,8 @@ def probe_here(
     uses_gpu = any(job["resources"]["gpu"] for _, job in jobs.values())
     copies = 1 if uses_gpu else min(MOST_COPIES, slots_here(spec, cpus))
     threads = max(1, *(int(job["resources"]["cpu"]) for _, job in jobs.values()))
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-c", CHILD, json.dumps(sys.path)]
+    environment = {**own_code.environment(), "OMP_NUM_THREADS": str(threads)}
+    command = [sys.executable, "-P", "-c", CHILD]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
     with temporary_folder("calstudy-probe-") as folder, (Path(folder) / "stderr").open("wb") as complaints:
         children = [subprocess.Popen(command, stderr=complaints, **pipes) for _ in range(copies)]

@@ -75,6 +75,24 @@ def without_services() -> Iterator[None]:
 
 
 @contextmanager
+def workers_import_from(folders: list[str]) -> Iterator[None]:
+    """Put these folders first on the path of a driver's workers, instead of its script's and its working directory.
+
+    Ray has no option for it (ray/_private/worker.py:2687).
+    """
+    from ray.job_config import JobConfig
+
+    known = JobConfig._serialize
+
+    def serialize(config: Any) -> Any:
+        config._py_driver_sys_path = folders
+        return known(config)
+
+    with _replaced(JobConfig, {"_serialize": serialize}):
+        yield
+
+
+@contextmanager
 def uncounted_callbacks() -> Iterator[None]:
     """Tune counts callbacks by kind for usage statistics, which are off, and imports MLflow to know its own."""
     from ray.air._internal import usage

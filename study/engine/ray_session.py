@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import secrets
 import socket
 import sys
@@ -17,11 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from study.engine.cpus import Cpus, own_cpus
-from study.engine.ray_compat import ask_head, leave_ray, without_services
+from study.engine.ray_compat import ask_head, leave_ray, without_services, workers_import_from
 from study.engine.stopping import temporary_folder
+from study.schema.errors import TryAgain
+from study.schema.own_code import SAFE, folders_to_add
 from study.schema.resources import Resources, slots
 from study.terminal.console import errors
 from trainables.fields import UserError
+from trainables.files.home import ensure_home, token_file
 
 # Ray and Tune read these when they are imported.
 _ENVIRONMENT = {
@@ -39,6 +43,7 @@ _ENVIRONMENT = {
 
 
 LOOK_SECONDS = 5.0
+START_TRIES = 6  # of 30 s each
 LONGEST_TEMP = 28  # characters of the folder for temporary files: a socket's path, 79 longer, has at most 107
 
 
@@ -46,10 +51,24 @@ class ClusterError(UserError):
     """No usable cluster; the message gives the reason and the fix."""
 
 
+class ClusterUnready(ClusterError, TryAgain):
+    """A cluster that another try may find: its head is away, or Ray did not start in time."""
+
+
 def set_environment() -> None:
     """Set Ray's environment; variables the user has set are kept."""
+    ensure_home()
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    if os.path.exists(token := token_file()):
+        _name_token(token)
+
+
+def _name_token(token: Path) -> None:
+    """Tell Ray where its token is, unless it looks there: in $HOME."""
+    at_home = Path(os.environ.get("HOME", ""), ".ray", "auth_token")
+    if token != at_home and not os.environ.get("RAY_AUTH_TOKEN"):
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(token)
 
 
 @contextmanager
@@ -74,7 +93,7 @@ def joined(
     with nullcontext() if address is not None else _private_folder() as folder:
         # Warnings of Ray's processes are discarded; errors are raised.
         with _silence(), nullcontext() if address is not None else without_services():
-            _join(address, cpus, folder)
+            _join(address, cpus, folder, say)
         try:
             check_fits(ray_nodes(), needs, cpus)
             yield _Slots(list(needs.values()))
@@ -102,9 +121,10 @@ def _private_folder() -> Iterator[str]:
 
 
 def _make_token() -> None:
-    token = Path.home() / ".ray" / "auth_token"
-    if os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} or token.exists():
+    token = token_file()
+    if os.environ.keys() & {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} or os.path.exists(token):
         return
+    _name_token(token)
     token.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Whole from the first moment on: another start may read it now, and a kill leave it as it is.
     with tempfile.NamedTemporaryFile("w", dir=token.parent, prefix="auth_token.") as partial:  # 0600
@@ -114,32 +134,50 @@ def _make_token() -> None:
             os.link(partial.name, token)
 
 
-def _join(address: str | None, cpus: Cpus | None, folder: str | None) -> None:
+def _join(address: str | None, cpus: Cpus | None, folder: str | None, say: Callable[[str], None]) -> None:
     import ray
 
-    for tries_left in (1, 0):
+    for tried in range(1, START_TRIES + 1):
         try:
-            ray.init(
-                address=address or "local",
-                num_cpus=cpus.count if cpus is not None else None,
-                include_dashboard=None if address else False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                configure_logging=True,
-                _temp_dir=folder,
-            )
+            with _inherited(SAFE), workers_import_from(folders_to_add()):
+                ray.init(
+                    address=address or "local",
+                    num_cpus=cpus.count if cpus is not None else None,
+                    include_dashboard=None if address else False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    configure_logging=True,
+                    _temp_dir=folder,
+                )
             return
         except Exception as error:
             # Ray allows its processes a fixed 30 s to start (ray/_private/node.py:428). Those it did start end with
             # this process.
             if "timed out during startup" in str(error):
-                if tries_left:
+                if tried < START_TRIES:
+                    say(f"starting Ray again: it took longer than 30 s ({tried} of {START_TRIES} tries)")
                     continue
-                fix = "This machine is too busy or short of memory; run again later."
-                raise ClusterError(f"Ray's processes did not start within 30 seconds, twice. {fix}") from None
+                problem = f"Ray's processes did not start within 30 seconds, {START_TRIES} times"
+                fix = "This machine is too busy or short of memory or disk; run again later."
+                raise ClusterUnready(f"{problem}. {fix}") from None
             if not isinstance(error, ConnectionError | RuntimeError | ValueError | ray.exceptions.RayError):
                 raise
-            raise ClusterError(f"no Ray cluster at '{address or 'local'}': {_first_line(error)}") from None
+            kind = ClusterError if isinstance(error, ValueError) else ClusterUnready
+            raise kind(f"no Ray cluster at '{address or 'local'}': {_first_line(error)}") from None
+
+
+@contextmanager
+def _inherited(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set these variables for the processes that are started meanwhile."""
+    known = {name: os.environ.pop(name, None) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in known.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
 
 
 @contextmanager
@@ -179,7 +217,7 @@ class _Slots:
 def check_address(address: str) -> None:
     """Raise ClusterError if no Ray head answers at HOST:PORT or it rejects our token, where Ray would wait for minutes.
 
-    `auto` and `local` are not checked.
+    ClusterUnready if nothing answers there, which may be starting. `auto` and `local` are not checked.
     """
     host, separator, port = address.rpartition(":")
     if address in ("auto", "local"):
@@ -189,7 +227,9 @@ def check_address(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
-        raise ClusterError(f"--address: no Ray head at {address} ({error}). Start one, or fix the address.") from None
+        is_wrong = isinstance(error, OverflowError | socket.gaierror)
+        kind = ClusterError if is_wrong else ClusterUnready
+        raise kind(f"--address: no Ray head at {address} ({error}). Start one, or fix the address.") from None
     set_environment()
     import ray
 
@@ -202,8 +242,10 @@ def check_address(address: str) -> None:
             " and set RAY_AUTH_MODE=token."
         ) from None
     except Exception as error:  # anything may listen there
+        is_slow = re.search("timed? ?out|deadline", str(error), re.IGNORECASE)
+        kind = ClusterUnready if is_slow else ClusterError
         problem = f"{address} does not answer like a Ray head ({_first_line(error)[:200]})."
-        raise ClusterError(f"--address: {problem} Fix the address.") from None
+        raise kind(f"--address: {problem} Fix the address.") from None
 
 
 def check_fits(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources], cpus: Cpus | None = None) -> None:

@@ -37,7 +37,7 @@ from study.store.trials import Listener, TrialRecord, trial_directory
 from study.terminal.progress import Progress
 from study.terminal.steps import Steps
 from trainables.dataset import Dataset
-from trainables.fields import FieldError
+from trainables.fields import FieldError, UserError
 from trainables.loading.cache import Prepared, prepare
 from trainables.loading.shift import check_header
 from trainables.outputs.attempts import clear_checkpoints
@@ -55,6 +55,7 @@ class Outcome:
     records: dict[str, list[TrialRecord]]
     interrupted: str | None  # what stopped it: a signal's name
     untracked: int  # finished trials not in MLflow yet
+    tracked: bool  # whether MLflow has all of them, and the end of the study's run
     tracking_trouble: str | None
 
 
@@ -129,12 +130,14 @@ def run_study(
             return run_study(spec, file_name, root, tracking, address, console, stopping, cpus)
     set_environment()  # before Ray is imported, whose C code reads it without a lock
     tracking_uri = resolve_uri(tracking, spec.tracking, root)
+    directory = root / spec.name
+    if address is not None and _is_trained(spec, directory):
+        address = None  # only MLflow may lack something, for which no cluster is needed
     if address is not None:
         check_address(address)
     prepared = prepare_data(spec, file_name, console)
     targets = Targets(root)
     targets.check(spec, prepared.digest, file_name)
-    directory = root / spec.name
     stored = None if spec.budget is None else existing_study(spec, file_name, directory, prepared)
     expected: dict[str, float] = {}
     if address is None:  # before anything is written
@@ -152,6 +155,17 @@ def run_study(
         _remove_leftovers(study)
         with stopping.deferred():
             return _train(study, ledger, tracking_uri, targets, join, console, steps, stopping, expected)
+
+
+def _is_trained(spec: StudySpec, directory: Path) -> bool:
+    """Whether every trial of the spec has ended; False where the study cannot be read."""
+    with suppress(UserError, OSError):
+        stored = _stored(spec, directory)
+        if stored is not None:
+            found = stored.records()
+            records = {variant.label: found.get(variant.label, []) for variant in spec.variants}
+            return not Study.of(directory, spec, stored.recorded).lacking(records)
+    return False
 
 
 def _make_folders(spec: StudySpec, directory: Path) -> None:
@@ -332,7 +346,7 @@ def _train(
         records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
         complete = not study.lacking(records)
         untracked = projection.close(complete, TRACKING_PATIENCE)
-    return Outcome(study, records, stopping.caught, untracked, projection.trouble)
+    return Outcome(study, records, stopping.caught, untracked, projection.whole, projection.trouble)
 
 
 def _is_complete(study: Study) -> bool:

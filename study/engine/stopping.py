@@ -18,10 +18,10 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from study.engine.leaving import MARK, leave_in_place_of_this, leave_nothing
+from study.engine.heeding import code_is_decided, last_word
+from study.engine.leaving import MARK, SIGNALS, leave_in_place_of_this, leave_nothing
 from study.terminal.console import INTERRUPTED, OurConsole, errors
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CLOSED = "a closed output"
 SAME_SECONDS = 0.5  # `timeout` sends its signal twice: to the process, then to its group
 GRACE = 10.0  # seconds from the request until the orderly way is over
@@ -31,7 +31,7 @@ _folders: set[str] = set()  # temporary ones, of this process
 
 
 class Stopping:
-    """Records that a stop was requested, and by what (`caught`). A second signal has its usual effect.
+    """Records that a stop was requested, and by what (`caught`). A second signal ends the process at once.
 
     What is not `deferred` is interrupted, as by Ctrl-C. Signals that were ignored at the start (nohup) stay ignored.
     """
@@ -83,25 +83,30 @@ class Stopping:
     def _note(self, number: int, frame: object) -> None:
         now, again = time.monotonic(), self._noted is not None
         if self._noted is not None and now - self._noted > SAME_SECONDS:
-            signal.signal(number, self._before[signal.Signals(number)])
-            signal.raise_signal(number)
+            self._noted_again(signal.Signals(number))
             return
         self._noted = self._noted or now
         self.request(signal.Signals(number).name)
         if not (again or self._deferred):
             raise KeyboardInterrupt
 
+    def _noted_again(self, number: signal.Signals) -> None:
+        """A second signal has its usual effect."""
+        signal.signal(number, self._before[number])
+        signal.raise_signal(number)
+
 
 class Ending(Stopping):
     """Ends a command: its process, and those it started, end soon after the request, with INTERRUPTED and a last word.
 
     Soon is GRACE + LAST_SECONDS where the main thread does not come back from what it waits for, after what it is
-    `finishing`.
+    `finishing`; after a second signal it is LAST_SECONDS at most.
     """
 
     def __init__(self, console: OurConsole) -> None:
         super().__init__()
         self._console, self._lock, self._said, self._over = console, threading.Lock(), False, False
+        self._heard: float | None = None  # when the first signal was
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
 
@@ -117,14 +122,16 @@ class Ending(Stopping):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        super().__exit__(kind, error, trace)
-        signal.set_wakeup_fd(self._wakeup_before)
+        code_is_decided()
+        self._over = True  # what is not heard by now changes nothing
         if not self.requested():
+            super().__exit__(kind, error, trace)
+            signal.set_wakeup_fd(self._wakeup_before)
             for each, heard in self._heard_before.items():
                 each.when_closed = heard
-            self._over = True
             os.write(self._waker, b"\0")
             return
+        self._over = False  # its handlers stay, and its thread: it still ends a process that does not end itself
         leave_nothing(os.environ[MARK], list(_folders))  # Ray's agents may wait long for a control store that is gone
         if error is not None and getattr(error, "code", None) != INTERRUPTED:
             # A fault at this moment is most likely a consequence; one that is not is met again by the next run.
@@ -141,7 +148,7 @@ class Ending(Stopping):
             (errors if self._console.quiet else self._console).print(self._word())
 
     def _word(self) -> str:
-        return f"stopped by {self.caught}; run the same command again to resume."
+        return last_word(str(self.caught))
 
     def _may_speak(self) -> bool:
         with self._lock:
@@ -158,16 +165,46 @@ class Ending(Stopping):
 
     def _watch(self) -> None:
         while not (self.requested() or self._over):
-            number = os.read(self._wake, 1)[0]
-            if number in self._before:
-                self.request(signal.Signals(number).name)
-        if self.requested():
-            if self._finishing.acquire(timeout=FINISHING):
-                self._finishing.release()
-            time.sleep(GRACE)
+            self._hear(None)
+        if not self._over:
+            self._wait_for_the_orderly_way()
             self._end()
         os.close(self._wake)
         os.close(self._waker)
+
+    def _hear(self, seconds: float | None) -> bool:
+        """Wait for a signal, or for another thread; whether it was a signal after the first one and its twin."""
+        if not select.select([self._wake], [], [], seconds)[0]:
+            return False
+        number = os.read(self._wake, 1)[0]
+        if number not in self._before:
+            return False
+        now = time.monotonic()
+        self._heard = self._heard or now
+        self.request(signal.Signals(number).name)
+        return now - self._heard > SAME_SECONDS
+
+    def _wait_for_the_orderly_way(self) -> None:
+        """Until it has had what it is `finishing` and GRACE seconds, or a second signal comes."""
+        began = time.monotonic()
+        until = began + FINISHING
+        while (left := until - time.monotonic()) > 0:
+            if self._finishing.acquire(blocking=False):
+                self._finishing.release()
+                break
+            if self._hear(min(left, 0.1)):
+                return
+        until = time.monotonic() + GRACE
+        while (left := until - time.monotonic()) > 0:
+            if self._hear(left):
+                return
+
+    def _note(self, number: int, frame: object) -> None:
+        if not self._over:
+            super()._note(number, frame)
+
+    def _noted_again(self, number: signal.Signals) -> None:
+        """The watching thread hears it too, and ends the process."""
 
     def _end(self) -> None:
         """What the main thread was to do, without it."""

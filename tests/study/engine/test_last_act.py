@@ -20,6 +20,7 @@ class Mirror:
     """A projection that notes whether it was told that the study is complete."""
 
     trouble = None
+    whole = True
     told: ClassVar[list[bool]] = []
 
     def __init__(self, *words: Any) -> None:

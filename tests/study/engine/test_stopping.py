@@ -170,16 +170,37 @@ def test_what_is_deferred_looks_itself_and_a_fault_then_is_a_consequence() -> No
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("pause", "code"), [(0.0, 75), (0.7, -signal.SIGTERM)])
-def test_a_second_signal_has_its_usual_effect_unless_it_is_the_same_one(pause: float, code: int) -> None:
+@pytest.mark.parametrize(("pause", "in_order"), [(0.0, True), (0.7, False)])
+def test_a_second_signal_ends_it_at_once_unless_it_is_the_same_one(pause: float, in_order: bool) -> None:
     """`timeout` sends its signal to the process, and then to its group."""
-    process = program(DEFERRED.format(then="time.sleep(3)\n    raise SystemExit(75)"), grace=60)
+    then = "time.sleep(3)\n    print('in order', flush=True)\n    raise SystemExit(75)"
+    process = program(DEFERRED.format(then=then), grace=60)
     assert first_line(process) == "ready"
     process.send_signal(signal.SIGTERM)
     assert first_line(process) == "noted"
     time.sleep(pause)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == code
+    shown, said = process.communicate(timeout=60)
+    expected = "in order\n" if in_order else LAST_WORD.format("SIGTERM")
+    assert (process.returncode, shown, said) == (75, expected, "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize(
+    "body", [SLEEP, DEFERRED.format(then="time.sleep(60)"), STUCK], ids=["at once", "deferred", "stuck"]
+)
+def test_twenty_signals_in_two_seconds(name: str, body: str) -> None:
+    """They ended it with their usual effect, and a traceback of what they interrupted."""
+    process = program(body, grace=60)
+    first_line(process)
+    for _ in range(20):
+        if process.poll() is None:
+            process.send_signal(signal.Signals[name])
+        time.sleep(0.1)
+    shown, said = process.communicate(timeout=60)
+    assert process.returncode == 75 and said == ""
+    assert shown.splitlines()[-1] + "\n" == LAST_WORD.format(name) and shown.count("stopped by") == 1
 
 
 @pytest.mark.slow

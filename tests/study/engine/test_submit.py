@@ -268,14 +268,14 @@ def test_a_stopped_study_goes_on_when_it_is_submitted_again(cluster: Cluster, su
 def test_a_wrong_token_or_address_is_one_line_at_once(cluster: Cluster) -> None:
     storage = cluster.shared / "refused"
     spec = write_spec(cluster.shared / "refused.yaml")
-    ray, jobs = f"{cluster.head.address}:6379", JOBS
+    ray, jobs, away = f"{cluster.head.address}:6379", JOBS, "127.0.0.1:6399"
     asked = (
         ("run", ray, f"--address: the cluster at {ray} rejects this token. Copy"),
         ("doctor", ray, f"--address: the cluster at {ray} rejects this token. Copy"),
         ("doctor", jobs, f"--address: the job server at {jobs} rejects this token. Set RAY_AUTH_MODE=token"),
         ("submit", jobs, f"--address: the job server at {jobs} rejects this token. Set RAY_AUTH_MODE=token"),
-        ("run", "127.0.0.1:6399", "--address: no Ray head at 127.0.0.1:6399"),
-        ("doctor", "127.0.0.1:6399", "--address: no Ray head at 127.0.0.1:6399"),
+        ("run", away, f"--address: no Ray head at {away}"),
+        ("doctor", away, f"--address: no Ray head at {away}"),
         ("doctor", "http://127.0.0.1:8299", "--address: nothing answers at http://127.0.0.1:8299. Start the head"),
         ("submit", "http://127.0.0.1:8299", "--address: nothing answers at http://127.0.0.1:8299. Start the head"),
     )
@@ -291,7 +291,7 @@ def test_a_wrong_token_or_address_is_one_line_at_once(cluster: Cluster) -> None:
     said = cluster.head.run(["python", "-c", script], env={"RAY_AUTH_TOKEN": "0" * 64})
     lines = said.stderr.splitlines()
     assert time.monotonic() - started < 60 and said.stdout == ""
-    assert lines[1::2] == ["exit 2"] * len(asked)
+    assert lines[1::2] == [f"exit {75 if address == away else 2}" for _, address, _ in asked]
     for line, (_, _, expected) in zip(lines[::2], asked, strict=True):
         assert line.startswith(expected)
     assert not storage.exists()
