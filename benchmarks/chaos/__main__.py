@@ -27,6 +27,7 @@ from benchmarks.chaos.grounds.local import Local
 from benchmarks.chaos.grounds.memory import Memory
 from benchmarks.chaos.grounds.nodes import Nodes
 from benchmarks.chaos.grounds.offsets import Offsets
+from benchmarks.chaos.grounds.ray_itself import RayItself
 from benchmarks.chaos.grounds.rungs import Rungs
 from benchmarks.chaos.grounds.stops import Stops
 from benchmarks.chaos.grounds.tracking import ReadOnly, Tracking
@@ -67,9 +68,11 @@ TIMES: dict[type[Ground], dict[str, int]] = {
     Rungs: dict.fromkeys(Rungs.faults, 5),
     Printing: {"trial_prints": 5},
     Memory: {"trial_leaks": 4},
+    RayItself: dict.fromkeys(RayItself.faults, 5),
     Nodes: {
         "raylet_sigkill": 5,
         "head_sigkill": 4,
+        "head_lost": 5,
         "partition": 3,
         "partition_two_minutes": 2,
         "partition_for_good": 4,

@@ -11,6 +11,7 @@ from typing import Any
 # They log each upload to the terminal; Ray has no option to turn that off.
 UPLOAD_LOGGERS = ("ray.dashboard.modules.dashboard_sdk", "ray._private.runtime_env.packaging")
 SERVICES = ("start_monitor", "start_log_monitor", "start_api_server")  # methods of Ray's Node
+NEEDED = {"gcs_server": "control store", "raylet": "raylet"}  # its processes, by their names there
 
 
 @contextmanager
@@ -149,9 +150,30 @@ def actor_of(trial: Any) -> Any:
 
 def ask_head(address: str, seconds: float) -> None:
     """Ask the head at HOST:PORT for its nodes; raises Ray's errors. `ray.init` would wait for minutes."""
+    head_question(address)(seconds)
+
+
+def head_question(address: str) -> Callable[[float], None]:
+    """`ask_head` over one connection, for the seconds it is given: another cluster at the address does not answer it."""
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
-    GcsClient(address).get_all_node_info(timeout=seconds)
+    clients: list[Any] = []
+
+    def ask(seconds: float) -> None:
+        if not clients:
+            clients.append(GcsClient(address))
+        clients[0].get_all_node_info(timeout=seconds)
+
+    return ask
+
+
+def lost_services() -> list[str]:
+    """What has ended of the processes that a Ray on this machine alone cannot do without."""
+    from ray._private import worker
+
+    node: Any = worker._global_node
+    dead = [] if node is None else [name for name, _ in node.dead_processes()]
+    return [shown for name, shown in NEEDED.items() if name in dead]
 
 
 def job_client(address: str, seconds: float) -> Any:

@@ -34,6 +34,8 @@ _ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_prestart_worker_first_driver": "0",  # one process a CPU, which Tune's actors, with an environment, never take
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "150",  # then its C++ code ends the process; `watching` is sooner
+    "RAY_health_check_failure_threshold": "20",  # a Ray on this machine alone need not give up its only node
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard files: the ledger has everything
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # we handle SIGINT and SIGTERM
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # tracebacks; what a trial raises is in its log, what it died of in the ledger
@@ -199,6 +201,13 @@ def ray_nodes() -> list[dict[str, Any]]:
     import ray
 
     return list(ray.nodes())  # type: ignore[no-untyped-call]
+
+
+def control_store() -> str:
+    """HOST:PORT of the control store of the joined Ray."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
 
 
 class _Slots:

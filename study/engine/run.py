@@ -15,7 +15,7 @@ from rich.console import Console
 from study.analysis.ranking import Rules, on_a_front, rules_of
 from study.engine.budget import Spending, expected_costs
 from study.engine.nodes import check_nodes
-from study.engine.ray_session import check_address, joined, set_environment
+from study.engine.ray_session import check_address, control_store, joined, set_environment
 from study.engine.stopping import Stopping, temporary_folder
 from study.schema.compatibility import completed_meaning, refuse_changes
 from study.schema.errors import LedgerError
@@ -370,10 +370,12 @@ def _tune(
         steps("starting workers")  # until the first trial trains
         stopping.listen()
         from study.engine.search import LedgerSearch
+        from study.engine.watching import watched
         from trainables.trainable import CalibrationTrainable
 
         search = LedgerSearch(study, ledger, listeners, slots, targets, stopping.requested)
-        tune_study(search, study.spec.name, CalibrationTrainable, stopping.requested)
+        with watched(control_store(), ledger.waiting.show, stopping):
+            tune_study(search, study.spec.name, CalibrationTrainable, stopping.requested)
 
 
 def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[[], bool]) -> None:

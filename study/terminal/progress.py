@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from study.schema.spec import StudySpec
 
 FRONT_ROWS = 6
+AGAIN = {"ledger": "the ledger", "Ray": "Ray"}  # by what a line begins with that says what is waited for
 ENOUGH = 2  # ended trials of each method, before an estimate is made from them
 
 
@@ -104,7 +105,7 @@ class Progress(Listener):
             self._steps.end()
             self._console.print(line, highlight=False, soft_wrap=True)
         elif line is None and self._waits is not None:
-            self._console.print("the ledger answers again.", highlight=False)
+            self._console.print(f"{AGAIN.get(self._waits.partition(':')[0], 'it')} answers again.", highlight=False)
         self._waits = line
 
     # ---- display ---------------------------------------------------------------------------------------------------

@@ -13,16 +13,17 @@ from typing import Any, ClassVar
 
 from benchmarks.chaos import clock
 from benchmarks.chaos.processes import ACTOR, command_line, wait_for
-from benchmarks.chaos.stage import CHECKOUT, Ground, Stage, Strike, by_kind
+from benchmarks.chaos.stage import CHECKOUT, INTERRUPTED, Ground, Stage, Strike, by_kind
 from tests.hosts import Host, network, nodes, refusal, start_head, start_worker
 
+PATIENCE = "RAY_gcs_rpc_server_reconnect_timeout_s"
 # By its defaults Ray takes a minute to see that a node is gone; the same happens here within seconds.
 HEALTH = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "2000",
     "RAY_health_check_failure_threshold": "5",
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "15",
+    PATIENCE: "15",
 }
 # A driver whose head is gone gives up after the last of these; it may take a minute to notice.
 GIVES_UP_SECONDS = 150.0
@@ -63,6 +64,24 @@ def head_sigkill(stage: Stage) -> Strike:
     stage.driver_may_end()
     stage.start()
     return Strike(pid, taken_up=2, check=lambda: gone + back)
+
+
+def head_lost(stage: Stage) -> Strike:
+    """The head's control store and raylet are gone for good: the driver says so and ends, before Ray ends it."""
+    ground = _ground(stage)
+    pid, seen = ground.head.gcs_pid(), stage.seen()
+    stage.driver_may_end()
+    os.kill(pid, signal.SIGKILL)
+    with suppress(ProcessLookupError):
+        os.kill(_raylet(ground.head), signal.SIGKILL)
+    stage.wait_for_end(GIVES_UP_SECONDS, "a lost head", INTERRUPTED)
+    wrong = [] if stage.printed("stopped by the loss of Ray's") else ["the driver did not say what stopped it"]
+    ground.head.kill()
+    ground.head.boot()
+    ground.raise_head()
+    back = [] if ground.whole() else ["the workers did not join the new head"]
+    stage.start()
+    return Strike(pid, taken_up=2, seen=seen, check=lambda: wrong + back)
 
 
 def partition(stage: Stage) -> Strike:
@@ -129,7 +148,7 @@ class Nodes(Ground):
     """A Ray cluster with token authentication on namespaced hosts; the studies lie where all of them see them."""
 
     faults = by_kind(
-        raylet_sigkill, head_sigkill, partition, partition_two_minutes, partition_for_good, node_clock_skew
+        raylet_sigkill, head_sigkill, head_lost, partition, partition_two_minutes, partition_for_good, node_clock_skew
     )
     study: ClassVar = {"trials": 4}
 
@@ -156,7 +175,8 @@ class Nodes(Ground):
         return {**shared, **HEALTH, "PYTHONWARNINGS": "ignore"}
 
     def popen(self, command: list[str], environment: dict[str, str], **options: Any) -> subprocess.Popen[Any]:
-        return self.head.popen(command, env=environment, cwd=CHECKOUT, **options)
+        own = {name: value for name, value in environment.items() if name != PATIENCE}  # a driver's own is longer
+        return self.head.popen(command, env=own, cwd=CHECKOUT, **options)
 
     def stays(self, pid: int) -> bool:
         words = command_line(pid)

@@ -41,9 +41,9 @@ def test_an_address_that_is_none(address: str) -> None:
 def test_an_address_where_something_else_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        with pytest.raises(ClusterError, match=f"{address} does not answer like a Ray head") as found:
+        with pytest.raises(ClusterError, match=f"{address} does not answer like a Ray head"):
             check_address(address)
-    
+
 
 @pytest.mark.parametrize("slow_starts", [2, ray_session.START_TRIES])
 def test_a_machine_too_busy_for_ray(monkeypatch: pytest.MonkeyPatch, slow_starts: int) -> None:

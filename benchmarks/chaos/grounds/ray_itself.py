@@ -1,0 +1,79 @@
+"""This machine alone, on which Ray's own processes stand still for a minute, or end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from benchmarks.chaos.processes import command_line
+from benchmarks.chaos.stage import INTERRUPTED, Ground, Stage, Strike, by_kind
+
+STOPPED_SECONDS = 60.0
+END_SECONDS = 120.0
+CONTROL_STORE, RAYLET = "gcs/gcs_server", "raylet/raylet"
+
+
+def control_store_stopped(stage: Stage) -> Strike:
+    """The control store stands still for a minute: the run says so, and goes on."""
+    return _stopped(stage, CONTROL_STORE)
+
+
+def raylet_stopped(stage: Stage) -> Strike:
+    """The raylet stands still for a minute: the run goes on."""
+    return _stopped(stage, RAYLET)
+
+
+def control_store_killed(stage: Stage) -> Strike:
+    """The control store is gone: the run ends, and says that it can be resumed."""
+    return _killed(stage, CONTROL_STORE)
+
+
+def raylet_killed(stage: Stage) -> Strike:
+    """The raylet is gone: the run ends, and says that it can be resumed."""
+    return _killed(stage, RAYLET)
+
+
+def _stopped(stage: Stage, program: str) -> Strike:
+    pid = _process(stage, program)
+    said = stage.printed("does not answer")
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(STOPPED_SECONDS)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+    def check() -> list[str]:
+        wrong = [] if stage.alive or stage.complete() else ["the driver ended"]
+        silent = program == CONTROL_STORE and stage.printed("does not answer") == said and not stage.complete()
+        return [*wrong, "nothing was said"] if silent else wrong
+
+    return Strike(pid, recovered=lambda: stage.alive or stage.complete(), check=check)
+
+
+def _killed(stage: Stage, program: str) -> Strike:
+    pid, seen = _process(stage, program), stage.seen()
+    stage.driver_may_end()
+    os.kill(pid, signal.SIGKILL)
+    stage.wait_for_end(END_SECONDS, f"the loss of {program}", INTERRUPTED)
+    said = stage.printed("stopped by the loss of Ray's")
+    stage.start()
+    return Strike(pid, taken_up=2, seen=seen, check=lambda: [] if said else ["the driver did not say what stopped it"])
+
+
+def _process(stage: Stage, program: str) -> int:
+    found = [pid for pid in stage.processes() if program in command_line(pid).partition(" ")[0]]
+    if len(found) != 1:
+        raise ProcessLookupError
+    return found[0]
+
+
+class RayItself(Ground):
+    """Trials of which some still train when a minute is over."""
+
+    faults = by_kind(control_store_stopped, raylet_stopped, control_store_killed, raylet_killed)
+    study: ClassVar[dict[str, Any]] = {"epochs": 400}
+    most_faults = 5
