@@ -154,7 +154,7 @@ def ask_head(address: str, seconds: float) -> None:
 
 
 def head_question(address: str) -> Callable[[float], None]:
-    """`ask_head` over one connection, for the seconds it is given: another cluster at the address does not answer it."""
+    """`ask_head` over one connection, in as many seconds as it is given; another cluster there does not answer it."""
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
     clients: list[Any] = []

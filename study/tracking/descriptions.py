@@ -35,8 +35,8 @@ def description(study: Study) -> str:
         what = f"A search over training-time calibration methods. Objectives: {sought}."
         trials = (
             f"The run `{study.name}` is the study; its child run `METHOD/0007` is trial 7 of a method, with its"
-            " complete configuration as params. `ece`, `nll`, ... are per-epoch metrics; `final/ece` is the trial's result,"
-            f" as recorded in the ledger. All metrics are measured on the validation split ({samples['validation']:,}"
+            " complete configuration as params. `ece`, `nll`, ... are per-epoch metrics; `final/ece` is the trial's"
+            f" result, as recorded in the ledger. All metrics are measured on the validation split ({samples['validation']:,}"
             " samples), which the search used for selection: the best of many trials looks better than it is. Test"
             f" results are in `{study.name}-confirm` after `calstudy confirm {study.name}`."
         )

@@ -1,8 +1,9 @@
-"""A lost Ray is said, waited for, and then ends the run: today it was silent, then ended by Ray's C++ code with 1."""
+"""A lost Ray is said, waited for, and then ends the run."""
 
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from study.engine import watching
 from study.engine.stopping import Stopping
 from study.engine.watching import Watching
-from tests.study.command_line import COMMAND, ENVIRONMENT, write_spec
+from tests.study.command_line import ENVIRONMENT, write_spec
 
 SHORT = {"LOOK_SECONDS": 0.01, "ASK_SECONDS": 0.01, "SILENCE": 0.2, "PATIENCE": 1.0}
 
@@ -108,7 +109,7 @@ def test_we_are_more_patient_than_a_minute_and_sooner_than_ray() -> None:
 @pytest.mark.parametrize("program", ["gcs_server", "raylet"])
 def test_a_run_whose_ray_is_killed_ends_with_75_and_is_resumed(program: str, tmp_path: Path) -> None:
     write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=2, epochs=2000)
-    command = [*COMMAND, "run", "small.yaml", "--storage", str(tmp_path / "studies")]
+    command = [sys.executable, "-m", "study.cli", "run", "small.yaml", "--storage", str(tmp_path / "studies")]
     mark = f"CALSTUDY_TEST={tmp_path}"
     environment = {**ENVIRONMENT, "CALSTUDY_TEST": str(tmp_path)}
     with (tmp_path / "out").open("w") as out:
