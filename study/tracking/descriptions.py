@@ -36,9 +36,9 @@ def description(study: Study) -> str:
         trials = (
             f"The run `{study.name}` is the study; its child run `METHOD/0007` is trial 7 of a method, with its"
             " complete configuration as params. `ece`, `nll`, ... are per-epoch metrics; `final/ece` is the trial's"
-            f" result, as recorded in the ledger. All metrics are measured on the validation split ({samples['validation']:,}"
-            " samples), which the search used for selection: the best of many trials looks better than it is. Test"
-            f" results are in `{study.name}-confirm` after `calstudy confirm {study.name}`."
+            f" result, as recorded in the ledger. All metrics are measured on the validation split"
+            f" ({samples['validation']:,} samples), which the search used for selection: the best of many trials looks"
+            f" better than it is. Test results are in `{study.name}-confirm` after `calstudy confirm {study.name}`."
         )
     else:
         what = f"The best trials of `{study.confirms}`, retrained with fresh seeds and measured on the test split."
