@@ -217,3 +217,25 @@ def test_killed_at_any_moment_and_synced(tmp_path: Path, server: tuple[Path, int
     assert 0 < sync(study, line.uri).written < 10
     in_mlflow_once(client, study)
     assert sync(study, line.uri) == SyncReport(written=0, present=10, removed=0)
+
+
+FORMS = [
+    "",
+    "{",
+    "null",
+    "[1]",
+    '[{"epoch": 1e400}]',
+    '[{"epoch": 1, "time": "soon"}]',
+    "[" * 100_000,
+    '[{"epoch": -1}]',
+]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_damaged_history_keeps_no_other_trial_out(form: str, storage: Path) -> None:
+    study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
+    damaged, whole = (record for record in study.told if record.label == "label_smoothing")
+    (study.files(damaged) / "history.json").write_text(form)
+    report = sync(study, embedded_tracking(storage))
+    assert len(report.damaged) == 1 and damaged.name in report.damaged[0] and "history.json" in report.damaged[0]
+    assert whole.name in children(client, study) and damaged.name not in children(client, study)

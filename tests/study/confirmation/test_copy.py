@@ -1,0 +1,68 @@
+"""A copy of a study without its confirmation's folder says that there is one, and that test was opened."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.study.command_line import here, here_json, write_spec
+
+MISSING = "small was confirmed in small-confirm, which is not here"
+
+
+@pytest.fixture(scope="module")
+def confirmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A storage with a study and its confirmation."""
+    folder = tmp_path_factory.mktemp("confirmed")
+    write_spec(folder / "small.yaml", methods=["cross_entropy"], trials=2)
+    here("run", folder / "small.yaml", "--storage", folder / "studies")
+    here("confirm", "small", "--storage", folder / "studies", "--seeds", 1)
+    return folder / "studies"
+
+
+@pytest.fixture
+def copy(confirmed: Path, tmp_path: Path) -> Path:
+    storage = tmp_path / "copy"
+    storage.mkdir()
+    shutil.copytree(confirmed / "small", storage / "small")
+    shutil.copy(confirmed / "mlflow.db", storage)
+    return storage
+
+
+def openings(storage: Path) -> int:
+    plain = yaml.safe_load((storage / "small" / "study.yaml").read_text())
+    return int(plain["recorded"]["confirmation"]["openings"])
+
+
+def test_a_search_records_every_opening(confirmed: Path) -> None:
+    rows = here_json("answer", "small", "--storage", confirmed)
+    assert openings(confirmed) == 2  # the candidate and the method's default, one seed each
+    assert MISSING not in json.dumps(rows)
+
+
+@pytest.mark.parametrize("command", ["answer", "status", "report"])
+def test_a_copy_says_what_it_lacks(command: str, copy: Path) -> None:
+    shown = " ".join(here(command, "small", "--storage", copy).split())
+    assert MISSING in shown and f"the test split has been opened {openings(copy)} times" in shown
+    assert "not known yet" not in shown
+
+
+@pytest.mark.parametrize("command", [("export", "small", "--name", "m"), ("confirm", "small", "--seeds", 1)])
+def test_a_copy_is_not_exported_or_confirmed_anew(command: tuple[object, ...], copy: Path) -> None:
+    assert MISSING in " ".join(here(*command, "--storage", copy, check=2).split())
+
+
+def test_its_audit_says_so(copy: Path) -> None:
+    assert MISSING in " ".join(here("audit", "small", "--storage", copy, check=1).split())
+
+
+def test_an_audit_sees_a_record_that_does_not_agree(copy: Path, confirmed: Path) -> None:
+    shutil.copytree(confirmed / "small-confirm", copy / "small-confirm")
+    file = copy / "small" / "study.yaml"
+    plain = yaml.safe_load(file.read_text())
+    plain["recorded"]["confirmation"]["openings"] = 9
+    file.write_text(yaml.safe_dump(plain))
+    shown = " ".join(here("audit", "small", "--storage", copy, check=1).split())
+    assert "it records 9 openings of the test split, small-confirm 2" in shown
