@@ -214,6 +214,7 @@ def _write(
     from study.confirmation.results import confirmation_of
     from study.report.html import write_page
     from study.report.page_data import gather, gather_page
+    from study.store.confirmed import missing_confirmation
     from study.uncertainty.bootstrap import analyse_front
     from trainables.fields import FieldError
 
@@ -228,7 +229,7 @@ def _write(
             refused = f"No {'answer' if analysis or not bootstrap else 'intervals'}: {error}"
         confirmation = confirmation_of(study)
         found = gather(study, now.records, analysis, confirmation, now.alive)
-        notes = [*found["notes"], *([refused] if refused else [])]
+        notes = [*found["notes"], *filter(None, (refused, missing_confirmation(study)))]
         found |= {"answer": said, "notes": notes, "refused": bootstrap > 0 and analysis is None}
         gathered.append(found)
         counts = summed(now.counts.values())

@@ -16,9 +16,9 @@ def test_the_next_run_only_uploads_what_mlflow_lacks(tmp_path: Path, monkeypatch
     """The code was 0, and `audit` found the study RUNNING."""
     write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=1)
     words = ("run", tmp_path / "small.yaml", "--storage", tmp_path / "studies")
-    for module, name in ((projection, "FIRST_PAUSE"), (run, "TRACKING_PATIENCE")):
-        monkeypatch.setattr(module, name, 0.05)
     with monkeypatch.context() as broken:
+        broken.setattr(projection, "FIRST_PAUSE", 0.05)
+        broken.setattr(run, "TRACKING_PATIENCE", 0.05)
         broken.setattr(StudyRuns, "end", _refused)
         shown = here(*words, check=75)
     assert "run the same command again, or `calstudy sync small`" in " ".join(shown.split())

@@ -28,6 +28,10 @@ def copy(confirmed: Path, tmp_path: Path) -> Path:
     storage.mkdir()
     shutil.copytree(confirmed / "small", storage / "small")
     shutil.copy(confirmed / "mlflow.db", storage)
+    file = storage / "small" / "study.yaml"
+    plain = yaml.safe_load(file.read_text())
+    del plain["recorded"]["home"]  # as one does with a copy whose original is gone
+    file.write_text(yaml.safe_dump(plain))
     return storage
 
 
