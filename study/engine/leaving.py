@@ -14,6 +14,7 @@ from pathlib import Path
 
 MARK = "CALSTUDY_DRIVER"  # in the environment of every process that a run starts
 KILL_SECONDS = 2.0
+READ_SECONDS = 0.5
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -33,19 +34,37 @@ def leave_nothing(mark: str, folders: Iterable[str]) -> None:
 
 def end_marked(mark: str) -> None:
     """SIGKILL to every other process of this user with the mark in its environment, and to those they still start."""
-    signalled = {os.getpid()}  # one that hangs in the kernel stays until that lets it go
-    found = True
-    while found:
-        found = False
-        for process in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):  # another user's, or it has ended
-                if int(process.name) not in signalled and f"{MARK}={mark}".encode() in (
-                    process / "environ"
-                ).read_bytes().split(b"\0"):
-                    os.kill(int(process.name), signal.SIGKILL)
-                    signalled.add(int(process.name))
-                    found = True
-        time.sleep(0.05 if found else 0.0)
+    known = {os.getpid()}
+    while _signal_others(mark, known):
+        time.sleep(0.05)
+
+
+def _signal_others(mark: str, known: set[int]) -> bool:
+    """Look at all processes that are not known, at once; whether one was signalled.
+
+    Those that were signalled are known from then on, and those of which the system says nothing for READ_SECONDS, such
+    as one that is just ending: they must not save the others.
+    """
+    signalled = []
+
+    def look(number: int) -> None:
+        with suppress(OSError):  # another user's, or it has ended
+            words = Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
+            if f"{MARK}={mark}".encode() in words:
+                os.kill(number, signal.SIGKILL)
+                signalled.append(number)
+
+    numbers = {int(process.name) for process in Path("/proc").glob("[0-9]*")} - known
+    readers = {number: threading.Thread(target=look, args=(number,), daemon=True) for number in numbers}
+    for reader in readers.values():
+        reader.start()
+    until = time.monotonic() + READ_SECONDS
+    for number, reader in readers.items():
+        reader.join(max(0.0, until - time.monotonic()))
+        if reader.is_alive():
+            known.add(number)
+    known.update(signalled)
+    return bool(signalled)
 
 
 def leave_in_place_of_this(code: int, mark: str, folders: Iterable[str]) -> None:
