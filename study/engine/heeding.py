@@ -5,6 +5,7 @@ Of the standard library alone: an entry point calls `heed` before it imports any
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 from collections.abc import Sequence
@@ -46,4 +47,12 @@ def last_word(by: str) -> str:
 def code_is_decided() -> None:
     """From now on `heed` ignores signals: the command ends anyway, with the exit code that it has."""
     global _decided
+    if not _decided:
+        atexit.register(_ignore_signals)
     _decided = True
+
+
+def _ignore_signals() -> None:
+    """What Python handles gets its usual effect again while Python ends, which may take it seconds."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)

@@ -106,6 +106,7 @@ class Ending(Stopping):
     def __init__(self, console: OurConsole) -> None:
         super().__init__()
         self._console, self._lock, self._said, self._over = console, threading.Lock(), False, False
+        self._speaking = threading.Lock()
         self._heard: float | None = None  # when the first signal was
         self._wake, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
@@ -144,8 +145,9 @@ class Ending(Stopping):
 
     def say(self) -> None:
         """The last word, once."""
-        if self._may_speak():
-            (errors if self._console.quiet else self._console).print(self._word())
+        with self._speaking:
+            if self._may_speak():
+                (errors if self._console.quiet else self._console).print(self._word())
 
     def _word(self) -> str:
         return last_word(str(self.caught))
@@ -211,6 +213,7 @@ class Ending(Stopping):
         acting = threading.Thread(target=self._act, daemon=True)
         acting.start()
         acting.join(LAST_SECONDS)
+        self._speaking.acquire(timeout=1.0)  # the main thread may be in the midst of it
         if self._may_speak():
             shown = (2,) if self._console.quiet or self._console.stderr else (1, 2)
             any(_written(file, self._word()) for file in shown)
