@@ -58,10 +58,6 @@ def test_a_copy_is_not_exported_or_confirmed_anew(command: tuple[object, ...], c
     assert MISSING in " ".join(here(*command, "--storage", copy, check=2).split())
 
 
-def test_its_audit_says_so(copy: Path) -> None:
-    assert MISSING in " ".join(here("audit", "small", "--storage", copy, check=1).split())
-
-
 def test_an_audit_sees_a_record_that_does_not_agree(copy: Path, confirmed: Path) -> None:
     shutil.copytree(confirmed / "small-confirm", copy / "small-confirm")
     file = copy / "small" / "study.yaml"

@@ -167,7 +167,7 @@ def test_a_run_keeps_its_password_for_itself(tmp_path: Path, monkeypatch: pytest
     spec = write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, tracking=TRACKING)
     storage, given, suggest = tmp_path / "storage", [], LedgerSearch.suggest
     monkeypatch.setattr(LedgerSearch, "suggest", lambda *one: given.append(suggest(*one)) or given[-1])
-    shown = here("run", spec, "--storage", storage)
+    shown = here("run", spec, "--storage", storage, check=75)
     assert "1/1 trials" in shown and PASSWORD not in shown
     assert "focal/0000" in str(given) and PASSWORD not in str(given)  # Ray shows what a trial is given
     holding = [path.name for path in storage.rglob("*") if path.is_file() and PASSWORD.encode() in path.read_bytes()]
