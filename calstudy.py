@@ -20,7 +20,9 @@ def foreign_package() -> str | None:
 
 def _place(name: str) -> Path | None:
     found = importlib.util.find_spec(name)
-    places = [*(found.submodule_search_locations or ()), found.origin] if found is not None else [None]
+    places = (
+        [*(found.submodule_search_locations or ()), found.origin] if found is not None else [None]
+    )
     return Path(places[0]).resolve() if places[0] is not None else None
 
 

@@ -63,7 +63,12 @@ def trials(count: int, samples: int) -> list[Predictions]:
 def bootstrap(found: list[Predictions], resamples: int, wanted: tuple[str, ...]) -> None:
     draws = Draws.of(len(found[0].labels), resamples, 0)
     plain = {plain_name(name) for name in wanted}
-    in_threads(lambda one: [intervals(part, wanted=plain) for part in measured(one, draws, wanted).values()], found)
+    in_threads(
+        lambda one: [
+            intervals(part, wanted=plain) for part in measured(one, draws, wanted).values()
+        ],
+        found,
+    )
 
 
 def loop(found: list[Predictions], resamples: int) -> None:
@@ -80,7 +85,9 @@ def front_seconds(count: int) -> float:
     source = random.Random(0)
     objectives = Objective("accuracy", "maximize"), Objective("ece", "minimize")
     records = [
-        TrialRecord("focal", number, "complete", {}, {"accuracy": source.random(), "ece": source.random()})
+        TrialRecord(
+            "focal", number, "complete", {}, {"accuracy": source.random(), "ece": source.random()}
+        )
         for number in range(count)
     ]
     return seconds(lambda: front(records, objectives))
@@ -89,15 +96,29 @@ def front_seconds(count: int) -> float:
 def stored_study(root: Path, found: list[Predictions]) -> None:
     """ROOT/page: the predictions as trials of five methods, with a learning curve each."""
     methods = ["cross_entropy", "focal", "label_smoothing", "mbls", "mixup"]
-    plain = {"name": "page", "data": "digits", "model": "mlp", "methods": methods, "trials": len(found) // len(methods)}
+    plain = {
+        "name": "page",
+        "data": "digits",
+        "model": "mlp",
+        "methods": methods,
+        "trials": len(found) // len(methods),
+    }
     spec, directory = spec_from_mapping(plain, "page.yaml"), root / "page"
     directory.mkdir()
     sizes = {"train": 9000, "validation": len(found[0].labels), "test": 0}
-    recorded = {"id": "page", "data_digest": "", "classes": [str(k) for k in range(10)], "sizes": sizes, "versions": {}}
+    recorded = {
+        "id": "page",
+        "data_digest": "",
+        "classes": [str(k) for k in range(10)],
+        "sizes": sizes,
+        "versions": {},
+    }
     strict = {**spec.to_mapping(), "recorded": {**recorded, "meaning": spec.meaning()}}
     (directory / "study.yaml").write_text(strict_yaml.dump(strict))
     ledger = Ledger(open_storage(directory, None), "page", "page")
-    curve = [{"epoch": epoch, "accuracy": 0.8, "ece": 0.1, "seconds": 1.0} for epoch in range(1, 21)]
+    curve = [
+        {"epoch": epoch, "accuracy": 0.8, "ece": 0.1, "seconds": 1.0} for epoch in range(1, 21)
+    ]
     for place, predictions in enumerate(found):
         variant = spec.variants[place % len(spec.variants)]
         if place < len(spec.variants):
@@ -110,8 +131,19 @@ def stored_study(root: Path, found: list[Predictions]) -> None:
         predictions.save(files / "predictions.npz")
         (files / "history.json").write_text(json.dumps(curve))
         digests = {file.name: file_digest(file) for file in files.iterdir()}
-        told = {"epoch": 20, "samples": 180_000, "seconds": 20.0, "digests": digests, "metrics": predictions.evaluate()}
-        ledger.tell(variant.label, number, {"state": "complete", "attempt": attempt, **told}, spec.objectives)
+        told = {
+            "epoch": 20,
+            "samples": 180_000,
+            "seconds": 20.0,
+            "digests": digests,
+            "metrics": predictions.evaluate(),
+        }
+        ledger.tell(
+            variant.label,
+            number,
+            {"state": "complete", "attempt": attempt, **told},
+            spec.objectives,
+        )
 
 
 def page(count: int, samples: int) -> str:
@@ -140,9 +172,14 @@ def main() -> None:
     work = f"{given.resamples:,} resamples, {given.trials} trials x {given.samples:,} x 10"
     print("| what | s | the loop, s | ratio |\n|---|---|---|---|")
     ours = seconds(lambda: bootstrap(found, given.resamples, METRICS))
-    print(f"| {', '.join(METRICS)}: {work} | {ours:.1f} | {looped:.0f} | {looped / ours:.0f}x |", flush=True)
+    print(
+        f"| {', '.join(METRICS)}: {work} | {ours:.1f} | {looped:.0f} | {looped / ours:.0f}x |",
+        flush=True,
+    )
     after = seconds(lambda: bootstrap(found, given.resamples, AFTER))
-    print(f"| the same after temperatures refitted in each resample | {after:.1f} | | |", flush=True)
+    print(
+        f"| the same after temperatures refitted in each resample | {after:.1f} | | |", flush=True
+    )
     print(f"| front of 10,000 trials | {front_seconds(10_000):.2f} | | |", flush=True)
     for samples in (1000, given.samples):
         print(page(given.page_trials, samples), flush=True)

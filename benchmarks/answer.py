@@ -39,7 +39,11 @@ from trainables.loading.cache import prepare
 from trainables.outputs.classifier import batches
 
 SEARCHES, FRESH = 20, 20_000
-PER_CLASS = {"train": 300, "validation": 50, "test": 1}  # a data set needs a test split; this one stays sealed
+PER_CLASS = {
+    "train": 300,
+    "validation": 50,
+    "test": 1,
+}  # a data set needs a test split; this one stays sealed
 MEASURED = ("accuracy", "nll", "ece")
 SERVED = (RAW, TEMPERATURE)
 
@@ -78,7 +82,9 @@ def drawn(labels: np.ndarray, seed: int) -> dict[str, np.ndarray]:
     ends = np.cumsum(list(PER_CLASS.values()))
     of_class = [order[labels[order] == label] for label in np.unique(labels)]
     parts = zip(*(np.split(rows[: ends[-1]], ends[:-1]) for rows in of_class), strict=True)
-    found = {name: np.sort(np.concatenate(rows)) for name, rows in zip(PER_CLASS, parts, strict=True)}
+    found = {
+        name: np.sort(np.concatenate(rows)) for name, rows in zip(PER_CLASS, parts, strict=True)
+    }
     rest = source.permutation(np.setdiff1d(order, np.concatenate(list(found.values()))))
     return found | {"fresh": np.sort(rest[:FRESH])}
 
@@ -87,16 +93,33 @@ def searched(table: pa.Table, seed: int, directory: Path) -> Study:
     """The search with that seed, run or resumed if it is not finished."""
     name = f"answer_{seed:02}"
     if not (directory / name / "study.yaml").exists():
-        rows, data = drawn(table["label"].to_numpy(), seed), (directory / f"{name}.parquet").absolute()
-        part = table.select(["label", "image"]).take(np.concatenate([rows[split] for split in PER_CLASS]))
+        rows, data = (
+            drawn(table["label"].to_numpy(), seed),
+            (directory / f"{name}.parquet").absolute(),
+        )
+        part = table.select(["label", "image"]).take(
+            np.concatenate([rows[split] for split in PER_CLASS])
+        )
         splits = pa.array([split for split in PER_CLASS for _ in rows[split]])
         pq.write_table(part.append_column("split", splits), data)
         spec = {"name": name, "seed": seed} | yaml.safe_load(SPEC)
         spec["data"]["path"], spec["sampler"]["seed"] = str(data), seed
         (directory / f"{name}.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
-    study = open_directory(directory / name, name) if (directory / name / "study.yaml").exists() else None
+    study = (
+        open_directory(directory / name, name)
+        if (directory / name / "study.yaml").exists()
+        else None
+    )
     if study is None or study.lacking(study.records()):
-        run = [sys.executable, "-m", "study.cli", "run", str(directory / f"{name}.yaml"), "--storage", str(directory)]
+        run = [
+            sys.executable,
+            "-m",
+            "study.cli",
+            "run",
+            str(directory / f"{name}.yaml"),
+            "--storage",
+            str(directory),
+        ]
         subprocess.run(run, check=True, stdout=sys.stderr)
     return open_directory(directory / name, name)
 
@@ -153,7 +176,9 @@ class Fresh:
     def regret(self, name: str, served: str) -> np.ndarray:
         """[MEASURED]: the distance from the best of all trials, served in either way."""
         signs = np.array([metrics.describe(metric).sign for metric in MEASURED])
-        found: np.ndarray = signs * self.values_of(name, served) - (signs * self.values).min(axis=(0, 1))
+        found: np.ndarray = signs * self.values_of(name, served) - (signs * self.values).min(
+            axis=(0, 1)
+        )
         return found
 
 
@@ -169,26 +194,39 @@ def fresh(study: Study, table: pa.Table, cache: Path) -> Fresh:
     names = [record.name for record in records]
     if not cache.exists():
         part = table.take(drawn(table["label"].to_numpy(), study.spec.seed)["fresh"])
-        images = np.stack([np.asarray(Image.open(io.BytesIO(png))) for png in part["image"].to_pylist()])
+        images = np.stack(
+            [np.asarray(Image.open(io.BytesIO(png))) for png in part["image"].to_pylist()]
+        )
         prepared = prepare(study.spec.data, study.spec.seed)
         found = [stored_classifier(study, record, prepared) for record in records]
         with torch.inference_mode():
             pixels = torch.from_numpy(images)[:, None]
-            logits = [torch.cat([model.logits(batch) for batch in batches(pixels)]).numpy() for model, _ in found]
+            logits = [
+                torch.cat([model.logits(batch) for batch in batches(pixels)]).numpy()
+                for model, _ in found
+            ]
         temperatures = [temperature for _, temperature in found]
         np.savez(
-            cache, names=names, logits=np.stack(logits), temperatures=temperatures, labels=part["label"].to_numpy()
+            cache,
+            names=names,
+            logits=np.stack(logits),
+            temperatures=temperatures,
+            labels=part["label"].to_numpy(),
         )
     with np.load(cache, allow_pickle=False) as stored:
         assert names == stored["names"].tolist(), f"{cache} is of other trials; remove it"
         labels = torch.from_numpy(stored["labels"].astype(np.int64))
         each = zip(torch.from_numpy(stored["logits"]), stored["temperatures"], strict=True)
-        return Fresh(names, np.array([measured(logits, labels, temperature) for logits, temperature in each]))
+        return Fresh(
+            names, np.array([measured(logits, labels, temperature) for logits, temperature in each])
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("parquet", type=Path, help="Fashion-MNIST: columns label and image (encoded)")
+    parser.add_argument(
+        "parquet", type=Path, help="Fashion-MNIST: columns label and image (encoded)"
+    )
     parser.add_argument("directory", type=Path, help="of the studies")
     parser.add_argument("--searches", type=int, default=SEARCHES)
     parser.add_argument("--first", type=int, default=0, help="the seed of the first search")
@@ -201,12 +239,20 @@ def main() -> None:
         sample = fresh(study, table, asked.directory / f"{study.name}_fresh.npz")
         for name, rule in RULES.items():
             record, served = rule(study)
-            found[name].append(np.stack([sample.values_of(record.name, served), sample.regret(record.name, served)]))
-    print(f"| rule | {' | '.join(f'{name} (regret) | regret less the former' for name in MEASURED)} |")
+            found[name].append(
+                np.stack(
+                    [sample.values_of(record.name, served), sample.regret(record.name, served)]
+                )
+            )
+    print(
+        f"| rule | {' | '.join(f'{name} (regret) | regret less the former' for name in MEASURED)} |"
+    )
     print("|" + "---|" * (1 + 2 * len(MEASURED)))
     former_one = np.array(found[FORMER])
     for name, values in found.items():
-        print(f"| {name} | {' | '.join(cells(np.array(values), None if name == FORMER else former_one))} |")
+        print(
+            f"| {name} | {' | '.join(cells(np.array(values), None if name == FORMER else former_one))} |"
+        )
 
 
 def cells(own: np.ndarray, before: np.ndarray | None) -> list[str]:

@@ -43,30 +43,52 @@ def timed(name: str, found: list[tuple[float, float]]) -> Iterator[None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--trials", type=int, default=14)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    plain = {"data": "digits", "model": options.model, "method": "cross_entropy", "precision": options.precision}
+    plain = {
+        "data": "digits",
+        "model": options.model,
+        "method": "cross_entropy",
+        "precision": options.precision,
+    }
     epochs: list[tuple[float, float]] = []
     passes: list[tuple[float, float]] = []
-    with tempfile.TemporaryDirectory() as folder, timed("advance", epochs), timed("predictions", passes):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        timed("advance", epochs),
+        timed("predictions", passes),
+    ):
 
         def assigned(number: int) -> dict[str, str]:
-            config = TrialConfig.from_mapping({**plain, "epochs": 1, "batch_size": 1024, "number": number})
-            place, digest = str(Path(folder) / str(number)), trial_data(config, torch.device("cpu")).prepared.digest
-            made = Assignment("a", place, 1, config.to_mapping(), digest, 1e9, {"cpu": 1.0, "gpu": 0.0})
+            config = TrialConfig.from_mapping(
+                {**plain, "epochs": 1, "batch_size": 1024, "number": number}
+            )
+            place, digest = (
+                str(Path(folder) / str(number)),
+                trial_data(config, torch.device("cpu")).prepared.digest,
+            )
+            made = Assignment(
+                "a", place, 1, config.to_mapping(), digest, 1e9, {"cpu": 1.0, "gpu": 0.0}
+            )
             return {"assignment": made.to_json()}
 
-        actor = CalibrationTrainable.__new__(CalibrationTrainable)  # Tune's own set-up wants a storage
+        actor = CalibrationTrainable.__new__(
+            CalibrationTrainable
+        )  # Tune's own set-up wants a storage
         for number in range(options.trials):
             actor.reset_config(assigned(number))
             while not actor.step()["done"]:
                 pass
     between = [after[0] - before[1] for before, after in itertools.pairwise(epochs[1:])]
-    predicted = [end - start for start, end in passes[1:-1]] or [0.0] * len(between)  # in float32 a CPU needs none
+    predicted = [end - start for start, end in passes[1:-1]] or [0.0] * len(
+        between
+    )  # in float32 a CPU needs none
     rest = [whole - part for whole, part in zip(between, predicted, strict=True)]
     for name, values in (("in all", between), ("float32 pass", predicted), ("the rest", rest)):
         print(f"{name:12} {statistics.median(values):.3f} (least {min(values):.3f})")

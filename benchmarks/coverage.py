@@ -59,7 +59,9 @@ class Population(NamedTuple):
     logits: NDArray[np.float64]
     truth: NDArray[np.float64]
 
-    def sample(self, size: int, source: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def sample(
+        self, size: int, source: np.random.Generator
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Logits and labels of `size` samples."""
         chosen = source.integers(len(self.logits), size=size)
         return self.logits[chosen], drawn_labels(self.truth[chosen], source)
@@ -68,7 +70,9 @@ class Population(NamedTuple):
         """Its own, from the definitions, with the expectation over labels for a label."""
         probs = softmax(self.logits)
         top = probs.argmax(axis=1)
-        confidence, accuracy = (np.take_along_axis(p, top[:, None], 1)[:, 0] for p in (probs, self.truth))
+        confidence, accuracy = (
+            np.take_along_axis(p, top[:, None], 1)[:, 0] for p in (probs, self.truth)
+        )
         rank = confidence.argsort().argsort()
         width = np.ceil(BINS * confidence).astype(int) - 1
         gaps = {
@@ -76,7 +80,9 @@ class Population(NamedTuple):
             "mass": np.bincount(rank * BINS // len(rank), accuracy - confidence, BINS),
         }
         # A probability that underflows to 0 belongs to the first bin.
-        cells = (np.ceil(BINS * probs).astype(int) - 1).clip(min=0) + BINS * np.arange(probs.shape[1])
+        cells = (np.ceil(BINS * probs).astype(int) - 1).clip(min=0) + BINS * np.arange(
+            probs.shape[1]
+        )
         return {
             "accuracy": accuracy.mean(),
             "nll": self.nll(),
@@ -85,7 +91,8 @@ class Population(NamedTuple):
             "adaptive_ece": np.abs(gaps["mass"]).sum() / len(rank),
             "debiased_l2": np.sqrt((gaps["mass"] ** 2).sum() * BINS) / len(rank),
             "mce": np.max(np.abs(gaps["width"]) / np.bincount(width, minlength=BINS).clip(min=1)),
-            "classwise_ece": np.abs(np.bincount(cells.ravel(), (self.truth - probs).ravel())).sum() / probs.size,
+            "classwise_ece": np.abs(np.bincount(cells.ravel(), (self.truth - probs).ravel())).sum()
+            / probs.size,
         }
 
     def nll(self) -> float:
@@ -96,7 +103,11 @@ class Population(NamedTuple):
 
     def best_log_t(self) -> float:
         """Of the temperature with the lowest NLL on the whole population."""
-        return float(minimize_scalar(lambda log_t: self.scaled(log_t).nll(), bounds=(-1, 2), method="bounded").x)
+        return float(
+            minimize_scalar(
+                lambda log_t: self.scaled(log_t).nll(), bounds=(-1, 2), method="bounded"
+            ).x
+        )
 
 
 def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -105,13 +116,19 @@ def softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def drawn_labels(probs: NDArray[np.float64], source: np.random.Generator) -> NDArray[np.int64]:
-    return (source.random((len(probs), 1)) > probs.cumsum(axis=1)).sum(axis=1).clip(max=probs.shape[1] - 1)
+    return (
+        (source.random((len(probs), 1)) > probs.cumsum(axis=1))
+        .sum(axis=1)
+        .clip(max=probs.shape[1] - 1)
+    )
 
 
 def evidence(lift: float, size: int, source: np.random.Generator) -> NDArray[np.float64]:
     """Logits of a calibrated classifier."""
     logits = source.normal(size=(size, CLASSES)) * 2.0
-    logits[np.arange(size), source.integers(CLASSES, size=size)] += lift * np.sqrt(source.random(size))
+    logits[np.arange(size), source.integers(CLASSES, size=size)] += lift * np.sqrt(
+        source.random(size)
+    )
     return logits
 
 
@@ -149,7 +166,11 @@ class Coverage(NamedTuple):
 
 
 def coverage(
-    found: Population, size: int, replications: int, resamples: int = 1000, wanted: Collection[str] = METRICS
+    found: Population,
+    size: int,
+    replications: int,
+    resamples: int = 1000,
+    wanted: Collection[str] = METRICS,
 ) -> dict[str, Coverage]:
     """How often the interval of each wanted metric contains the truth.
 
@@ -163,14 +184,18 @@ def coverage(
     scaled = any(name.startswith(AFTER_TEMPERATURE) for name in wanted)
     if scaled:
         best = found.best_log_t()
-        truth |= {AFTER_TEMPERATURE + name: value for name, value in found.scaled(best).metrics().items()}
+        truth |= {
+            AFTER_TEMPERATURE + name: value for name, value in found.scaled(best).metrics().items()
+        }
         grid = best + np.linspace(-0.5, 0.5, 21)
         part = Population(found.logits[:50_000], found.truth[:50_000])
         along = [part.scaled(log_t).metrics() for log_t in grid]
     seen: dict[str, list[tuple[float, Interval]]] = defaultdict(list)
     for _ in range(replications):
         predictions = Predictions(*map(torch.from_numpy, found.sample(size, source)))
-        fitted = math.log(fit_temperature(predictions.logits, predictions.labels)) if scaled else 0.0
+        fitted = (
+            math.log(fit_temperature(predictions.logits, predictions.labels)) if scaled else 0.0
+        )
         for prefix, resampled in measured(predictions, draws, wanted).items():
             for name, interval in intervals(resampled, LEVEL).items():
                 if prefix + name not in wanted:
@@ -185,7 +210,9 @@ def coverage(
 def _summary(pairs: list[tuple[float, Interval]]) -> Coverage:
     truths, lows, highs = np.array([(truth, found.low, found.high) for truth, found in pairs]).T
     covered = np.mean((lows <= truths) & (truths <= highs))
-    return Coverage(*(float(each) for each in (truths.mean(), covered, lows.mean(), highs.mean())), len(pairs))
+    return Coverage(
+        *(float(each) for each in (truths.mean(), covered, lows.mean(), highs.mean())), len(pairs)
+    )
 
 
 def write_coverage(replications: int, scaled_replications: int) -> None:
@@ -193,8 +220,14 @@ def write_coverage(replications: int, scaled_replications: int) -> None:
     done = set()
     if RESULTS.exists():
         with RESULTS.open(newline="") as file:
-            done = {(row["samples"], row["population"], row["true_ece"], row["metric"]) for row in csv.DictReader(file)}
-    cells, after = [*itertools.product(LIFTS, ERRORS), *NOISY], tuple(AFTER_TEMPERATURE + name for name in METRICS[1:])
+            done = {
+                (row["samples"], row["population"], row["true_ece"], row["metric"])
+                for row in csv.DictReader(file)
+            }
+    cells, after = (
+        [*itertools.product(LIFTS, ERRORS), *NOISY],
+        tuple(AFTER_TEMPERATURE + name for name in METRICS[1:]),
+    )
     plan = [(size, *cell, METRICS, replications) for size in SIZES for cell in cells]
     plan += [(size, *cell, after, scaled_replications) for size in SIZES[:2] for cell in SCALED]
     with RESULTS.open("a", newline="") as file:
@@ -232,7 +265,9 @@ def studies(count: int) -> Iterator[Simulated]:
         chosen = source.integers(len(base), size=STUDY_SAMPLES)
         labels = drawn_labels(truth[chosen], source)
         pools = [
-            Population((base + source.normal(size=base.shape) * source.uniform(0.3, 1.2)) / scale, truth)
+            Population(
+                (base + source.normal(size=base.shape) * source.uniform(0.3, 1.2)) / scale, truth
+            )
             for scale in source.uniform(0.75, 1.3, TRIALS)
         ]
         tables = [Table.of(pool.logits[chosen], labels, classwise=False) for pool in pools]
@@ -249,12 +284,19 @@ def share_table(simulated: list[Simulated]) -> list[tuple[float, float, int]]:
     pairs = []
     for study in simulated:
         shares = front_shares({str(k): values for k, values in enumerate(study.values)}, OBJECTIVES)
-        points = {str(k): {m: np.array([v]) for m, v in truth.items()} for k, truth in enumerate(study.truths)}
+        points = {
+            str(k): {m: np.array([v]) for m, v in truth.items()}
+            for k, truth in enumerate(study.truths)
+        }
         truly = front_shares(points, OBJECTIVES)
         pairs += [(shares[name], truly[name]) for name in shares]
     found = np.array(pairs)
     place = np.minimum(found[:, 0] * 10, 9).astype(int)
-    return [(*found[place == k].mean(axis=0), int((place == k).sum())) for k in range(10) if (place == k).any()]
+    return [
+        (*found[place == k].mean(axis=0), int((place == k).sum()))
+        for k in range(10)
+        if (place == k).any()
+    ]
 
 
 def difference_coverage(simulated: list[Simulated]) -> dict[str, float]:
@@ -263,7 +305,8 @@ def difference_coverage(simulated: list[Simulated]) -> dict[str, float]:
     for study in simulated:
         for one, name in itertools.product(range(0, TRIALS, 2), SCORES):
             truth, estimate, moved = (
-                each[one][name] - each[one + 1][name] for each in (study.truths, study.estimates, study.values)
+                each[one][name] - each[one + 1][name]
+                for each in (study.truths, study.estimates, study.values)
             )
             low, high = of_difference(name, estimate, moved)
             covered[name].append(low <= truth <= high)
@@ -272,9 +315,18 @@ def difference_coverage(simulated: list[Simulated]) -> dict[str, float]:
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    words.add_argument("--studies", type=int, nargs="?", const=STUDIES, metavar="N", help="simulate N studies instead")
+    words.add_argument(
+        "--studies",
+        type=int,
+        nargs="?",
+        const=STUDIES,
+        metavar="N",
+        help="simulate N studies instead",
+    )
     words.add_argument("--replications", type=int, default=1000)
-    words.add_argument("--scaled-replications", type=int, default=300, help="of ts_ metrics, which take longer")
+    words.add_argument(
+        "--scaled-replications", type=int, default=300, help="of ts_ metrics, which take longer"
+    )
     given = words.parse_args()
     torch.set_num_threads(1)
     if given.studies is None:

@@ -49,7 +49,9 @@ def run(storage: Path, slots: int, kills: int) -> None:
         while driver.poll() is None and _decided(ledger) < kill * DECISIONS // (kills + 1):
             time.sleep(0.005)
         if driver.poll() is not None:
-            raise RuntimeError(f"{storage.name}: the driver ended before kill {kill}, exit {driver.returncode}")
+            raise RuntimeError(
+                f"{storage.name}: the driver ended before kill {kill}, exit {driver.returncode}"
+            )
         driver.kill()
         driver.wait()
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
@@ -67,13 +69,17 @@ def told(storage: Path) -> dict[str, Any]:
             epoch: [rung[key] for key in ("place", "costs", "goes_on", "digests")]
             for epoch, rung in record.rungs.items()
         }
-        predictions = {name: digest for name, digest in record.digests.items() if name.endswith(".npz")}
+        predictions = {
+            name: digest for name, digest in record.digests.items() if name.endswith(".npz")
+        }
         found[record.name] = (record.state, record.params, rungs, predictions, record.metrics)
     return found
 
 
 def audited(storage: Path) -> str:
-    done = subprocess.run(command("audit", "early", "--storage", storage, "--json"), capture_output=True, text=True)
+    done = subprocess.run(
+        command("audit", "early", "--storage", storage, "--json"), capture_output=True, text=True
+    )
     report = json.loads(done.stdout)
     rungs = next(check for check in report["checks"] if check["name"] == "rungs")
     again = report["epochs"]["repeated"]
@@ -100,7 +106,9 @@ def main() -> None:
         print(f"one slot, 2 kills: {same}; {audited(root / 'twice')}", flush=True)
         run(root / "ten", 4, 10)
         stopped = sum(one[0] == "pruned" for one in told(root / "ten").values())
-        print(f"four slots, 10 kills: {stopped} of {DECISIONS} stopped early; {audited(root / 'ten')}")
+        print(
+            f"four slots, 10 kills: {stopped} of {DECISIONS} stopped early; {audited(root / 'ten')}"
+        )
 
 
 if __name__ == "__main__":

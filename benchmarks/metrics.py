@@ -29,15 +29,26 @@ RIVALS: dict[str, dict[str, Callable[..., object]]] = {
     "nll": {"torch-uncertainty": peers.torch_uncertainty_nll},
     "brier": {"torch-uncertainty": peers.torch_uncertainty_brier},
     "ece": {"torchmetrics": peers.torchmetrics_calibration, "netcal": peers.netcal_ece},
-    "mce": {"torchmetrics": partial(peers.torchmetrics_calibration, norm="max"), "netcal": peers.netcal_mce},
+    "mce": {
+        "torchmetrics": partial(peers.torchmetrics_calibration, norm="max"),
+        "netcal": peers.netcal_mce,
+    },
     "rmsce": {"torchmetrics": partial(peers.torchmetrics_calibration, norm="l2")},
     "ace_unweighted": {"netcal": peers.netcal_ace},
-    "adaptive_ece": {"torch-uncertainty": peers.torch_uncertainty_adaptive, "netcal": peers.netcal_adaptive},
+    "adaptive_ece": {
+        "torch-uncertainty": peers.torch_uncertainty_adaptive,
+        "netcal": peers.netcal_adaptive,
+    },
     "classwise_ece": {"torch-uncertainty": peers.torch_uncertainty_classwise},
-    "smooth_ece": {"torch-uncertainty": peers.torch_uncertainty_smooth, "relplot": peers.relplot_smooth},
+    "smooth_ece": {
+        "torch-uncertainty": peers.torch_uncertainty_smooth,
+        "relplot": peers.relplot_smooth,
+    },
     "mmce": {"netcal": peers.netcal_mmce},
     "debiased_l2": {"uncertainty-calibration": partial(peers.kumar, power=2, debias=True)},
-    "debiased_l2_marginal": {"uncertainty-calibration": partial(peers.kumar, power=2, debias=True, mode="marginal")},
+    "debiased_l2_marginal": {
+        "uncertainty-calibration": partial(peers.kumar, power=2, debias=True, mode="marginal")
+    },
 }
 LEAST_SECONDS = 1.0
 
@@ -83,10 +94,14 @@ def _row(name: str, case: tuple[torch.Tensor, torch.Tensor], device: torch.devic
     return ours
 
 
-def _sums(spent: dict[str, float], case: tuple[torch.Tensor, torch.Tensor], device: torch.device) -> None:
+def _sums(
+    spent: dict[str, float], case: tuple[torch.Tensor, torch.Tensor], device: torch.device
+) -> None:
     predictions = Predictions(*case)
     rows = {
-        "what a trial stores, before temperature scaling": sum(spent[name] for name in metrics.stored()),
+        "what a trial stores, before temperature scaling": sum(
+            spent[name] for name in metrics.stored()
+        ),
         "every metric": sum(spent.values()),
         "every convention": seconds(lambda: conventions.evaluate(*case), device),
         "the temperature, by NLL": seconds(lambda: post_hoc.fit_temperature(*case), device),

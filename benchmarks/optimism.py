@@ -26,13 +26,20 @@ from trainables.loading.trial_data import trial_data
 
 MEASURED = ("accuracy", "nll", "ece")
 RULES = ("last", *(f"best_{name}" for name in MEASURED))
-Epoch = tuple[dict[str, float], dict[str, float]]  # values on the validation split, and on the held-out part
+Epoch = tuple[
+    dict[str, float], dict[str, float]
+]  # values on the validation split, and on the held-out part
 
 
 def epochs(method: str, seed: int) -> list[Epoch]:
     """The values after each epoch of one training."""
     config = TrialConfig.from_mapping(
-        {"data": {"name": "digits", "meta": 0.25}, "model": "mlp", "method": method, "equal_train": True}
+        {
+            "data": {"name": "digits", "meta": 0.25},
+            "model": "mlp",
+            "method": method,
+            "equal_train": True,
+        }
         | {"epochs": 40, "seed": seed}
     )
     learner = Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu"))
@@ -42,7 +49,9 @@ def epochs(method: str, seed: int) -> list[Epoch]:
     while not learner.finished:
         row = learner.train_epoch()
         logits = learner._logits(held)
-        found.append((row, {name: float(metrics.find(name)(logits, held.labels)) for name in MEASURED}))
+        found.append(
+            (row, {name: float(metrics.find(name)(logits, held.labels)) for name in MEASURED})
+        )
     return found
 
 
@@ -51,11 +60,15 @@ def chosen(history: list[Epoch], rule: str) -> int:
     if rule == "last":
         return len(history) - 1
     name = rule.removeprefix("best_")
-    return min(range(len(history)), key=lambda epoch: metrics.describe(name).sign * history[epoch][0][name])
+    return min(
+        range(len(history)), key=lambda epoch: metrics.describe(name).sign * history[epoch][0][name]
+    )
 
 
 def interval(values: list[float]) -> str:
-    reach = float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / math.sqrt(len(values))
+    reach = (
+        float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / math.sqrt(len(values))
+    )
     mean = statistics.fmean(values)
     return f"{mean:+.4f} ({mean - reach:+.4f} to {mean + reach:+.4f})"
 
@@ -63,7 +76,12 @@ def interval(values: list[float]) -> str:
 def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 200
     torch.set_num_threads(1)
-    columns = ["method", "result", "median epoch", *(f"{name} looks better by" for name in MEASURED)]
+    columns = [
+        "method",
+        "result",
+        "median epoch",
+        *(f"{name} looks better by" for name in MEASURED),
+    ]
     print(f"| {' | '.join(columns)} | accuracy, held out |\n|{'---|' * (len(columns) + 1)}")
     with tempfile.TemporaryDirectory() as cache:
         os.environ["CALSTUDY_CACHE"] = cache
@@ -73,11 +91,18 @@ def main() -> None:
                 at = [chosen(history, rule) for history in trainings]
                 taken = [history[epoch] for history, epoch in zip(trainings, at, strict=True)]
                 cells = [
-                    interval([metrics.describe(name).sign * (held[name] - seen[name]) for seen, held in taken])
+                    interval(
+                        [
+                            metrics.describe(name).sign * (held[name] - seen[name])
+                            for seen, held in taken
+                        ]
+                    )
                     for name in MEASURED
                 ]
                 accuracy = statistics.fmean(held["accuracy"] for _, held in taken)
-                print(f"| {method} | {rule} | {statistics.median(at) + 1:g} | {' | '.join(cells)} | {accuracy:.4f} |")
+                print(
+                    f"| {method} | {rule} | {statistics.median(at) + 1:g} | {' | '.join(cells)} | {accuracy:.4f} |"
+                )
 
 
 if __name__ == "__main__":

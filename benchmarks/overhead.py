@@ -81,8 +81,12 @@ def by_calstudy(trials: int, directory: Path) -> tuple[float, float]:
     study = open_study("overhead", str(directory))
     records = study.records()["focal"]
     assert len(records) == trials and all(record.state == "complete" for record in records)
-    histories = [json.loads((study.files(record) / "history.json").read_text()) for record in records]
-    return min(rows[0]["time"] - rows[0]["seconds"] for rows in histories), max(record.ended or 0 for record in records)
+    histories = [
+        json.loads((study.files(record) / "history.json").read_text()) for record in records
+    ]
+    return min(rows[0]["time"] - rows[0]["seconds"] for rows in histories), max(
+        record.ended or 0 for record in records
+    )
 
 
 def by_optuna(trials: int, directory: Path) -> tuple[float, float]:
@@ -111,7 +115,9 @@ def optuna_worker(trials: int, directory: Path, half: int) -> None:
     study = optuna.load_study(study_name="overhead", storage=url, sampler=sampler)
 
     def objective(trial: Any) -> tuple[float, float]:
-        return train(trial.suggest_float("gamma", 0, 5), trial.suggest_float("lr", 0.01, 0.5, log=True))
+        return train(
+            trial.suggest_float("gamma", 0, 5), trial.suggest_float("lr", 0.01, 0.5, log=True)
+        )
 
     preload()  # torch and the data are start-up, as they are for calstudy's workers
     study.optimize(objective, n_trials=trials // 2 + (trials % 2 if half else 0))
@@ -135,12 +141,17 @@ def by_ray(trials: int, directory: Path) -> tuple[float, float]:
         trainable,
         param_space=space,
         tune_config=tune.TuneConfig(
-            search_alg=OptunaSearch(metric=["accuracy", "ece"], mode=["max", "min"]), num_samples=trials
+            search_alg=OptunaSearch(metric=["accuracy", "ece"], mode=["max", "min"]),
+            num_samples=trials,
         ),
         run_config=tune.RunConfig(
             name="overhead",
             storage_path=str(directory / "ray"),
-            callbacks=[MLflowLoggerCallback(f"sqlite:///{directory / 'mlflow.db'}", experiment_name="overhead")],
+            callbacks=[
+                MLflowLoggerCallback(
+                    f"sqlite:///{directory / 'mlflow.db'}", experiment_name="overhead"
+                )
+            ],
         ),
     ).fit()
     ray.shutdown()
@@ -156,8 +167,22 @@ def measure(engine: str, trials: int) -> dict[str, float]:
     """Run one engine in a fresh process and a fresh folder."""
     with tempfile.TemporaryDirectory(prefix=f"overhead-{engine}-") as directory:
         started, result = time.time(), Path(directory) / "result.json"
-        command = [sys.executable, __file__, "--engine", engine, "--trials", str(trials), "--directory", directory]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+        command = [
+            sys.executable,
+            __file__,
+            "--engine",
+            engine,
+            "--trials",
+            str(trials),
+            "--directory",
+            directory,
+        ]
+        subprocess.run(
+            command,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        )
         whole = time.time() - started
         found = json.loads(result.read_text())
     seconds = found["last"] - found["first"]
@@ -186,7 +211,9 @@ def table(found: dict[str, dict[str, float]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trials", type=int, default=300)
     parser.add_argument("--ray-trials", type=int, default=20)
     parser.add_argument("--engine", choices=[*ENGINES, "optuna-worker"], help=argparse.SUPPRESS)

@@ -17,7 +17,9 @@ from pathlib import Path
 METRICS = ("accuracy", "nll", "ece", "ts_ece")
 
 
-def trained(file: Path, model: str, epochs: int, limit: int, case: tuple[str, int]) -> dict[str, float]:
+def trained(
+    file: Path, model: str, epochs: int, limit: int, case: tuple[str, int]
+) -> dict[str, float]:
     """The validation values of trial `number` trained in a precision."""
     import torch
 
@@ -27,8 +29,20 @@ def trained(file: Path, model: str, epochs: int, limit: int, case: tuple[str, in
 
     torch.set_num_threads(1)
     precision, number = case
-    data = {"name": "parquet", "path": str(file.absolute()), "limit": limit, "validation": 0.5, "augment": "crop_flip"}
-    plain = {"data": data, "model": model, "method": "cross_entropy", "batch_size": 128, "epochs": epochs}
+    data = {
+        "name": "parquet",
+        "path": str(file.absolute()),
+        "limit": limit,
+        "validation": 0.5,
+        "augment": "crop_flip",
+    }
+    plain = {
+        "data": data,
+        "model": model,
+        "method": "cross_entropy",
+        "batch_size": 128,
+        "epochs": epochs,
+    }
     config = TrialConfig.from_mapping({**plain, "precision": precision, "number": number})
     device = torch.device("cpu")
     made = Learner(config, trial_data(config, device), device)
@@ -38,21 +52,31 @@ def trained(file: Path, model: str, epochs: int, limit: int, case: tuple[str, in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("parquet", type=Path)
     parser.add_argument("--model", default="cnn")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--limit", type=int, default=30_000, help="images of the file's train split")
+    parser.add_argument(
+        "--limit", type=int, default=30_000, help="images of the file's train split"
+    )
     options = parser.parse_args()
     from scipy.stats import t
 
-    cases = [(precision, number) for number in range(options.seeds) for precision in ("float32", "bfloat16")]
+    cases = [
+        (precision, number)
+        for number in range(options.seeds)
+        for precision in ("float32", "bfloat16")
+    ]
     with ProcessPoolExecutor(2) as pool:
         call = partial(trained, options.parquet, options.model, options.epochs, options.limit)
         found = dict(zip(cases, pool.map(call, cases), strict=True))
     quantile = float(t.ppf(0.975, options.seeds - 1))
-    print(f"{options.model}, {options.epochs} epochs, {options.limit // 2} images, {options.seeds} seeds\n")
+    print(
+        f"{options.model}, {options.epochs} epochs, {options.limit // 2} images, {options.seeds} seeds\n"
+    )
     print("| metric | float32 | bfloat16 | difference | 95% interval |\n|---|---|---|---|---|")
     for metric in METRICS:
         exact, rounded = (

@@ -35,12 +35,23 @@ def digits(parquet: Path | None) -> dict[str, Any]:
 
 
 def packed(parquet: Path | None) -> dict[str, Any]:
-    return {**digits(parquet), "name": "packed", "trials": 8, "epochs": 60, "resources": {"cpu": 0.25}}
+    return {
+        **digits(parquet),
+        "name": "packed",
+        "trials": 8,
+        "epochs": 60,
+        "resources": {"cpu": 0.25},
+    }
 
 
 def cifar10(parquet: Path | None) -> dict[str, Any]:
     assert parquet is not None, "give the CIFAR-10 parquet file"
-    data = {"name": "parquet", "path": str(parquet.absolute()), "limit": 3200, "validation": 0.21875}
+    data = {
+        "name": "parquet",
+        "path": str(parquet.absolute()),
+        "limit": 3200,
+        "validation": 0.21875,
+    }
     return {
         "name": "cifar10",
         "data": {**data, "augment": "crop_flip"},
@@ -65,7 +76,12 @@ def processes() -> dict[int, tuple[int, int, float, str]]:
             words = Path(f"/proc/{name}/cmdline").read_text()
         except OSError:  # it has ended
             continue
-        found[int(name)] = int(values[1]), int(values[19]), (int(values[11]) + int(values[12])) / TICK, words
+        found[int(name)] = (
+            int(values[1]),
+            int(values[19]),
+            (int(values[11]) + int(values[12])) / TICK,
+            words,
+        )
     return found
 
 
@@ -96,10 +112,14 @@ def repeat(name: str, parquet: Path | None) -> dict[str, float]:
         spec = directory / f"{name}.yaml"
         spec.write_text(strict_yaml.dump(STUDIES[name](parquet)))
         options = ["--storage", folder]
-        subprocess.run([*CALSTUDY, "plan", str(spec), *options], check=True, capture_output=True)  # the data's cache
+        subprocess.run(
+            [*CALSTUDY, "plan", str(spec), *options], check=True, capture_output=True
+        )  # the data's cache
         began = time.monotonic()
         shown = subprocess.run(
-            [*CALSTUDY, "plan", str(spec), "--probe", "--json", *options], check=True, stdout=subprocess.PIPE
+            [*CALSTUDY, "plan", str(spec), "--probe", "--json", *options],
+            check=True,
+            stdout=subprocess.PIPE,
         )
         probe, taken = json.loads(shown.stdout)["probe"], time.monotonic() - began
         real = cpu_seconds([*CALSTUDY, "run", str(spec), *options], directory)
@@ -116,14 +136,22 @@ def repeat(name: str, parquet: Path | None) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parquet", type=Path, nargs="?", help="CIFAR-10: columns label, image, split")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "parquet", type=Path, nargs="?", help="CIFAR-10: columns label, image, split"
+    )
     parser.add_argument("--study", choices=STUDIES, action="append")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    print("| study | probe took | trials: predicted / real | driver and Ray | whole run | predicted / real |")
+    print(
+        "| study | probe took | trials: predicted / real | driver and Ray | whole run | predicted / real |"
+    )
     print("|---|---|---|---|---|---|")
-    for _ in range(options.repeats):  # in turn: the machine may be busier at one time than at another
+    for _ in range(
+        options.repeats
+    ):  # in turn: the machine may be busier at one time than at another
         for name in options.study or STUDIES:
             found = repeat(name, options.parquet)
             print(

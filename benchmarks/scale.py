@@ -145,7 +145,9 @@ def cluster(nodes: int, slots: int) -> Iterator[str]:
     os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="scale-")
     from ray.cluster_utils import Cluster
 
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": slots, "include_dashboard": False})
+    made = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": slots, "include_dashboard": False}
+    )
     try:
         for _ in range(nodes - 1):
             made.add_node(wait=False, num_cpus=slots)
@@ -180,15 +182,23 @@ def run(trials: int, nodes: int, slots: int, reports: int, directory: Path) -> d
     uri, console = embedded_tracking(directory), Console(file=io.StringIO())
     open_client(uri)
     meter = Meter(directory)
-    driver_ledger.Ledger, search.Proposer = meter.metered(driver_ledger.Ledger), meter.timed(search.Proposer)
+    driver_ledger.Ledger, search.Proposer = (
+        meter.metered(driver_ledger.Ledger),
+        meter.timed(search.Proposer),
+    )
     trainable.CalibrationTrainable = Sleeping
     spec = spec_from_mapping({**SPEC, "trials": trials}, "scale.yaml")
     with cluster(nodes, slots) as address:
         outcome = engine.run_study(spec, "scale.yaml", directory, uri, address, console)
         ended = time.perf_counter()
-    assert outcome.untracked == 0 and len(outcome.records["focal"]) == trials, outcome.tracking_trouble
+    assert outcome.untracked == 0 and len(outcome.records["focal"]) == trials, (
+        outcome.tracking_trouble
+    )
     assert all(record.state == "complete" for record in outcome.records["focal"])
-    return {"marks": meter.marks, "after": ended - meter._own_wall - meter._ask_wall - meter.marks[-1]["wall"]}
+    return {
+        "marks": meter.marks,
+        "after": ended - meter._own_wall - meter._ask_wall - meter.marks[-1]["wall"],
+    }
 
 
 def ask(counts: list[int], directory: Path) -> dict[str, Any]:
@@ -203,7 +213,10 @@ def ask(counts: list[int], directory: Path) -> dict[str, Any]:
     from study.schema.spec import spec_from_mapping
     from study.store.ledger import Ledger, open_storage
 
-    widths = {f"optimizer.{name}": {"low": 0.01, "high": 0.5} for name in ("lr", "momentum", "weight_decay")}
+    widths = {
+        f"optimizer.{name}": {"low": 0.01, "high": 0.5}
+        for name in ("lr", "momentum", "weight_decay")
+    }
     space = {**widths, "model.width": {"low": 32, "high": 256, "int": True}}
     found: dict[str, dict[str, float]] = {}
     for name in ("random", "tpe", "tpe, constrained", "gp, constrained"):
@@ -256,7 +269,12 @@ def commands(directory: Path) -> dict[str, float]:
 def apart(directory: Path, *arguments: str) -> dict[str, Any]:
     """A part in a fresh process."""
     command = [sys.executable, __file__, *arguments, "--directory", str(directory)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONWARNINGS": "ignore"})
+    subprocess.run(
+        command,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+    )
     found: dict[str, Any] = json.loads((directory / "result.json").read_text())
     return found
 
@@ -270,7 +288,9 @@ def span(marks: list[dict[str, float]], first: int, last: int) -> dict[str, floa
     windows = list(pairwise(there))
 
     def each(name: str, scale: float = 1.0) -> float:
-        return scale * statistics.median((b[name] - a[name]) / (b["trials"] - a["trials"]) for a, b in windows)
+        return scale * statistics.median(
+            (b[name] - a[name]) / (b["trials"] - a["trials"]) for a, b in windows
+        )
 
     return {
         **{name: each(name, 1000) for name in ("cpu", "ask", "wall", "gcs_cpu", "raylet_cpu")},
@@ -306,26 +326,56 @@ def report(options: argparse.Namespace, directory: Path) -> None:
     """Every part in turn, and its table."""
     growth = directory / "growth"
     growth.mkdir()
-    found = apart(growth, "--part", "run", "--trials", str(options.trials), "--slots", str(options.slots))
+    found = apart(
+        growth, "--part", "run", "--trials", str(options.trials), "--slots", str(options.slots)
+    )
     last = int(found["marks"][-1]["trials"])
     spans = {f"{a:,}-{b:,}": span(found["marks"], a, b) for a, b in SPANS if b <= last}
-    print(table("trials", spans), f"\nfrom the last trial told to the end: {found['after']:.1f} s\n", flush=True)
+    print(
+        table("trials", spans),
+        f"\nfrom the last trial told to the end: {found['after']:.1f} s\n",
+        flush=True,
+    )
     took = apart(growth, "--part", "commands")
-    print("\n".join(f"calstudy {name} of {last:,} trials: {seconds:.2f} s" for name, seconds in took.items()), "\n")
+    print(
+        "\n".join(
+            f"calstudy {name} of {last:,} trials: {seconds:.2f} s" for name, seconds in took.items()
+        ),
+        "\n",
+    )
     rows = {}
     for nodes in options.nodes:
         there = directory / f"nodes-{nodes}"
         there.mkdir()
-        arguments = ("--trials", str(options.node_trials), "--slots", str(options.slots), "--nodes", str(nodes))
-        rows[str(nodes)] = span(apart(there, "--part", "run", *arguments)["marks"], WINDOW, options.node_trials)
+        arguments = (
+            "--trials",
+            str(options.node_trials),
+            "--slots",
+            str(options.slots),
+            "--nodes",
+            str(nodes),
+        )
+        rows[str(nodes)] = span(
+            apart(there, "--part", "run", *arguments)["marks"], WINDOW, options.node_trials
+        )
     print(table("nodes", rows), "\n", flush=True)
     there = directory / "reports"
     there.mkdir()
-    arguments = ("--trials", str(options.node_trials), "--slots", str(options.slots), "--reports", "5")
+    arguments = (
+        "--trials",
+        str(options.node_trials),
+        "--slots",
+        str(options.slots),
+        "--reports",
+        "5",
+    )
     five = span(apart(there, "--part", "run", *arguments)["marks"], WINDOW, options.node_trials)
     one = rows[str(options.nodes[0])]
     each = (five["cpu"] - one["cpu"] * five["pace"] / one["pace"]) / 4
-    print(f"a report more: {each:.2f} ms of the driver's CPU (trials in 5 reports against trials in 1)\n", flush=True)
+    print(
+        f"a report more: {each:.2f} ms of the driver's CPU (trials in 5 reports against trials in 1)\n",
+        flush=True,
+    )
     there = directory / "ask"
     there.mkdir()
     costs = apart(there, "--part", "ask", "--asks", *map(str, options.asks))
@@ -342,7 +392,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="What a trial costs the control plane.")
     parser.add_argument("--trials", type=int, default=10_000)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 4, 16, 32])
-    parser.add_argument("--node-trials", type=int, default=1000, help="trials of each run on several nodes")
+    parser.add_argument(
+        "--node-trials", type=int, default=1000, help="trials of each run on several nodes"
+    )
     parser.add_argument("--slots", type=int, default=1, help="of each node")
     parser.add_argument("--reports", type=int, choices=(1, 5), default=1, help=argparse.SUPPRESS)
     parser.add_argument("--asks", type=int, nargs="+", default=[100, 300, 1000, 3000, 10_000])
@@ -354,7 +406,9 @@ def main() -> None:
             report(options, Path(directory))
         return
     parts = {
-        "run": lambda: run(options.trials, options.nodes[0], options.slots, options.reports, options.directory),
+        "run": lambda: run(
+            options.trials, options.nodes[0], options.slots, options.reports, options.directory
+        ),
         "ask": lambda: ask(options.asks, options.directory),
         "commands": lambda: commands(options.directory),
     }

@@ -15,7 +15,17 @@ from ray.tune import PlacementGroupFactory, Trainable
 SECONDS = 0.01
 EPOCHS = 5
 METRICS = (
-    *("accuracy", "error", "top5_accuracy", "nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece"),
+    *(
+        "accuracy",
+        "error",
+        "top5_accuracy",
+        "nll",
+        "brier",
+        "ece",
+        "mce",
+        "adaptive_ece",
+        "classwise_ece",
+    ),
     *("smooth_ece", "debiased_l2"),
 )
 # In how many reports a trial tells of its epochs: 1, or EPOCHS.

@@ -52,7 +52,9 @@ def write_images(file: Path, count: int) -> None:
         image = io.BytesIO()
         Image.fromarray(rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)).save(image, "png")
         encoded.append(image.getvalue())
-    pq.write_table(pa.table({"image": encoded, "label": [number % 10 for number in range(count)]}), file)
+    pq.write_table(
+        pa.table({"image": encoded, "label": [number % 10 for number in range(count)]}), file
+    )
 
 
 def learner(options: argparse.Namespace, **settings: Any) -> Any:
@@ -67,8 +69,18 @@ def learner(options: argparse.Namespace, **settings: Any) -> Any:
     except ImportError:
         from trainables.trial_data import trial_data  # type: ignore[import-not-found, no-redef]  # as it was called
 
-    data = {"name": "parquet", "path": str(options.images), "augment": "crop_flip", "validation": 0.02}
-    plain = {"data": data, "model": options.model, "method": options.method, "batch_size": options.batch}
+    data = {
+        "name": "parquet",
+        "path": str(options.images),
+        "augment": "crop_flip",
+        "validation": 0.02,
+    }
+    plain = {
+        "data": data,
+        "model": options.model,
+        "method": options.method,
+        "batch_size": options.batch,
+    }
     config = TrialConfig.from_mapping({**plain, "epochs": 1000, **settings})
     device = torch.device(options.device)
     return Learner(config, trial_data(config, device), device)
@@ -92,7 +104,9 @@ def by_step(options: argparse.Namespace, **settings: Any) -> Callable[[], int]:
     made = learner(options, **settings)
     generator = torch.Generator()
     choices, *_ = made._decided(torch.arange(len(made.train)), generator)
-    batch = made.train.batch({name: values[0].to(made.device) for name, values in choices.train.items()})
+    batch = made.train.batch(
+        {name: values[0].to(made.device) for name, values in choices.train.items()}
+    )
     made.train.batch = lambda decided: batch
 
     def epoch() -> int:
@@ -139,7 +153,9 @@ def by_loader(options: argparse.Namespace) -> Callable[[], int]:
         network.train()
         for batch, labels in loader:
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(network(batch.to(device)), labels.to(device)).backward()
+            torch.nn.functional.cross_entropy(
+                network(batch.to(device)), labels.to(device)
+            ).backward()
             optimizer.step()
         return len(images)
 
@@ -157,7 +173,11 @@ def write_for_airbench(folder: Path, **parts: Any) -> None:
 
     (folder / "cifar10").mkdir(parents=True, exist_ok=True)
     for name, (images, labels) in parts.items():
-        kept = {"images": images.permute(0, 2, 3, 1).contiguous(), "labels": labels, "classes": list("0123456789")}
+        kept = {
+            "images": images.permute(0, 2, 3, 1).contiguous(),
+            "labels": labels,
+            "classes": list("0123456789"),
+        }
         torch.save(kept, folder / "cifar10" / f"{name}.pt")
     os.chdir(folder)
 
@@ -169,9 +189,14 @@ def by_airbench(options: argparse.Namespace) -> Callable[[], int]:
     from trainables.loading.cache import load_split
 
     prepared = learner(options, model="cnn").data.prepared
-    parts = {name: load_split(prepared, split) for name, split in (("train", "train"), ("test", "validation"))}
+    parts = {
+        name: load_split(prepared, split)
+        for name, split in (("train", "train"), ("test", "validation"))
+    }
     write_for_airbench(options.images.parent, **parts)
-    loader = airbench.CifarLoader("cifar10", batch_size=options.batch, aug={"flip": True, "translate": 2}, altflip=True)
+    loader = airbench.CifarLoader(
+        "cifar10", batch_size=options.batch, aug={"flip": True, "translate": 2}, altflip=True
+    )
 
     def epoch() -> int:
         airbench.train94(loader, epochs=1, verbose=False)
@@ -221,7 +246,9 @@ def worker(arm: str, options: argparse.Namespace, root: Path) -> Iterator[subpro
     environment["CALSTUDY_CACHE"] = str(options.images.parent / f"cache-{root.name}")
     command = [sys.executable, "-W", "ignore", __file__, *words]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=root, env=environment, stdin=pipe, stdout=pipe, text=True
+    ) as process:
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":
             raise NotStarted(arm)
@@ -237,13 +264,28 @@ def measure(options: argparse.Namespace, arms: list[str]) -> dict[str, list[floa
         write_images(options.images, options.count)
         former = Path(folder) / "former"
         if "former" in arms:
-            add = ["git", "-C", str(ROOT), "worktree", "add", "--quiet", "--detach", str(former), options.former]
+            add = [
+                "git",
+                "-C",
+                str(ROOT),
+                "worktree",
+                "add",
+                "--quiet",
+                "--detach",
+                str(former),
+                options.former,
+            ]
             subprocess.run(add, check=True)
-            stack.callback(subprocess.run, ["git", "-C", str(ROOT), "worktree", "remove", "--force", str(former)])
+            stack.callback(
+                subprocess.run,
+                ["git", "-C", str(ROOT), "worktree", "remove", "--force", str(former)],
+            )
         workers = {}
         for arm in arms:
             try:
-                workers[arm] = stack.enter_context(worker(arm, options, former if arm == "former" else ROOT))
+                workers[arm] = stack.enter_context(
+                    worker(arm, options, former if arm == "former" else ROOT)
+                )
             except NotStarted:
                 print(f"{arm}: did not start", file=sys.stderr)
                 del rates[arm]
@@ -261,19 +303,25 @@ def table(rates: dict[str, list[float]], base: str) -> str:
     """Markdown: medians over the rounds, the extremes, and the ratio to `base` of the same round."""
     lines = [f"| arm | images/s | least, most | over {base} |", "|---|---|---|---|"]
     for arm, found in rates.items():
-        ratio = statistics.median(one / other for one, other in zip(found, rates[base], strict=True))
+        ratio = statistics.median(
+            one / other for one, other in zip(found, rates[base], strict=True)
+        )
         extremes = f"{min(found):,.0f}, {max(found):,.0f}"
         lines.append(f"| {arm} | {statistics.median(found):,.0f} | {extremes} | {ratio:.2f}x |")
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--method", default="cross_entropy")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--count", type=int, default=2000, help="images; 78%% of them are trained on")
+    parser.add_argument(
+        "--count", type=int, default=2000, help="images; 78%% of them are trained on"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--former", default=FORMER, help="a commit of this repository; '' for none")
     parser.add_argument("--arms", help="some of them, separated by commas")
@@ -283,10 +331,16 @@ def main() -> None:
     if options.arm:
         work(options)
         return
-    arms = options.arms.split(",") if options.arms else list(ON_CPU if options.device == "cpu" else ON_GPU)
+    arms = (
+        options.arms.split(",")
+        if options.arms
+        else list(ON_CPU if options.device == "cpu" else ON_GPU)
+    )
     arms += ["airbench"] if options.model == "airbench" and has_airbench(options) else []
     arms = [arm for arm in arms if arm != "former" or options.former]
-    print(f"{options.model}, {options.method}, batch {options.batch}, {options.device}, {options.rounds} rounds\n")
+    print(
+        f"{options.model}, {options.method}, batch {options.batch}, {options.device}, {options.rounds} rounds\n"
+    )
     print(table(measure(options, arms), arms[1] if arms[1:] and arms[1] == "former" else arms[0]))
 
 

@@ -65,7 +65,9 @@ NORMAL = {
 ADVANTAGE = 3.0  # in root mean square spreads
 
 
-def normal_table(kind: Normal, methods: int, advantage: bool, source: np.random.Generator) -> list[Seeds]:
+def normal_table(
+    kind: Normal, methods: int, advantage: bool, source: np.random.Generator
+) -> list[Seeds]:
     spread = np.exp(kind.unequal * source.normal(size=(methods, 1, 1)) - kind.unequal**2)
     seeds = np.sqrt(1 - kind.samples) * source.normal(size=(methods, SEEDS, 1))
     own = np.sqrt(kind.samples) * source.normal(size=(methods, SEEDS, 1 + RESAMPLES))
@@ -90,11 +92,16 @@ def table(
             scale, temperature = np.exp(kind.seed * source.normal(size=2))
             logits = (base + noise * scale * (shared + own)) / (sharpness * temperature)
             networks.append(Table.of(logits, labels, classwise=False))
-        samples = [network.sums(np.ones((kind.samples, 1))).metrics(METRICS) for network in networks]
+        samples = [
+            network.sums(np.ones((kind.samples, 1))).metrics(METRICS) for network in networks
+        ]
         again = [network.sums(draws.counts).metrics(METRICS) for network in networks]
         rows.append(
             {
-                name: Seeds(np.array([found[name][0] for found in samples]), np.stack([found[name] for found in again]))
+                name: Seeds(
+                    np.array([found[name][0] for found in samples]),
+                    np.stack([found[name] for found in again]),
+                )
                 for name in METRICS
             }
         )
@@ -118,7 +125,9 @@ def welch(rows: list[Seeds]) -> list[float]:
             continue
         one, other = row.values, rows[best].values
         parts = [values.var(ddof=1) / len(values) for values in (one, other)]
-        freedom = sum(parts) ** 2 / sum(part**2 / (SEEDS - 1) for part in parts) if sum(parts) else SEEDS
+        freedom = (
+            sum(parts) ** 2 / sum(part**2 / (SEEDS - 1) for part in parts) if sum(parts) else SEEDS
+        )
         reach = student.ppf(0.975, freedom) * np.sqrt(sum(parts))
         ratios.append((one.mean() - other.mean()) / max(reach, 1e-12))
     return ratios
@@ -146,7 +155,9 @@ def main() -> None:
         source = np.random.default_rng(methods)
         if name in NORMAL:
             same = [normal_table(NORMAL[name], methods, False, source) for _ in range(asked.tables)]
-            better = [normal_table(NORMAL[name], methods, True, source) for _ in range(asked.tables // 5)]
+            better = [
+                normal_table(NORMAL[name], methods, True, source) for _ in range(asked.tables // 5)
+            ]
             print(line(name, same, better), flush=True)
             continue
         kind, fewer = KINDS[name], asked.tables // 5
@@ -154,7 +165,10 @@ def main() -> None:
         every = [table(kind, methods, False, draws, source) for _ in range(fewer)]
         every_better = [table(kind, methods, True, draws, source) for _ in range(fewer // 5)]
         for metric in METRICS:
-            of_metric = [[[row[metric] for row in rows] for rows in tables] for tables in (every, every_better)]
+            of_metric = [
+                [[row[metric] for row in rows] for rows in tables]
+                for tables in (every, every_better)
+            ]
             print(line(f"{name}: {metric}", *of_metric), flush=True)
 
 

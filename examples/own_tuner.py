@@ -15,8 +15,12 @@ tuner = tune.Tuner(
         "optimizer.lr": tune.loguniform(0.01, 0.5),
     },
     tune_config=tune.TuneConfig(num_samples=2, metric="ece", mode="min"),
-    run_config=tune.RunConfig(verbose=0, checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False)),
+    run_config=tune.RunConfig(
+        verbose=0, checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False)
+    ),
 )
 best = tuner.fit().get_best_result()
 found = best.metrics
-print(f"gamma {best.config['method.gamma']:.2f}: accuracy {found['accuracy']:.3f}, ECE {found['ece']:.3f}")
+print(
+    f"gamma {best.config['method.gamma']:.2f}: accuracy {found['accuracy']:.3f}, ECE {found['ece']:.3f}"
+)

@@ -18,7 +18,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 
 from search_spaces import strict_yaml
 
@@ -81,7 +86,9 @@ NO_FILE = SpaceFile("", {}, [Default({})])
 
 def names() -> list[str]:
     """The methods with a file here, sorted."""
-    return sorted(file.stem for file in Path(__file__).parent.glob("*.yaml") if file.stem not in SHARED)
+    return sorted(
+        file.stem for file in Path(__file__).parent.glob("*.yaml") if file.stem not in SHARED
+    )
 
 
 def shared_space(name: str) -> SpaceFile:
@@ -98,7 +105,10 @@ def find_space(name: str, folders: Iterable[Path] = ()) -> SpaceFile:
     found = [folder / f"{name}.yaml" for folder in (*here, *folders)]
     found = [file for file in found if file.is_file()]
     if len(found) > 1:
-        raise SpaceError("", f"the method already has one; use the study's `search_space:` instead of {found[1]}.")
+        raise SpaceError(
+            "",
+            f"the method already has one; use the study's `search_space:` instead of {found[1]}.",
+        )
     return read_space_file(found[0]) if found else NO_FILE
 
 
@@ -113,7 +123,11 @@ def read_space_file(path: Path) -> SpaceFile:
     for key in plain:
         if key not in FILE_KEYS:
             raise SpaceError(key, f"there is no key '{key}'.{_nearest(key, FILE_KEYS)}")
-    source, space, defaults = plain.get("source"), plain.get("space") or {}, plain.get("defaults", [{}])
+    source, space, defaults = (
+        plain.get("source"),
+        plain.get("space") or {},
+        plain.get("defaults", [{}]),
+    )
     if not isinstance(source, str) or not source:
         raise SpaceError("source", "must name the source of these settings in one line.")
     if not isinstance(space, dict):
@@ -122,7 +136,9 @@ def read_space_file(path: Path) -> SpaceFile:
     if not isinstance(defaults, list):
         raise SpaceError("defaults", f"must be a list of settings, got {defaults!r}.")
     return SpaceFile(
-        source, entries, [_read_default(f"defaults[{at}]", one, entries) for at, one in enumerate(defaults)]
+        source,
+        entries,
+        [_read_default(f"defaults[{at}]", one, entries) for at, one in enumerate(defaults)],
     )
 
 
@@ -132,17 +148,26 @@ def _read_default(where: str, plain: Any, entries: dict[str, Entry]) -> Default:
     values = {path: value for path, value in plain.items() if path not in ("status", "by")}
     for path, value in values.items():
         if path not in entries:
-            raise SpaceError(f"{where}.{path}", f"is not in `space`.{_nearest(path, [*entries, 'status', 'by'])}")
+            raise SpaceError(
+                f"{where}.{path}", f"is not in `space`.{_nearest(path, [*entries, 'status', 'by'])}"
+            )
         if not contains(entries[path], value):
-            raise SpaceError(f"{where}.{path}", f"{value!r} is not in {strict_yaml.one_line(to_plain(entries[path]))}.")
+            raise SpaceError(
+                f"{where}.{path}",
+                f"{value!r} is not in {strict_yaml.one_line(to_plain(entries[path]))}.",
+            )
     status, by = plain.get("status", "ours"), plain.get("by", "")
     if status not in STATUSES:
-        raise SpaceError(f"{where}.status", f"there is no status {status!r}.{_nearest(str(status), STATUSES)}")
+        raise SpaceError(
+            f"{where}.status", f"there is no status {status!r}.{_nearest(str(status), STATUSES)}"
+        )
     if not isinstance(by, str):
         raise SpaceError(f"{where}.by", f"must be text, got {by!r}.")
     if (status == "ours") == bool(by):
         problem = (
-            "is for settings of others; remove it, or write their status." if by else f"is missing: {status} by whom?"
+            "is for settings of others; remove it, or write their status."
+            if by
+            else f"is missing: {status} by whom?"
         )
         raise SpaceError(f"{where}.by", problem)
     return Default(values, status, by)
@@ -153,7 +178,9 @@ def parse_entry(path: str, plain: Any) -> Entry:
     if isinstance(plain, dict):
         return _parse_choices(path, plain) if "choices" in plain else _parse_range(path, plain)
     if isinstance(plain, list):
-        raise SpaceError(path, f"a list is not a range; write {{choices: {strict_yaml.one_line(plain)}}}.")
+        raise SpaceError(
+            path, f"a list is not a range; write {{choices: {strict_yaml.one_line(plain)}}}."
+        )
     return Pin(_value(path, "the value", plain))
 
 
@@ -184,7 +211,9 @@ def contains(entry: Entry, value: Value) -> bool:
     if not _is_number(value) or (isinstance(entry, IntDistribution) and not isinstance(value, int)):
         return False
     assert isinstance(value, int | float)
-    return entry.low <= value <= entry.high and (not entry.step or _is_whole((value, entry.low), entry.step))
+    return entry.low <= value <= entry.high and (
+        not entry.step or _is_whole((value, entry.low), entry.step)
+    )
 
 
 def _parse_choices(path: str, plain: dict[str, Any]) -> CategoricalDistribution:
@@ -202,14 +231,18 @@ def _parse_choices(path: str, plain: dict[str, Any]) -> CategoricalDistribution:
         if choice in choices[:index]:
             raise SpaceError(path, f"`choices` has {choice!r} twice; keep one.")
     if len(choices) == 1:
-        raise SpaceError(path, f"`choices` has only one value; write the plain value {choices[0]!r} to fix it.")
+        raise SpaceError(
+            path, f"`choices` has only one value; write the plain value {choices[0]!r} to fix it."
+        )
     return CategoricalDistribution(choices)
 
 
 def _parse_range(path: str, plain: dict[str, Any]) -> FloatDistribution | IntDistribution:
     for key in plain:
         if key not in RANGE_KEYS:
-            raise SpaceError(path, f"a range has no key '{key}'.{_nearest(key, (*RANGE_KEYS, 'choices'))}")
+            raise SpaceError(
+                path, f"a range has no key '{key}'.{_nearest(key, (*RANGE_KEYS, 'choices'))}"
+            )
     for key in ("low", "high"):
         if key not in plain:
             raise SpaceError(path, f"`{key}` is missing; write a range as {{low: ..., high: ...}}.")
@@ -222,7 +255,9 @@ def _parse_range(path: str, plain: dict[str, Any]) -> FloatDistribution | IntDis
     if low > high:
         raise SpaceError(path, f"low {low:g} is above high {high:g}; swap them.")
     if low == high:
-        raise SpaceError(path, f"low and high are both {low:g}; write the plain value {low:g} to fix it.")
+        raise SpaceError(
+            path, f"low and high are both {low:g}; write the plain value {low:g} to fix it."
+        )
     if log and low <= 0:
         raise SpaceError(path, f"`log` needs low > 0, got {low:g}; raise low or remove `log`.")
     if step is not None:
@@ -238,11 +273,14 @@ def _check_step(path: str, low: float, high: float, step: float, log: bool) -> N
     if step <= 0:
         raise SpaceError(path, f"`step` must be > 0, got {step:g}.")
     if (high - low) / step > MOST_STEPS:
-        raise SpaceError(path, f"`step` {step:g} gives more than {MOST_STEPS} values; increase or remove it.")
+        raise SpaceError(
+            path, f"`step` {step:g} gives more than {MOST_STEPS} values; increase or remove it."
+        )
     if not _is_whole((high, low), step):
         last = low + step * math.floor((high - low) / step)
         raise SpaceError(
-            path, f"high {high:g} is not low plus a multiple of step {step:g}; the last one below is {last:g}."
+            path,
+            f"high {high:g} is not low plus a multiple of step {step:g}; the last one below is {last:g}.",
         )
 
 
@@ -267,11 +305,15 @@ def _number(path: str, plain: dict[str, Any], key: str, whole: bool) -> float:
 
 def _value(path: str, what: str, value: Any) -> Value:
     if value is not None and not isinstance(value, str | bool) and not _is_number(value):
-        raise SpaceError(path, f"{what} must be a finite number, text, true, false or null, got {value!r}.")
+        raise SpaceError(
+            path, f"{what} must be a finite number, text, true, false or null, got {value!r}."
+        )
     result: Value = value
     return result
 
 
 def _nearest(word: str, known: Iterable[str]) -> str:
     close = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return f" Did you mean '{close[0]}'?" if close else f" Valid values: {', '.join(known) or 'none'}."
+    return (
+        f" Did you mean '{close[0]}'?" if close else f" Valid values: {', '.join(known) or 'none'}."
+    )

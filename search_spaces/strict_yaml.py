@@ -82,7 +82,9 @@ def read(path: Path) -> Any:
                 raise YamlError("", "is no regular file; a pipe or a device is not read.")
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
-            raise YamlError("", f"is larger than {MOST_BYTES / 1e6:g} MB, the limit of a YAML file. Is it one?")
+            raise YamlError(
+                "", f"is larger than {MOST_BYTES / 1e6:g} MB, the limit of a YAML file. Is it one?"
+            )
         text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise YamlError("", f"no file at {path}.") from None
@@ -129,7 +131,14 @@ def dump(plain: Any) -> str:
 
 def one_line(plain: Any) -> str:
     """A value as one line of YAML: `{low: 0.0, high: 5.0}`."""
-    text = yaml.dump(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=True, width=10**6)
+    text = yaml.dump(
+        plain,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=True,
+        width=10**6,
+    )
     return text.removesuffix("...\n").strip()
 
 
@@ -140,10 +149,14 @@ def _check_keys(root: yaml.Node) -> None:
         path, node = waiting.pop()
         seen += 1
         if seen > MOST_VALUES:
-            raise YamlError("", f"contains more than {MOST_VALUES} values; an alias (*) may be recursive.")
+            raise YamlError(
+                "", f"contains more than {MOST_VALUES} values; an alias (*) may be recursive."
+            )
         if isinstance(node, yaml.SequenceNode):
             waiting += [(f"{path}[{index}]", item) for index, item in enumerate(node.value)]
-        if isinstance(node, yaml.ScalarNode) and "\0" in node.value:  # written as "\\0"; no path or name may have it
+        if (
+            isinstance(node, yaml.ScalarNode) and "\0" in node.value
+        ):  # written as "\\0"; no path or name may have it
             raise YamlError(path, "has a NUL character; remove it.")
         if not isinstance(node, yaml.MappingNode):
             continue
@@ -151,9 +164,13 @@ def _check_keys(root: yaml.Node) -> None:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.tag not in (f"{_TAG}str", f"{_TAG}merge"):
-                raise YamlError(path, f"the key in line {line} must be text; if it is, put it in quotes.")
+                raise YamlError(
+                    path, f"the key in line {line} must be text; if it is, put it in quotes."
+                )
             inner = f"{path}.{key.value}" if path else key.value
             if key.value in lines:
-                raise YamlError(inner, f"is defined twice (lines {lines[key.value]} and {line}); keep one.")
+                raise YamlError(
+                    inner, f"is defined twice (lines {lines[key.value]} and {line}); keep one."
+                )
             lines[key.value] = line
             waiting.append((inner, value))

@@ -54,20 +54,32 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         known = self.list_commands(context)
         if args[0] not in known and not args[0].startswith("-"):
-            raise click.UsageError(f"there is no command '{args[0]}'.{nearest(args[0], known)}", context)
+            raise click.UsageError(
+                f"there is no command '{args[0]}'.{nearest(args[0], known)}", context
+            )
         return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         found = {name: self.get_command(context, name) for name in self.list_commands(context)}
         grouped = {name for names in GROUPS.values() for name in names}
-        for title, names in {**GROUPS, "Other": tuple(name for name in found if name not in grouped)}.items():
-            shown = {name: command.get_short_help_str(1000) for name in names if (command := found.get(name))}
+        for title, names in {
+            **GROUPS,
+            "Other": tuple(name for name in found if name not in grouped),
+        }.items():
+            shown = {
+                name: command.get_short_help_str(1000)
+                for name in names
+                if (command := found.get(name))
+            }
             if shown:
                 with formatter.section(title):
                     formatter.write_dl([(f"{name:8}", summary) for name, summary in shown.items()])
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.command(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
 @click.version_option(package_name="calstudy")
 def calstudy() -> None:
     """Run hyperparameter studies of training-time calibration.
@@ -125,7 +137,11 @@ def _exit_code(command: Callable[[], Any]) -> int:
         click.echo(error.format_message())
         return MISTAKE
     except click.ClickException as error:
-        usage = f" Try: {error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
+        usage = (
+            f" Try: {error.ctx.command_path} --help"
+            if isinstance(error, click.UsageError) and error.ctx
+            else ""
+        )
         errors.print(f"calstudy: {error.format_message()}{usage}")
         return MISTAKE
     except (click.Abort, KeyboardInterrupt):
@@ -140,7 +156,9 @@ def _exit_code(command: Callable[[], Any]) -> int:
     except SystemExit as error:  # how commands give their exit code
         if (file := raised_in(error)) is None:
             raise
-        errors.print(f"extensions: {file}: it ends the process ({in_a_line(error)}). Raise an error instead.")
+        errors.print(
+            f"extensions: {file}: it ends the process ({in_a_line(error)}). Raise an error instead."
+        )
         return MISTAKE
     except PermissionError as error:
         errors.print(

@@ -87,7 +87,11 @@ class Study(store.Study):
 
         names = [record.name for record in Ranking(self, self.all_records()).front]
         frame = self.trials()
-        return frame if frame.empty else frame.set_index("trial", drop=False).loc[names].reset_index(drop=True)
+        return (
+            frame
+            if frame.empty
+            else frame.set_index("trial", drop=False).loc[names].reset_index(drop=True)
+        )
 
     def predictions(self, trial: str) -> Predictions:
         """Logits [N, K] and labels [N] of the validation split, from a complete trial: `focal/0007`.
@@ -106,11 +110,15 @@ class Study(store.Study):
         from study.engine.run import run_study
         from study.terminal.console import SafeConsole
 
-        outcome = run_study(self.spec, self.name, self.directory.parent, None, address, SafeConsole(markup=False))
+        outcome = run_study(
+            self.spec, self.name, self.directory.parent, None, address, SafeConsole(markup=False)
+        )
         return type(self).open(outcome.study.directory)
 
     def __repr__(self) -> str:
         from study.analysis.states import in_words, snapshot, summed
 
-        states = in_words(summed(snapshot(self).counts.values())) if self.recorded else "not run yet"
+        states = (
+            in_words(summed(snapshot(self).counts.values())) if self.recorded else "not run yet"
+        )
         return f"Study({self.name!r}: {states}; {self.directory})"

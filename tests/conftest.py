@@ -56,7 +56,9 @@ class Cluster:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files of long tests first: where files run side by side, none of them is left over at the end."""
-    items.sort(key=lambda item: (FIRST.get(item.path.name, len(FIRST)), "slow" not in item.keywords))
+    items.sort(
+        key=lambda item: (FIRST.get(item.path.name, len(FIRST)), "slow" not in item.keywords)
+    )
 
 
 @pytest.fixture(scope="session")

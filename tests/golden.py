@@ -48,7 +48,10 @@ def edge_vector() -> Case:
 
 def lookahead_validation() -> Case:
     """The validation batch of the gamma_net rows: 12 samples of 3 classes, float64, by formula."""
-    i, j = torch.arange(1, 13, dtype=torch.float64)[:, None], torch.arange(1, 7, dtype=torch.float64)
+    i, j = (
+        torch.arange(1, 13, dtype=torch.float64)[:, None],
+        torch.arange(1, 7, dtype=torch.float64),
+    )
     return Case(torch.cos(0.21 * i * j) @ _lookahead_head(), 2 * torch.arange(12) % 3, 1e-9)
 
 

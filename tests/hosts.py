@@ -100,7 +100,17 @@ class Host:
     def boot(self) -> None:
         """Switch the machine on, with an empty /tmp and $HOME; it must be off."""
         network = self._network
-        boot = ["unshare", *NAMESPACES, "--fork", "--mount-proc", "sh", "-c", _BOOT, "boot", *map(str, network.visible)]
+        boot = [
+            "unshare",
+            *NAMESPACES,
+            "--fork",
+            "--mount-proc",
+            "sh",
+            "-c",
+            _BOOT,
+            "boot",
+            *map(str, network.visible),
+        ]
         words = {"NAME": self.name, "TOKEN": network.token, "HOSTS": network.names()}
         self._init = _holder([*network.entered(), *boot], words)
         self._pid = _child(self._init.pid)
@@ -119,7 +129,9 @@ class Host:
             os.kill(self._pid, signal.SIGKILL)
         self._init.communicate()
         self._init = None
-        with contextlib.suppress(OSError):  # the kernel takes the other end away too, but in its own time
+        with contextlib.suppress(
+            OSError
+        ):  # the kernel takes the other end away too, but in its own time
             self._network.switch(f"ip link delete port-{self._number}")
 
     def popen(self, command: Sequence[str | os.PathLike[str]], **options: Any) -> Process:
@@ -130,11 +142,18 @@ class Host:
         environment = {**self.environment(), **(options.pop("env", None) or {})}
         options = {"text": True, "start_new_session": True, "stdin": subprocess.DEVNULL, **options}
         return Process(
-            [*_entered(self._pid), *NAMESPACES, "env", f"--chdir={directory}", *command], env=environment, **options
+            [*_entered(self._pid), *NAMESPACES, "env", f"--chdir={directory}", *command],
+            env=environment,
+            **options,
         )
 
     def run(
-        self, command: Sequence[str | os.PathLike[str]], *, check: bool = True, timeout: float = 60, **options: Any
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        *,
+        check: bool = True,
+        timeout: float = 60,
+        **options: Any,
     ) -> subprocess.CompletedProcess[str]:
         """Run a program to its end, its output captured. RuntimeError with the output where it fails and `check`."""
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
@@ -148,7 +167,9 @@ class Host:
                 raise
         if check and process.returncode != 0:
             words = shlex.join(map(os.fspath, command))
-            raise RuntimeError(f"{self.name}: {words}: exit {process.returncode}\n{stdout or ''}{stderr or ''}")
+            raise RuntimeError(
+                f"{self.name}: {words}: exit {process.returncode}\n{stdout or ''}{stderr or ''}"
+            )
         return subprocess.CompletedProcess(command, process.returncode, stdout or "", stderr or "")
 
     def environment(self) -> dict[str, str]:
@@ -166,7 +187,11 @@ class Host:
 
     def pids(self, words: str = "") -> list[int]:
         """Its living processes, as we number them (os.kill reaches them), with `words` in their command line."""
-        return [pid for pid in _processes(self._space) if pid != self._pid and words in _command_line(pid)]
+        return [
+            pid
+            for pid in _processes(self._space)
+            if pid != self._pid and words in _command_line(pid)
+        ]
 
     def raylet_pid(self) -> int:
         return self._only("raylet")
@@ -215,7 +240,12 @@ class Network:
 
     def switch(self, command: str) -> None:
         """Run a command of iproute2 on the switch."""
-        done = subprocess.run([*self.entered(), "--net", *command.split()], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*self.entered(), "--net", *command.split()],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
             raise OSError(f"{command}: {done.stderr.strip()}")
 
@@ -270,7 +300,9 @@ def refusal() -> str | None:
 # Ray on a host
 
 
-def start_head(host: Host, *, cpus: int = 1, options: Sequence[str] = (), env: Mapping[str, str] | None = None) -> None:
+def start_head(
+    host: Host, *, cpus: int = 1, options: Sequence[str] = (), env: Mapping[str, str] | None = None
+) -> None:
     """Ray's head: control store on port 6379, dashboard and job server on its loopback, port 8265."""
     words = ["--head", "--port=6379", "--include-dashboard=true", "--dashboard-host=127.0.0.1"]
     _start(host, [*_ray_start(host, cpus), *words, *options], env)
@@ -310,7 +342,9 @@ def _start(host: Host, words: Sequence[str], env: Mapping[str, str] | None) -> N
         if started.returncode == 0:
             return
         if "timed out during startup" not in started.stderr or not tries_left:
-            raise RuntimeError(f"{host.name}: {shlex.join(words)}\n{started.stdout}{started.stderr}")
+            raise RuntimeError(
+                f"{host.name}: {shlex.join(words)}\n{started.stdout}{started.stderr}"
+            )
         host.run(["ray", "stop", "--force"])  # sees the processes of this host alone
 
 
@@ -351,7 +385,13 @@ def _holder(command: Sequence[str], words: Mapping[str, str]) -> subprocess.Pope
     """A process that sets something up, says "up" and then lives as long as we do. OSError where it cannot."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(
-        command, env={**os.environ, **words}, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        command,
+        env={**os.environ, **words},
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
     )
     assert process.stdout is not None
     if process.stdout.readline() != "up\n":
@@ -379,6 +419,12 @@ def _processes(space: str) -> Iterator[int]:
 
 def _command_line(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
     except OSError:
         return ""

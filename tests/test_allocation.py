@@ -26,7 +26,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def test_large_blocks_are_not_faulted_in_again() -> None:
     """Ten steps of 64 MiB, 16,384 pages each."""
     found = {
-        how: int(subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, check=True).stdout)
+        how: int(
+            subprocess.run(
+                [sys.executable, "-c", FAULTS, how], capture_output=True, check=True
+            ).stdout
+        )
         for how in ("kept", "as it is")
     }
     assert found["kept"] < 16_384 / 4 and found["kept"] < found["as it is"] / 4

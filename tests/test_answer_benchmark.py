@@ -16,14 +16,18 @@ def test_the_splits_of_a_search_are_stratified_and_the_fresh_sample_is_outside(m
     monkeypatch.setattr(answer, "FRESH", 1000)
     labels = np.repeat(np.arange(10), 500)
     one, again, other = (answer.drawn(labels, seed) for seed in (3, 3, 4))
-    assert {name: np.bincount(labels[rows]).tolist() for name, rows in one.items() if name != "fresh"} == {
+    assert {
+        name: np.bincount(labels[rows]).tolist() for name, rows in one.items() if name != "fresh"
+    } == {
         "train": [300] * 10,
         "validation": [50] * 10,
         "test": [1] * 10,
     }
     every = np.concatenate(list(one.values()))
     assert len(one["fresh"]) == 1000 and len(np.unique(every)) == len(every)
-    assert all((one[name] == again[name]).all() and (one[name] != other[name]).any() for name in one)
+    assert all(
+        (one[name] == again[name]).all() and (one[name] != other[name]).any() for name in one
+    )
 
 
 def test_what_each_rule_takes(tmp_path, monkeypatch):
@@ -44,9 +48,14 @@ def test_what_each_rule_takes(tmp_path, monkeypatch):
     monkeypatch.setattr(
         recommended,
         "recommended",
-        lambda ranking: next(one for one in ranking.eligible if one.label == of_answer[ranking.study.serves]),
+        lambda ranking: next(
+            one for one in ranking.eligible if one.label == of_answer[ranking.study.serves]
+        ),
     )
-    takes = [(found.record.label, found.served) for found in (rule(study) for rule in answer.RULES.values())]
+    takes = [
+        (found.record.label, found.served)
+        for found in (rule(study) for rule in answer.RULES.values())
+    ]
     # Sums of accuracy lost and ECE, each scaled over the front: .575 for brier, 1, .71, .675 and 1 for the others. Of
     # those within .02: 1, .64, 1; with the temperature, cross-entropy is better than both others in both.
     assert takes == [
@@ -83,6 +92,12 @@ def test_the_difference_of_regrets_is_paired():
 def test_logits_of_other_trials_are_refused(tmp_path):
     study = made_study(tmp_path, "small", {"focal": [({"accuracy": 0.9, "ece": 0.1}, [])]})
     cache = tmp_path / "fresh.npz"
-    np.savez(cache, names=["mbls/0000"], logits=np.zeros((1, 4, 2)), temperatures=[1.0], labels=np.zeros(4))
+    np.savez(
+        cache,
+        names=["mbls/0000"],
+        logits=np.zeros((1, 4, 2)),
+        temperatures=[1.0],
+        labels=np.zeros(4),
+    )
     with pytest.raises(AssertionError, match="of other trials"):
         answer.fresh(study, None, cache)

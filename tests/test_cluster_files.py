@@ -49,10 +49,15 @@ def test_what_has_no_password_listens_on_loopback_alone(config: dict[str, Any]) 
 def test_the_fleet_is_spot_its_head_is_not_and_one_worker_is_always_there() -> None:
     assert "not tested on AWS" in AWS.read_text().splitlines()[0]
     kinds = yaml.safe_load(AWS.read_text())["available_node_types"]
-    assert "InstanceMarketOptions" not in kinds["head"]["node_config"] and kinds["head"]["resources"] == {"CPU": 0}
+    assert "InstanceMarketOptions" not in kinds["head"]["node_config"] and kinds["head"][
+        "resources"
+    ] == {"CPU": 0}
     assert kinds["gpu"]["node_config"]["InstanceMarketOptions"] == {"MarketType": "spot"}
     # Where no node fits a trial a study refuses to start, so none would ever be asked for.
-    assert kinds["gpu"]["resources"]["GPU"] >= 1 and 1 <= kinds["gpu"]["min_workers"] < kinds["gpu"]["max_workers"]
+    assert (
+        kinds["gpu"]["resources"]["GPU"] >= 1
+        and 1 <= kinds["gpu"]["min_workers"] < kinds["gpu"]["max_workers"]
+    )
 
 
 # ---- the story of a user ------------------------------------------------------------------------------------------
@@ -118,7 +123,9 @@ def switched_on(host: Host, disk: Path | None = None) -> None:
     # The user must reach Python and our code; a folder above them may be closed to all but root.
     needed: dict[Path, list[Path]] = {}
     for path in (CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)):
-        shut = next((folder for folder in reversed(path.parents) if not folder.stat().st_mode & 0o001), None)
+        shut = next(
+            (folder for folder in reversed(path.parents) if not folder.stat().st_mode & 0o001), None
+        )
         if shut is not None and not path.is_relative_to("/tmp"):
             needed.setdefault(shut, []).append(path)
     script = """
@@ -138,14 +145,32 @@ def serve_ssh(host: Host, public_key: str) -> None:
     mkdir calstudy && ln -s {sys.prefix} calstudy/env && touch calstudy/installed
     """
     as_user(host, script)
-    host.run(["sh", "-euc", "mkdir -m 755 /run/sshd; ssh-keygen -q -t ed25519 -N '' -f /run/sshd/key"])
-    options = ("PidFile=none", "UsePAM=no", "PasswordAuthentication=no", "KbdInteractiveAuthentication=no")
+    host.run(
+        ["sh", "-euc", "mkdir -m 755 /run/sshd; ssh-keygen -q -t ed25519 -N '' -f /run/sshd/key"]
+    )
+    options = (
+        "PidFile=none",
+        "UsePAM=no",
+        "PasswordAuthentication=no",
+        "KbdInteractiveAuthentication=no",
+    )
     words = [word for option in options for word in ("-o", option)]
-    host.popen(["/usr/sbin/sshd", "-D", "-f", "/dev/null", "-h", "/run/sshd/key", *words], stderr=subprocess.DEVNULL)
+    host.popen(
+        ["/usr/sbin/sshd", "-D", "-f", "/dev/null", "-h", "/run/sshd/key", *words],
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def user_words(command: str) -> tuple[list[str], dict[str, str]]:
-    words = ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups", "bash", "-c", f"cd {HOME}; {command}"]
+    words = [
+        "setpriv",
+        f"--reuid={UID}",
+        f"--regid={UID}",
+        "--clear-groups",
+        "bash",
+        "-c",
+        f"cd {HOME}; {command}",
+    ]
     return words, {"HOME": HOME, "USER": USER, "LOGNAME": USER, "RAY_TMPDIR": f"{HOME}/.ray"}
 
 
@@ -157,7 +182,9 @@ def as_user(host: Host, command: str, *, timeout: float = 120, check: bool = Tru
 @contextlib.contextmanager
 def in_background(host: Host, command: str) -> Iterator[Process]:
     words, environment = user_words(command)
-    with host.popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with host.popen(
+        words, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as process:
         yield process
         process.kill()
 
@@ -189,17 +216,32 @@ def test_raised_used_and_torn_down(site: Site) -> None:
     laptop, head, workers = site.laptop, site.head, site.workers
     write_cluster_file(site)
     laptop.hide(site.storage)
-    as_user(laptop, f"umask 077; ray get-auth-token --generate; cd {CHECKOUT} && ray up -y ~/cluster.yaml")
-    wait_until(lambda: all(worker.pids("raylet/raylet") for worker in workers), 90, "Ray on the workers")
-    wait_until(lambda: "3 local.cluster.node" in as_user(laptop, "ray exec cluster.yaml 'ray status'"), 60, "3 nodes")
+    as_user(
+        laptop,
+        f"umask 077; ray get-auth-token --generate; cd {CHECKOUT} && ray up -y ~/cluster.yaml",
+    )
+    wait_until(
+        lambda: all(worker.pids("raylet/raylet") for worker in workers), 90, "Ray on the workers"
+    )
+    wait_until(
+        lambda: "3 local.cluster.node" in as_user(laptop, "ray exec cluster.yaml 'ray status'"),
+        60,
+        "3 nodes",
+    )
     for host in (laptop, head, *workers):
         assert as_user(host, "stat -c %a ~/.ray/auth_token").strip() == "600"
     check_tracking(head)
 
-    where = f"--address http://127.0.0.1:8265 --storage {site.storage} --tracking http://127.0.0.1:5000"
+    where = (
+        f"--address http://127.0.0.1:8265 --storage {site.storage} --tracking http://127.0.0.1:5000"
+    )
     with in_background(laptop, "ray dashboard cluster.yaml"):
         reached = ["bash", "-c", "</dev/tcp/127.0.0.1/8265"]
-        wait_until(lambda: laptop.run(reached, check=False).returncode == 0, 60, "the job server through ssh")
+        wait_until(
+            lambda: laptop.run(reached, check=False).returncode == 0,
+            60,
+            "the job server through ssh",
+        )
         told = as_user(laptop, f"calstudy submit mine.yaml {where}")
         assert "no problems found." in told and "submitted: calstudy-mine" in told
         laptop.kill()
@@ -216,7 +258,11 @@ def test_raised_used_and_torn_down(site: Site) -> None:
     assert "registered models:/mine/1" in as_user(laptop, f"ray exec cluster.yaml '{export}'")
     assert head.pids("mlflow server") and head.pids("gcs_server")
     as_user(laptop, "ray down -y cluster.yaml")
-    wait_until(lambda: not head.pids("mlflow") and not head.pids("ray/"), 30, "the end of the head's processes")
+    wait_until(
+        lambda: not head.pids("mlflow") and not head.pids("ray/"),
+        30,
+        "the end of the head's processes",
+    )
 
 
 def check_tracking(head: Host) -> None:
@@ -224,7 +270,11 @@ def check_tracking(head: Host) -> None:
 
     def places() -> list[str]:
         lines = head.run(["ss", "-Hltn"]).stdout.splitlines()
-        return sorted(place for place in (line.split()[3] for line in lines) if place.endswith((":5000", ":8265")))
+        return sorted(
+            place
+            for place in (line.split()[3] for line in lines)
+            if place.endswith((":5000", ":8265"))
+        )
 
     wait_until(lambda: len(places()) >= 2, 60, "MLflow and the dashboard on the head")
     assert places() == ["127.0.0.1:5000", "127.0.0.1:8265"]
@@ -233,5 +283,8 @@ def check_tracking(head: Host) -> None:
         "asked.request('GET', '/api/2.0/mlflow/experiments/search?max_results=1', headers={'Host': sys.argv[1]})\n"
         "print(asked.getresponse().status)"
     )
-    answers = [head.run(["python", "-c", ask, name]).stdout.strip() for name in ("127.0.0.1:5000", "evil.example")]
+    answers = [
+        head.run(["python", "-c", ask, name]).stdout.strip()
+        for name in ("127.0.0.1:5000", "evil.example")
+    ]
     assert answers == ["200", "403"]

@@ -25,7 +25,9 @@ def test_values_are_laid_over_by_path() -> None:
 
 
 def test_plain_values_read_back_as_an_equal_config() -> None:
-    config = TrialConfig.from_mapping({**PLAIN, "method": {"name": "sece", "base": {"name": "focal", "gamma": 1}}})
+    config = TrialConfig.from_mapping(
+        {**PLAIN, "method": {"name": "sece", "base": {"name": "focal", "gamma": 1}}}
+    )
     assert TrialConfig.from_mapping(config.to_mapping()) == config
 
 
@@ -33,13 +35,25 @@ def test_plain_values_read_back_as_an_equal_config() -> None:
     ("changes", "path", "said"),
     [
         ({"method": "focl"}, "method", "Did you mean 'focal'?"),
-        ({"method": {"name": "focal", "gama": 1}}, "method.gama", "Focal has no 'gama'. Did you mean 'gamma'?"),
+        (
+            {"method": {"name": "focal", "gama": 1}},
+            "method.gama",
+            "Focal has no 'gama'. Did you mean 'gamma'?",
+        ),
         ({"method": {"name": "focal", "gamma": -1}}, "method.gamma", "must be >= 0, got -1"),
         ({"method": {"name": "focal", "gamma": "3"}}, "method.gamma", "must be a number, got '3'"),
         ({"method": {"name": "focal", "gamma": True}}, "method.gamma", "must be a number"),
         ({"method": {"name": "focal", "gamma": float("nan")}}, "method.gamma", "finite"),
-        ({"method": {"name": "sece", "base": {"name": "mbl"}}}, "method.base", "Did you mean 'mbls'?"),
-        ({"method": {"name": "sece", "base": {"name": "sece", "base": 3}}}, "method.base.base", "must be a name"),
+        (
+            {"method": {"name": "sece", "base": {"name": "mbl"}}},
+            "method.base",
+            "Did you mean 'mbls'?",
+        ),
+        (
+            {"method": {"name": "sece", "base": {"name": "sece", "base": 3}}},
+            "method.base.base",
+            "must be a name",
+        ),
         ({"method": {"name": "sece", "hits": "softt"}}, "method.hits", "Did you mean 'soft'?"),
         ({"optimizer": {"lr": 0}}, "optimizer.lr", "must be > 0, got 0"),
         ({"optimizer": 3}, "optimizer", "must be a mapping"),
@@ -48,7 +62,9 @@ def test_plain_values_read_back_as_an_equal_config() -> None:
         ({"model": {"width": 3}}, "model", "must be a name, or a mapping with `name`"),
     ],
 )
-def test_a_value_that_cannot_be_taken_names_its_path(changes: dict[str, Any], path: str, said: str) -> None:
+def test_a_value_that_cannot_be_taken_names_its_path(
+    changes: dict[str, Any], path: str, said: str
+) -> None:
     with pytest.raises(FieldError) as error:
         TrialConfig.from_mapping({**PLAIN, **changes})
     assert error.value.path == path and said in error.value.problem
@@ -77,7 +93,9 @@ def extension(folder: Path, name: str, text: str) -> Path:
 def test_a_folder_of_ones_own_adds_names(tmp_path: Path) -> None:
     text = "from trainables.methods.focal import Focal\n\n\nclass MyLoss(Focal):\n    pass\n"
     folder = extension(tmp_path, "my_loss", text)
-    config = TrialConfig.from_mapping({**PLAIN, "method": {"name": "my_loss", "gamma": 1}, "extensions": str(folder)})
+    config = TrialConfig.from_mapping(
+        {**PLAIN, "method": {"name": "my_loss", "gamma": 1}, "extensions": str(folder)}
+    )
     assert type(config.method).__name__ == "MyLoss" and "my_loss" in methods.names()
     assert TrialConfig.from_mapping(config.to_mapping()) == config
     use_extensions(None)

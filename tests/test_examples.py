@@ -17,14 +17,19 @@ def run(name: str, folder: Path, *words: object) -> str:
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "PYTHONWARNINGS": "ignore"}
     environment["RAY_ADDRESS"] = "local"  # not the cluster of another test
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, timeout=280)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=folder, env=environment, timeout=280
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.slow
 def test_a_study_is_read(tmp_path: Path) -> None:
-    values = [({"accuracy": 0.9, "ece": 0.05, "nll": 0.3}, []), ({"accuracy": 0.8, "ece": 0.02, "nll": 0.4}, [])]
+    values = [
+        ({"accuracy": 0.9, "ece": 0.05, "nll": 0.3}, []),
+        ({"accuracy": 0.8, "ece": 0.02, "nll": 0.4}, []),
+    ]
     made_study(tmp_path, "digits", {"focal": values, "cross_entropy": values})
     shown = run("read_a_study", tmp_path, tmp_path / "digits")
     assert "focal" in shown and "0.85  0.035" in shown  # medians
@@ -42,7 +47,9 @@ def test_predictions_are_measured(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_loss_in_a_loop_of_ones_own(tmp_path: Path) -> None:
-    assert float(run("own_training_loop", tmp_path).split()[-1]) < 0.15  # log 2 / 4 = 0.17 at the start
+    assert (
+        float(run("own_training_loop", tmp_path).split()[-1]) < 0.15
+    )  # log 2 / 4 = 0.17 at the start
 
 
 @pytest.mark.slow

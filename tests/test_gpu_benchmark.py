@@ -20,7 +20,13 @@ ROOT = Path(__file__).parent.parent
 
 
 def options(folder: Path, **words: object) -> argparse.Namespace:
-    plain = {"data": "digits", "device": "cpu", "small": True, "state": folder / "state", "out": folder / "out"}
+    plain = {
+        "data": "digits",
+        "device": "cpu",
+        "small": True,
+        "state": folder / "state",
+        "out": folder / "out",
+    }
     return argparse.Namespace(**{**plain, "seconds": 600.0, **words})
 
 
@@ -42,12 +48,18 @@ def test_the_cpu_equals_itself_in_every_method(here: argparse.Namespace) -> None
     )
 
 
-def test_a_model_that_cannot_be_captured_trains(here: argparse.Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_captured_trains(
+    here: argparse.Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(program, "captures", lambda device: True)
     monkeypatch.setattr(program, "capture", simulated_graph.capture)
     monkeypatch.setattr(program, "waits", simulated_graph.waits)
     found = stages.uncaptured(here)
-    assert "waits for the device" in found["because"] and found["next"] == "captured" and found["finite"]
+    assert (
+        "waits for the device" in found["because"]
+        and found["next"] == "captured"
+        and found["finite"]
+    )
 
 
 def test_every_case_of_synchronisation_is_tried(here: argparse.Namespace) -> None:
@@ -117,18 +129,27 @@ def test_a_trained_model_is_the_same_where_it_is_brought(here: argparse.Namespac
 def test_the_ladder(here: argparse.Namespace) -> None:
     found = stages.ladder("cnn")(here)
     assert (
-        list(found) == ["loader", "learner", "learner bfloat16", "bound", "bound bfloat16"] and min(found.values()) > 0
+        list(found) == ["loader", "learner", "learner bfloat16", "bound", "bound bfloat16"]
+        and min(found.values()) > 0
     )
 
 
-def test_it_goes_on_where_it_stopped_and_a_failure_is_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_goes_on_where_it_stopped_and_a_failure_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stages, "STAGES", dict.fromkeys(["first", "inventory", "third"]))
     given = options(tmp_path)
     (tmp_path / "state").mkdir()
-    (tmp_path / "state" / gpu.FILE).write_text('{"stage": "first", "seconds": 1.0, "images/s": 12345.678}\n')
+    (tmp_path / "state" / gpu.FILE).write_text(
+        '{"stage": "first", "seconds": 1.0, "images/s": 12345.678}\n'
+    )
     assert gpu.run(given) == 1
     first, second, third = gpu.lines(tmp_path / "out" / gpu.FILE)
-    assert first["images/s"] == 12345.678 and second["torch"] and "KeyError: 'third'" in third["failed"]
+    assert (
+        first["images/s"] == 12345.678
+        and second["torch"]
+        and "KeyError: 'third'" in third["failed"]
+    )
     assert gpu.table([first]).splitlines()[-1] == "| first | 1 | images/s: 1.235e+04 |"
     assert gpu.run(given) == 1 and len(gpu.lines(tmp_path / "state" / gpu.FILE)) == 3
     assert json.dumps(third)
@@ -148,7 +169,9 @@ def test_a_stage_that_takes_too_long_ends_with_all_that_it_started(
 
 
 def test_an_arm_that_does_not_start_leaves_the_others() -> None:
-    words = argparse.Namespace(model="cnn", method="cross_entropy", device="cpu", former="", batch=64, rounds=1)
+    words = argparse.Namespace(
+        model="cnn", method="cross_entropy", device="cpu", former="", batch=64, rounds=1
+    )
     words.count = 300
     rates = throughput.measure(words, ["airbench", "learner"])  # airbench is no dependency
     assert list(rates) == ["learner"] and rates["learner"][0] > 0

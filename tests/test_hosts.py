@@ -16,7 +16,9 @@ pytestmark = pytest.mark.usefixtures("hosts_allowed")
 
 def reaches(host: Host, other: Host) -> bool:
     """Does a TCP connection come about?"""
-    listener = "import socket; s = socket.create_server(('', 9000)); print('up', flush=True); s.accept()"
+    listener = (
+        "import socket; s = socket.create_server(('', 9000)); print('up', flush=True); s.accept()"
+    )
     caller = f"import socket; socket.create_connection(('{other.address}', 9000), timeout=1)"
     with other.popen(["python3", "-c", listener], stdout=subprocess.PIPE) as listening:
         assert listening.stdout is not None and listening.stdout.readline() == "up\n"
@@ -27,15 +29,22 @@ def reaches(host: Host, other: Host) -> bool:
 
 def test_own_addresses_and_names() -> None:
     with network(3) as hosts:
-        shown = [host.run(["ip", "-4", "-brief", "address", "show", "dev", "eth0"]).stdout.split()[2] for host in hosts]
+        shown = [
+            host.run(["ip", "-4", "-brief", "address", "show", "dev", "eth0"]).stdout.split()[2]
+            for host in hosts
+        ]
         assert shown == [f"{host.address}/24" for host in hosts] and len(set(shown)) == 3
-        assert [host.run(["hostname"]).stdout.strip() for host in hosts] == [host.name for host in hosts]
+        assert [host.run(["hostname"]).stdout.strip() for host in hosts] == [
+            host.name for host in hosts
+        ]
 
 
 def test_a_host_sees_no_process_but_its_own() -> None:
     with network(2) as (one, other), one.popen(["sleep", "60"]) as sleeping:
         pid = sleeping.program
-        wait_until(lambda: one.pids("sleep 60") == [pid], 30, "it sleeps")  # for an instant its command line is empty
+        wait_until(
+            lambda: one.pids("sleep 60") == [pid], 30, "it sleeps"
+        )  # for an instant its command line is empty
         assert other.pids() == []
         listed = [host.run(["ps", "-eo", "args"]).stdout for host in (one, other)]
         assert "sleep 60" in listed[0] and "sleep 60" not in listed[1]
@@ -49,7 +58,10 @@ def test_own_files_and_the_shared_folder(tmp_path: Path) -> None:
     with network(2, shared) as (one, other):
         one.run(["sh", "-c", f"touch {shared}/seen /tmp/mine /dev/shm/mine ~/mine"])
         assert (shared / "seen").exists() and not Path("/tmp/mine").exists()
-        assert other.run(["ls", shared, "/tmp", "/dev/shm", "/tmp/home"]).stdout.split().count("mine") == 0
+        assert (
+            other.run(["ls", shared, "/tmp", "/dev/shm", "/tmp/home"]).stdout.split().count("mine")
+            == 0
+        )
         other.hide(shared)
         assert other.run(["ls", shared]).stdout == "" and one.run(["ls", shared]).stdout == "seen\n"
         other.show(shared)
@@ -91,10 +103,14 @@ def test_nothing_is_left_when_we_are_killed(tmp_path: Path) -> None:
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     before = (Path("/proc/mounts").read_text(), sorted(os.listdir("/sys/class/net")))
-    died = subprocess.run([sys.executable, "-c", script], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False)
+    died = subprocess.run(
+        [sys.executable, "-c", script], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False
+    )
     pids = died.stdout.split()
     assert died.returncode == -signal.SIGKILL and len(pids) == 4
-    wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 5, "all processes gone")
+    wait_until(
+        lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 5, "all processes gone"
+    )
     assert (Path("/proc/mounts").read_text(), sorted(os.listdir("/sys/class/net"))) == before
 
 

@@ -23,7 +23,16 @@ WINGS: dict[str, set[str]] = {
     "confirmation": {"engine", "tracking", "uncertainty", "analysis", "store", "schema", "ray"},
     "answer": {"confirmation", "uncertainty", "analysis", "store", "schema"},
     "report": {"answer", "confirmation", "uncertainty", "analysis", "store", "schema"},
-    "registry": {"answer", "confirmation", "uncertainty", "analysis", "store", "schema", "tracking", "mlflow"},
+    "registry": {
+        "answer",
+        "confirmation",
+        "uncertainty",
+        "analysis",
+        "store",
+        "schema",
+        "tracking",
+        "mlflow",
+    },
 }
 
 
@@ -72,7 +81,10 @@ def test_imports_run_downward(file: Path) -> None:
 
 def test_no_imports_go_in_a_circle() -> None:
     """Read from the files: imports inside functions and for type checking count too."""
-    modules = {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in FILES}
+    modules = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
+        for file in FILES
+    }
     graph = {name: imported(file) & set(modules) - {name} for name, file in modules.items()}
     while leaves := {name for name, below in graph.items() if not below & set(graph)}:
         graph = {name: below for name, below in graph.items() if name not in leaves}
@@ -97,10 +109,20 @@ def test_what_is_private_of_the_engines_is_used_in_one_place_each() -> None:
             continue
         tree = ast.parse(file.read_text())
         for name in imported(file):
-            assert name.partition(".")[0] not in ENGINES or "._" not in name, f"{file}: {name} is private"
+            assert name.partition(".")[0] not in ENGINES or "._" not in name, (
+                f"{file}: {name} is private"
+            )
         own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)} | PUBLIC
-        own |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _is_own(node)}
-        used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and not _is_own(node)}
+        own |= {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and _is_own(node)
+        }
+        used = {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and not _is_own(node)
+        }
         private = {name for name in used if name.startswith("_") and not name.startswith("__")}
         assert private <= own, f"{file}: {private - own}"
 
@@ -110,26 +132,46 @@ def _is_own(node: ast.Attribute) -> bool:
 
 
 def test_no_file_is_too_long_to_read() -> None:
-    long = {file: len(file.read_text().splitlines()) for file in [*FILES, *(ROOT / "tests").rglob("*.py")]}
-    assert not {file: lines for file, lines in long.items() if lines > (600 if "tests" in file.parts else 450)}
+    long = {
+        file: len(file.read_text().splitlines())
+        for file in [*FILES, *(ROOT / "tests").rglob("*.py")]
+    }
+    assert not {
+        file: lines
+        for file, lines in long.items()
+        if lines > (600 if "tests" in file.parts else 450)
+    }
 
 
 def test_the_test_split_is_opened_in_one_place() -> None:
     """One function reads its file, and `confirm` alone imports that."""
     sealed = ROOT / "trainables" / "loading" / "test_split.py"
     openers = [
-        file for file in FILES if any(name.startswith("trainables.loading.test_split") for name in imported(file))
+        file
+        for file in FILES
+        if any(name.startswith("trainables.loading.test_split") for name in imported(file))
     ]
     assert openers == [ROOT / "study" / "confirmation" / "confirm.py"]
     for file in FILES:
-        texts = [node.value for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Constant)]
-        assert file == sealed or not {"test.npy", "test_labels.npy", "open_test"} & {*map(str, texts)}, file
+        texts = [
+            node.value
+            for node in ast.walk(ast.parse(file.read_text()))
+            if isinstance(node, ast.Constant)
+        ]
+        assert file == sealed or not {"test.npy", "test_labels.npy", "open_test"} & {
+            *map(str, texts)
+        }, file
 
 
 def test_files_are_data() -> None:
     """No file is read by a way that may run what stands in it."""
     for file in FILES:
-        assert not {name.partition(".")[0] for name in imported(file)} & {"pickle", "cloudpickle", "dill", "joblib"}
+        assert not {name.partition(".")[0] for name in imported(file)} & {
+            "pickle",
+            "cloudpickle",
+            "dill",
+            "joblib",
+        }
         for node in ast.walk(ast.parse(file.read_text())):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
@@ -139,9 +181,13 @@ def test_files_are_data() -> None:
                 assert options.get("weights_only") == "True", f"{file}: {ast.unparse(node)}"
             if call == "np.load":
                 assert options.get("allow_pickle") == "False", f"{file}: {ast.unparse(node)}"
-            assert call not in {"yaml.unsafe_load", "yaml.full_load", "pd.read_pickle"}, f"{file}: {ast.unparse(node)}"
+            assert call not in {"yaml.unsafe_load", "yaml.full_load", "pd.read_pickle"}, (
+                f"{file}: {ast.unparse(node)}"
+            )
             if call == "yaml.load":  # with a loader of ours, which is a SafeLoader
-                assert "class _Loader(yaml.SafeLoader)" in file.read_text(), f"{file}: {ast.unparse(node)}"
+                assert "class _Loader(yaml.SafeLoader)" in file.read_text(), (
+                    f"{file}: {ast.unparse(node)}"
+                )
 
 
 # What each module must not load, the lightest first: they are imported one after another, in one process a chain.
@@ -170,5 +216,7 @@ def test_a_light_thing_loads_light(chain: dict[str, set[str]]) -> None:
         f"import {module}\nprint('{module}', *sorted({absent!r} & set(sys.modules)))\n"
         for module, absent in chain.items()
     )
-    done = subprocess.run([sys.executable, "-c", f"import sys\n{looks}"], capture_output=True, text=True, cwd=ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{looks}"], capture_output=True, text=True, cwd=ROOT
+    )
     assert done.stdout.splitlines() == list(chain), done.stderr

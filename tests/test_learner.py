@@ -61,18 +61,28 @@ def test_trial_k_of_every_method_starts_from_the_same_weights() -> None:
 
 def test_one_update_is_what_sgd_is_defined_as() -> None:
     """One epoch of one full batch against the update written out: w - lr (grad + weight_decay w)."""
-    settings = {"name": "sgd", "lr": 0.05, "momentum": 0.0, "weight_decay": 0.01, "schedule": "constant"}
+    settings = {
+        "name": "sgd",
+        "lr": 0.05,
+        "momentum": 0.0,
+        "weight_decay": 0.01,
+        "schedule": "constant",
+    }
     made = learner(optimizer=settings, batch_size=5000, epochs=1)
     split = made.data.train
     images, labels = split.images(0, len(split)), split.labels
-    weights = [parameter.detach().clone().requires_grad_() for parameter in made.network.parameters()]
+    weights = [
+        parameter.detach().clone().requires_grad_() for parameter in made.network.parameters()
+    ]
     hidden = torch.relu(torch.nn.functional.linear(images.flatten(1), weights[0], weights[1]))
     log_p = torch.log_softmax(torch.nn.functional.linear(hidden, weights[2], weights[3]), dim=-1)
     loss = -log_p[torch.arange(len(labels)), labels].mean()
     gradients = torch.autograd.grad(loss, weights)
     row = made.train_epoch()
     assert row["train_loss"] == pytest.approx(loss.item(), rel=1e-5)
-    for parameter, weight, gradient in zip(made.network.parameters(), weights, gradients, strict=True):
+    for parameter, weight, gradient in zip(
+        made.network.parameters(), weights, gradients, strict=True
+    ):
         assert_close(parameter, weight - 0.05 * (gradient + 0.01 * weight), rtol=1e-5, atol=1e-6)
 
 
@@ -84,9 +94,13 @@ def test_a_batch_of_one_trains_and_a_lone_leftover_is_left_out() -> None:
     assert len(made.data.train) == 1151 and made.samples == 1150
 
 
-def test_the_data_are_those_the_study_was_begun_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_are_those_the_study_was_begun_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path))
-    config = TrialConfig.from_mapping({"data": "digits", "model": "mlp", "method": "focal", "seed": 77})
+    config = TrialConfig.from_mapping(
+        {"data": "digits", "model": "mlp", "method": "focal", "seed": 77}
+    )
     with pytest.raises(FieldError, match="but the study started with"):
         trial_data(config, CPU, digest="0" * 64)
     digest = prepare(config.data, config.seed).digest
@@ -109,7 +123,9 @@ def test_history_has_a_row_an_epoch_with_the_metrics_of_its_predictions() -> Non
     assert made.history[0]["time"] <= made.history[1]["time"] <= made.history[2]["time"]
 
 
-@pytest.mark.parametrize(("result", "best"), [("best_accuracy", max), ("best_nll", min), ("best_ece", min)])
+@pytest.mark.parametrize(
+    ("result", "best"), [("best_accuracy", max), ("best_nll", min), ("best_ece", min)]
+)
 def test_the_best_epoch_is_the_result_where_asked(result: str, best: Any) -> None:
     made = trained(result=result, epochs=5, optimizer={"lr": 0.5})
     name = result.removeprefix("best_")
@@ -124,7 +140,9 @@ def test_of_equally_good_epochs_the_earlier_is_the_result(monkeypatch: pytest.Mo
     """Even at chance accuracy: the rule looks at the ECE alone."""
     made = learner(result="best_ece", epochs=4)
     rows = iter([(0.5, 0.3), (0.1, 0.02), (0.9, 0.02), (0.95, 0.04)])
-    monkeypatch.setattr(made, "_row", lambda *_: dict(zip(("accuracy", "ece"), next(rows), strict=True)))
+    monkeypatch.setattr(
+        made, "_row", lambda *_: dict(zip(("accuracy", "ece"), next(rows), strict=True))
+    )
     while not made.finished:
         made.train_epoch()
     assert made.take_result() == 2
@@ -142,7 +160,9 @@ def test_a_result_is_predicted_in_float32_whatever_trained_it() -> None:
     assert measured != result.evaluate()["nll"] == pytest.approx(measured, abs=0.02)
 
 
-def test_only_a_deterministic_trial_uses_deterministic_algorithms(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_deterministic_trial_uses_deterministic_algorithms(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seen, made = [], {wanted: learner(deterministic=wanted) for wanted in (True, False)}
     for wanted, each in made.items():
         step = each._step
@@ -207,7 +227,9 @@ def test_a_checkpoint_outlives_a_move_of_the_extensions_and_a_new_setting(
     monkeypatch.setattr(
         TrialConfig,
         "to_mapping",
-        lambda config: {name: value for name, value in to_mapping(config).items() if name != "equal_train"},
+        lambda config: {
+            name: value for name, value in to_mapping(config).items() if name != "equal_train"
+        },
     )
     made.save(tmp_path / "last.pt")
     monkeypatch.undo()
@@ -233,7 +255,9 @@ def test_predictions_survive_a_file(tmp_path: Path) -> None:
     predictions = trained().predict()
     digest = predictions.save(tmp_path / "predictions.npz")
     again = Predictions.load(tmp_path / "predictions.npz")
-    assert torch.equal(again.logits, predictions.logits) and torch.equal(again.labels, predictions.labels)
+    assert torch.equal(again.logits, predictions.logits) and torch.equal(
+        again.labels, predictions.labels
+    )
     assert digest == file_digest(tmp_path / "predictions.npz")
     assert json.dumps(again.evaluate()) == json.dumps(predictions.evaluate())
 
@@ -250,7 +274,9 @@ def test_a_classifier_gives_what_was_measured(model: str, tmp_path: Path) -> Non
         assert_close(classifier.logits(images), made.predict().logits, rtol=1e-5, atol=1e-5)
         assert_close(classifier(images), made.predict().logits.softmax(-1), rtol=1e-5, atol=1e-5)
         classifier.temperature.fill_(2.0)
-        assert_close(classifier(images), (made.predict().logits / 2).softmax(-1), rtol=1e-5, atol=1e-5)
+        assert_close(
+            classifier(images), (made.predict().logits / 2).softmax(-1), rtol=1e-5, atol=1e-5
+        )
 
 
 # The meta split, diagnostics, costs
@@ -267,7 +293,10 @@ def test_the_meta_split_is_carved_from_train_of_each_class_its_share() -> None:
     for part in (train, meta):
         assert torch.equal(part.images(3, 9), images[part.rows[3:9]])
         batch = part.batch(part.decide(torch.tensor([5, 2]), torch.Generator()))
-        assert torch.equal(batch.images, images[part.rows[[5, 2]]]) and batch.indices.tolist() == [5, 2]
+        assert torch.equal(batch.images, images[part.rows[[5, 2]]]) and batch.indices.tolist() == [
+            5,
+            2,
+        ]
     assert whole.data.with_meta(0.1, 1)[1].rows.tolist() != meta.rows.tolist()
 
 
@@ -299,7 +328,9 @@ def test_diagnostics_by_hand() -> None:
     logits = torch.tensor([[0.0, 0.0, 0.0], [1000.0, 0.0, 0.0], [0.0, 1000.0, 0.0]])
     head = torch.nn.Linear(2, 1)
     torch.nn.init.constant_(head.weight, 3.0), torch.nn.init.constant_(head.bias, 4.0)
-    found = diagnostics(Predictions(logits, torch.tensor([0, 0, 0])), Network(torch.nn.Identity(), head))
+    found = diagnostics(
+        Predictions(logits, torch.tensor([0, 0, 0])), Network(torch.nn.Identity(), head)
+    )
     assert found == pytest.approx(
         {
             "nll_right": math.log(3) / 2,
@@ -310,9 +341,14 @@ def test_diagnostics_by_hand() -> None:
         },
         abs=1e-9,
     )
-    only_right = diagnostics(Predictions(logits[:2], torch.tensor([0, 0])), Network(torch.nn.Identity(), head))
+    only_right = diagnostics(
+        Predictions(logits[:2], torch.tensor([0, 0])), Network(torch.nn.Identity(), head)
+    )
     assert "nll_wrong" not in only_right
-    assert "head_norm" in trained(diagnostics=True).history[0] and "head_norm" not in trained().history[0]
+    assert (
+        "head_norm" in trained(diagnostics=True).history[0]
+        and "head_norm" not in trained().history[0]
+    )
 
 
 def test_recorded_entropies_are_of_the_training_passes() -> None:

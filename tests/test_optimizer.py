@@ -37,12 +37,16 @@ def rates_of_torch(scheduler: Callable[[torch.optim.Optimizer], Any], lr: float)
 
 
 def test_cosine_is_pytorchs() -> None:
-    theirs = rates_of_torch(lambda sgd: torch.optim.lr_scheduler.CosineAnnealingLR(sgd, UPDATES), 0.2)
+    theirs = rates_of_torch(
+        lambda sgd: torch.optim.lr_scheduler.CosineAnnealingLR(sgd, UPDATES), 0.2
+    )
     assert rates_of(Optimizer(lr=0.2)) == pytest.approx(theirs, abs=1e-9)
 
 
 def test_steps_are_pytorchs_milestones() -> None:
-    theirs = rates_of_torch(lambda sgd: torch.optim.lr_scheduler.MultiStepLR(sgd, [400, 600], gamma=0.1), 0.1)
+    theirs = rates_of_torch(
+        lambda sgd: torch.optim.lr_scheduler.MultiStepLR(sgd, [400, 600], gamma=0.1), 0.1
+    )
     ours = rates_of(Optimizer(lr=0.1, schedule="steps", steps=(0.4, 0.6), factor=0.1))
     assert ours == pytest.approx(theirs, rel=1e-9)
 
@@ -58,26 +62,40 @@ def test_steps_of_the_papers_fall_between_the_right_epochs() -> None:
 
 def test_one_cycle_is_pytorchs() -> None:
     def theirs(sgd: torch.optim.Optimizer) -> Any:
-        return torch.optim.lr_scheduler.OneCycleLR(sgd, 0.4, total_steps=UPDATES + 1, cycle_momentum=False)
+        return torch.optim.lr_scheduler.OneCycleLR(
+            sgd, 0.4, total_steps=UPDATES + 1, cycle_momentum=False
+        )
 
     # PyTorch's peak is update 0.3 * total - 1, ours at a share of 0.3: one update apart.
-    assert rates_of(Optimizer(lr=0.4, schedule="one_cycle")) == pytest.approx(rates_of_torch(theirs, 0.4), abs=2e-3)
-    points = [Optimizer(lr=0.4, schedule="one_cycle").learning_rate(progress) for progress in (0.0, 0.3, 1.0)]
+    assert rates_of(Optimizer(lr=0.4, schedule="one_cycle")) == pytest.approx(
+        rates_of_torch(theirs, 0.4), abs=2e-3
+    )
+    points = [
+        Optimizer(lr=0.4, schedule="one_cycle").learning_rate(progress)
+        for progress in (0.0, 0.3, 1.0)
+    ]
     assert points == pytest.approx([0.4 / 25, 0.4, 0.4 / 25e4])
 
 
 def test_triangular_is_two_lines() -> None:
     """The constants of airbench94: from 0.2 of the rate, to all of it at 23% of training, to 0.07."""
     shares = np.linspace(0, 1, 501)
-    ours = [Optimizer(lr=3.0, schedule="triangular").learning_rate(share) for share in shares.tolist()]
+    ours = [
+        Optimizer(lr=3.0, schedule="triangular").learning_rate(share) for share in shares.tolist()
+    ]
     assert ours == pytest.approx(3.0 * np.interp(shares, [0, 0.23, 1], [0.2, 1, 0.07]))
 
 
 @pytest.mark.parametrize("schedule", ["constant", "cosine", "steps", "one_cycle", "triangular"])
 def test_warmup_is_a_line_to_where_the_schedule_is_by_then(schedule: str) -> None:
-    plain, warmed = Optimizer(lr=0.1, schedule=schedule), Optimizer(lr=0.1, schedule=schedule, warmup=0.2)
+    plain, warmed = (
+        Optimizer(lr=0.1, schedule=schedule),
+        Optimizer(lr=0.1, schedule=schedule, warmup=0.2),
+    )
     there = plain.learning_rate(0.2)
-    assert [warmed.learning_rate(0.2 * share) for share in (0.0, 0.25, 0.5)] == pytest.approx([0, there / 4, there / 2])
+    assert [warmed.learning_rate(0.2 * share) for share in (0.0, 0.25, 0.5)] == pytest.approx(
+        [0, there / 4, there / 2]
+    )
     for progress in (0.2, 0.5, 0.75, 0.9):
         assert warmed.learning_rate(progress) == plain.learning_rate(progress)
 
@@ -111,32 +129,53 @@ def test_a_list_survives_the_files_of_a_study(tmp_path: Path) -> None:
     written = "{schedule: steps, steps: [0.25, 1e-1, 0.75], clip: 2}"
     spec = spec_from_mapping({**STUDY, "optimizer": strict_yaml.parse(written)}, "s.yaml")
     assert spec.optimizer.steps == (0.25, 0.1, 0.75)
-    (tmp_path / "study.yaml").write_text(strict_yaml.dump({"spec": spec.to_mapping(), "meaning": spec.meaning()}))
+    (tmp_path / "study.yaml").write_text(
+        strict_yaml.dump({"spec": spec.to_mapping(), "meaning": spec.meaning()})
+    )
     stored = strict_yaml.read(tmp_path / "study.yaml")
     again = spec_from_mapping(stored["spec"], "study.yaml")
-    assert again == spec and strict_yaml.one_line(again.meaning()) == strict_yaml.one_line(stored["meaning"])
+    assert again == spec and strict_yaml.one_line(again.meaning()) == strict_yaml.one_line(
+        stored["meaning"]
+    )
     trial = TrialConfig.from_mapping(spec.trial_mapping("focal"))
-    assert TrialConfig.from_mapping(trial.to_mapping()) == trial and trial.optimizer == spec.optimizer
+    assert (
+        TrialConfig.from_mapping(trial.to_mapping()) == trial and trial.optimizer == spec.optimizer
+    )
 
 
 def test_search_space_paths_of_the_optimizer() -> None:
-    space = {"optimizer.warmup": {"low": 0.0, "high": 0.2}, "optimizer.clip": {"low": 0.5, "high": 5.0, "log": True}}
+    space = {
+        "optimizer.warmup": {"low": 0.0, "high": 0.2},
+        "optimizer.clip": {"low": 0.5, "high": 5.0, "log": True},
+    }
     space["optimizer.schedule"] = {"choices": ["cosine", "one_cycle"]}
     spec = spec_from_mapping({**STUDY, "search_space": space}, "s.yaml")
     assert set(space) <= set(spec.variants[0].space.distributions)
-    with pytest.raises(SpecError, match=r"search_space.optimizer.warmup: `high` must be >= 0 and < 1"):
-        spec_from_mapping({**STUDY, "search_space": {"optimizer.warmup": {"low": 0.0, "high": 2.0}}}, "s.yaml")
+    with pytest.raises(
+        SpecError, match=r"search_space.optimizer.warmup: `high` must be >= 0 and < 1"
+    ):
+        spec_from_mapping(
+            {**STUDY, "search_space": {"optimizer.warmup": {"low": 0.0, "high": 2.0}}}, "s.yaml"
+        )
 
 
 def one_update(**optimizer: Any) -> tuple[Learner, list[torch.Tensor]]:
     """A learner after one update of plain SGD with rate 1, and how each of its weights moved."""
     plain = {"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0, "schedule": "constant", **optimizer}
-    mapping = {"data": "digits", "model": "mlp", "method": "cross_entropy", "batch_size": 5000, "epochs": 1}
+    mapping = {
+        "data": "digits",
+        "model": "mlp",
+        "method": "cross_entropy",
+        "batch_size": 5000,
+        "epochs": 1,
+    }
     config = TrialConfig.from_mapping({**mapping, "optimizer": plain})
     made = Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu"))
     before = [parameter.detach().clone() for parameter in made.network.parameters()]
     made.train_epoch()
-    return made, [(new - old).detach() for new, old in zip(made.network.parameters(), before, strict=True)]
+    return made, [
+        (new - old).detach() for new, old in zip(made.network.parameters(), before, strict=True)
+    ]
 
 
 def test_clip_shortens_the_gradient_of_all_weights_together() -> None:
@@ -152,14 +191,19 @@ def test_clip_shortens_the_gradient_of_all_weights_together() -> None:
 
 @pytest.mark.parametrize("clip", [None, 0.5])
 @pytest.mark.parametrize("decay", [0.0, 0.01])
-@pytest.mark.parametrize(("name", "momentum"), [("sgd", 0.0), ("sgd", 0.9), ("adam", 0.9), ("adamw", 0.9)])
+@pytest.mark.parametrize(
+    ("name", "momentum"), [("sgd", 0.0), ("sgd", 0.9), ("adam", 0.9), ("adamw", 0.9)]
+)
 def test_updates_are_pytorchs(name: str, momentum: float, decay: float, clip: float | None) -> None:
     settings = Optimizer(name=name, lr=0.05, momentum=momentum, weight_decay=decay, clip=clip)
     ours, theirs = (network_of_convolutions() for _ in range(2))
     rule = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[name]
     kept = {"momentum": momentum} if name == "sgd" else {}
     optimizer = rule(theirs.parameters(), lr=0.05, weight_decay=decay, **kept)
-    weights, generator = Weights(ours.named_parameters(), settings), torch.Generator().manual_seed(0)
+    weights, generator = (
+        Weights(ours.named_parameters(), settings),
+        torch.Generator().manual_seed(0),
+    )
     for step in range(20):
         images, rate = torch.randn(16, 3, 8, 8, generator=generator).double(), 0.05 / (1 + step)
         optimizer.zero_grad()
@@ -175,13 +219,20 @@ def test_updates_are_pytorchs(name: str, momentum: float, decay: float, clip: fl
     resumed = Weights(network_of_convolutions().named_parameters(), settings)
     resumed.load(optimizer.state_dict())  # as older checkpoints have it
     if momentum:
-        assert_close([*resumed.moments, resumed.count], [*weights.moments, weights.count], rtol=1e-5, atol=1e-9)
+        assert_close(
+            [*resumed.moments, resumed.count],
+            [*weights.moments, weights.count],
+            rtol=1e-5,
+            atol=1e-9,
+        )
 
 
 @pytest.mark.parametrize("clip", [None, 0.5])
 @pytest.mark.parametrize("factor", [1.0, 0.5, 64.0])
 @pytest.mark.parametrize("nesterov", [False, True])
-def test_nesterov_and_a_rate_for_biases_are_pytorchs(nesterov: bool, factor: float, clip: float | None) -> None:
+def test_nesterov_and_a_rate_for_biases_are_pytorchs(
+    nesterov: bool, factor: float, clip: float | None
+) -> None:
     """As in airbench94: two groups, in which rate times weight decay is the same. A scale of batch norm is no bias."""
     rule = {"lr": 0.01, "momentum": 0.85, "weight_decay": 0.1, "nesterov": nesterov}
     ours, theirs = (network_of_convolutions() for _ in range(2))
@@ -224,7 +275,9 @@ def network_of_convolutions() -> nn.Sequential:
     """With layouts of two kinds, and a bias that is never trained."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1), nn.Flatten())
+        network = nn.Sequential(
+            nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1), nn.Flatten()
+        )
         network.append(nn.Linear(180, 3))
     network[-1].bias.requires_grad_(False)
     return network.double().to(memory_format=torch.channels_last)
@@ -232,7 +285,9 @@ def network_of_convolutions() -> nn.Sequential:
 
 def test_weights_that_a_loss_does_not_depend_on_have_no_gradient() -> None:
     used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(3))
-    weights = Weights([("used", used), ("unused", unused)], Optimizer(momentum=0.9, weight_decay=0.0))
+    weights = Weights(
+        [("used", used), ("unused", unused)], Optimizer(momentum=0.9, weight_decay=0.0)
+    )
     for _ in range(2):
         weights.backward((3 * used).sum())
         weights.update(torch.tensor(0.1))

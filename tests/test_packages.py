@@ -16,7 +16,11 @@ ROOT = Path(__file__).parents[1]
 def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=ROOT.parent
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=ROOT.parent,
     )
 
 
@@ -27,18 +31,26 @@ def test_the_command_names_it(tmp_path: Path, name: str) -> None:
     done = python(tmp_path, "from calstudy import main; main()")
     assert done.returncode == 2 and not done.stdout
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"calstudy: '{name}' is imported from {tmp_path / name}, not from {ROOT / name}. Rename")
+    assert line.startswith(
+        f"calstudy: '{name}' is imported from {tmp_path / name}, not from {ROOT / name}. Rename"
+    )
 
 
 def test_a_script_is_shown_it(tmp_path: Path) -> None:
     (tmp_path / "trainables.py").touch()
     last = python(tmp_path, "from study import Study").stderr.splitlines()[-1]
-    assert last.startswith(f"ImportError: calstudy: 'trainables' is imported from {tmp_path / 'trainables.py'}")
+    assert last.startswith(
+        f"ImportError: calstudy: 'trainables' is imported from {tmp_path / 'trainables.py'}"
+    )
 
 
 def test_a_ray_worker_that_finds_it_ends_the_run() -> None:
-    with pytest.raises(ClusterError, match=r"instead of calstudy's: it has no module trainables\.trainable"):
-        cause_of_death("ray.exceptions.RayTaskError: ModuleNotFoundError: No module named 'trainables.trainable'")
+    with pytest.raises(
+        ClusterError, match=r"instead of calstudy's: it has no module trainables\.trainable"
+    ):
+        cause_of_death(
+            "ray.exceptions.RayTaskError: ModuleNotFoundError: No module named 'trainables.trainable'"
+        )
 
 
 def test_the_door_loads_nothing_heavy() -> None:

@@ -31,7 +31,9 @@ def test_bytecode_beside_a_file_does_not_run_instead_of_it(tmp_path: Path) -> No
     cached.parent.mkdir()
     # PEP 552: flags 1 say that Python shall not compare it with the file.
     head = importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + bytes(8)
-    cached.write_bytes(head + marshal.dumps(compile("class Mine:\n    of = 'the bytecode'\n", str(file), "exec")))
+    cached.write_bytes(
+        head + marshal.dumps(compile("class Mine:\n    of = 'the bytecode'\n", str(file), "exec"))
+    )
     assert methods.find("mine").of == "the file"
 
 
@@ -50,4 +52,8 @@ def test_code_that_is_found_only_when_a_method_runs_counts(tmp_path: Path) -> No
         inmost="class Inmost: pass\n",
         inn="class Inn: pass\n",
     )
-    assert extension_files([methods.find("outer")]) == ["methods/inmost.py", "methods/inner.py", "methods/outer.py"]
+    assert extension_files([methods.find("outer")]) == [
+        "methods/inmost.py",
+        "methods/inner.py",
+        "methods/outer.py",
+    ]

@@ -29,7 +29,9 @@ def test_a_label_of_probability_zero_says_nothing_about_the_temperature() -> Non
     logits, labels, _ = input_b()
     expected = post_hoc.fit_temperature(logits, labels)
     impossible = torch.tensor([[0.0, -torch.inf] + [0.0] * 8], dtype=torch.float64)
-    found = post_hoc.fit_temperature(torch.cat([logits, impossible]), torch.cat([labels, torch.tensor([1])]))
+    found = post_hoc.fit_temperature(
+        torch.cat([logits, impossible]), torch.cat([labels, torch.tensor([1])])
+    )
     assert found == pytest.approx(expected, rel=1e-9)
     assert post_hoc.fit_temperature(impossible, torch.tensor([1])) == 1.0
 
@@ -44,14 +46,18 @@ def test_published_fit() -> None:
     by_ece = post_hoc.fit_temperature_by_ece(logits[:100], labels[:100])
     expected, least = values["T grid ECE15"]
     assert by_ece == expected
-    assert binned.expected_calibration_error(logits[:100] / by_ece, labels[:100]).item() == approx(least, abs=1e-6)
+    assert binned.expected_calibration_error(logits[:100] / by_ece, labels[:100]).item() == approx(
+        least, abs=1e-6
+    )
     for name, divisor in (("none", 1.0), ("nll", temperature), ("ece", by_ece)):
         scaled = logits[100:] / divisor
         found = [
             binned.expected_calibration_error(scaled, labels[100:]),
             scores.negative_log_likelihood(scaled, labels[100:]),
         ]
-        assert [each.item() for each in found] == approx(values[f"test ece15/nll @ {name}"], abs=1e-6)
+        assert [each.item() for each in found] == approx(
+            values[f"test ece15/nll @ {name}"], abs=1e-6
+        )
 
 
 # Rows of the published fits that ours is not: least NLL lies below all of them.
@@ -68,7 +74,10 @@ def test_other_fits_are_no_better(row: str) -> None:
     logits, labels, _ = input_b()
     logits, labels = logits[:100], labels[:100]
     value = GOLDEN["temperature"]["B"][row]
-    theirs, ours = (value[0] if isinstance(value, list) else value), post_hoc.fit_temperature(logits, labels)
+    theirs, ours = (
+        (value[0] if isinstance(value, list) else value),
+        post_hoc.fit_temperature(logits, labels),
+    )
     assert abs(theirs - ours) > 1e-4, NOT_OURS[row]
     assert references.nll(logits / ours, labels) < references.nll(logits / theirs, labels)
 
@@ -86,7 +95,9 @@ def test_a_class_of_probability_zero_changes_nothing() -> None:
     assert temperature == approx(4 / math.log(3), rel=PRECISION)
 
 
-@pytest.mark.parametrize("shape", [(40, 10, 5.0), (33, 12, 30.0), (64, 4, 0.1), (300, 10, 3.0), (60, 3, 0.03)])
+@pytest.mark.parametrize(
+    "shape", [(40, 10, 5.0), (33, 12, 30.0), (64, 4, 0.1), (300, 10, 3.0), (60, 3, 0.03)]
+)
 @pytest.mark.parametrize("seed", range(3))
 def test_matches_its_definition(shape: tuple[int, int, float], seed: int) -> None:
     logits, labels = random_case(shape, seed)
@@ -143,7 +154,11 @@ def test_vector_scaling_is_where_the_nll_has_no_slope() -> None:
 
     assert np.abs(references.central_differences(nll, parameters)).max() < 1e-6
     temperature = post_hoc.fit_temperature(logits, labels)
-    assert nll(parameters) < references.nll(logits / temperature, labels) < references.nll(logits, labels)
+    assert (
+        nll(parameters)
+        < references.nll(logits / temperature, labels)
+        < references.nll(logits, labels)
+    )
 
 
 def test_vector_scaling_of_no_information_gives_the_frequencies() -> None:
@@ -177,7 +192,10 @@ def test_vector_scaling_keeps_a_class_of_probability_zero() -> None:
     found = post_hoc.fit_vector_scaling(with_class, labels)(with_class)
     assert (found[:, 3] == -math.inf).all()
     assert_close(
-        found.softmax(-1)[:, :3], post_hoc.fit_vector_scaling(logits, labels)(logits).softmax(-1), rtol=0, atol=1e-5
+        found.softmax(-1)[:, :3],
+        post_hoc.fit_vector_scaling(logits, labels)(logits).softmax(-1),
+        rtol=0,
+        atol=1e-5,
     )
 
 
@@ -195,7 +213,10 @@ def test_cross_fitted_by_any_fit(name: str) -> None:
 def test_cross_fitted_takes_the_folds_asked_for() -> None:
     logits, labels = random_case((40, 10, 5.0))
     result = post_hoc.cross_fitted(logits, labels, folds=2)
-    for one, other in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
+    for one, other in (
+        (slice(0, None, 2), slice(1, None, 2)),
+        (slice(1, None, 2), slice(0, None, 2)),
+    ):
         temperature = references.fit_temperature(logits[other], labels[other])
         assert_close(result[one], logits[one] / temperature, rtol=PRECISION, atol=0.0)
 

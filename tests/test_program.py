@@ -54,7 +54,9 @@ def captures(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def learner(method: Method | str = "cross_entropy", **settings: Any) -> Learner:
-    base = TrialConfig.from_mapping({**PLAIN, "epochs": 2, "record": "train_entropy", "method": "brier", **settings})
+    base = TrialConfig.from_mapping(
+        {**PLAIN, "epochs": 2, "record": "train_entropy", "method": "brier", **settings}
+    )
     config = replace(base, method=methods.find(method)() if isinstance(method, str) else method)
     return Learner(config, trial_data(config, CPU), CPU)
 
@@ -81,14 +83,18 @@ def assert_equal(one: Learner, other: Learner) -> None:
 def moved(method: Method) -> Method:
     """With other values of all its numbers."""
     numbers = {each.name: getattr(method, each.name) for each in fields(method)}
-    return replace(method, **{name: 0.7 * value for name, value in numbers.items() if isinstance(value, float)})
+    return replace(
+        method, **{name: 0.7 * value for name, value in numbers.items() if isinstance(value, float)}
+    )
 
 
 ALL = [(name, "float32") for name in methods.names()]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "precision"), [*ALL, ("cross_entropy", "bfloat16"), ("gamma_net", "bfloat16")])
+@pytest.mark.parametrize(
+    ("name", "precision"), [*ALL, ("cross_entropy", "bfloat16"), ("gamma_net", "bfloat16")]
+)
 def test_a_captured_step_trains_as_the_eager_one_for_one_trial_after_another(
     name: str, precision: str, captures: list[str]
 ) -> None:
@@ -98,7 +104,12 @@ def test_a_captured_step_trains_as_the_eager_one_for_one_trial_after_another(
     assert_equal(first, expected)
     count = len(captures)
     first.leave()
-    other = {"number": 7, "optimizer": {"lr": 0.03, "momentum": 0.5}, "precision": precision, "epochs": 2}
+    other = {
+        "number": 7,
+        "optimizer": {"lr": 0.03, "momentum": 0.5},
+        "precision": precision,
+        "epochs": 2,
+    }
     second = trained(learner(moved(methods.find(name)()), **other))
     assert second._program is first._program and len(captures) == count
     assert_equal(second, eagerly(learner(moved(methods.find(name)()), **other)))
@@ -115,7 +126,9 @@ def test_features_compile_to_one_graph_for_all_trials(
     left = None
     for number in range(4):
         rate = {"lr": 0.1 / (1 + number)}
-        made = learner(model=name, number=number, compile=True, optimizer=rate, record=None, batch_size=8)
+        made = learner(
+            model=name, number=number, compile=True, optimizer=rate, record=None, batch_size=8
+        )
         assert left in (None, made._program) and made.facts()["features"] == "compiled"
         choices, _ = made._decided(torch.arange(28), torch.Generator())
         with made._training(3):
@@ -146,7 +159,10 @@ def test_rows_that_come_an_epoch_late_are_the_same(captures: list[str], tmp_path
     assert [row["epoch"] for row in made.history] == [1, 2, 3, 4]
     assert_equal(made, expected)
     spent = [row["time"] for row in made.history]
-    assert sum(row["seconds"] for row in made.history) <= spent[-1] - spent[0] + made.history[0]["seconds"] + 1e-6
+    assert (
+        sum(row["seconds"] for row in made.history)
+        <= spent[-1] - spent[0] + made.history[0]["seconds"] + 1e-6
+    )
 
 
 @pytest.fixture
@@ -179,7 +195,9 @@ def test_every_rule_of_the_optimizer_is_captured(rule: str, captures: list[str])
     assert_equal(made, eagerly(learner(**settings)))
 
 
-def test_resumed_by_another_process_or_on_a_used_program_it_is_the_same(captures: list[str], tmp_path: Path) -> None:
+def test_resumed_by_another_process_or_on_a_used_program_it_is_the_same(
+    captures: list[str], tmp_path: Path
+) -> None:
     cut, expected = learner("gamma_net"), eagerly(learner("gamma_net"))
     cut.train_epoch()
     cut.save(tmp_path / "last.pt")
@@ -254,8 +272,12 @@ def test_a_model_that_branches_on_values_is_trained_eagerly(captures: list[str])
     assert not program._kept
 
 
-@pytest.mark.parametrize("warning", ["called a synchronizing CUDA operation", "of something else", None])
-def test_a_call_that_waits_for_the_device_is_told(warning: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "warning", ["called a synchronizing CUDA operation", "of something else", None]
+)
+def test_a_call_that_waits_for_the_device_is_told(
+    warning: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PyTorch warns of it, in a mode that is then left."""
     modes: list[int | str] = [0]
     monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: modes[-1])
@@ -270,7 +292,9 @@ def test_a_call_that_waits_for_the_device_is_told(warning: str | None, monkeypat
     assert modes == [0, "warn", 0]
 
 
-def test_too_little_memory_for_a_capture_is_no_failure(monkeypatch: pytest.MonkeyPatch, captures: list[str]) -> None:
+def test_too_little_memory_for_a_capture_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch, captures: list[str]
+) -> None:
     def fails(*args: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nMore.")
 
@@ -295,13 +319,17 @@ def test_a_capture_that_ends_within_an_evaluation_leaves_training(
     assert_equal(trained(made), eagerly(learner(method)))
 
 
-def test_a_capture_that_fails_is_followed_by_one_that_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_that_fails_is_followed_by_one_that_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Before PyTorch 2.15 random numbers wait for it: "Offset increment outside graph capture encountered"."""
     entered: list[torch.cuda.Stream] = []
     fractions = [0.25]
 
     @contextmanager
-    def graph(graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str = "global") -> Iterator[None]:
+    def graph(
+        graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
+    ) -> Iterator[None]:
         assert capture_error_mode == "thread_local" and fractions[-1] == 1.0
         entered.append(stream)
         yield
@@ -320,7 +348,9 @@ def test_a_capture_that_fails_is_followed_by_one_that_succeeds(monkeypatch: pyte
     with pytest.raises(RuntimeError, match="not permitted"):
         program.capture(fails, CPU)
     assert entered == ["stream", "stream"] and fractions == [0.25, 1.0, 0.25]
-    assert program._stream_and_pool(CPU) == ("stream", "pool 2"), "PyTorch 2.11 captures into the last one no more"
+    assert program._stream_and_pool(CPU) == ("stream", "pool 2"), (
+        "PyTorch 2.11 captures into the last one no more"
+    )
     program._stream_and_pool.cache_clear()
 
 
@@ -331,7 +361,9 @@ class OldContract(CrossEntropy):
         return {"batches": 0}
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
-        return batch._replace(images=batch.images * (0.9 + 0.2 * torch.rand((), generator=generator).item()))
+        return batch._replace(
+            images=batch.images * (0.9 + 0.2 * torch.rand((), generator=generator).item())
+        )
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         assert isinstance(progress, float)

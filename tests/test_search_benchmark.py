@@ -59,7 +59,9 @@ def test_a_search_hands_out_what_slots_and_cap_allow() -> None:
     import numpy as np
     from optuna.distributions import FloatDistribution
 
-    surrogate = Constant({"x": FloatDistribution(0.0, 1.0)}, [{"x": 0.1}, {"x": 0.2}], [], np.zeros((1, 2)))
+    surrogate = Constant(
+        {"x": FloatDistribution(0.0, 1.0)}, [{"x": 0.1}, {"x": 0.2}], [], np.zeros((1, 2))
+    )
     seen: dict[tuple[int, int | None], list[int]] = {}
     for slots, cap in ((4, None), (1, None), (4, 1)):
 

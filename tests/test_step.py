@@ -21,7 +21,16 @@ from trainables.program import Table
 
 META, CPU = torch.device("meta"), torch.device("cpu")
 # They change how a tensor is looked at, or reserve memory; a GPU has nothing to do.
-FREE = {"detach", "alias", "empty", "empty_like", "empty_strided", "new_empty", "_reshape_alias", "_unsafe_view"}
+FREE = {
+    "detach",
+    "alias",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "_reshape_alias",
+    "_unsafe_view",
+}
 
 
 class Operations(TorchDispatchMode):
@@ -37,7 +46,9 @@ class Operations(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if not func.is_view and name not in FREE:
             self.run[name] += 1
-        found = [each for each in tree_leaves((args, kwargs, result)) if isinstance(each, torch.Tensor)]
+        found = [
+            each for each in tree_leaves((args, kwargs, result)) if isinstance(each, torch.Tensor)
+        ]
         if any(each.device != META for each in found):
             self.with_host.append(name)
         return result
@@ -45,7 +56,12 @@ class Operations(TorchDispatchMode):
 
 @patch("trainables.program.captures", lambda device: True)
 def operations_of_a_step(**settings: Any) -> Operations:
-    plain = {"data": {"name": "digits", "augment": "crop_flip"}, "model": "cnn", "method": "cross_entropy", **settings}
+    plain = {
+        "data": {"name": "digits", "augment": "crop_flip"},
+        "model": "cnn",
+        "method": "cross_entropy",
+        **settings,
+    }
     config = TrialConfig.from_mapping(plain)
     learner = Learner(config, trial_data(config, META), META)
     generator, counted = torch.Generator(), Operations()
@@ -62,7 +78,9 @@ def test_no_method_reads_or_copies_within_a_step(method: str) -> None:
     assert not operations_of_a_step(method=method).with_host
 
 
-@pytest.mark.parametrize("model", [name for name in models.names() if name not in ("mlp", "torchvision")])
+@pytest.mark.parametrize(
+    "model", [name for name in models.names() if name not in ("mlp", "torchvision")]
+)
 def test_no_network_reads_or_copies_within_a_step(model: str) -> None:
     assert not operations_of_a_step(model=model).with_host
 
@@ -74,7 +92,10 @@ def test_the_gpu_starts_few_operations_in_a_step() -> None:
 
 def test_nesterov_and_a_rate_for_biases_are_an_operation_each() -> None:
     plain = operations_of_a_step().run.total()
-    assert operations_of_a_step(optimizer={"nesterov": True, "bias_lr_factor": 64.0}).run.total() == plain + 2
+    assert (
+        operations_of_a_step(optimizer={"nesterov": True, "bias_lr_factor": 64.0}).run.total()
+        == plain + 2
+    )
 
 
 def test_a_read_and_a_copy_would_be_seen() -> None:
@@ -86,20 +107,35 @@ def test_a_read_and_a_copy_would_be_seen() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in methods.names() if methods.find(name)().overrides("loss")])
+@pytest.mark.parametrize(
+    "name", [name for name in methods.names() if methods.find(name)().overrides("loss")]
+)
 def test_a_loss_is_one_graph_for_all_hyperparameters(name: str) -> None:
     """What `torch.compile` would make of it; nothing is compiled here."""
     torch._dynamo.reset()
     counter = CompileCounter()
 
     @torch.compile(backend=counter, fullgraph=True)
-    def loss(method: Any, logits: torch.Tensor, labels: torch.Tensor, progress: torch.Tensor) -> torch.Tensor:
+    def loss(
+        method: Any, logits: torch.Tensor, labels: torch.Tensor, progress: torch.Tensor
+    ) -> torch.Tensor:
         return method.loss(logits, labels, progress)
 
     logits, labels = torch.randn(32, 10), torch.arange(32) % 10
-    numbers = {each.name: each.default for each in fields(methods.find(name)) if isinstance(each.default, float)}
+    numbers = {
+        each.name: each.default
+        for each in fields(methods.find(name))
+        if isinstance(each.default, float)
+    }
     for trial in range(4):
-        method = methods.find(name)(**{field: value * (1 + trial / 10) / 1.5 for field, value in numbers.items()})
+        method = methods.find(name)(
+            **{field: value * (1 + trial / 10) / 1.5 for field, value in numbers.items()}
+        )
         for progress in (0.0, 0.5, 0.9):
-            loss(with_tensors(method, CPU), logits, labels, torch.tensor(progress, dtype=torch.float64))
+            loss(
+                with_tensors(method, CPU),
+                logits,
+                labels,
+                torch.tensor(progress, dtype=torch.float64),
+            )
     assert counter.frame_count == 1

@@ -29,7 +29,9 @@ def assignment(directory: Path, attempt: int = 1, **settings: Any) -> Assignment
     digest = settings.pop("digest", data_digest(Digits(), 0))
     plain = {"data": "digits", "model": "mlp", "method": "focal", "epochs": 3, **settings}
     config = TrialConfig.from_mapping(plain).to_mapping()
-    return Assignment("focal/0000", str(directory), attempt, config, digest, 30.0, {"cpu": 1.0, "gpu": 0.0})
+    return Assignment(
+        "focal/0000", str(directory), attempt, config, digest, 30.0, {"cpu": 1.0, "gpu": 0.0}
+    )
 
 
 @pytest.fixture
@@ -49,7 +51,9 @@ def begin(actor: CalibrationTrainable, given: Assignment) -> None:
     assert actor.reset_config({"assignment": given.to_json()})
 
 
-def test_a_trial_leaves_files_that_are_what_it_reports(actor: CalibrationTrainable, tmp_path: Path) -> None:
+def test_a_trial_leaves_files_that_are_what_it_reports(
+    actor: CalibrationTrainable, tmp_path: Path
+) -> None:
     begin(actor, assignment(tmp_path))
     found = report(actor)
     outcome, files = found["outcome"], tmp_path / "attempt-1"
@@ -57,16 +61,24 @@ def test_a_trial_leaves_files_that_are_what_it_reports(actor: CalibrationTrainab
     assert outcome["digests"] == {
         name: file_digest(files / name) for name in ("predictions.npz", "history.json", "model.pt")
     }
-    assert outcome["metrics"] == pytest.approx(Predictions.load(files / "predictions.npz").evaluate(), abs=1e-12)
+    assert outcome["metrics"] == pytest.approx(
+        Predictions.load(files / "predictions.npz").evaluate(), abs=1e-12
+    )
     assert json.loads((files / "history.json").read_text()) == found["rows"]
     assert (files / "log").read_text().count("epoch=") == 3
     how = TrialRecord("focal", 0, "complete", {}, training=outcome["training"]).how_trained
     assert how == "precision: float32, step: eager, features: eager, images: mapped, device: cpu"
 
 
-@pytest.mark.parametrize(("result", "method"), [("last", "_measured"), ("best_accuracy", "predictions")])
+@pytest.mark.parametrize(
+    ("result", "method"), [("last", "_measured"), ("best_accuracy", "predictions")]
+)
 def test_the_weights_are_written_while_they_predict(
-    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, result: str, method: str
+    actor: CalibrationTrainable,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    result: str,
+    method: str,
 ) -> None:
     """The last epoch's while they are validated; the best epoch's, known only then, while they predict once more."""
     predict, written = getattr(Learner, method), tmp_path / "attempt-1" / "model.pt"
@@ -96,7 +108,10 @@ def test_a_trial_that_diverges_in_its_last_epoch_leaves_no_model(
     begin(actor, assignment(tmp_path))
     outcome = report(actor)["outcome"]
     assert outcome["state"] == "failed" and outcome["epoch"] == 2
-    assert sorted(path.name for path in (tmp_path / "attempt-1").iterdir()) == ["history.json", "log"]
+    assert sorted(path.name for path in (tmp_path / "attempt-1").iterdir()) == [
+        "history.json",
+        "log",
+    ]
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -115,13 +130,19 @@ def test_weights_that_cannot_be_written_interrupt_the_trial(
 def test_one_actor_serves_trial_after_trial(actor: CalibrationTrainable, tmp_path: Path) -> None:
     """What a trial leaves does not depend on what its process trained before."""
     outcomes = []
-    for directory, method in ((tmp_path / "a", "focal"), (tmp_path / "b", "mbls"), (tmp_path / "c", "focal")):
+    for directory, method in (
+        (tmp_path / "a", "focal"),
+        (tmp_path / "b", "mbls"),
+        (tmp_path / "c", "focal"),
+    ):
         begin(actor, assignment(directory, method=method))
         outcomes.append(report(actor)["outcome"])
     assert outcomes[0]["metrics"] == outcomes[2]["metrics"] != outcomes[1]["metrics"]
 
 
-def test_a_metric_that_is_asked_for_is_measured(actor: CalibrationTrainable, tmp_path: Path) -> None:
+def test_a_metric_that_is_asked_for_is_measured(
+    actor: CalibrationTrainable, tmp_path: Path
+) -> None:
     begin(actor, replace(assignment(tmp_path), metrics=("skce", "ts_mmce", "accuracy")))
     measured = report(actor)["outcome"]["metrics"]
     assert {"skce", "ts_mmce", "accuracy", "ts_ece"} <= set(measured) and "ts_skce" not in measured
@@ -129,43 +150,67 @@ def test_a_metric_that_is_asked_for_is_measured(actor: CalibrationTrainable, tmp
     assert measured["skce"] == pytest.approx(asked["skce"], abs=1e-12)
 
 
-def test_an_attempt_goes_on_from_the_newest_whole_checkpoint(actor: CalibrationTrainable, tmp_path: Path) -> None:
-    given = replace(assignment(tmp_path), checkpoint_seconds=0.0, step_seconds=0.0)  # an epoch a report
+def test_an_attempt_goes_on_from_the_newest_whole_checkpoint(
+    actor: CalibrationTrainable, tmp_path: Path
+) -> None:
+    given = replace(
+        assignment(tmp_path), checkpoint_seconds=0.0, step_seconds=0.0
+    )  # an epoch a report
     begin(actor, given)
     assert [report(actor)["rows"][0]["epoch"] for _ in range(2)] == [1, 2]
     # The second attempt tore its file; the third takes the first one's.
     (tmp_path / "attempt-2").mkdir()
-    (tmp_path / "attempt-2" / "last.pt").write_bytes((tmp_path / "attempt-1" / "last.pt").read_bytes()[:-100])
+    (tmp_path / "attempt-2" / "last.pt").write_bytes(
+        (tmp_path / "attempt-1" / "last.pt").read_bytes()[:-100]
+    )
     begin(actor, replace(given, attempt=3))
     found = report(actor)
-    assert [row["epoch"] for row in found["rows"]] == [1, 2, 3] and found["outcome"]["state"] == "complete"
+    assert [row["epoch"] for row in found["rows"]] == [1, 2, 3] and found["outcome"][
+        "state"
+    ] == "complete"
     log = (tmp_path / "attempt-3" / "log").read_text()
     torn = "attempt-2/last.pt: not an intact checkpoint of this trial\n"
     where = f"process {os.getpid()} on {socket.gethostname()}\n"
-    assert log.startswith(f"{where}{torn}resumed from attempt-1 after epoch 2, of 2 trained\nepoch=3 ")
+    assert log.startswith(
+        f"{where}{torn}resumed from attempt-1 after epoch 2, of 2 trained\nepoch=3 "
+    )
     assert log.count("epoch=") == 1
     assert [path.name for path in attempts_in(tmp_path)] == ["attempt-3", "attempt-2", "attempt-1"]
 
 
 def test_a_trial_stands_still_at_its_rung(actor: CalibrationTrainable, tmp_path: Path) -> None:
     """It says what it is judged by, goes on as if nothing had been, and says the same again where it resumes there."""
-    given = replace(assignment(tmp_path, epochs=4), rung=2, costs=("accuracy", "ece"), checkpoint_seconds=0.0)
+    given = replace(
+        assignment(tmp_path, epochs=4), rung=2, costs=("accuracy", "ece"), checkpoint_seconds=0.0
+    )
     begin(actor, given)
     found = report(actor)
     rung, files = found["rung"], tmp_path / "attempt-1"
     predictions = Predictions.load(files / "rung-2.npz")
-    assert [row["epoch"] for row in found["rows"]] == [1, 2] and found["outcome"] is None and rung["epoch"] == 2
+    assert (
+        [row["epoch"] for row in found["rows"]] == [1, 2]
+        and found["outcome"] is None
+        and rung["epoch"] == 2
+    )
     right = (predictions.logits.argmax(1) == predictions.labels).double().mean().item()
     assert rung["costs"] == [-right, rung["outcome"]["metrics"]["ece"]]
     assert rung["costs"][1] == pytest.approx(found["rows"][-1]["ece"], abs=1e-12)
-    assert rung["outcome"]["state"] == "pruned" and rung["outcome"]["samples"] == found["rows"][-1]["samples"]
-    assert rung["outcome"]["digests"] == {name: file_digest(files / name) for name in ("rung-2.npz", "history.json")}
+    assert (
+        rung["outcome"]["state"] == "pruned"
+        and rung["outcome"]["samples"] == found["rows"][-1]["samples"]
+    )
+    assert rung["outcome"]["digests"] == {
+        name: file_digest(files / name) for name in ("rung-2.npz", "history.json")
+    }
 
     begin(actor, replace(given, attempt=2))  # its process died before it was told to go on
     again = report(actor)
     assert [row["epoch"] for row in again["rows"]] == [1, 2]
     assert again["rung"]["costs"] == rung["costs"]
-    assert again["rung"]["outcome"]["digests"]["rung-2.npz"] == rung["outcome"]["digests"]["rung-2.npz"]
+    assert (
+        again["rung"]["outcome"]["digests"]["rung-2.npz"]
+        == rung["outcome"]["digests"]["rung-2.npz"]
+    )
     last = report(actor)
     assert [row["epoch"] for row in last["rows"]] == [3, 4] and "rung" not in last
 
@@ -188,10 +233,15 @@ def test_a_trial_that_is_stopped_gives_its_program_back(
     assert len(left) == 2
 
 
-def test_a_node_that_does_not_see_the_study_writes_nothing(actor: CalibrationTrainable, tmp_path: Path) -> None:
+def test_a_node_that_does_not_see_the_study_writes_nothing(
+    actor: CalibrationTrainable, tmp_path: Path
+) -> None:
     begin(actor, replace(assignment(tmp_path / "trials"), study_file=str(tmp_path / "study.yaml")))
     outcome = report(actor)["outcome"]
-    assert outcome["state"] == "storage_unseen" and f"does not see {tmp_path}/study.yaml" in outcome["reason"]
+    assert (
+        outcome["state"] == "storage_unseen"
+        and f"does not see {tmp_path}/study.yaml" in outcome["reason"]
+    )
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "study.yaml").touch()
     begin(actor, replace(assignment(tmp_path / "trials"), study_file=str(tmp_path / "study.yaml")))
@@ -202,7 +252,10 @@ def test_a_node_that_does_not_see_the_study_writes_nothing(actor: CalibrationTra
     ("settings", "said"),
     [
         ({"method": {"name": "mbls", "weight": 1e30}}, "Diverged: loss is"),
-        ({"data": {"name": "parquet", "path": "/nowhere.parquet"}, "digest": "0" * 64}, "/nowhere.parquet"),
+        (
+            {"data": {"name": "parquet", "path": "/nowhere.parquet"}, "digest": "0" * 64},
+            "/nowhere.parquet",
+        ),
     ],
 )
 def test_a_failure_is_an_outcome_with_its_reason(
@@ -221,13 +274,22 @@ def test_a_failure_is_an_outcome_with_its_reason(
     ("error", "state"),
     [
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), "out_of_memory"),
-        (RuntimeError("cuBLAS error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"), "out_of_memory"),
+        (
+            RuntimeError(
+                "cuBLAS error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate(handle)"
+            ),
+            "out_of_memory",
+        ),
         (OSError(5, "Input/output error"), "interrupted"),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), "failed"),
     ],
 )
 def test_what_the_machine_did_is_told_from_what_the_trial_did(
-    actor: CalibrationTrainable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, state: str
+    actor: CalibrationTrainable,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    state: str,
 ) -> None:
     def fails(learner: Learner, *words: Any) -> None:
         raise error
@@ -238,14 +300,18 @@ def test_what_the_machine_did_is_told_from_what_the_trial_did(
     assert outcome["state"] == state and str(error).split(".")[0] in outcome["reason"]
 
 
-def test_a_trial_may_train_no_longer_than_its_limit(actor: CalibrationTrainable, tmp_path: Path) -> None:
+def test_a_trial_may_train_no_longer_than_its_limit(
+    actor: CalibrationTrainable, tmp_path: Path
+) -> None:
     """All attempts count together; what it trained is kept."""
     given = replace(assignment(tmp_path, epochs=1000), checkpoint_seconds=0.0, step_seconds=0.0)
     begin(actor, given)
     trained = sum(report(actor)["rows"][0]["seconds"] for _ in range(2))
     begin(actor, replace(given, attempt=2, seconds_limit=trained + 1e-9))
     found = report(actor)
-    assert found["outcome"]["state"] == "failed" and found["outcome"]["epoch"] == 3 == len(found["rows"])
+    assert found["outcome"]["state"] == "failed" and found["outcome"]["epoch"] == 3 == len(
+        found["rows"]
+    )
     assert found["outcome"]["reason"].startswith("TimeLimit: trial_minutes: stopped after")
     assert list(found["outcome"]["digests"]) == ["history.json"]
 

@@ -8,14 +8,35 @@ from typing import Any
 
 from trainables import data, methods, models
 from trainables.dataset import Dataset
-from trainables.fields import FieldError, Settings, UserError, allowed_types, check_value, choice, nearest, number, text
+from trainables.fields import (
+    FieldError,
+    Settings,
+    UserError,
+    allowed_types,
+    check_value,
+    choice,
+    nearest,
+    number,
+    text,
+)
 from trainables.method import Method
 from trainables.model import Model
 from trainables.optimizer import Optimizer
-from trainables.plugins import extension_digests, extension_files, in_a_line, name_of, raised_in, use_extensions
+from trainables.plugins import (
+    extension_digests,
+    extension_files,
+    in_a_line,
+    name_of,
+    raised_in,
+    use_extensions,
+)
 
 # How to find the class of each named kind.
-FOLDERS: dict[type, Callable[[str], Any]] = {Dataset: data.find, Model: models.find, Method: methods.find}
+FOLDERS: dict[type, Callable[[str], Any]] = {
+    Dataset: data.find,
+    Model: models.find,
+    Method: methods.find,
+}
 
 
 @dataclass(frozen=True)
@@ -28,16 +49,30 @@ class TrialConfig(Settings):
     optimizer: Optimizer = field(default_factory=Optimizer)
     batch_size: int = number(64, low=1, doc="samples per update")
     epochs: int = number(20, low=1, doc="passes over the training split")
-    seed: int = number(0, low=0, doc="determines the splits and, with the trial number, every random stream")
-    number: int = number(0, low=0, doc="trial number; trial k of every method uses stream(seed, k)")
-    precision: str = choice("float32", "bfloat16", doc="of the network's passes in training; losses are float32")
-    deterministic: bool = text(False, doc="on a GPU: a resumed trial equals one never interrupted, bit for bit; slower")
-    compile: bool = text(False, doc="on a GPU: compile the network's features, for a minute, once per method and model")
-    equal_train: bool = text(False, doc="train every method on the same samples: hold out the meta split for all")
-    diagnostics: bool = text(
-        False, doc="record NLL and entropy of correct and wrong predictions and the head's norm per epoch"
+    seed: int = number(
+        0, low=0, doc="determines the splits and, with the trial number, every random stream"
     )
-    record: str | None = choice(None, "train_entropy", doc="what to record for each training sample and epoch")
+    number: int = number(0, low=0, doc="trial number; trial k of every method uses stream(seed, k)")
+    precision: str = choice(
+        "float32", "bfloat16", doc="of the network's passes in training; losses are float32"
+    )
+    deterministic: bool = text(
+        False, doc="on a GPU: a resumed trial equals one never interrupted, bit for bit; slower"
+    )
+    compile: bool = text(
+        False,
+        doc="on a GPU: compile the network's features, for a minute, once per method and model",
+    )
+    equal_train: bool = text(
+        False, doc="train every method on the same samples: hold out the meta split for all"
+    )
+    diagnostics: bool = text(
+        False,
+        doc="record NLL and entropy of correct and wrong predictions and the head's norm per epoch",
+    )
+    record: str | None = choice(
+        None, "train_entropy", doc="what to record for each training sample and epoch"
+    )
     result: str = choice(
         *("last", "best_accuracy", "best_nll", "best_ece"),
         doc="the epoch whose model is the trial's result; best_*: chosen on validation, so its values look too good",
@@ -45,7 +80,9 @@ class TrialConfig(Settings):
     extensions: str | None = text(None, doc="folder with your own methods/, models/ and data/")
 
     @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any], values: Mapping[str, Any] | None = None) -> TrialConfig:
+    def from_mapping(
+        cls, mapping: Mapping[str, Any], values: Mapping[str, Any] | None = None
+    ) -> TrialConfig:
         """Checked config from plain values, overridden by `values` ({dotted path: value}).
 
         A named part is a name, or a mapping with `name` and its fields. Raises FieldError with the path.
@@ -126,7 +163,9 @@ def _build_settings(cls: type[Settings], plain: Mapping[str, Any]) -> Any:
     except (Exception, SystemExit) as error:
         if isinstance(error, UserError) or (file := raised_in(error)) is None:
             raise
-        raise FieldError("", f"{file}: {cls.__name__} cannot be created: {in_a_line(error)}.") from error
+        raise FieldError(
+            "", f"{file}: {cls.__name__} cannot be created: {in_a_line(error)}."
+        ) from error
 
 
 def _is_required(spec: Field[Any]) -> bool:

@@ -61,14 +61,20 @@ class RawData:
 class Dataset(Settings, ABC):
     """Options of every data set; subclasses add their own as fields."""
 
-    validation: float = number(0.2, above=0, below=1, doc="fraction of train, if the source has no validation split")
-    meta: float = number(0.1, above=0, below=1, doc="fraction of the remaining train split, for methods that need it")
+    validation: float = number(
+        0.2, above=0, below=1, doc="fraction of train, if the source has no validation split"
+    )
+    meta: float = number(
+        0.1, above=0, below=1, doc="fraction of the remaining train split, for methods that need it"
+    )
     augment: str = choice(
         *("none", "flip", "crop", "crop_flip", "alternating_flip", "crop_alternating_flip"),
         doc="random augmentation of training batches; alternating: flipped at random in the first epoch, then by turns",
     )
     padding: int | None = number(
-        None, low=1, doc="zeros on each side before a crop, in pixels; null: an eighth of the height"
+        None,
+        low=1,
+        doc="zeros on each side before a crop, in pixels; null: an eighth of the height",
     )
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -119,4 +125,7 @@ class Dataset(Settings, ABC):
 
     def _refuse_where(self, where: dict[str, Any] | None) -> None:
         if where is not None:
-            raise FieldError("where", f"{type(self).__name__} has no columns to select rows by; parquet files do.")
+            raise FieldError(
+                "where",
+                f"{type(self).__name__} has no columns to select rows by; parquet files do.",
+            )

@@ -27,18 +27,28 @@ class Declarations:
         for node in self._tree.body:
             match node:
                 case ast.ImportFrom(module=str(source), names=names):
-                    self._imported |= {alias.asname or alias.name: (source, alias.name) for alias in names}
+                    self._imported |= {
+                        alias.asname or alias.name: (source, alias.name) for alias in names
+                    }
                 case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
                     self._defined[name] = node
-                case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(ast.Name(name), _, ast.expr() as value):
+                case ast.Assign([ast.Name(name)], value) | ast.AnnAssign(
+                    ast.Name(name), _, ast.expr() as value
+                ):
                     self._defined[name] = value
                 case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
-                    self._defined |= {ast.unparse(one): value for one, value in zip(targets, values, strict=True)}
+                    self._defined |= {
+                        ast.unparse(one): value for one, value in zip(targets, values, strict=True)
+                    }
 
     def summary(self, name: str | None = None) -> str:
         """The first line of the docstring of the module, or of what is defined under that name."""
         node = self._tree if name is None else self._defined.get(name)
-        doc = ast.get_docstring(node) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) else None
+        doc = (
+            ast.get_docstring(node)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            else None
+        )
         return (doc or "").partition("\n")[0]
 
     def fields(self, name: str) -> dict[str, Field[Any]]:
@@ -54,7 +64,9 @@ class Declarations:
             found |= self.fields(base.id) if isinstance(base, ast.Name) else {}
         for line in node.body:
             match line:
-                case ast.AnnAssign(ast.Name(name), annotation, value) if "ClassVar" not in ast.unparse(annotation):
+                case ast.AnnAssign(ast.Name(name), annotation, value) if (
+                    "ClassVar" not in ast.unparse(annotation)
+                ):
                     found[name] = self._field(name, value)
         return found
 
@@ -67,7 +79,9 @@ class Declarations:
     def _value(self, expression: ast.expr) -> Any:
         used = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
         known = {name: self._named(name) for name in used & {*self._imported, *self._defined}}
-        return eval(compile(ast.Expression(expression), self.module, "eval"), known)  # a file of ours
+        return eval(
+            compile(ast.Expression(expression), self.module, "eval"), known
+        )  # a file of ours
 
     def _named(self, name: str) -> Any:
         """The value of a name in the module; a class is a function that returns its file's name."""
@@ -77,7 +91,11 @@ class Declarations:
                 return declarations(source)._named(original)
             return getattr(importlib.import_module(source), original)
         node = self._defined[name]
-        return self._value(node) if isinstance(node, ast.expr) else lambda: self.module.rpartition(".")[2]
+        return (
+            self._value(node)
+            if isinstance(node, ast.expr)
+            else lambda: self.module.rpartition(".")[2]
+        )
 
 
 def _is_read(module: str) -> bool:

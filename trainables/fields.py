@@ -100,7 +100,9 @@ def nearest(word: str, known: list[str]) -> str:
     as the end of a path."""
     others = (name for name in known if sorted(name) == sorted(word) or name.endswith(f".{word}"))
     close = [*get_close_matches(word, known, n=1, cutoff=SIMILAR), *others]
-    return f" Did you mean '{close[0]}'?" if close else f" Valid values: {', '.join(known) or 'none'}."
+    return (
+        f" Did you mean '{close[0]}'?" if close else f" Valid values: {', '.join(known) or 'none'}."
+    )
 
 
 @functools.cache
@@ -130,8 +132,16 @@ def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
     if float in wanted and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if (isinstance(value, bool) and bool not in wanted) or not isinstance(value, wanted):
-        names = {float: "a number", int: "a whole number", str: "text", bool: "true or false", dict: "a mapping"}
-        kinds = " or ".join(names.get(kind, kind.__name__) for kind in wanted if kind is not type(None))
+        names = {
+            float: "a number",
+            int: "a whole number",
+            str: "text",
+            bool: "true or false",
+            dict: "a mapping",
+        }
+        kinds = " or ".join(
+            names.get(kind, kind.__name__) for kind in wanted if kind is not type(None)
+        )
         raise FieldError(spec.name, f"must be {kinds}, got {value!r}.")
     if isinstance(value, float) and not math.isfinite(value):
         raise FieldError(spec.name, f"must be a finite number, got {value}.")
@@ -146,7 +156,9 @@ def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
 
 def _check_numbers(spec: Field[Any], value: Any) -> tuple[float, ...]:
     if not isinstance(value, list | tuple) or not value:
-        raise FieldError(spec.name, f"must be a list of numbers such as [0.5, 0.75], got {value!r}.")
+        raise FieldError(
+            spec.name, f"must be a list of numbers such as [0.5, 0.75], got {value!r}."
+        )
     bounds = spec.metadata["each"]
     for item in value:
         if isinstance(item, bool) or not isinstance(item, int | float) or not math.isfinite(item):
@@ -159,7 +171,9 @@ def _check_numbers(spec: Field[Any], value: Any) -> tuple[float, ...]:
 def _check_words(spec: Field[Any], value: Any) -> tuple[str, ...]:
     known, of, usual = spec.metadata["some"], spec.metadata["of"], list(spec.default)  # type: ignore[arg-type]
     if not isinstance(value, list | tuple) or not value:
-        raise FieldError(spec.name, f"must be a list of {of} such as [{', '.join(usual)}], got {value!r}.")
+        raise FieldError(
+            spec.name, f"must be a list of {of} such as [{', '.join(usual)}], got {value!r}."
+        )
     for place, item in enumerate(value):
         if item not in known:
             raise FieldError(spec.name, f"'{item}' is none of the {of}: {', '.join(known)}.")
@@ -174,7 +188,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         for spec in fields(self):
-            object.__setattr__(self, spec.name, check_value(type(self), spec, getattr(self, spec.name)))
+            object.__setattr__(
+                self, spec.name, check_value(type(self), spec, getattr(self, spec.name))
+            )
 
     @classmethod
     def field_named(cls, name: str) -> Field[Any]:

@@ -56,7 +56,9 @@ class Learner:
         self.best: dict[str, Any] | None = None
         self._last: Tensor | None = None  # validation logits of the epoch just trained
         self._unread: list[Measured] = []
-        self.converted = False  # whether it was resumed from a checkpoint of a version with torch's optimizers
+        self.converted = (
+            False  # whether it was resumed from a checkpoint of a version with torch's optimizers
+        )
         self.samples = 0  # training samples seen: of train, of meta, and when scoring train
         prepared = data.prepared
         self.train, self._meta = data.train, None
@@ -67,13 +69,21 @@ class Learner:
             network = config.model.build(prepared.input_shape, prepared.num_classes)
         network.adapt(lambda count: data.images_of(self.train.rows[:count]))
         self._program = program.program_for(config, data, network, device)
-        self.network, self.weights, self._method = self._program.network, self._program.weights, self._program.method
-        self.progress: float | Tensor = 0.0  # in a step a 0-dimensional tensor, like the learning rate
+        self.network, self.weights, self._method = (
+            self._program.network,
+            self._program.weights,
+            self._program.method,
+        )
+        self.progress: float | Tensor = (
+            0.0  # in a step a 0-dimensional tensor, like the learning rate
+        )
         self.learning_rate: float | Tensor = config.optimizer.learning_rate(0.0)
         self._now: Choices | None = None  # of the current step
         generator = stream(config.seed, config.number, "method")
         self._rows, self._labels = self.train.rows.to(device), data.validation.labels.to(device)
-        task = Task(prepared.num_classes, self._rows, device, generator, self.network, prepared.digest)
+        task = Task(
+            prepared.num_classes, self._rows, device, generator, self.network, prepared.digest
+        )
         state, self._recorded = {"method": config.method.start(task)}, None
         if config.record == "train_entropy":
             self._recorded = torch.full((config.epochs, len(data.train)), torch.nan, device=device)
@@ -99,10 +109,14 @@ class Learner:
 
     def meta_batch(self) -> Batch:
         """This step's batch of the meta split, which is reshuffled each epoch and whenever it runs out."""
-        assert self._meta is not None and self._now is not None, "a method that uses meta batches must set needs_meta"
+        assert self._meta is not None and self._now is not None, (
+            "a method that uses meta batches must set needs_meta"
+        )
         return self._meta.batch(self._now.meta)
 
-    def apply(self, module: nn.Module, inputs: Tensor, weights: dict[str, Tensor] | None = None) -> Tensor:
+    def apply(
+        self, module: nn.Module, inputs: Tensor, weights: dict[str, Tensor] | None = None
+    ) -> Tensor:
         """The output of the network, or a part of it, in the precision of training; as float32. weights: or its own."""
         network, compiled = self.network, self._program.compiled_features
         with self._autocast():
@@ -148,7 +162,9 @@ class Learner:
         """
         started = time.time()
         seed, number = self.config.seed, self.config.number
-        order = self.config.method.order(self, self.method_state, stream(seed, number, "order", self.epoch))
+        order = self.config.method.order(
+            self, self.method_state, stream(seed, number, "order", self.epoch)
+        )
         preparation = stream(seed, number, "preparation", self.epoch)
         decided = self._decided(order, preparation)
         steps = sum(choices.steps for choices in decided)
@@ -157,8 +173,12 @@ class Learner:
             self._program.state["entropies"].fill_(torch.nan)
         with self._training(steps):
             for choices in decided:
-                self._program.run(choices, lambda now: self._step(now, preparation), self._streamed(choices))
-                self.samples += sum(part["indices"].numel() for part in (choices.train, choices.meta) if part)
+                self._program.run(
+                    choices, lambda now: self._step(now, preparation), self._streamed(choices)
+                )
+                self.samples += sum(
+                    part["indices"].numel() for part in (choices.train, choices.meta) if part
+                )
         if self._recorded is not None:
             self._recorded[self.epoch, self._rows] = self._program.state["entropies"]
         self.epoch, self._now = self.epoch + 1, None
@@ -180,11 +200,19 @@ class Learner:
     def _decided(self, order: Tensor, preparation: torch.Generator) -> list[Choices]:
         """What the epoch decides beforehand: for its whole batches, and for the smaller one that is left."""
         place, optimizer = (self.config.seed, self.config.number), self.config.optimizer
-        augmentation, meta_stream = (stream(*place, name, self.epoch) for name in ("augmentation", "meta"))
+        augmentation, meta_stream = (
+            stream(*place, name, self.epoch) for name in ("augmentation", "meta")
+        )
         # Batch norm cannot train on a single leftover sample.
         least = min(2, self.config.batch_size, len(order))
-        batches = [batch for batch in torch.split(order.cpu(), self.config.batch_size) if len(batch) >= least]
-        progress = (self.epoch + torch.arange(len(batches), dtype=torch.float64) / len(batches)) / self.epochs
+        batches = [
+            batch
+            for batch in torch.split(order.cpu(), self.config.batch_size)
+            if len(batch) >= least
+        ]
+        progress = (
+            self.epoch + torch.arange(len(batches), dtype=torch.float64) / len(batches)
+        ) / self.epochs
         rates = torch.tensor([optimizer.learning_rate(share) for share in progress.tolist()])
         mirrored = None
         if "alternating" in self.config.data.augment:
@@ -219,7 +247,9 @@ class Learner:
         parts = [("train", self.train, choices.train)]
         if self._meta is not None and choices.meta:
             parts.append(("meta", self._meta, choices.meta))
-        return lambda step: {name: split.gather(decided["rows"][step]) for name, split, decided in parts}
+        return lambda step: {
+            name: split.gather(decided["rows"][step]) for name, split, decided in parts
+        }
 
     def _step(self, now: Choices, preparation: torch.Generator) -> tuple[Tensor, Any]:
         """One training step; its loss and the new state."""
@@ -243,7 +273,9 @@ class Learner:
         on_gpu = self.device.type == "cuda"
         own_random = torch.random.fork_rng(devices=[self.device] if on_gpu else [])
         with self._repeatable(), own_random, _without_counters(self.network, steps):
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds all devices, in a millisecond
+            torch.default_generator.manual_seed(
+                seed
+            )  # torch.manual_seed seeds all devices, in a millisecond
             if on_gpu:
                 torch.cuda.manual_seed(seed)
             yield
@@ -254,7 +286,10 @@ class Learner:
         if not self.config.deterministic:
             yield
             return
-        before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+        before = (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        )
         # Only a warning: pooling whose windows do not overlap is repeatable, and PyTorch does not tell it apart.
         torch.use_deterministic_algorithms(True, warn_only=True)
         try:
@@ -273,8 +308,13 @@ class Learner:
         if self.config.diagnostics:
             values |= diagnostics(Predictions(logits, self._labels), self.network)
         self._last = logits
-        on_device = [torch.as_tensor(value, dtype=torch.float64, device=self.device) for value in values.values()]
-        return Measured(self.epoch, self.samples, started, list(values), *_to_host(torch.stack(on_device)))
+        on_device = [
+            torch.as_tensor(value, dtype=torch.float64, device=self.device)
+            for value in values.values()
+        ]
+        return Measured(
+            self.epoch, self.samples, started, list(values), *_to_host(torch.stack(on_device))
+        )
 
     def _read(self) -> None:
         row = self._row(self._unread.pop(0))
@@ -290,7 +330,13 @@ class Learner:
                 raise Diverged(f"{name} is {value:g} {where}")
         # Epochs that overlap: each second is counted once.
         since = max([measured.started, *(row["time"] for row in self.history[-1:])])
-        return {"epoch": measured.epoch, "time": now, "seconds": now - since, "samples": measured.samples, **values}
+        return {
+            "epoch": measured.epoch,
+            "time": now,
+            "seconds": now - since,
+            "samples": measured.samples,
+            **values,
+        }
 
     def _keep_best(self, row: dict[str, float]) -> None:
         """With `result: best_*`, keep the weights of the best epoch so far (the first of equals)."""
@@ -312,7 +358,9 @@ class Learner:
         self.network.eval()
         with torch.inference_mode():
             starts = range(0, len(split), PREDICTION_BATCH)
-            logits = [self.network(split.images(start, start + PREDICTION_BATCH)) for start in starts]
+            logits = [
+                self.network(split.images(start, start + PREDICTION_BATCH)) for start in starts
+            ]
         return torch.cat(logits).float()
 
     def take_result(self) -> int:
@@ -325,7 +373,11 @@ class Learner:
 
     def predictions(self) -> Predictions:
         """`predict` as it is stored: in float32, without TF32. On a CPU the epoch just trained may have made them."""
-        if self._last is not None and self.device.type == "cpu" and self.config.precision == "float32":
+        if (
+            self._last is not None
+            and self.device.type == "cpu"
+            and self.config.precision == "float32"
+        ):
             return Predictions(self._last, self.data.validation.labels)
         # TF32, which convolutions take by default, is no float32.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
@@ -343,7 +395,9 @@ class Learner:
             "step": "captured" if self._program.is_captured else "eager",
             "features": "compiled" if self._program.compiled_features else "eager",
             "images": self.train.place,
-            "device": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type,
+            "device": torch.cuda.get_device_name(self.device)
+            if self.device.type == "cuda"
+            else self.device.type,
         }
 
     def leave(self) -> None:
@@ -352,7 +406,11 @@ class Learner:
 
     def recorded(self) -> TrainEntropy | None:
         """What `record:` requested, over all epochs."""
-        return None if self._recorded is None else TrainEntropy(self._recorded, self.data.prepared.digest)
+        return (
+            None
+            if self._recorded is None
+            else TrainEntropy(self._recorded, self.data.prepared.digest)
+        )
 
     def classifier(self) -> Classifier:
         """The trained model on the CPU, where it takes over the network; temperature 1 until one is fitted."""
@@ -379,7 +437,9 @@ class Learner:
         torch.save(state, inner)
         payload = torch.frombuffer(inner.getbuffer(), dtype=torch.uint8)
         # A zip's own checksums are not verified on load: the digest detects a corrupted file.
-        torch.save({"sha256": hashlib.sha256(inner.getbuffer()).hexdigest(), "state": payload}, outer)
+        torch.save(
+            {"sha256": hashlib.sha256(inner.getbuffer()).hexdigest(), "state": payload}, outer
+        )
         write_whole(path, outer.getbuffer(), durable=True)
 
     def load(self, path: Path) -> bool:
@@ -390,7 +450,9 @@ class Learner:
             state = torch.load(io.BytesIO(payload), weights_only=True, map_location=self.device)
             # The extensions' location does not affect training; settings newer than the file get their defaults.
             moved = {**state["config"], "extensions": self.config.extensions}
-            same = moved == self.config.to_mapping() or TrialConfig.from_mapping(moved) == self.config
+            same = (
+                moved == self.config.to_mapping() or TrialConfig.from_mapping(moved) == self.config
+            )
         except Exception:  # whatever torch raises on a torn file; the trial starts from an older one, or from scratch
             return False
         if not same:
@@ -408,7 +470,9 @@ def _to_host(values: Tensor) -> tuple[Tensor, Callable[[], None]]:
     """The values on the host, and what waits until they are there."""
     if not values.is_cuda:
         return values.cpu(), lambda: None
-    there = torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)
+    there = torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(
+        values, non_blocking=True
+    )
     copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
     copied.record()
     return there, copied.synchronize
@@ -418,8 +482,14 @@ def _to_host(values: Tensor) -> tuple[Tensor, Callable[[], None]]:
 def _without_counters(network: nn.Module, steps: int) -> Iterator[None]:
     """Batch norm counts its batches, one operation a layer, and reads the count only for averages of all batches."""
     name = "num_batches_tracked"
-    counted = [module for module in network.modules() if getattr(module, "momentum", None) is not None]
-    counters = [(module, counter) for module in counted if (counter := getattr(module, name, None)) is not None]
+    counted = [
+        module for module in network.modules() if getattr(module, "momentum", None) is not None
+    ]
+    counters = [
+        (module, counter)
+        for module in counted
+        if (counter := getattr(module, name, None)) is not None
+    ]
     for module, _ in counters:
         setattr(module, name, None)
     try:
@@ -436,7 +506,10 @@ def diagnostics(predictions: Predictions, network: Network) -> dict[str, float]:
     """
     logits, labels = predictions.logits.double(), predictions.labels
     right = logits.argmax(dim=-1) == labels
-    each = {"nll": torch.nn.functional.cross_entropy(logits, labels, reduction="none"), "entropy": entropy(logits)}
+    each = {
+        "nll": torch.nn.functional.cross_entropy(logits, labels, reduction="none"),
+        "entropy": entropy(logits),
+    }
     found = {
         f"{name}_{word}": float(values[chosen].mean())
         for name, values in each.items()

@@ -92,7 +92,9 @@ class Trainer(Protocol):
     def num_samples(self) -> int:
         """Size of train, without the meta split."""
 
-    def apply(self, module: nn.Module, inputs: Tensor, weights: dict[str, Tensor] | None = None) -> Tensor:
+    def apply(
+        self, module: nn.Module, inputs: Tensor, weights: dict[str, Tensor] | None = None
+    ) -> Tensor:
         """The output of the network, or a part of it, in the precision of training; as float32. weights: or its own."""
 
     def update(self, loss: Tensor) -> None:
@@ -249,7 +251,9 @@ class AuxiliaryMethod(Wrapper, ABC):
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         base = super().loss(logits, targets, progress)
-        if type(self).term is AuxiliaryMethod.term:  # a subclass that overrides loss calls this for the base's loss
+        if (
+            type(self).term is AuxiliaryMethod.term
+        ):  # a subclass that overrides loss calls this for the base's loss
             return base
         weight: float = self.weight  # type: ignore[attr-defined]  # subclasses declare the field
         return base + weight * self.term(logits, require_labels(self, targets))
@@ -262,19 +266,25 @@ class AuxiliaryMethod(Wrapper, ABC):
 def with_tensors(settings: Settings, device: torch.device) -> Any:
     """The same settings with each float, also of a base, a 0-dimensional float32 tensor on the device."""
     made = copy.copy(settings)
-    for name in [name for name in vars(made) if isinstance(getattr(type(made), name, None), cached_property)]:
+    for name in [
+        name for name in vars(made) if isinstance(getattr(type(made), name, None), cached_property)
+    ]:
         del vars(made)[name]  # computed from the numbers
     for spec in fields(settings):
         value = getattr(settings, spec.name)
         if isinstance(value, Settings):
             object.__setattr__(made, spec.name, with_tensors(value, device))
         elif isinstance(value, float):
-            object.__setattr__(made, spec.name, torch.tensor(value, dtype=torch.float32, device=device))
+            object.__setattr__(
+                made, spec.name, torch.tensor(value, dtype=torch.float32, device=device)
+            )
     return made
 
 
 def require_labels(method: Method, targets: Tensor) -> Tensor:
     """The targets as labels [N]. Raises TypeError for soft targets, which the method does not define."""
     if targets.ndim != 1:
-        raise TypeError(f"{type(method).__name__} needs labels [N], got soft targets {list(targets.shape)}.")
+        raise TypeError(
+            f"{type(method).__name__} needs labels [N], got soft targets {list(targets.shape)}."
+        )
     return targets

@@ -21,13 +21,24 @@ class Metric(Settings):
     function: str = text(doc="function name in the file; default: the metric's name")
     label: str = text(doc="label in figures and pages; default: the name in words")
     place: int = number(1000, low=1, doc="position in every table; stored metrics come first")
-    stored: bool = text(False, doc="whether every trial stores it; other metrics are computed on request")
-    kind: str = choice("calibration", "score", "fraction", doc="calibration error, mean score, fraction of the samples")
+    stored: bool = text(
+        False, doc="whether every trial stores it; other metrics are computed on request"
+    )
+    kind: str = choice(
+        "calibration",
+        "score",
+        "fraction",
+        doc="calibration error, mean score, fraction of the samples",
+    )
     better: str | None = choice("lower", "higher", doc="which direction is better; null: neither")
-    instead: str = text("", doc="for a metric with no better direction: the one to optimize instead")
+    instead: str = text(
+        "", doc="for a metric with no better direction: the one to optimize instead"
+    )
     unit: str = text("", doc="unit of the values; default: fractions")
     largest: float | None = number(1.0, above=0, doc="values lie in [0, largest]; null: unbounded")
-    reference: float | str | None = text(None, doc="hypervolume reference, a number or 'log K'; default: worst value")
+    reference: float | str | None = text(
+        None, doc="hypervolume reference, a number or 'log K'; default: worst value"
+    )
     fewest_classes: int = number(2, low=2, doc="minimum number of classes for which it is defined")
     heading: str = text("", doc="heading in the papers' table; default: not in the table")
     decimals: int = number(2, low=0, doc="decimals in that table, in % or in its unit")
@@ -39,7 +50,9 @@ class Metric(Settings):
         if isinstance(self.reference, str) and self.reference != "log K":
             raise FieldError("reference", f"must be a number or 'log K', got '{self.reference}'.")
         if self.heading and self.better != "lower":
-            raise FieldError("heading", "the papers' table marks the smallest value; lower must be better.")
+            raise FieldError(
+                "heading", "the papers' table marks the smallest value; lower must be better."
+            )
 
     @property
     def sign(self) -> float:

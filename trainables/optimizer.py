@@ -30,14 +30,24 @@ class Optimizer(Settings):
     lr: float = number(0.1, above=0, doc="learning rate, the schedule's maximum")
     momentum: float = number(0.9, low=0, below=1, doc="SGD only")
     weight_decay: float = number(5.0e-4, low=0, doc="L2 penalty; decoupled in adamw")
-    schedule: str = choice(*("cosine", "constant", "steps", "one_cycle", "triangular"), doc="learning rate schedule")
-    steps: tuple[float, ...] = numbers((0.5, 0.75), above=0, below=1, doc="for `steps`: fractions of training at drops")
+    schedule: str = choice(
+        *("cosine", "constant", "steps", "one_cycle", "triangular"), doc="learning rate schedule"
+    )
+    steps: tuple[float, ...] = numbers(
+        (0.5, 0.75), above=0, below=1, doc="for `steps`: fractions of training at drops"
+    )
     factor: float = number(0.1, above=0, below=1, doc="for `steps`: factor applied at each drop")
-    warmup: float = number(0.0, low=0, below=1, doc="fraction of training with a linear rise from 0")
-    clip: float | None = number(None, above=0, doc="maximum norm of the gradient; null: no clipping")
+    warmup: float = number(
+        0.0, low=0, below=1, doc="fraction of training with a linear rise from 0"
+    )
+    clip: float | None = number(
+        None, above=0, doc="maximum norm of the gradient; null: no clipping"
+    )
     nesterov: bool = text(False, doc="SGD only: Nesterov momentum")
     bias_lr_factor: float = number(
-        1.0, above=0, doc="SGD only: factor on lr for biases, but not on what weight decay takes of them in an update"
+        1.0,
+        above=0,
+        doc="SGD only: factor on lr for biases, but not on what weight decay takes of them in an update",
     )
 
     def learning_rate(self, progress: float) -> float:
@@ -79,26 +89,51 @@ class Weights:
     `update` changes them in place and reads nothing on the host: the settings' numbers are tensors on the device.
     """
 
-    def __init__(self, named_parameters: Iterable[tuple[str, nn.Parameter]], settings: Optimizer) -> None:
-        trained = [(place, name, each) for place, (name, each) in enumerate(named_parameters) if each.requires_grad]
-        self._places, self._parameters = [place for place, _, _ in trained], [each for _, _, each in trained]
-        self._rule, self._is_clipped, self._is_nesterov = settings.name, settings.clip is not None, settings.nesterov
+    def __init__(
+        self, named_parameters: Iterable[tuple[str, nn.Parameter]], settings: Optimizer
+    ) -> None:
+        trained = [
+            (place, name, each)
+            for place, (name, each) in enumerate(named_parameters)
+            if each.requires_grad
+        ]
+        self._places, self._parameters = (
+            [place for place, _, _ in trained],
+            [each for _, _, each in trained],
+        )
+        self._rule, self._is_clipped, self._is_nesterov = (
+            settings.name,
+            settings.clip is not None,
+            settings.nesterov,
+        )
         # Of each parameter its dimensions as they lie in the vector: a convolution's channels last.
-        self._orders = [CHANNELS_LAST if p.dim() == 4 else list(range(p.dim())) for p in self._parameters]
+        self._orders = [
+            CHANNELS_LAST if p.dim() == 4 else list(range(p.dim())) for p in self._parameters
+        ]
         lengths = [parameter.numel() for parameter in self._parameters]
         self.vector = self._parameters[0].new_empty(sum(lengths))
         self.gradient = torch.empty_like(self.vector)
-        self.moments = [torch.empty_like(self.vector) for _ in range(1 if self._rule == "sgd" else 2)]
+        self.moments = [
+            torch.empty_like(self.vector) for _ in range(1 if self._rule == "sgd" else 2)
+        ]
         parts = torch.split(self.vector, lengths)
         for parameter, part, order in zip(self._parameters, parts, self._orders, strict=True):
             back = [order.index(dimension) for dimension in range(len(order))]
             place = part.view([parameter.shape[dimension] for dimension in order]).permute(back)
             parameter.data = place.copy_(parameter.data)
-        self._factors: Tensor | None = None  # of the gradient's elements, where biases have a rate of their own
+        self._factors: Tensor | None = (
+            None  # of the gradient's elements, where biases have a rate of their own
+        )
         if self._rule == "sgd" and settings.bias_lr_factor != 1.0:
-            factors = [settings.bias_lr_factor if is_bias(name, each) else 1.0 for _, name, each in trained]
-            self._factors = torch.tensor(factors).repeat_interleave(torch.tensor(lengths)).to(self.vector)
-        self._numbers = {name: self.vector.new_zeros(()) for name in ("momentum", "weight_decay", "clip")}
+            factors = [
+                settings.bias_lr_factor if is_bias(name, each) else 1.0 for _, name, each in trained
+            ]
+            self._factors = (
+                torch.tensor(factors).repeat_interleave(torch.tensor(lengths)).to(self.vector)
+            )
+        self._numbers = {
+            name: self.vector.new_zeros(()) for name in ("momentum", "weight_decay", "clip")
+        }
         self.count = self.vector.new_zeros((), dtype=torch.float64)
         # Where backward passes start. Given to PyTorch, it saves an operation, and imports SymPy.
         self._one = None if self.vector.device.type == "cpu" else self.vector.new_ones(())
@@ -113,14 +148,18 @@ class Weights:
 
     def _parts(self, tensors: list[Tensor]) -> list[Tensor]:
         """Tensors like the parameters, each as it lies in the vector."""
-        return [tensor.permute(order).flatten() for tensor, order in zip(tensors, self._orders, strict=True)]
+        return [
+            tensor.permute(order).flatten()
+            for tensor, order in zip(tensors, self._orders, strict=True)
+        ]
 
     def backward(self, loss: Tensor) -> None:
         """The gradient of the loss; 0 for weights that it does not depend on."""
         one = None if self._one is None else self._one.to(loss.dtype)
         slopes = torch.autograd.grad(loss, self._parameters, one, allow_unused=True)
         found = [
-            torch.zeros_like(at) if slope is None else slope for at, slope in zip(self._parameters, slopes, strict=True)
+            torch.zeros_like(at) if slope is None else slope
+            for at, slope in zip(self._parameters, slopes, strict=True)
         ]
         torch.cat(self._parts(found), out=self.gradient)
 
@@ -139,7 +178,11 @@ class Weights:
         if self._rule == "sgd":
             (momentum,) = self.moments
             torch.addcmul(gradient, momentum, self._numbers["momentum"], out=momentum)
-            direction = gradient.addcmul_(momentum, self._numbers["momentum"]) if self._is_nesterov else momentum
+            direction = (
+                gradient.addcmul_(momentum, self._numbers["momentum"])
+                if self._is_nesterov
+                else momentum
+            )
             weights.addcmul_(direction, lr, value=-1)
             return
         first, second = self.moments
@@ -157,7 +200,9 @@ class Weights:
         """Restore what `state` gave, or torch's optimizers, which kept it for each parameter: True if it was theirs."""
         if is_torchs := "param_groups" in state:
             state = self._of_torch(state["state"])
-        for moment, stored in zip([*self.moments, self.count], [*state["moments"], state["count"]], strict=True):
+        for moment, stored in zip(
+            [*self.moments, self.count], [*state["moments"], state["count"]], strict=True
+        ):
             moment.copy_(stored)
         return is_torchs
 

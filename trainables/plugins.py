@@ -45,13 +45,17 @@ def use_extensions(directory: str | Path | None) -> None:
 def keep_extensions(source: Path, kept: Path) -> None:
     """Make `kept` a copy of an extensions folder, limited to the folders that are searched."""
     folders = (*SEARCHED, "search_spaces")
-    if source.resolve() == kept.resolve() or (kept.is_dir() and _digests(source, folders) == _digests(kept, folders)):
+    if source.resolve() == kept.resolve() or (
+        kept.is_dir() and _digests(source, folders) == _digests(kept, folders)
+    ):
         return
     partial = kept.with_name(kept.name + ".partial")
     _remove(partial)
     for folder in folders:
         if (source / folder).is_dir():
-            shutil.copytree(source / folder, partial / folder, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(
+                source / folder, partial / folder, ignore=shutil.ignore_patterns("__pycache__")
+            )
     partial.mkdir(exist_ok=True)
     _remove(kept)
     partial.rename(kept)
@@ -72,7 +76,11 @@ def extension_files(classes: Iterable[type]) -> list[str]:
         if module.startswith(LOADED) and module not in found:
             found.add(module)
             for held in vars(sys.modules[module]).values() if module in sys.modules else ():
-                of = held.__name__ if isinstance(held, ModuleType) else getattr(held, "__module__", None)
+                of = (
+                    held.__name__
+                    if isinstance(held, ModuleType)
+                    else getattr(held, "__module__", None)
+                )
                 waiting |= {of} if isinstance(of, str) else set()
     if not found or _extensions is None:
         return []
@@ -89,16 +97,25 @@ def extension_files(classes: Iterable[type]) -> list[str]:
 
 def extension_digests(files: Iterable[str]) -> dict[str, str]:
     """{file: sha256} of files of the extensions folder in use."""
-    return {file: file_digest(_extensions / file) for file in files} if _extensions is not None else {}
+    return (
+        {file: file_digest(_extensions / file) for file in files} if _extensions is not None else {}
+    )
 
 
 def changed_files(folder: str | Path | None, recorded: Mapping[str, str]) -> list[str]:
     """Which of the recorded files an extensions folder has otherwise, or has not."""
 
     def differs(file: Path, digest: str) -> bool:
-        return not file.is_file() or _digest(file, file.stat().st_size, file.stat().st_mtime_ns) != digest
+        return (
+            not file.is_file()
+            or _digest(file, file.stat().st_size, file.stat().st_mtime_ns) != digest
+        )
 
-    return [file for file, digest in recorded.items() if folder is None or differs(Path(folder) / file, digest)]
+    return [
+        file
+        for file, digest in recorded.items()
+        if folder is None or differs(Path(folder) / file, digest)
+    ]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -109,9 +126,13 @@ def _digest(file: Path, size: int, modified: int) -> str:
 
 def _listed(directory: Path, folders: Iterable[str]) -> set[str]:
     """The files in these folders, without what Python, editors and systems leave there."""
-    paths = [path for folder in folders for path in (directory / folder).rglob("*") if path.is_file()]
+    paths = [
+        path for folder in folders for path in (directory / folder).rglob("*") if path.is_file()
+    ]
     names = {path.relative_to(directory) for path in paths if not path.name.endswith(("~", ".pyc"))}
-    return {name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)}
+    return {
+        name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)
+    }
 
 
 def _digests(directory: Path, folders: Iterable[str]) -> dict[str, str]:
@@ -127,12 +148,18 @@ def _remove(folder: Path) -> None:
 
 def stems(directory: Path, suffix: str = ".py") -> list[str]:
     """The names in a folder, sorted."""
-    return sorted(file.stem for file in directory.glob(f"*{suffix}") if not file.stem.startswith("_"))
+    return sorted(
+        file.stem for file in directory.glob(f"*{suffix}") if not file.stem.startswith("_")
+    )
 
 
 def extension_folder(folder: str) -> Path | None:
     """The user's own folder of that name, if there is one."""
-    return _extensions / folder if _extensions is not None and (_extensions / folder).is_dir() else None
+    return (
+        _extensions / folder
+        if _extensions is not None and (_extensions / folder).is_dir()
+        else None
+    )
 
 
 class _Loader(SourceFileLoader):
@@ -158,7 +185,9 @@ class Folder:
         own, folder = self._own(), extension_folder(self.short)
         theirs = stems(folder) if folder else []
         for name in set(own) & set(theirs):
-            raise FieldError("extensions", f"{self.short}/{name}.py: '{name}' is a built-in name; rename it.")
+            raise FieldError(
+                "extensions", f"{self.short}/{name}.py: '{name}' is a built-in name; rename it."
+            )
         return sorted(own + theirs)
 
     def find(self, name: str) -> Any:
@@ -167,7 +196,10 @@ class Folder:
             raise FieldError("", f"there is no {self.kind} '{name}'.{nearest(name, self.names())}")
         module = self._module(name)
         if not hasattr(module, class_name(name)):
-            raise FieldError("extensions", f"{self.short}/{name}.py: it must define the class {class_name(name)}.")
+            raise FieldError(
+                "extensions",
+                f"{self.short}/{name}.py: it must define the class {class_name(name)}.",
+            )
         return getattr(module, class_name(name))
 
     def _module(self, name: str) -> ModuleType:
@@ -201,9 +233,15 @@ def raised_in(error: BaseException) -> str | None:
 
     Nor is it one's fault that a signal came while it ran: Ray's handlers and ours also raise SystemExit.
     """
-    frames = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    frames = [
+        str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
     inside = [name for name in frames if name.startswith(LOADED)]
-    if not inside or isinstance(error, KeyboardInterrupt) or frames[-1].partition(".")[0] in ("ray", "study"):
+    if (
+        not inside
+        or isinstance(error, KeyboardInterrupt)
+        or frames[-1].partition(".")[0] in ("ray", "study")
+    ):
         return None
     return f"{inside[-1].removeprefix(LOADED).replace('.', '/')}.py"
 

@@ -30,7 +30,9 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
     ahead = ahead_of_label(logits, labels)
     log_t, low, high, last = 0.0, -math.inf, math.inf, 2 * _LONGEST
     while True:
-        slope, curvature = (float(each.mean()) for each in slope_and_curvature(ahead, math.exp(log_t)))
+        slope, curvature = (
+            float(each.mean()) for each in slope_and_curvature(ahead, math.exp(log_t))
+        )
         if slope > 0:
             low = log_t
         else:
@@ -39,9 +41,19 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
             return HIGHEST
         if high <= math.log(LOWEST):  # confident and correct even at the lowest temperature
             return LOWEST
-        step = slope / curvature * math.exp(log_t) if curvature > 0 else math.inf if slope > 0 else -math.inf
+        step = (
+            slope / curvature * math.exp(log_t)
+            if curvature > 0
+            else math.inf
+            if slope > 0
+            else -math.inf
+        )
         if not (low <= log_t + step <= high and abs(step) <= last / 2):
-            step = (low + high) / 2 - log_t if math.isfinite(high - low) else math.copysign(_LONGEST, step)
+            step = (
+                (low + high) / 2 - log_t
+                if math.isfinite(high - low)
+                else math.copysign(_LONGEST, step)
+            )
         log_t, last = log_t + step, abs(step)
         if last < _SHORTEST:
             return min(max(math.exp(log_t), LOWEST), HIGHEST)
@@ -94,7 +106,9 @@ class VectorScaling:
     def __call__(self, logits: Tensor) -> Tensor:
         """Calibrated logits [N, K] float64; probabilities of 0 stay 0."""
         never = logits == -torch.inf
-        return (logits.double().masked_fill(never, 0.0) * self.scale + self.bias).masked_fill(never, -torch.inf)
+        return (logits.double().masked_fill(never, 0.0) * self.scale + self.bias).masked_fill(
+            never, -torch.inf
+        )
 
 
 # Bound of the scale, per spread of the logits, and of the bias in nats: the only limit if the data are separable.
@@ -133,7 +147,9 @@ def fit_vector_scaling(logits: Tensor, labels: Tensor) -> VectorScaling:
     start = np.repeat([min(spread / temperature, LARGEST), 0.0], num_classes)
     bounds = [(-LARGEST, LARGEST)] * len(start)
     options = {"maxiter": 1000, "maxfun": 2000, "ftol": 1e-15, "gtol": 1e-9}
-    found = minimize(loss_and_slope, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    found = minimize(
+        loss_and_slope, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+    )
     before = float(F.cross_entropy(logits, labels))
     return scaling(found.x) if found.fun < before * (1 - 1e-12) else identity
 
@@ -177,7 +193,9 @@ FITS: dict[str, Fit] = {
 FOLDS = 5
 
 
-def cross_fitted(logits: Tensor, labels: Tensor, folds: int = FOLDS, fit: Fit = by_temperature) -> Tensor:
+def cross_fitted(
+    logits: Tensor, labels: Tensor, folds: int = FOLDS, fit: Fit = by_temperature
+) -> Tensor:
     """Calibrated logits [N, K]; no sample is used to fit its own calibration.
 
     The fold of sample i is i % folds; it is calibrated by a fit on the other folds. Scores of these logits estimate the

@@ -79,7 +79,9 @@ class PartLearner(Learner):
 
     def _logits(self, split: DeviceSplit) -> Tensor:
         before, rows = self.now(), min(self.rows, len(split))
-        logits = super()._logits(split if rows == len(split) else split.subset(torch.arange(rows), "none"))
+        logits = super()._logits(
+            split if rows == len(split) else split.subset(torch.arange(rows), "none")
+        )
         taken = self.now().since(before)
         self.row_wall = taken.wall / rows
         self.left_out = self.left_out.plus(taken.times(len(split) / rows - 1))
@@ -153,7 +155,10 @@ def probe_trial(
     learner, built = build()
     learner.steps, learner.rows = steps, rows
     first = learner.timed_epoch(0)
-    spent, epochs = [], _spread(trial.epochs, TRIAL_SECONDS / max(1e-6, min(first.wall, 2 * EPOCH_SECONDS)))
+    spent, epochs = (
+        [],
+        _spread(trial.epochs, TRIAL_SECONDS / max(1e-6, min(first.wall, 2 * EPOCH_SECONDS))),
+    )
     for epoch in epochs:
         spent.append(learner.timed_epoch(epoch))
     mean = sum((each.process for each in spent), 0.0) / len(spent)
@@ -173,7 +178,9 @@ def probe_trial(
         result=ended.process,
         checkpoint=saved.process,
         files=sum(files),
-        rows=float(len(json.dumps(row)) + sum(len(f"{name}={value:.6g} ") for name, value in row.items())),
+        rows=float(
+            len(json.dumps(row)) + sum(len(f"{name}={value:.6g} ") for name, value in row.items())
+        ),
         checkpoint_size=(written / "last.pt").stat().st_size,
         memory=_peak(),
         device_memory=torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None,

@@ -97,7 +97,9 @@ class Table:
 
     def fill(self, choices: Choices) -> None:
         """One copy to the device; the first row is next."""
-        rows = torch.zeros(choices.steps, self._width, dtype=torch.uint8, pin_memory=self._rows.is_cuda)
+        rows = torch.zeros(
+            choices.steps, self._width, dtype=torch.uint8, pin_memory=self._rows.is_cuda
+        )
         for name, values in _widest_first(choices):
             part = self._columns[name][0]
             rows[:, part] = values.contiguous().view(choices.steps, -1).view(torch.uint8)
@@ -163,24 +165,34 @@ class Batches:
 class Program:
     """What the steps of one trial after another read and write. `step` is the trial's own, given to `run`."""
 
-    def __init__(self, key: str, config: TrialConfig, data: TrialData, network: Network, device: torch.device) -> None:
+    def __init__(
+        self, key: str, config: TrialConfig, data: TrialData, network: Network, device: torch.device
+    ) -> None:
         self.key, self.data, self.device = key, data, device
         self.weights = Weights(network.to(device).named_parameters(), config.optimizer)
         for each in (*network.parameters(), *network.buffers()):  # what is not trained, too
             if each.dim() == 4 and not each.requires_grad:
                 each.data = each.data.contiguous(memory_format=torch.channels_last)
         self.network = network
-        self.method = with_tensors(config.method, device) if config.method.tensors_only else config.method
-        self.compiled_features: Callable[[Tensor], Tensor] | None = None  # the network's, for training
+        self.method = (
+            with_tensors(config.method, device) if config.method.tensors_only else config.method
+        )
+        self.compiled_features: Callable[[Tensor], Tensor] | None = (
+            None  # the network's, for training
+        )
         if config.compile and captures(device) and not config.method.differentiates_twice:
             os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(default_cache() / "compiled"))
             # A function, for a module of PyTorch's own is not compiled by every version.
             features = self.network.features
-            self.compiled_features = torch.compile(lambda images: features(images), backend=COMPILER, dynamic=False)
+            self.compiled_features = torch.compile(
+                lambda images: features(images), backend=COMPILER, dynamic=False
+            )
         self.state: Any = None
         self.loss = torch.zeros((), device=device)  # the sum over the epoch's steps
         # Why steps are not captured; None: they are, or will be.
-        self.eager_because: str | None = None if captures(device) else f"{device.type} has no graphs"
+        self.eager_because: str | None = (
+            None if captures(device) else f"{device.type} has no graphs"
+        )
         if captures(device) and not config.method.tensors_only:
             self.eager_because = f"{type(config.method).__name__} does not set tensors_only"
         self._batches: list[Batches] = []
@@ -200,7 +212,12 @@ class Program:
         elif not _copied(self.state, state):
             self.state, self._batches = tree_map_only(Tensor, Tensor.clone, state), []
 
-    def run(self, choices: Choices, step: Step, streamed: Callable[[int], dict[str, Tensor]] | None = None) -> None:
+    def run(
+        self,
+        choices: Choices,
+        step: Step,
+        streamed: Callable[[int], dict[str, Tensor]] | None = None,
+    ) -> None:
         """All steps of these choices. streamed: gives the images of a step by its index, if the device lacks them."""
         batches = next((each for each in self._batches if each.table.holds(choices)), None)
         if batches is None:
@@ -215,7 +232,11 @@ class Program:
                     batches.wait()
                     table.receive(streamed(index))
                 advance = partial(self.advance, table, step)
-                if batches.replay is None and self.eager_because is None and batches.eager_steps >= WARM_UP:
+                if (
+                    batches.replay is None
+                    and self.eager_because is None
+                    and batches.eager_steps >= WARM_UP
+                ):
                     batches.replay = self._captured(advance)
                 if batches.replay is not None:
                     batches.replay()
@@ -293,7 +314,9 @@ def capture(advance: Callable[[], None], device: torch.device) -> Callable[[], N
     except RuntimeError:
         # PyTorch 2.11 captures into this pool no more; before 2.15 it draws no random numbers until a capture succeeds.
         _stream_and_pool.cache_clear()
-        with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(
+            torch.cuda.CUDAGraph(), stream=stream, capture_error_mode="thread_local"
+        ):
             torch.zeros((), device=device)
         raise
     finally:
@@ -321,7 +344,9 @@ def _beside(device: torch.device) -> Iterator[None]:
 _kept: list[Program] = []  # the least recently used first
 
 
-def program_for(config: TrialConfig, data: TrialData, network: Network, device: torch.device) -> Program:
+def program_for(
+    config: TrialConfig, data: TrialData, network: Network, device: torch.device
+) -> Program:
     """One that an earlier trial has left, with this trial's values; or a new one. `leave` it for the next."""
     key = json.dumps([_structure(config.to_mapping()), str(device)], sort_keys=True)
     for program in _kept:
@@ -347,7 +372,9 @@ def forget() -> None:
 def _structure(plain: dict[str, Any]) -> dict[str, Any]:
     """The settings without those that a step reads from the device: two trials with the same one have equal steps."""
     kept = {key: value for key, value in plain.items() if key not in OUTSIDE}
-    optimizer = _without_numbers(kept["optimizer"]) | {"bias_lr_factor": kept["optimizer"]["bias_lr_factor"]}
+    optimizer = _without_numbers(kept["optimizer"]) | {
+        "bias_lr_factor": kept["optimizer"]["bias_lr_factor"]
+    }
     return {**kept, "method": _without_numbers(kept["method"]), "optimizer": optimizer}
 
 
@@ -375,7 +402,10 @@ def _copied(to: Any, source: Any) -> bool:
     places = {one.untyped_storage().data_ptr() for one, _ in pairs}
     changed = [(one, other) for one, other in pairs if one is not other]
     # One that lies where another is about to be copied to.
-    safe = [other.clone() if other.untyped_storage().data_ptr() in places else other for _, other in changed]
+    safe = [
+        other.clone() if other.untyped_storage().data_ptr() in places else other
+        for _, other in changed
+    ]
     for (one, _), other in zip(changed, safe, strict=True):
         one.copy_(other)
     return True

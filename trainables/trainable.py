@@ -50,7 +50,9 @@ class Assignment:
     rung: int | None = None  # the epoch after which the driver decides whether it goes on
     costs: tuple[str, ...] = ()  # the metrics by which
     extension_files: dict[str, str] = field(default_factory=dict)  # sha256 of those it uses
-    study_file: str | None = None  # a file visible on every node that mounts the study's storage; None: not checked
+    study_file: str | None = (
+        None  # a file visible on every node that mounts the study's storage; None: not checked
+    )
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -171,7 +173,10 @@ class CalibrationTrainable(Trainable):
 
     def _check_time(self, learner: Learner) -> None:
         """Raise TimeLimit if the trial has exceeded its training time."""
-        limit, seconds = self._assignment.seconds_limit, sum(row["seconds"] for row in learner.history)
+        limit, seconds = (
+            self._assignment.seconds_limit,
+            sum(row["seconds"] for row in learner.history),
+        )
         if limit is not None and seconds > limit:
             raise TimeLimit(time_limit_reason(limit, learner.epoch))
 
@@ -228,7 +233,11 @@ class CalibrationTrainable(Trainable):
         config = TrialConfig.from_mapping(assignment.config)
         if config.deterministic:  # read when cuBLAS begins
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        if config.precision == "bfloat16" and device.type == "cuda" and not torch.cuda.is_bf16_supported(False):
+        if (
+            config.precision == "bfloat16"
+            and device.type == "cuda"
+            and not torch.cuda.is_bf16_supported(False)
+        ):
             name = torch.cuda.get_device_name(device)
             raise FieldError("precision", f"{name} has no bfloat16. Write `precision: float32`.")
         learner = Learner(config, trial_data(config, device, assignment.data_digest), device)
@@ -238,7 +247,9 @@ class CalibrationTrainable(Trainable):
             if not (attempt / "last.pt").exists():
                 continue
             if learner.load(attempt / "last.pt"):
-                self._log(f"resumed from {attempt.name} after epoch {learner.epoch}, of {reached} trained\n")
+                self._log(
+                    f"resumed from {attempt.name} after epoch {learner.epoch}, of {reached} trained\n"
+                )
                 if learner.converted:
                     self._log(f"converted {attempt.name}/last.pt of an older version\n")
                 break
@@ -254,13 +265,18 @@ class CalibrationTrainable(Trainable):
         return {
             "epoch": learner.epoch,
             "costs": metrics.costs(predictions.logits, predictions.labels, self._assignment.costs),
-            "outcome": {"state": "pruned", **self._measured(learner, learner.epoch, predictions, digests)},
+            "outcome": {
+                "state": "pruned",
+                **self._measured(learner, learner.epoch, predictions, digests),
+            },
         }
 
     def _finish(self, learner: Learner) -> dict[str, Any]:
         """Write the trial's files; the outcome lists them with their digests."""
         epoch = learner.take_result()
-        with ThreadPoolExecutor(1) as beside:  # the weights are written while they predict, if they are not yet
+        with ThreadPoolExecutor(
+            1
+        ) as beside:  # the weights are written while they predict, if they are not yet
             model = self._model or self._write_model(learner, beside)
             predictions, digests = learner.predictions(), {"model.pt": model.result()}
         digests["predictions.npz"] = predictions.save(self._directory / "predictions.npz")
@@ -293,13 +309,17 @@ def ran_out_of_memory(error: BaseException) -> bool:
     """Whether the device ran out of memory; CUDA's libraries raise their own errors for it."""
     text = str(error)
     return isinstance(error, torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and ("CUDA error: out of memory" in text or "_ALLOC_FAILED" in text)
+        isinstance(error, RuntimeError)
+        and ("CUDA error: out of memory" in text or "_ALLOC_FAILED" in text)
     )
 
 
 def gpu_is_lost(error: BaseException) -> bool:
     """Whether CUDA gave an error other than too little memory. Most leave the process without a GPU: it must end."""
-    return isinstance(error, RuntimeError) and re.search("CUDA error|(CUBLAS|CUDNN)_STATUS_", str(error)) is not None
+    return (
+        isinstance(error, RuntimeError)
+        and re.search("CUDA error|(CUBLAS|CUDNN)_STATUS_", str(error)) is not None
+    )
 
 
 class GpuLost(RuntimeError):
@@ -334,7 +354,9 @@ def device_for(gpu: float) -> torch.device:
     if device.type == "cuda":
         if not torch.cuda.is_available():
             host = socket.gethostname()
-            raise OSError(f"Ray assigned {gpu:g} GPU on {host}, but torch sees none there; run `calstudy doctor`.")
+            raise OSError(
+                f"Ray assigned {gpu:g} GPU on {host}, but torch sees none there; run `calstudy doctor`."
+            )
         torch.cuda.set_per_process_memory_fraction(min(1.0, gpu))
     return device
 
@@ -381,7 +403,9 @@ def trainable_for(method: str) -> type[Trainable]:
 
         def load_checkpoint(self, checkpoint: Any) -> None:
             if not self._learner.load(Path(checkpoint) / "last.pt"):
-                raise ValueError(f"{checkpoint}: last.pt is not an intact checkpoint of this trial.")
+                raise ValueError(
+                    f"{checkpoint}: last.pt is not an intact checkpoint of this trial."
+                )
 
     MethodTrainable.__name__ = MethodTrainable.__qualname__ = f"{method_class.__name__}Trainable"
     return MethodTrainable

@@ -57,7 +57,12 @@ TIMES: dict[type[Ground], dict[str, int]] = {
         "disk_swapped": 5,
         "flock_unavailable": 4,
     },
-    Tracking: {"mlflow_killed": 4, "mlflow_restarted": 5, "mlflow_errors": 6, "mlflow_lost_answer": 10},
+    Tracking: {
+        "mlflow_killed": 4,
+        "mlflow_restarted": 5,
+        "mlflow_errors": 6,
+        "mlflow_lost_answer": 10,
+    },
     ReadOnly: {"mlflow_read_only": 5},
     Disk: {"disk_full": 5},
     Full: {"tmp_full": 5, "inodes_full": 5},
@@ -82,7 +87,9 @@ TIMES: dict[type[Ground], dict[str, int]] = {
 
 
 @contextmanager
-def staged(ground: type[Ground], name: str, keys: dict[str, Any], rng: random.Random) -> Iterator[Stage]:
+def staged(
+    ground: type[Ground], name: str, keys: dict[str, Any], rng: random.Random
+) -> Iterator[Stage]:
     """A study on a ground of its own; of both nothing is left afterwards."""
     mark = secrets.token_hex(8)
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
@@ -96,7 +103,9 @@ def staged(ground: type[Ground], name: str, keys: dict[str, Any], rng: random.Ra
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def play(ground: type[Ground], kinds: list[str], name: str, rng: random.Random) -> Iterator[dict[str, Any]]:
+def play(
+    ground: type[Ground], kinds: list[str], name: str, rng: random.Random
+) -> Iterator[dict[str, Any]]:
     """One round: the faults in this order, then the end; a line for each as it happens."""
     with staged(ground, name, ground.keys(dict(Counter(kinds))), rng) as stage:
         try:
@@ -112,7 +121,9 @@ def _tail(file: Path) -> str:
     return "\n".join(file.read_text(errors="replace").splitlines()[-30:]) if file.exists() else ""
 
 
-def rounds(times: Counter[tuple[str, str]], rng: random.Random) -> Iterator[tuple[type[Ground], list[str]]]:
+def rounds(
+    times: Counter[tuple[str, str]], rng: random.Random
+) -> Iterator[tuple[type[Ground], list[str]]]:
     """Every fault that is asked for, shuffled, in studies of a bearable length."""
     for ground in TIMES:
         kinds = [kind for kind in ground.faults for _ in range(times[_name(ground), kind])]
@@ -132,12 +143,18 @@ def _name(ground: type[Ground]) -> str:
 def main() -> int:
     """0 where every audit was clean and every proof held."""
     heed_signals()
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # what a round has begun is ended and removed
+    signal.signal(
+        signal.SIGTERM, lambda number, frame: sys.exit(1)
+    )  # what a round has begun is ended and removed
     options = _options()
     if options.table:
         print(results.table(results.read(options.file)))
         return 0
-    wanted = options.kinds.split(",") if options.kinds else [kind for kinds in TIMES.values() for kind in kinds]
+    wanted = (
+        options.kinds.split(",")
+        if options.kinds
+        else [kind for kinds in TIMES.values() for kind in kinds]
+    )
     times = Counter(
         {
             (_name(ground), kind): options.times or often
@@ -153,7 +170,9 @@ def main() -> int:
         times -= results.counts(lines, seed)
     print(f"seed {seed}; {sum(times.values())} faults", flush=True)
     bad, begun = 0, time.monotonic()
-    for number, (ground, kinds) in enumerate(rounds(times, random.Random(f"{seed} {sum(times.values())}"))):
+    for number, (ground, kinds) in enumerate(
+        rounds(times, random.Random(f"{seed} {sum(times.values())}"))
+    ):
         name = f"{_name(ground)}-{int(time.time())}"
         rng = random.Random(f"{seed} {name}")
         try:
@@ -177,15 +196,25 @@ def _told(line: dict[str, Any], seconds: float) -> str:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.chaos", description="Studies under fire.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.chaos", description="Studies under fire."
+    )
     there_are = dict.fromkeys(kind for ground in TIMES for kind in ground.faults)
     kinds = ", ".join(there_are)
     parser.add_argument("--kinds", metavar="A,B", help=f"only these of {kinds}")
-    parser.add_argument("--times", type=int, metavar="N", help="so often each, on every ground that has it")
-    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of what happens when")
-    parser.add_argument("--resume", action="store_true", help="go on with the campaign the file ends with")
+    parser.add_argument(
+        "--times", type=int, metavar="N", help="so often each, on every ground that has it"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=secrets.randbelow(10**6), help="of what happens when"
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with the campaign the file ends with"
+    )
     parser.add_argument("--file", type=Path, default=results.FILE, help="where the lines go")
-    parser.add_argument("--table", action="store_true", help="print what has been recorded, as Markdown")
+    parser.add_argument(
+        "--table", action="store_true", help="print what has been recorded, as Markdown"
+    )
     options = parser.parse_args()
     unknown = set((options.kinds or "").split(",")) - {"", *there_are}
     if unknown:

@@ -12,7 +12,9 @@ from trainables.outputs.attempts import attempts_in
 
 _ROW = re.compile(r"^epoch=(\d+) .*?\bseconds=(\S+)\s", re.MULTILINE)
 _PROCESS = re.compile(r"^process (\d+) on ", re.MULTILINE)
-_RESUMED = re.compile(r"^resumed from (attempt-\d+) after epoch (\d+)(?:, of (\d+) trained)?", re.MULTILINE)
+_RESUMED = re.compile(
+    r"^resumed from (attempt-\d+) after epoch (\d+)(?:, of (\d+) trained)?", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Loss:
     lost: Attempt
     following: Attempt
     checkpoint_seconds: float
-    floor: int | None = None  # where a file was damaged: the epoch of the newest whole checkpoint that was left
+    floor: int | None = (
+        None  # where a file was damaged: the epoch of the newest whole checkpoint that was left
+    )
 
     @property
     def _seconds(self) -> list[float]:
@@ -110,7 +114,9 @@ def rows(attempts: dict[str, list[Attempt]]) -> int:
 
 
 def losses(
-    attempts: dict[str, list[Attempt]], checkpoint_seconds: float, floors: dict[tuple[str, int], int]
+    attempts: dict[str, list[Attempt]],
+    checkpoint_seconds: float,
+    floors: dict[tuple[str, int], int],
 ) -> dict[tuple[str, int], Loss]:
     """By trial and lost attempt (as `floors` are), for each that was followed by one which has trained."""
     found = {}

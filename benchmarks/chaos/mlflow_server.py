@@ -19,7 +19,15 @@ from pathlib import Path
 
 from benchmarks.chaos.processes import wait_for
 
-HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host", "date", "server"}
+HOP_BY_HOP = {
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "content-length",
+    "host",
+    "date",
+    "server",
+}
 START_SECONDS = 120.0
 REFUSED = b'{"error_code": "PERMISSION_DENIED", "message": "this server is read-only"}'
 
@@ -46,7 +54,16 @@ class MlflowServer:
     def start(self) -> None:
         """Returns when it answers."""
         database, artifacts = self._directory / "server.db", self._directory / "artifacts"
-        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
+        command = [
+            sys.executable,
+            "-m",
+            "mlflow",
+            "server",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+        ]
         command += ["--workers", "1", "--backend-store-uri", f"sqlite:///{database}"]
         command += ["--artifacts-destination", str(artifacts)]
         quiet = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
@@ -59,7 +76,9 @@ class MlflowServer:
                 start_new_session=True,
             )
         if not wait_for(self._answers, START_SECONDS):
-            raise TimeoutError(f"the MLflow server does not answer; see {self._directory / 'server.log'}")
+            raise TimeoutError(
+                f"the MLflow server does not answer; see {self._directory / 'server.log'}"
+            )
 
     def _answers(self) -> bool:
         with suppress(OSError):
@@ -89,7 +108,9 @@ class Proxy:
         self.port = free_port()
         self._listener: ThreadingHTTPServer | None = None
         self._lock = threading.Lock()
-        self._errors: deque[bool] | None = None  # of the requests to come: which are answered with an error
+        self._errors: deque[bool] | None = (
+            None  # of the requests to come: which are answered with an error
+        )
         self._many = 1
         self._on_error: Callable[[str], None] = lambda path: None
         self._losing: str | None = None  # the POST whose next answer is lost, by a part of its path
@@ -168,7 +189,11 @@ class Proxy:
             self._answer(request, 403, [], REFUSED)
             return
         # An error may come before the server has done what was asked, or after.
-        status, headers, content = 500, [], b'{"error_code": "INTERNAL_ERROR", "message": "no such luck"}'
+        status, headers, content = (
+            500,
+            [],
+            b'{"error_code": "INTERNAL_ERROR", "message": "no such luck"}',
+        )
         if not failing or self._random.random() < 0.5:
             try:
                 answer = self._forward(request, body)
@@ -191,7 +216,9 @@ class Proxy:
         return method != "GET" and not path.rpartition("/")[2].startswith(("search", "get"))
 
     @staticmethod
-    def _answer(request: BaseHTTPRequestHandler, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+    def _answer(
+        request: BaseHTTPRequestHandler, status: int, headers: list[tuple[str, str]], content: bytes
+    ) -> None:
         request.send_response(status)
         for name, value in headers:
             request.send_header(name, value)
@@ -199,9 +226,13 @@ class Proxy:
         request.end_headers()
         request.wfile.write(content)
 
-    def _forward(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, list[tuple[str, str]], bytes]:
+    def _forward(
+        self, request: BaseHTTPRequestHandler, body: bytes
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
         """What the server answers."""
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
+        headers = {
+            name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP
+        }
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=30)
         try:
             connection.request(request.command, request.path, body, headers)
@@ -209,5 +240,7 @@ class Proxy:
             content = answer.read()
         finally:
             connection.close()
-        kept = [(name, value) for name, value in answer.getheaders() if name.lower() not in HOP_BY_HOP]
+        kept = [
+            (name, value) for name, value in answer.getheaders() if name.lower() not in HOP_BY_HOP
+        ]
         return answer.status, kept, content

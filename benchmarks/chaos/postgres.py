@@ -22,13 +22,20 @@ from benchmarks.chaos.processes import wait_for
 
 USER, PASSWORD, DATABASE = "maria", "pass:w0rd/5", "ledgers"
 OWNER = "postgres"  # the server refuses to run as root
-STOPS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT, "kill": signal.SIGKILL}
+STOPS = {
+    "smart": signal.SIGTERM,
+    "fast": signal.SIGINT,
+    "immediate": signal.SIGQUIT,
+    "kill": signal.SIGKILL,
+}
 START_SECONDS = 60.0
 
 
 def binaries() -> Path | None:
     """The folder of `initdb` and `postgres`; Debian keeps it off the PATH."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
+    found = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3])
+    )
     on_path = shutil.which("postgres")
     return found[-1].parent if found else Path(on_path).parent if on_path else None
 
@@ -70,7 +77,9 @@ class Postgres:
         assert found is not None
         always = ("--auth=scram-sha-256", "--no-sync", "--encoding=UTF8", "--locale=C")
         command = [str(found / "initdb"), *always, *words]
-        done = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, **self._as_owner)
+        done = subprocess.run(
+            command, cwd=self.directory, capture_output=True, text=True, **self._as_owner
+        )
         if done.returncode:
             raise RuntimeError(f"initdb: {done.stderr}")
 
@@ -79,7 +88,9 @@ class Postgres:
         """With user and password."""
         return self.url_of()
 
-    def url_of(self, user: str = USER, password: str | None = PASSWORD, database: str = DATABASE) -> str:
+    def url_of(
+        self, user: str = USER, password: str | None = PASSWORD, database: str = DATABASE
+    ) -> str:
         """password: None leaves it out."""
         secret = "" if password is None else f":{quote(password, safe='')}"
         return f"postgresql://{user}{secret}@127.0.0.1:{self.port}/{database}"
@@ -124,7 +135,9 @@ class Postgres:
                 **self._as_owner,
             )
         if not wait_for(self._answers, START_SECONDS, 0.05):
-            raise TimeoutError(f"PostgreSQL does not answer: {(self.directory / 'log').read_text()[-2000:]}")
+            raise TimeoutError(
+                f"PostgreSQL does not answer: {(self.directory / 'log').read_text()[-2000:]}"
+            )
 
     def _answers(self) -> bool:
         import psycopg
@@ -147,7 +160,9 @@ class Postgres:
         """After SIGKILL its processes end by themselves; until then it does not start again."""
 
         def gone() -> bool:
-            return not any(self._is_ours(entry.path) for entry in os.scandir("/proc") if entry.name.isdigit())
+            return not any(
+                self._is_ours(entry.path) for entry in os.scandir("/proc") if entry.name.isdigit()
+            )
 
         if not wait_for(gone, START_SECONDS, 0.05):
             raise TimeoutError(f"processes of PostgreSQL stay in {self._data}")
@@ -163,7 +178,9 @@ class Postgres:
         time.sleep(seconds)
         self.start()
 
-    def query(self, sql: str, values: tuple[Any, ...] | None = None, database: str = DATABASE) -> list[tuple[Any, ...]]:
+    def query(
+        self, sql: str, values: tuple[Any, ...] | None = None, database: str = DATABASE
+    ) -> list[tuple[Any, ...]]:
         """What the server's superuser is answered; each statement is its own transaction."""
         import psycopg
 
@@ -214,7 +231,11 @@ class LossyProxy:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self._server.port)) as server:
+        with (
+            suppress(OSError),
+            client,
+            socket.create_connection(("127.0.0.1", self._server.port)) as server,
+        ):
             losing = False
             while True:
                 ready, _, _ = select.select([client, server], [], [])

@@ -19,5 +19,8 @@ def preloaded(name: str, directory: Path) -> dict[str, str]:
     library = directory / f"{name}.so"
     if not library.exists():
         source = SOURCES / f"{name}.c"
-        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl", "-lpthread"], check=True)
+        subprocess.run(
+            ["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl", "-lpthread"],
+            check=True,
+        )
     return {"LD_PRELOAD": str(library)}

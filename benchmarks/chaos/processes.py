@@ -16,7 +16,10 @@ ACTOR = "ray::CalibrationTrainable"
 
 def heed_signals() -> None:
     """Have the programs started from here end by SIGINT and SIGHUP, which a background job or nohup ignores."""
-    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, handler)
 
@@ -29,7 +32,9 @@ def marked(mark: str, words: str = "") -> list[int]:
         if entry.name.isdigit():
             with suppress(OSError):  # it has ended meanwhile
                 process = Path(entry.path)
-                if wanted in (process / "environ").read_bytes().split(b"\0") and words in command_line(int(entry.name)):
+                if wanted in (process / "environ").read_bytes().split(
+                    b"\0"
+                ) and words in command_line(int(entry.name)):
                     found.append(int(entry.name))
     return sorted(found)
 
@@ -37,7 +42,13 @@ def marked(mark: str, words: str = "") -> list[int]:
 def command_line(pid: int) -> str:
     """As `ps` shows it; empty where the process has ended."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode(errors="replace")
+            .strip()
+        )
     except OSError:
         return ""
 

@@ -32,7 +32,9 @@ def audited(study: Study, tracking: str | None, seconds: float) -> dict[str, Any
     told = report.to_json()
     return {
         **{key: told[key] for key in ("clean", "planned", "lost", "duplicated", "epochs")},
-        "off": {check["name"]: check["offenders"] for check in told["checks"] if check["offenders"]},
+        "off": {
+            check["name"]: check["offenders"] for check in told["checks"] if check["offenders"]
+        },
     }
 
 
@@ -64,11 +66,15 @@ def proposed_as_undisturbed(study: Study) -> list[str]:
         for record in records:
             expected = undisturbed.proposal(label, record.number)
             if record.params != expected:
-                wrong.append(f"{record.name}: its parameters are {record.params}, undisturbed {expected}")
+                wrong.append(
+                    f"{record.name}: its parameters are {record.params}, undisturbed {expected}"
+                )
     return wrong
 
 
-def trained_as_undisturbed(study: Study, attempts: dict[str, list[Attempt]], rng: random.Random) -> list[str]:
+def trained_as_undisturbed(
+    study: Study, attempts: dict[str, list[Attempt]], rng: random.Random
+) -> list[str]:
     """One of the trials that went on from a checkpoint, trained again without a break: equal logits, bit for bit."""
     import torch
 
@@ -80,7 +86,8 @@ def trained_as_undisturbed(study: Study, attempts: dict[str, list[Attempt]], rng
         record
         for found in study.records().values()
         for record in found
-        if record.state == "complete" and any(attempt.resumed_after for attempt in attempts[record.name])
+        if record.state == "complete"
+        and any(attempt.resumed_after for attempt in attempts[record.name])
     ]
     if not resumed:
         return []
@@ -92,7 +99,10 @@ def trained_as_undisturbed(study: Study, attempts: dict[str, list[Attempt]], rng
     while not learner.finished:
         learner.train_epoch()
     learner.take_result()
-    undisturbed, told = learner.predictions(), Predictions.load(study.files(record) / "predictions.npz")
+    undisturbed, told = (
+        learner.predictions(),
+        Predictions.load(study.files(record) / "predictions.npz"),
+    )
     if torch.equal(undisturbed.logits, told.logits) and undisturbed.evaluate() == record.metrics:
         return []
     return [f"{record.name}: trained without a break it gives other predictions"]

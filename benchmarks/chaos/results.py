@@ -46,7 +46,9 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 def counts(lines: list[dict[str, Any]], seed: int) -> Counter[tuple[str, str]]:
     """How many faults of each kind a campaign (its seed) has recorded, by ground: studies are named GROUND-NUMBER."""
-    return Counter((line["study"].rpartition("-")[0], line["kind"]) for line in lines if line["seed"] == seed)
+    return Counter(
+        (line["study"].rpartition("-")[0], line["kind"]) for line in lines if line["seed"] == seed
+    )
 
 
 def table(lines: list[dict[str, Any]]) -> str:
@@ -57,14 +59,23 @@ def table(lines: list[dict[str, Any]]) -> str:
     for kind in dict.fromkeys(line["kind"] for line in faults):
         rows.append(_row(kind, [line for line in faults if line["kind"] == kind], ends))
     rows.append(_row("all", faults, ends))
-    unclean = [line for line in faults + list(ends.values()) if not line["audit"]["clean"] or line["problems"]]
-    rows += ["", f"{len(ends)} studies; {len(unclean)} of their lines with a problem or an audit that is not clean."]
+    unclean = [
+        line
+        for line in faults + list(ends.values())
+        if not line["audit"]["clean"] or line["problems"]
+    ]
+    rows += [
+        "",
+        f"{len(ends)} studies; {len(unclean)} of their lines with a problem or an audit that is not clean.",
+    ]
     return "\n".join(rows)
 
 
 def _row(kind: str, faults: list[dict[str, Any]], ends: dict[str, dict[str, Any]]) -> str:
     audits = [ends[study]["audit"] for study in {line["study"] for line in faults}]
-    planned, lost, duplicated = (sum(audit[key] for audit in audits) for key in ("planned", "lost", "duplicated"))
+    planned, lost, duplicated = (
+        sum(audit[key] for audit in audits) for key in ("planned", "lost", "duplicated")
+    )
     repeated, promised = (sum(line[key] for line in faults) for key in ("repeated", "promised"))
     waits = sorted(line["recovered_seconds"] for line in faults)
     waited = f"{waits[len(waits) // 2]:.0f} ({waits[-1]:.0f})" if waits else "-"

@@ -30,7 +30,11 @@ FINISH_SECONDS = 600.0
 AUDIT_SECONDS = 90.0
 REFUSAL_SECONDS = 120.0
 FAILED, MISTAKE, INTERRUPTED = 1, 2, 75  # exit codes of `calstudy run`
-TRACES = ("Traceback (most recent call last)", "StackTrace Information", "*** SIG")  # of Python and of Ray's C++
+TRACES = (
+    "Traceback (most recent call last)",
+    "StackTrace Information",
+    "*** SIG",
+)  # of Python and of Ray's C++
 LACKS = "not in MLflow yet"  # what a driver says that ended while the tracking server was away
 # The moment of a fault: so many seconds after trials are seen to train.
 LATEST_MOMENT = 3.0
@@ -69,9 +73,13 @@ class Strike:
 
     pid: int | None
     taken_up: int = 0  # how many running trials must at least be handed out again
-    seen: Seen | None = None  # what was to be taken up again, where that came some time after the fault's beginning
+    seen: Seen | None = (
+        None  # what was to be taken up again, where that came some time after the fault's beginning
+    )
     trial: str | None = None  # the only one it was about; what others lose is not its doing
-    floors: dict[tuple[str, int], int] = field(default_factory=dict)  # see Loss.floor; by trial and attempt
+    floors: dict[tuple[str, int], int] = field(
+        default_factory=dict
+    )  # see Loss.floor; by trial and attempt
     recovered: Callable[[], Any] | None = None  # instead of the rule for all
     and_then: Callable[[], Any] = lambda: True  # what is waited for after that
     check: Callable[[], list[str]] = list  # what is wrong once it has recovered
@@ -93,7 +101,9 @@ class Ground:
     words: tuple[str, ...] = ()  # of `calstudy run`, after the study's file
     ledger: str | None = None  # of its study; None: the study's own
     tracking: str | None = None  # the MLflow to audit; None: the embedded one
-    strikes_by_itself = False  # whether faults come from inside, not at a moment the harness chooses
+    strikes_by_itself = (
+        False  # whether faults come from inside, not at a moment the harness chooses
+    )
     most_faults = 12  # in one study
 
     def __init__(self, directory: Path, mark: str, rng: random.Random) -> None:
@@ -121,13 +131,21 @@ class Ground:
     def environment(self) -> dict[str, str]:
         """Of every process of the round."""
         folder = str(self.directory / "tmp")
-        return {MARK: self.mark, "RAY_TMPDIR": folder, "TMPDIR": folder, "OMP_NUM_THREADS": "1", "COLUMNS": "160"}
+        return {
+            MARK: self.mark,
+            "RAY_TMPDIR": folder,
+            "TMPDIR": folder,
+            "OMP_NUM_THREADS": "1",
+            "COLUMNS": "160",
+        }
 
     def stays(self, pid: int) -> bool:
         """Whether a process is the ground's own and outlives a driver."""
         return False
 
-    def popen(self, command: list[str], environment: dict[str, str], **options: Any) -> subprocess.Popen[Any]:
+    def popen(
+        self, command: list[str], environment: dict[str, str], **options: Any
+    ) -> subprocess.Popen[Any]:
         """Start a program where drivers run."""
         return subprocess.Popen(command, cwd=CHECKOUT, env={**os.environ, **environment}, **options)
 
@@ -138,7 +156,14 @@ class Stage:
     def __init__(self, name: str, ground: Ground, keys: dict[str, Any]) -> None:
         self.name, self.ground, self.random = name, ground, ground.random
         sampler = {"name": "random", "seed": self.random.randrange(1000)}
-        plain = {"name": name, **STUDY, "sampler": sampler, "ledger": ground.ledger, **ground.study, **keys}
+        plain = {
+            "name": name,
+            **STUDY,
+            "sampler": sampler,
+            "ledger": ground.ledger,
+            **ground.study,
+            **keys,
+        }
         self.spec_file = ground.directory / f"{name}.yaml"
         self.spec_file.write_text(yaml.safe_dump(plain))
         self.trials: int = plain["trials"]
@@ -165,28 +190,47 @@ class Stage:
 
     def start(self) -> None:
         """`calstudy run`, the first time or again."""
-        if self.driver is not None and not self._may_end and (self.driver.returncode or not self.complete()):
+        if (
+            self.driver is not None
+            and not self._may_end
+            and (self.driver.returncode or not self.complete())
+        ):
             last = self.output.read_text(errors="replace").strip().rpartition("\n")[2]
-            self.problems.append(f"the driver ended by itself, exit {self.driver.returncode}: {last}")
+            self.problems.append(
+                f"the driver ended by itself, exit {self.driver.returncode}: {last}"
+            )
         environment = {**self.ground.environment(), **self.next_environment}
         self._may_end, self.next_environment = False, {}
         self._lacked = self.printed(LACKS)
         with self.output.open("a") as output:
-            self.driver = self.ground.popen(self._command, environment, stdout=output, stderr=subprocess.STDOUT)
+            self.driver = self.ground.popen(
+                self._command, environment, stdout=output, stderr=subprocess.STDOUT
+            )
 
     @property
     def _command(self) -> list[str]:
-        words = ["run", str(self.spec_file), "--storage", str(self.ground.storage), "--trials", str(self.trials)]
+        words = [
+            "run",
+            str(self.spec_file),
+            "--storage",
+            str(self.ground.storage),
+            "--trials",
+            str(self.trials),
+        ]
         return [sys.executable, "-m", "study.cli", *words, *self.ground.words]
 
-    def refused(self, words: str, environment: dict[str, str] | None = None, inside: Sequence[str] = ()) -> list[str]:
+    def refused(
+        self, words: str, environment: dict[str, str] | None = None, inside: Sequence[str] = ()
+    ) -> list[str]:
         """What is wrong with a `calstudy run` that must end at once, in one line with these words.
 
         inside: words before the command. The driver at work, if there is one, stays that.
         """
         command, pipe = [*inside, *self._command], subprocess.PIPE
         environment = {**self.ground.environment(), **(environment or {})}
-        process = Ground.popen(self.ground, command, environment, stdout=pipe, stderr=pipe, text=True)
+        process = Ground.popen(
+            self.ground, command, environment, stdout=pipe, stderr=pipe, text=True
+        )
         try:
             said, complaint = process.communicate(timeout=REFUSAL_SECONDS)
         except subprocess.TimeoutExpired:
@@ -219,7 +263,9 @@ class Stage:
         pid = self.driver_pid()
         self.driver_may_end()
         os.kill(pid, number)
-        self.wait_for_end(patience, number.name, -number if number == signal.SIGKILL else INTERRUPTED)
+        self.wait_for_end(
+            patience, number.name, -number if number == signal.SIGKILL else INTERRUPTED
+        )
         return pid
 
     def stop_driver(self) -> int:
@@ -245,7 +291,9 @@ class Stage:
             return
         found = self.driver.returncode
         self._ended = Ended(found, round(time.monotonic() - self._struck_at, 1))
-        if found != code and not (found <= 0 and self.complete()):  # killed while it was going anyway
+        if found != code and not (
+            found <= 0 and self.complete()
+        ):  # killed while it was going anyway
             self.problems.append(f"the driver ended by {what} with exit {found}, not {code}")
 
     def actors(self) -> list[int]:
@@ -266,7 +314,9 @@ class Stage:
         """By name; none before there is a ledger."""
         if not (self.directory / "study.yaml").exists():
             return {}
-        return {record.name: record for found in self.study().records().values() for record in found}
+        return {
+            record.name: record for found in self.study().records().values() for record in found
+        }
 
     def complete(self) -> bool:
         """Whether every planned trial is finished."""
@@ -296,7 +346,9 @@ class Stage:
             if self.training() and ready():
                 return
             time.sleep(0.2)
-        raise TimeoutError(f"{self.name}: no trial trains; the driver's output:\n{self.output.read_text()[-2000:]}")
+        raise TimeoutError(
+            f"{self.name}: no trial trains; the driver's output:\n{self.output.read_text()[-2000:]}"
+        )
 
     # ---- a fault ---------------------------------------------------------------------------------------------------
 
@@ -305,13 +357,19 @@ class Stage:
         strike, seen, moment = self._struck(self.ground.faults[kind])
         self.floors |= strike.floors
         begun = time.monotonic()
-        recovered = strike.recovered or (lambda: self._goes_on(strike.taken_up, strike.seen or seen))
+        recovered = strike.recovered or (
+            lambda: self._goes_on(strike.taken_up, strike.seen or seen)
+        )
         if not (wait_for(recovered, RECOVERY_SECONDS, 0.3) and strike.and_then()):
             self.problems.append(f"it had not recovered after {RECOVERY_SECONDS:g} s")
         seconds = time.monotonic() - begun
         repeated, promised = self._account(strike.trial)
         line = {"time": round(moment, 3), "kind": kind, "pid": strike.pid, "study": self.name}
-        told: dict[str, Any] = {"recovered_seconds": round(seconds, 1), "repeated": repeated, "promised": promised}
+        told: dict[str, Any] = {
+            "recovered_seconds": round(seconds, 1),
+            "repeated": repeated,
+            "promised": promised,
+        }
         told["ended"] = None if self._ended is None else asdict(self._ended)
         audit = self.audit()
         problems, self.problems = [*self.problems, *strike.check(), *self._traces()], []
@@ -344,8 +402,14 @@ class Stage:
         records, after, training = self.records(), attempts_of(self.directory), seen.training
         finished = {name for name in training if records[name].state != "running"}
         again = {name for name, was in training.items() if after[name][-1].number > was.number}
-        caught_up = all(name in finished or after[name][-1].epoch >= was.epoch for name, was in training.items())
-        return rows(after) > rows(seen.attempts) and len(finished | again) >= min(taken_up, len(training)) and caught_up
+        caught_up = all(
+            name in finished or after[name][-1].epoch >= was.epoch for name, was in training.items()
+        )
+        return (
+            rows(after) > rows(seen.attempts)
+            and len(finished | again) >= min(taken_up, len(training))
+            and caught_up
+        )
 
     def _losses(self) -> dict[tuple[str, int], Loss]:
         return losses(attempts_of(self.directory), self.checkpoint_seconds, self.floors)
@@ -358,7 +422,9 @@ class Stage:
             if key not in self._accounted and trial in (None, loss.lost.trial)
         }
         self._accounted |= fresh.keys()
-        return sum(loss.epochs for loss in fresh.values()), sum(loss.promised for loss in fresh.values())
+        return sum(loss.epochs for loss in fresh.values()), sum(
+            loss.promised for loss in fresh.values()
+        )
 
     def _traces(self) -> list[str]:
         """Tracebacks the drivers have printed since this was last asked."""

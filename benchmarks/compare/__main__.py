@@ -51,7 +51,9 @@ def gain(theirs: Callable[[Tensor, Tensor], Tensor], ours: post_hoc.Fit) -> Quan
 
     def value(logits: Tensor, labels: Tensor) -> Tensor:
         nll = scores.negative_log_likelihood
-        return (nll(ours(logits, labels)(logits), labels) - nll(theirs(logits, labels), labels)).clamp(min=0)
+        return (
+            nll(ours(logits, labels)(logits), labels) - nll(theirs(logits, labels), labels)
+        ).clamp(min=0)
 
     return value
 
@@ -60,22 +62,35 @@ def none(logits: Tensor, labels: Tensor) -> float:
     return 0.0
 
 
-APART = {name: "a confidence of exactly 1.0 in a bin of its own" for name in ("certain", "a few certain", "underflow")}
+APART = {
+    name: "a confidence of exactly 1.0 in a bin of its own"
+    for name in ("certain", "a few certain", "underflow")
+}
 EDGES = {name: "[lo, hi): a confidence on an edge goes up" for name in ("edges", "two samples")}
 CELLS = {"*": "put into cells, normalised by a density, the width searched to .001"}
 ALONE = {"two samples": "bins of one sample have no variance to subtract: no answer of ours"}
 POSITION = {name: "ties as the rows come" for name in ("edges", "ties")}
 EMPTY = {"two samples": "its empty bins are 0 / 0"}
 QUANTILES = {name: "its edges tie: ours is NaN" for name in ("certain", "edges", "ties")}
-OF_PROBABILITIES = {name: "from probabilities, the label's being 0" for name in ("certain", "a few certain")}
+OF_PROBABILITIES = {
+    name: "from probabilities, the label's being 0" for name in ("certain", "a few certain")
+}
 MISSING = {name: "drops classes without a label" for name in ("absent class", "ties")}
-BINARY = {name: "of two classes, bins p of the second" for name in ("random 500x2", "edges", "two samples")}
+BINARY = {
+    name: "of two classes, bins p of the second"
+    for name in ("random 500x2", "edges", "two samples")
+}
 SIGMOID = {name: "takes entropies above 1 for logits: their sigmoid ties"
            for name in ("certain", "a few certain", "underflow")}  # fmt: skip
 UNBOUNDED = {name: "no finite minimum: ours stops at .01 or 1000"
              for name in ("all right", "all wrong", "underflow", "two samples")}  # fmt: skip
-NEGATIVE = {name: "a negative temperature: the classes turned round" for name in ("all wrong", "two samples")}
-ONE_SIDED = {name: "ours is 0 where all are right or all wrong" for name in ("all right", "all wrong")}
+NEGATIVE = {
+    name: "a negative temperature: the classes turned round"
+    for name in ("all wrong", "two samples")
+}
+ONE_SIDED = {
+    name: "ours is 0 where all are right or all wrong" for name in ("all right", "all wrong")
+}
 
 METRICS = [
     Row("accuracy", "torchmetrics", scores.accuracy, peers.torchmetrics_accuracy),
@@ -149,11 +164,22 @@ def strange(score: Callable[[Tensor], Tensor]) -> Callable[[Quantity], Quantity]
 
 
 OOD = [
-    Row(f"{name} {key}", peer, strange(score)(ours), strange(score)(theirs), SIGMOID if name == "auroc" else {})
+    Row(
+        f"{name} {key}",
+        peer,
+        strange(score)(ours),
+        strange(score)(theirs),
+        SIGMOID if name == "auroc" else {},
+    )
     for key, score in out_of_distribution.SCORES.items()
     for name, peer, ours, theirs in (
         ("auroc", "torchmetrics", out_of_distribution.auroc, peers.torchmetrics_auroc),
-        ("fpr95", "torch-uncertainty", out_of_distribution.fpr_at_95, peers.torch_uncertainty_fpr95),
+        (
+            "fpr95",
+            "torch-uncertainty",
+            out_of_distribution.fpr_at_95,
+            peers.torch_uncertainty_fpr95,
+        ),
     )
 ]
 
@@ -171,7 +197,9 @@ def value(quantity: Quantity, case: Case) -> float | str:
 def same(ours: float | str, theirs: float | str) -> bool:
     if isinstance(ours, str) or isinstance(theirs, str):
         return False
-    return abs(ours - theirs) <= TOLERANCE * max(1.0, abs(ours)) or (math.isnan(ours) and math.isnan(theirs))
+    return abs(ours - theirs) <= TOLERANCE * max(1.0, abs(ours)) or (
+        math.isnan(ours) and math.isnan(theirs)
+    )
 
 
 def near(ours: float | str, theirs: float | str) -> bool:
@@ -182,13 +210,19 @@ def compared(rows: Iterable[Row]) -> bool:
     """Print a table; whether every difference is explained."""
     explained = True
     for row in rows:
-        pairs = {name: (value(row.ours, case), value(row.theirs, case)) for name, case in INPUTS.items()}
+        pairs = {
+            name: (value(row.ours, case), value(row.theirs, case)) for name, case in INPUTS.items()
+        }
         apart = {name: pair for name, pair in pairs.items() if not same(*pair)}
-        print(f"| {row.name} | {row.peer} | {len(pairs) - len(apart)} of {len(pairs)} | {len(apart) or ''} |")
+        print(
+            f"| {row.name} | {row.peer} | {len(pairs) - len(apart)} of {len(pairs)} | {len(apart) or ''} |"
+        )
         for name, (ours, theirs) in apart.items():
             why = row.differs.get(name) or (row.differs.get("*") if near(ours, theirs) else None)
             explained &= why is not None
-            print(f"|   | {name}: {_text(ours)}, theirs {_text(theirs)} | | {why or 'NOT EXPLAINED'} |")
+            print(
+                f"|   | {name}: {_text(ours)}, theirs {_text(theirs)} | | {why or 'NOT EXPLAINED'} |"
+            )
     return explained
 
 
@@ -200,10 +234,17 @@ def main() -> int:
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)
     explained = True
-    for title, rows in {"Metrics": METRICS, "Strange samples": OOD, "Post-hoc": POST_HOC, "Losses": LOSSES}.items():
+    for title, rows in {
+        "Metrics": METRICS,
+        "Strange samples": OOD,
+        "Post-hoc": POST_HOC,
+        "Losses": LOSSES,
+    }.items():
         print(f"\n| {title} | package | agrees on | differs on |\n|---|---|---|---|")
         explained &= compared(rows)
-    print("\nevery difference is explained." if explained else "\nsome differences are not explained.")
+    print(
+        "\nevery difference is explained." if explained else "\nsome differences are not explained."
+    )
     return 0 if explained else 1
 
 

@@ -37,7 +37,9 @@ def a_few_certain() -> Case:
 def edges() -> Case:
     """Two classes with confidences of 2/3, 4/5 and 14/15, edges of 15 bins as near as floats go; others between."""
     odds = torch.tensor([2.0] * 8 + [2.5] * 8 + [4.0] * 8 + [14.0] * 8, dtype=torch.float64)
-    return torch.stack([odds.log(), torch.zeros(32, dtype=torch.float64)], dim=1), (torch.arange(32) % 3 == 0).long()
+    return torch.stack([odds.log(), torch.zeros(32, dtype=torch.float64)], dim=1), (
+        torch.arange(32) % 3 == 0
+    ).long()
 
 
 def ties() -> Case:
@@ -83,5 +85,8 @@ INPUTS: dict[str, Case] = {
     "all right": all_right(),
     "all wrong": all_wrong(),
     "underflow": underflow(),
-    "two samples": (torch.tensor([[math.log(3.0), 0.0], [math.log(4.0), 0.0]], dtype=torch.float64), torch.arange(2)),
+    "two samples": (
+        torch.tensor([[math.log(3.0), 0.0], [math.log(4.0), 0.0]], dtype=torch.float64),
+        torch.arange(2),
+    ),
 }

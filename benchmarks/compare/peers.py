@@ -23,7 +23,11 @@ from torch_uncertainty.metrics.classification import (
     SmoothCalibrationError,
 )
 from torch_uncertainty.post_processing import TemperatureScaler, VectorScaler
-from torchmetrics.functional.classification import binary_auroc, multiclass_accuracy, multiclass_calibration_error
+from torchmetrics.functional.classification import (
+    binary_auroc,
+    multiclass_accuracy,
+    multiclass_calibration_error,
+)
 from uncertainty_metrics.numpy import gce
 
 BINS = 15
@@ -41,8 +45,12 @@ def _top(logits: Tensor, labels: Tensor) -> tuple[np.ndarray, np.ndarray]:
 # ---- torchmetrics --------------------------------------------------------------------------------------------------
 
 
-def torchmetrics_calibration(logits: Tensor, labels: Tensor, norm: str = "l1", bins: int = BINS) -> float:
-    return float(multiclass_calibration_error(probabilities(logits), labels, logits.shape[1], bins, norm))
+def torchmetrics_calibration(
+    logits: Tensor, labels: Tensor, norm: str = "l1", bins: int = BINS
+) -> float:
+    return float(
+        multiclass_calibration_error(probabilities(logits), labels, logits.shape[1], bins, norm)
+    )
 
 
 def torchmetrics_accuracy(logits: Tensor, labels: Tensor, top_k: int = 1) -> float:
@@ -72,7 +80,9 @@ def torch_uncertainty_classwise(logits: Tensor, labels: Tensor) -> float:
 
 
 def torch_uncertainty_smooth(logits: Tensor, labels: Tensor) -> float:
-    return _updated(SmoothCalibrationError("reflected"), probabilities(logits).float(), labels)  # float64 is refused
+    return _updated(
+        SmoothCalibrationError("reflected"), probabilities(logits).float(), labels
+    )  # float64 is refused
 
 
 def torch_uncertainty_brier(logits: Tensor, labels: Tensor) -> float:
@@ -89,7 +99,9 @@ def torch_uncertainty_fpr95(inside: Tensor, outside: Tensor) -> float:
 
 
 def _fitted(scaler: torch.nn.Module, logits: Tensor, labels: Tensor) -> torch.nn.Module:
-    scaler.fit(DataLoader(TensorDataset(logits.float(), labels), batch_size=len(labels)), progress=False)
+    scaler.fit(
+        DataLoader(TensorDataset(logits.float(), labels), batch_size=len(labels)), progress=False
+    )
     return scaler
 
 
@@ -100,7 +112,9 @@ def torch_uncertainty_temperature(logits: Tensor, labels: Tensor) -> Tensor:
 
 def torch_uncertainty_vector(logits: Tensor, labels: Tensor) -> Tensor:
     """Calibrated logits. (Their vector scaling has no bias.)"""
-    return _fitted(VectorScaler(num_classes=logits.shape[1]), logits, labels)(logits.float()).double()
+    return _fitted(VectorScaler(num_classes=logits.shape[1]), logits, labels)(
+        logits.float()
+    ).double()
 
 
 def torch_uncertainty_focal(logits: Tensor, labels: Tensor, gamma: float) -> float:
@@ -109,7 +123,9 @@ def torch_uncertainty_focal(logits: Tensor, labels: Tensor, gamma: float) -> flo
 
 def torch_uncertainty_confidence_penalty(logits: Tensor, labels: Tensor, weight: float) -> float:
     """Less the constant log K, which has no gradient."""
-    return float(ConfidencePenaltyLoss(weight)(logits, labels)) - weight * float(np.log(logits.shape[1]))
+    return float(ConfidencePenaltyLoss(weight)(logits, labels)) - weight * float(
+        np.log(logits.shape[1])
+    )
 
 
 # ---- netcal --------------------------------------------------------------------------------------------------------
@@ -149,23 +165,39 @@ def netcal_mmce_penalty(logits: Tensor, labels: Tensor) -> float:
 
 
 def google_adaptive(logits: Tensor, labels: Tensor) -> float:
-    return float(gce(labels.numpy(), probabilities(logits).numpy(), "adaptive", True, False, "l1", BINS))
+    return float(
+        gce(labels.numpy(), probabilities(logits).numpy(), "adaptive", True, False, "l1", BINS)
+    )
 
 
 def google_tace(logits: Tensor, labels: Tensor) -> float:
-    return float(gce(labels.numpy(), probabilities(logits).numpy(), "adaptive", False, True, "l1", BINS, 0.01))
+    return float(
+        gce(
+            labels.numpy(), probabilities(logits).numpy(), "adaptive", False, True, "l1", BINS, 0.01
+        )
+    )
 
 
 # ---- uncertainty-calibration, relplot, probmetrics, torch ----------------------------------------------------------
 
 
-def kumar(logits: Tensor, labels: Tensor, power: int, debias: bool, mode: str = "top-label") -> float:
+def kumar(
+    logits: Tensor, labels: Tensor, power: int, debias: bool, mode: str = "top-label"
+) -> float:
     values = probabilities(logits).numpy(), labels.numpy()
-    return float(calibration.utils.lower_bound_scaling_ce(*values, p=power, debias=debias, num_bins=BINS, mode=mode))
+    return float(
+        calibration.utils.lower_bound_scaling_ce(
+            *values, p=power, debias=debias, num_bins=BINS, mode=mode
+        )
+    )
 
 
 def kumar_ece(logits: Tensor, labels: Tensor, mode: str = "top-label") -> float:
-    return float(calibration.utils.get_ece(probabilities(logits).numpy(), labels.numpy(), num_bins=BINS, mode=mode))
+    return float(
+        calibration.utils.get_ece(
+            probabilities(logits).numpy(), labels.numpy(), num_bins=BINS, mode=mode
+        )
+    )
 
 
 def relplot_smooth(logits: Tensor, labels: Tensor) -> float:
@@ -181,7 +213,9 @@ def relplot_binned(logits: Tensor, labels: Tensor) -> float:
 
 
 def probmetrics_metric(logits: Tensor, labels: Tensor, name: str) -> float:
-    found = probmetrics.metrics.Metrics.from_names([name]).compute_all_from_labels_logits(labels, logits)
+    found = probmetrics.metrics.Metrics.from_names([name]).compute_all_from_labels_logits(
+        labels, logits
+    )
     return float(found[name])
 
 

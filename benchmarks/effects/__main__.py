@@ -34,13 +34,18 @@ BASELINE = "cross_entropy"
 
 def of_seeds(values: Mapping[str, Sequence[float]]) -> Methods:
     """Methods of whose values nothing is resampled."""
-    return Methods({label: Seeds(np.array(own), np.zeros((len(own), 1))) for label, own in values.items()})
+    return Methods(
+        {label: Seeds(np.array(own), np.zeros((len(own), 1))) for label, own in values.items()}
+    )
 
 
 def on_validation(study: Study) -> dict[str, Methods]:
     """Metrics and diagnostics of a study that is not confirmed."""
     records = {label: complete(found) for label, found in study.records().items()}
-    networks = {label: [Measured(stored_predictions(study, one)) for one in own] for label, own in records.items()}
+    networks = {
+        label: [Measured(stored_predictions(study, one)) for one in own]
+        for label, own in records.items()
+    }
     found = compare_methods(networks, METRICS)
     last = {
         label: [json.loads((study.files(one) / "history.json").read_text())[-1] for one in own]
@@ -48,22 +53,30 @@ def on_validation(study: Study) -> dict[str, Methods]:
     }
     for name in DIAGNOSTICS:
         if all(name in row for rows in last.values() for row in rows):
-            found[name] = of_seeds({label: [row[name] for row in rows] for label, rows in last.items()})
+            found[name] = of_seeds(
+                {label: [row[name] for row in rows] for label, rows in last.items()}
+            )
     return found
 
 
 def on_test(confirmation: Confirmation) -> dict[str, Methods]:
     """Metrics on test and on each shift set; AUROC where a set's classes are others."""
     found = {
-        f"test {name}": methods for name, methods in compare_methods(networks_on_test(confirmation), METRICS).items()
+        f"test {name}": methods
+        for name, methods in compare_methods(networks_on_test(confirmation), METRICS).items()
     }
     for name in dict.fromkeys(name for row in confirmation.rows for name in row.shifts):
         if "accuracy" in confirmation.rows[0].shifts[name][0]:
-            networks = {row.label: shifted(confirmation.study, row, name) for row in confirmation.rows}
+            networks = {
+                row.label: shifted(confirmation.study, row, name) for row in confirmation.rows
+            }
             of_set = compare_methods(networks, ("ece", "ts_ece"))
             found |= {f"{name} {metric}": methods for metric, methods in of_set.items()}
         else:
-            values = {row.label: [seed["auroc_confidence"] for seed in row.shifts[name]] for row in confirmation.rows}
+            values = {
+                row.label: [seed["auroc_confidence"] for seed in row.shifts[name]]
+                for row in confirmation.rows
+            }
             found[f"{name} AUROC"] = of_seeds(values)
     return found
 
@@ -73,7 +86,8 @@ def shifted(study: Study, row: Confirmed, name: str) -> list[Measured]:
     tested, file = read_tested(study)[row.label], f"shift_{name}.npz"
     return [
         Measured(
-            Predictions.load(checked_file(study, one, file, tested[one.number].digests)), tested[one.number].temperature
+            Predictions.load(checked_file(study, one, file, tested[one.number].digests)),
+            tested[one.number].temperature,
         )
         for one in row.records
     ]
@@ -101,7 +115,9 @@ def main() -> None:
     print(f"| method | {' | '.join(found)} |")
     print("|" + "---|" * (len(found) + 1))
     for label in labels:
-        print(f"| {label} | {' | '.join(cell(methods, label, baseline) for methods in found.values())} |")
+        print(
+            f"| {label} | {' | '.join(cell(methods, label, baseline) for methods in found.values())} |"
+        )
 
 
 if __name__ == "__main__":

@@ -57,12 +57,32 @@ def run(options: argparse.Namespace) -> int:
 
 def played(name: str, options: argparse.Namespace, limit: float) -> dict[str, Any]:
     """A stage in a process of its own; what it found, or why it failed."""
-    words = ["--data", options.data, "--device", options.device, "--state", options.state, "--out", options.out]
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu", "--stage", name, *map(str, words)]
+    words = [
+        "--data",
+        options.data,
+        "--device",
+        options.device,
+        "--state",
+        options.state,
+        "--out",
+        options.out,
+    ]
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "benchmarks.gpu",
+        "--stage",
+        name,
+        *map(str, words),
+    ]
     started = time.monotonic()
     command += ["--small"] if options.small else []
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as stage:
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as stage:
         try:
             said, errors = stage.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
@@ -70,8 +90,15 @@ def played(name: str, options: argparse.Namespace, limit: float) -> dict[str, An
             found: dict[str, Any] = {"failed": f"longer than {limit:.0f} s"}
         else:
             last = (said.strip().splitlines() or [""])[-1]
-            found = json.loads(last) if stage.returncode == 0 else {"failed": errors.strip()[-2000:]}
-    return {"stage": name, "device": options.device, "seconds": round(time.monotonic() - started, 1), **found}
+            found = (
+                json.loads(last) if stage.returncode == 0 else {"failed": errors.strip()[-2000:]}
+            )
+    return {
+        "stage": name,
+        "device": options.device,
+        "seconds": round(time.monotonic() - started, 1),
+        **found,
+    }
 
 
 def _end(stage: subprocess.Popen[str]) -> None:
@@ -87,7 +114,9 @@ def table(found: list[dict[str, Any]]) -> str:
     """Markdown: a row a stage, its numbers in words."""
     rows = ["| stage | s | found |", "|---|---|---|"]
     for line in found:
-        values = {key: value for key, value in line.items() if key not in ("stage", "seconds", "device")}
+        values = {
+            key: value for key, value in line.items() if key not in ("stage", "seconds", "device")
+        }
         rows.append(f"| {line['stage']} | {line['seconds']:g} | {_in_words(values)} |")
     return "\n".join(rows)
 
@@ -97,14 +126,24 @@ def _in_words(value: Any) -> str:
         return "; ".join(f"{key}: {_in_words(each)}" for key, each in value.items())
     if isinstance(value, list):
         return ", ".join(map(_in_words, value)) or "none"
-    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("\n", " ").replace("|", "/")
+    return (
+        f"{value:.4g}"
+        if isinstance(value, float)
+        else str(value).replace("\n", " ").replace("|", "/")
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", default="digits", help="a parquet file with images and labels, or `digits`")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", default="digits", help="a parquet file with images and labels, or `digits`"
+    )
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--small", action="store_true", help="few steps of small networks: that every stage runs")
+    parser.add_argument(
+        "--small", action="store_true", help="few steps of small networks: that every stage runs"
+    )
     parser.add_argument("--state", type=Path, default=Path("gpu-state"))
     parser.add_argument("--out", type=Path, default=Path("gpu-out"))
     parser.add_argument("--seconds", type=float, default=1500.0)

@@ -39,14 +39,24 @@ Found = dict[str, Any]
 Options = argparse.Namespace
 
 
-def learner(options: Options, device: str | None = None, augment: str = "crop_flip", **settings: Any) -> Learner:
+def learner(
+    options: Options, device: str | None = None, augment: str = "crop_flip", **settings: Any
+) -> Learner:
     """Of the data given, cropped and flipped."""
     os.environ.setdefault("CALSTUDY_CACHE", str(options.state / "cache"))
     source = (
-        {"name": "digits"} if options.data == "digits" else {"name": "parquet", "path": os.path.abspath(options.data)}
+        {"name": "digits"}
+        if options.data == "digits"
+        else {"name": "parquet", "path": os.path.abspath(options.data)}
     )
-    plain = {"data": {**source, "augment": augment, "validation": 0.1}, "model": "cnn", "method": "cross_entropy"}
-    config = TrialConfig.from_mapping({**plain, "batch_size": 64 if options.small else 512, **settings})
+    plain = {
+        "data": {**source, "augment": augment, "validation": 0.1},
+        "model": "cnn",
+        "method": "cross_entropy",
+    }
+    config = TrialConfig.from_mapping(
+        {**plain, "batch_size": 64 if options.small else 512, **settings}
+    )
     on = torch.device(device or options.device)
     return Learner(config, trial_data(config, on), on)
 
@@ -84,7 +94,11 @@ def timed(options: Options, call: Callable[[], Any], rounds: int = 5) -> float:
 
 def inventory(options: Options) -> Found:
     """The machine, and how fast it multiplies and copies."""
-    found: Found = {"torch": torch.__version__, "python": sys.version.split()[0], "cpus": os.cpu_count()}
+    found: Found = {
+        "torch": torch.__version__,
+        "python": sys.version.split()[0],
+        "cpus": os.cpu_count(),
+    }
     if options.device == "cuda":
         properties = torch.cuda.get_device_properties(0)
         found |= {"gpu": properties.name, "GiB": round(properties.total_memory / 2**30, 1)}
@@ -93,7 +107,9 @@ def inventory(options: Options) -> Found:
     size, device = 256 if options.small else 8192, options.device
     for name, kind in (("bfloat16", torch.bfloat16), ("float32", torch.float32)):
         one, other = (torch.randn(size, size, device=device, dtype=kind) for _ in range(2))
-        found[f"{name} TFLOP/s"] = 2 * size**3 / timed(options, lambda one=one, other=other: one @ other) / 1e12
+        found[f"{name} TFLOP/s"] = (
+            2 * size**3 / timed(options, lambda one=one, other=other: one @ other) / 1e12
+        )
     source = torch.randn(size * size * 4, device=device)
     target = torch.empty_like(source)
     found["copy TB/s"] = 8 * source.numel() / timed(options, lambda: target.copy_(source)) / 1e12
@@ -108,7 +124,10 @@ def equal(options: Options) -> Found:
     torch.backends.cudnn.allow_tf32 = False
     unequal, unsteady, found = {}, [], {}
     for name in methods.names():
-        made = [learner(options, device, method=name, batch_size=64) for device in (*[options.device] * 3, "cpu")]
+        made = [
+            learner(options, device, method=name, batch_size=64)
+            for device in (*[options.device] * 3, "cpu")
+        ]
         for each in made[1:]:
             each._program.eager_because = "to compare"
         for each in made:
@@ -132,13 +151,17 @@ class Branching(nn.Module):
 
 class Branches(Model):
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
-        return Network(nn.Sequential(Branching(), nn.Flatten()), nn.Linear(math.prod(input_shape), num_classes))
+        return Network(
+            nn.Sequential(Branching(), nn.Flatten()), nn.Linear(math.prod(input_shape), num_classes)
+        )
 
 
 def uncaptured(options: Options) -> Found:
     """A model that cannot be captured trains eagerly, and the next trial of the process is captured all the same."""
     plain = learner(options, batch_size=64)
-    branching = Learner(dataclasses.replace(plain.config, model=Branches()), plain.data, plain.device)
+    branching = Learner(
+        dataclasses.replace(plain.config, model=Branches()), plain.data, plain.device
+    )
     for made in (branching, plain):
         steps(made, first_batches(made, 6))
     finite = all(bool(made.weights.vector.isfinite().all()) for made in (branching, plain))
@@ -158,7 +181,11 @@ def synchronisation(options: Options) -> Found:
             if options.device == "cuda":
                 torch.cuda.set_sync_debug_mode("default")
 
-    networks = [name for name in models.names() if name not in ("torchvision", *(SLOW if options.small else ()))]
+    networks = [
+        name
+        for name in models.names()
+        if name not in ("torchvision", *(SLOW if options.small else ()))
+    ]
     cases = [{"method": name} for name in methods.names()]
     cases += [{"model": name, "precision": "bfloat16"} for name in networks]
     cases += [{"method": name, "deterministic": True} for name in ("cross_entropy", "focal")]
@@ -172,7 +199,9 @@ def synchronisation(options: Options) -> Found:
             with made._training(3):
                 for step in range(3):
                     with strict(step):
-                        made._program.advance(table, lambda now, made=made: made._step(now, torch.Generator()))
+                        made._program.advance(
+                            table, lambda now, made=made: made._step(now, torch.Generator())
+                        )
         except RuntimeError as error:
             waits[" ".join(map(str, case.values()))] = str(error).splitlines()[0]
     return {"cases": len(cases), "that wait": waits}
@@ -185,11 +214,19 @@ def cost(options: Options) -> Found:
     """Seconds of a captured step of each method, relative to cross-entropy's, in bfloat16."""
     seconds, rounds = {}, 2 if options.small else 5
     for name in ["cross_entropy", *methods.names()]:
-        made = learner(options, model="cnn" if options.small else "resnet18", precision="bfloat16", method=name)
+        made = learner(
+            options, model="cnn" if options.small else "resnet18", precision="bfloat16", method=name
+        )
         choices = first_batches(made, 10)
-        seconds[name] = timed(options, lambda made=made, choices=choices: steps(made, choices), rounds) / choices.steps
+        seconds[name] = (
+            timed(options, lambda made=made, choices=choices: steps(made, choices), rounds)
+            / choices.steps
+        )
     base = seconds["cross_entropy"]
-    return {"cross_entropy ms": 1e3 * base, "over it": {name: each / base for name, each in seconds.items()}}
+    return {
+        "cross_entropy ms": 1e3 * base,
+        "over it": {name: each / base for name, each in seconds.items()},
+    }
 
 
 def ladder(model: str) -> Callable[[Options], Found]:
@@ -197,13 +234,22 @@ def ladder(model: str) -> Callable[[Options], Found]:
 
     def stage(options: Options) -> Found:
         words = argparse.Namespace(
-            model="cnn" if options.small else model, method="cross_entropy", device=options.device, former=""
+            model="cnn" if options.small else model,
+            method="cross_entropy",
+            device=options.device,
+            former="",
         )
         words.batch, words.rounds, words.count = (64, 1, 300) if options.small else (512, 5, 20_000)
         arms = throughput.ON_CPU[2:] if options.device == "cpu" else throughput.ON_GPU
-        arms = ["loader", *arms, *(["airbench"] if model == "airbench" and throughput.has_airbench(options) else [])]
+        arms = [
+            "loader",
+            *arms,
+            *(["airbench"] if model == "airbench" and throughput.has_airbench(options) else []),
+        ]
         rates = throughput.measure(words, arms)
-        return {arm: statistics.median(rates[arm]) if arm in rates else "did not start" for arm in arms}
+        return {
+            arm: statistics.median(rates[arm]) if arm in rates else "did not start" for arm in arms
+        }
 
     return stage
 
@@ -214,8 +260,19 @@ def actors(options: Options) -> Found:
     for count in (1, 2) if options.small else (1, 2, 4, 8):
         words = ["--data", options.data, "--device", options.device, "--state", str(options.state)]
         words += ["--small"] if options.small else []
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.gpu", "--stage", "actor", *words]
-        running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            "-m",
+            "benchmarks.gpu",
+            "--stage",
+            "actor",
+            *words,
+        ]
+        running = [
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)
+        ]
         found[str(count)] = sum(json.loads(each.communicate()[0])["images/s"] for each in running)
     return found
 
@@ -236,7 +293,9 @@ def actors_under_mps(options: Options) -> Found:
             try:
                 return actors(options)
             finally:
-                subprocess.run([control], input="quit\n", text=True, stdout=subprocess.DEVNULL, timeout=60)
+                subprocess.run(
+                    [control], input="quit\n", text=True, stdout=subprocess.DEVNULL, timeout=60
+                )
 
 
 def actor(options: Options) -> Found:
@@ -271,7 +330,12 @@ def accuracy(options: Options) -> Found:
         values = made.predictions().evaluate()
         measured = {name: values[name] for name in ("accuracy", "nll", "ece")}
         last = made.history[-1]["seconds"]
-        found[precision] = {"built s": built, "s": time.perf_counter() - started, "last epoch s": last, **measured}
+        found[precision] = {
+            "built s": built,
+            "s": time.perf_counter() - started,
+            "last epoch s": last,
+            **measured,
+        }
     return found
 
 
@@ -303,7 +367,11 @@ def whole_trial(options: Options, **settings: Any) -> Found:
     values = predictions.evaluate()
     made.leave()
     ended = time.perf_counter()
-    return {"s": ended - began, "between s": ended - trained + training - began, "accuracy": values["accuracy"]}
+    return {
+        "s": ended - began,
+        "between s": ended - trained + training - began,
+        "accuracy": values["accuracy"],
+    }
 
 
 def trials(options: Options) -> Found:
@@ -311,11 +379,17 @@ def trials(options: Options) -> Found:
 
     The first, which captures, is not counted.
     """
-    on_images = {"crop_alternating_flip": FAST, "crop_flip": {"model": "resnet18", "precision": "bfloat16"}}
+    on_images = {
+        "crop_alternating_flip": FAST,
+        "crop_flip": {"model": "resnet18", "precision": "bfloat16"},
+    }
     found: Found = {}
     for augment, settings in on_images.items():
         if options.small:
-            small = {"epochs": 1, "model": {"name": "airbench", "width": 4} if settings is FAST else "cnn"}
+            small = {
+                "epochs": 1,
+                "model": {"name": "airbench", "width": 4} if settings is FAST else "cnn",
+            }
             settings = {**settings, **small, "batch_size": 64}
         elif settings is not FAST:
             settings = {**settings, "epochs": 16, "optimizer": {"lr": 0.2, "schedule": "one_cycle"}}
@@ -337,7 +411,10 @@ def airbench(options: Options) -> Found:
     import airbench as package
 
     prepared = learner(options).data.prepared
-    parts = {name: load_split(prepared, split) for name, split in (("train", "train"), ("test", "validation"))}
+    parts = {
+        name: load_split(prepared, split)
+        for name, split in (("train", "train"), ("test", "validation"))
+    }
     throughput.write_for_airbench(options.state / "airbench", **parts)
     found: Found = {"s": [], "accuracies": []}
     for _ in range(6):
@@ -382,8 +459,18 @@ def study(options: Options) -> Found:
         return {"skipped": "no Ray or MLflow here"}
     on_gpu = options.device == "cuda"
     huge = [{"label": "huge", "name": "brier", "values": {"model.width": 4096}}] if on_gpu else []
-    source = "digits" if options.data == "digits" else {"name": "parquet", "path": os.path.abspath(options.data)}
-    spec = {"name": "gpu", "data": source, "model": "cnn", "methods": ["cross_entropy", "mixup", *huge], "epochs": 2}
+    source = (
+        "digits"
+        if options.data == "digits"
+        else {"name": "parquet", "path": os.path.abspath(options.data)}
+    )
+    spec = {
+        "name": "gpu",
+        "data": source,
+        "model": "cnn",
+        "methods": ["cross_entropy", "mixup", *huge],
+        "epochs": 2,
+    }
     spec |= {
         "trials": 2 if options.small else 4,
         "batch_size": 512,
@@ -398,7 +485,9 @@ def study(options: Options) -> Found:
     subprocess.run([*command, "run", str(file), *storage], check=True, stdout=sys.stderr)
     seconds = time.perf_counter() - started
     subprocess.run([*command, "audit", "gpu", *storage], check=True, stdout=sys.stderr)
-    status = subprocess.run([*command, "status", "gpu", *storage, "--json"], check=True, capture_output=True, text=True)
+    status = subprocess.run(
+        [*command, "status", "gpu", *storage, "--json"], check=True, capture_output=True, text=True
+    )
     return {"s": seconds, "audit": "clean", "trials": json.loads(status.stdout)}
 
 

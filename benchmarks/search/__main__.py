@@ -17,7 +17,11 @@ from benchmarks.search import collapse, curves, peers, sampling, stopping
 from benchmarks.search.curves import Training
 from benchmarks.search.stopping import interval
 
-METHODS = ("focal", "mbls", "sece_on_focal")  # whose search is replayed: one, two and two settings besides the rate
+METHODS = (
+    "focal",
+    "mbls",
+    "sece_on_focal",
+)  # whose search is replayed: one, two and two settings besides the rate
 LEAST = 12  # settings of a method, without which a set is not replayed
 
 
@@ -40,7 +44,9 @@ def about(trainings: Sequence[Training]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for (name, schedule), pool in pools(trainings).items():
         epochs = curves.spec_of(name, schedule).epochs
-        counts = sorted(settings_of(pool, method) for method in {one.method for one in pool} - {"cross_entropy"})
+        counts = sorted(
+            settings_of(pool, method) for method in {one.method for one in pool} - {"cross_entropy"}
+        )
         whole = [one for one in pool if len(one.rows) == epochs]
         chance = sum(not stopping.Trial("", False, one.rows, epochs).has_result for one in whole)
         range_ = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]}-{counts[-1]}"
@@ -109,11 +115,17 @@ def slots(trainings: Sequence[Training], repeats: int) -> Iterator[str]:
             ]
             for count, cap in ((4, None), (24, None), (24, stopping.TRIALS // 6))
         )
-        met = "met" if interval([a - b for a, b in zip(capped, few, strict=True)])[0] >= -0.01 else "missed"
+        met = (
+            "met"
+            if interval([a - b for a, b in zip(capped, few, strict=True)])[0] >= -0.01
+            else "missed"
+        )
         yield f"| {key[0]} | {label} | {_shown(few)} | {_difference(free, few)} | {_difference(capped, few)} | {met} |"
 
 
-def _searched(trainings: Sequence[Training]) -> Iterator[tuple[tuple[str, str], str, list[Training]]]:
+def _searched(
+    trainings: Sequence[Training],
+) -> Iterator[tuple[tuple[str, str], str, list[Training]]]:
     """The methods whose search is replayed, by the cosine schedule."""
     for key, pool in pools(trainings).items():
         for label in METHODS if key[1] == "cosine" else ():
@@ -138,12 +150,20 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--gp-repeats", type=int, default=5, help="of the slow sampler")
     parser.add_argument("--slots-repeats", type=int, default=100)
-    parser.add_argument("--only", choices=("about", "ranks", "stop", "sample", "slots", "collapse"), action="append")
-    record = parser.add_subparsers(dest="command").add_parser("record", help="train and add to a file")
+    parser.add_argument(
+        "--only", choices=("about", "ranks", "stop", "sample", "slots", "collapse"), action="append"
+    )
+    record = parser.add_subparsers(dest="command").add_parser(
+        "record", help="train and add to a file"
+    )
     record.add_argument("--data", type=Path, required=True)
     record.add_argument("--out", type=Path, default=curves.FILE)
     record.add_argument(
-        "--settings", type=int, nargs=3, default=(64, 60, 30), help="of digits, Fashion-MNIST, CIFAR-10"
+        "--settings",
+        type=int,
+        nargs=3,
+        default=(64, 60, 30),
+        help="of digits, Fashion-MNIST, CIFAR-10",
     )
     options = parser.parse_args()
     if options.command == "record":

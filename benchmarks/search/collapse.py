@@ -27,7 +27,12 @@ def table() -> Iterator[str]:
     """Means over the seeds: trials of 24 that guess, that do not meet the constraint; those that guess on any front."""
     spec = read_spec(DIGITS)
     prepared = prepare(spec.data, spec.seed)
-    rules = Rules(spec.objectives, spec.constraints, prepared.majority("validation"), prepared.sizes["validation"])
+    rules = Rules(
+        spec.objectives,
+        spec.constraints,
+        prepared.majority("validation"),
+        prepared.sizes["validation"],
+    )
     yield "| the sampler's view has | trials that guess | set aside in all | guesses on a front |"
     yield "|---|---|---|---|"
     for name, view in (("constraint and guesses", rules), ("neither", Rules(spec.objectives))):
@@ -49,7 +54,11 @@ def searched(spec: StudySpec, view: Rules, seed: int) -> list[TrialRecord]:
         params = proposer.proposal(LABEL, number)
         assert params is not None
         rows = curves.train(spec, LABEL, params, 1000 * seed + number)
-        metrics = dict(zip(curves.METRICS, rows[-1], strict=True)) if len(rows) == spec.epochs else {}
-        found.append(TrialRecord(LABEL, number, "complete" if metrics else "failed", params, metrics))
+        metrics = (
+            dict(zip(curves.METRICS, rows[-1], strict=True)) if len(rows) == spec.epochs else {}
+        )
+        found.append(
+            TrialRecord(LABEL, number, "complete" if metrics else "failed", params, metrics)
+        )
         proposer.see(found[-1])
     return found

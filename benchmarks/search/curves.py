@@ -46,7 +46,9 @@ def spec_of(name: str, schedule: str, data: Path = FOLDER) -> StudySpec:
     plain = strict_yaml.read(FOLDER / f"{name}.yaml")
     if "path" in plain["data"]:
         plain["data"]["path"] = str(data / plain["data"]["path"])
-    return spec_from_mapping({**plain, "optimizer": {**plain["optimizer"], "schedule": schedule}}, f"{name}.yaml")
+    return spec_from_mapping(
+        {**plain, "optimizer": {**plain["optimizer"], "schedule": schedule}}, f"{name}.yaml"
+    )
 
 
 def settings(spec: StudySpec, label: str, count: int) -> list[dict[str, float]]:
@@ -89,7 +91,9 @@ def record(data: Path, file: Path, numbers: Sequence[int]) -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     found = read(file) if file.exists() else []
     done = {(one.set, one.schedule, one.method, one.setting, one.seed) for one in found}
-    specs = {(name, schedule): spec_of(name, schedule, data) for name in SETS for schedule in SCHEDULES}
+    specs = {
+        (name, schedule): spec_of(name, schedule, data) for name in SETS for schedule in SCHEDULES
+    }
     chosen = {
         (*key, variant.label): settings(spec, variant.label, max(numbers))
         for key, spec in specs.items()
@@ -103,14 +107,22 @@ def record(data: Path, file: Path, numbers: Sequence[int]) -> None:
                     key = (name, schedule, variant.label, number, seed)
                     if key not in done:
                         params = chosen[name, schedule, variant.label][number]
-                        found.append(Training(*key, params, train(spec, variant.label, params, 1000 * seed + number)))
+                        found.append(
+                            Training(
+                                *key,
+                                params,
+                                train(spec, variant.label, params, 1000 * seed + number),
+                            )
+                        )
         if len(found) > before:
             write(found, file)
             print(name, number, len(found), flush=True)
 
 
 def write(trainings: Sequence[Training], file: Path) -> None:
-    ordered = sorted(trainings, key=lambda one: (one.set, one.schedule, one.method, one.setting, one.seed))
+    ordered = sorted(
+        trainings, key=lambda one: (one.set, one.schedule, one.method, one.setting, one.seed)
+    )
     text = "".join(json.dumps(asdict(one), separators=(",", ":")) + "\n" for one in ordered)
     content = io.BytesIO()
     with gzip.GzipFile(fileobj=content, mode="wb", mtime=0) as packed:

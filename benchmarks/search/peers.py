@@ -9,7 +9,9 @@ from typing import Any
 from benchmarks.search.stopping import Rule, Trial
 
 INSTALLED = find_spec("syne_tune") is not None
-SKIPPED = "Syne Tune's MOASHA and ASHA: skipped, syne-tune is not installed (`make compare` has it)."
+SKIPPED = (
+    "Syne Tune's MOASHA and ASHA: skipped, syne-tune is not installed (`make compare` has it)."
+)
 
 
 def rules() -> dict[str, Rule]:
@@ -29,7 +31,9 @@ def rules() -> dict[str, Rule]:
         return MOASHA(space, metrics=["error", "ece"], time_attr="epoch", random_seed=0, **options)
 
     def asha(**options: Any) -> Any:
-        return AsynchronousSuccessiveHalving(space, metric="error", time_attr="epoch", random_seed=0, **options)
+        return AsynchronousSuccessiveHalving(
+            space, metric="error", time_attr="epoch", random_seed=0, **options
+        )
 
     return {
         "Syne Tune's MOASHA, error + ECE, rungs from 1/9": fed(moasha, 9),
@@ -46,7 +50,9 @@ def fed(made: Callable[..., Any], shortest: int, eta: float = 3) -> Rule:
 
     def trained(trials: Sequence[Trial]) -> list[int]:
         epochs = trials[0].epochs
-        scheduler = made(max_t=epochs, grace_period=max(1, round(epochs / shortest)), reduction_factor=eta)
+        scheduler = made(
+            max_t=epochs, grace_period=max(1, round(epochs / shortest)), reduction_factor=eta
+        )
         spent = []
         for number, trial in enumerate(trials):
             told = Told(trial_id=number, config={"place": 0.5}, creation_time=None)

@@ -33,7 +33,9 @@ OBJECTIVES = (Objective("error", "minimize"), Objective("ece", "minimize"))
 CLEAREST = 1e-3  # of an error or ECE, before its logarithm
 GRID = 4000  # random settings that stand for the whole space
 Values = dict[str, Any]
-Sample = Callable[[Sequence[FrozenTrial], int, int], Values]  # trials seen, this trial's number, seed
+Sample = Callable[
+    [Sequence[FrozenTrial], int, int], Values
+]  # trials seen, this trial's number, seed
 
 
 @dataclass
@@ -85,9 +87,9 @@ def fit(trainings: Sequence[Training], label: str) -> Surrogate:
     own = [one for one in own if Trial(label, False, one.rows, spec.epochs).has_result]
     places, targets = scaled([one.params for one in own], space), logarithms(own, spec.epochs)
     models = [_fitted(places, column) for column in targets.T]
-    return Surrogate(space, list(variant.space.defaults), models, deviations(own, targets)).complete(
-        np.random.default_rng(0)
-    )
+    return Surrogate(
+        space, list(variant.space.defaults), models, deviations(own, targets)
+    ).complete(np.random.default_rng(0))
 
 
 def logarithms(trainings: Sequence[Training], epochs: int) -> NDArray[np.float64]:
@@ -109,9 +111,9 @@ def _fitted(places: NDArray[np.float64], column: NDArray[np.float64]) -> Gaussia
     dimensions = places.shape[1]
     kernel = ConstantKernel() * Matern(np.ones(dimensions), (0.1, 20), nu=2.5) + WhiteKernel(0.1)
     with warnings.catch_warnings(action="ignore"):
-        return GaussianProcessRegressor(kernel, normalize_y=True, random_state=0, n_restarts_optimizer=1).fit(
-            places, column
-        )
+        return GaussianProcessRegressor(
+            kernel, normalize_y=True, random_state=0, n_restarts_optimizer=1
+        ).fit(places, column)
 
 
 def held_out(trainings: Sequence[Training], label: str) -> tuple[float, float]:
@@ -129,7 +131,9 @@ def held_out(trainings: Sequence[Training], label: str) -> tuple[float, float]:
         for column in range(2):
             model = _fitted(places[folds != fold], targets[folds != fold, column])
             predicted[folds == fold, column] = model.predict(places[folds == fold])
-    error, ece = (float(spearmanr(predicted[:, column], targets[:, column]).statistic) for column in range(2))
+    error, ece = (
+        float(spearmanr(predicted[:, column], targets[:, column]).statistic) for column in range(2)
+    )
     return error, ece
 
 
@@ -137,9 +141,13 @@ def ours(surrogate: Surrogate, name: str = "tpe") -> Sample:
     """As the product proposes: defaults first, then its sampler on a view."""
 
     def sample(trials: Sequence[FrozenTrial], number: int, seed: int) -> Values:
-        if number < len(surrogate.defaults) and len(surrogate.defaults[number]) == len(surrogate.space):
+        if number < len(surrogate.defaults) and len(surrogate.defaults[number]) == len(
+            surrogate.space
+        ):
             return surrogate.defaults[number]
-        sampler = sampler_for(Sampler(name=name), seed_of(seed, "sampler", "", number) % 2**32, surrogate.space)
+        sampler = sampler_for(
+            Sampler(name=name), seed_of(seed, "sampler", "", number) % 2**32, surrogate.space
+        )
         found = propose(trials, OBJECTIVES, surrogate.space, sampler)
         return found | (surrogate.defaults[number : number + 1] or [{}])[0]
 
@@ -158,7 +166,12 @@ def of_optuna(surrogate: Surrogate) -> Sample:
 
 
 def search(
-    surrogate: Surrogate, sample: Sample, trials: int, seed: int, slots: int = 1, cap: int | None = None
+    surrogate: Surrogate,
+    sample: Sample,
+    trials: int,
+    seed: int,
+    slots: int = 1,
+    cap: int | None = None,
 ) -> list[Values]:
     """The settings of a study of one method on so many slots; a trial lasts 0.9 to 1.1.
 
@@ -172,7 +185,11 @@ def search(
     first, now = max(len(surrogate.defaults), startup_trials(surrogate.space)), 0.0
     while len(tried) < trials:
         number = len(tried)
-        waits = cap is not None and number >= first and (sum(other >= first for _, other in running) >= cap or not done)
+        waits = (
+            cap is not None
+            and number >= first
+            and (sum(other >= first for _, other in running) >= cap or not done)
+        )
         if len(running) < slots and not waits:
             tried.append(sample([done[other] for other in sorted(done)], number, seed))
             heapq.heappush(running, (now + lengths[number], number))
@@ -181,7 +198,10 @@ def search(
         (true,) = surrogate.truth([tried[ended]])
         values = (true * np.exp(noise[ended])).tolist()
         done[ended] = create_trial(
-            state=TrialState.COMPLETE, params=tried[ended], distributions=surrogate.space, values=values
+            state=TrialState.COMPLETE,
+            params=tried[ended],
+            distributions=surrogate.space,
+            values=values,
         )
         done[ended].number = ended
     return tried

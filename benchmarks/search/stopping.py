@@ -125,14 +125,24 @@ def front(points: Sequence[tuple[float, float]]) -> set[tuple[float, float]]:
 
 def outcome(study: Mapping[str, Sequence[Trial]], spent: Mapping[str, Sequence[int]]) -> Outcome:
     """The reference point is the worst of the methods' defaults, as the product's."""
-    trials = [(trial, count) for label in study for trial, count in zip(study[label], spent[label], strict=True)]
+    trials = [
+        (trial, count)
+        for label in study
+        for trial, count in zip(study[label], spent[label], strict=True)
+    ]
     defaults = [
-        trial.result for trial, _ in trials if trial.protected and trial.method != UNSTOPPED and trial.has_result
+        trial.result
+        for trial, _ in trials
+        if trial.protected and trial.method != UNSTOPPED and trial.has_result
     ]
     reference = max(error for error, _ in defaults), max(ece for _, ece in defaults)
     of_study = _kept(trials, reference)
-    of_methods = [_kept([each for each in trials if each[0].method == label], reference) for label in study]
-    volumes, fronts = ([share for share in shares if share is not None] for shares in zip(*of_methods, strict=True))
+    of_methods = [
+        _kept([each for each in trials if each[0].method == label], reference) for label in study
+    ]
+    volumes, fronts = (
+        [share for share in shares if share is not None] for shares in zip(*of_methods, strict=True)
+    )
     return Outcome(
         sum(count for _, count in trials) / sum(len(trial.rows) for trial, _ in trials),
         of_study[0] or 0.0,
@@ -142,12 +152,16 @@ def outcome(study: Mapping[str, Sequence[Trial]], spent: Mapping[str, Sequence[i
     )
 
 
-def _kept(trials: Sequence[tuple[Trial, int]], reference: tuple[float, float]) -> tuple[float | None, float | None]:
+def _kept(
+    trials: Sequence[tuple[Trial, int]], reference: tuple[float, float]
+) -> tuple[float | None, float | None]:
     """The shares of the trials' hypervolume and front that those trained to their end keep; None: of nothing."""
     found = [(trial.result, count == trial.epochs) for trial, count in trials if trial.has_result]
     of_all, kept = [point for point, _ in found], [point for point, whole in found if whole]
     every, best = volume(of_all, reference), front(of_all)
-    return volume(kept, reference) / every if every else None, len(best & set(kept)) / len(best) if best else None
+    return volume(kept, reference) / every if every else None, len(best & set(kept)) / len(
+        best
+    ) if best else None
 
 
 def fewer(study: Mapping[str, Sequence[Trial]], share: float) -> dict[str, list[int]]:
@@ -162,7 +176,9 @@ def fewer(study: Mapping[str, Sequence[Trial]], share: float) -> dict[str, list[
     return spent
 
 
-def drawn(trainings: Sequence[Training], source: np.random.Generator, count: int = TRIALS) -> dict[str, list[Trial]]:
+def drawn(
+    trainings: Sequence[Training], source: np.random.Generator, count: int = TRIALS
+) -> dict[str, list[Trial]]:
     """A study by method: its defaults, then other settings in random order, each by one of its seeds."""
     spec = spec_of(trainings[0].set, trainings[0].schedule)
     study = {}
@@ -172,7 +188,9 @@ def drawn(trainings: Sequence[Training], source: np.random.Generator, count: int
             if one.method == variant.label:
                 by_setting.setdefault(one.setting, []).append(one)
         first = len(variant.space.defaults)
-        others = source.permutation([number for number in sorted(by_setting) if number >= first]).tolist()
+        others = source.permutation(
+            [number for number in sorted(by_setting) if number >= first]
+        ).tolist()
         chosen = [*range(first), *others][:count]
         study[variant.label] = [
             Trial(
@@ -190,7 +208,9 @@ OURS = "Brier + ECE, 1/2 at .4"
 
 
 def rules() -> dict[str, Rule]:
-    found: dict[str, Rule] = {"ASHA on accuracy, 1/3 at .4": rung(["accuracy"], 0.4, 1 / 3, protects=False)}
+    found: dict[str, Rule] = {
+        "ASHA on accuracy, 1/3 at .4": rung(["accuracy"], 0.4, 1 / 3, protects=False)
+    }
     for name, by in (
         ("accuracy", ["accuracy"]),
         ("NLL", ["nll"]),
@@ -208,12 +228,16 @@ def rules() -> dict[str, Rule]:
     ):
         for keep in keeps:
             above, below = map(int, keep.split("/"))
-            found[f"Brier + ECE, {keep} at {at:.2g}".replace("0.", ".")] = rung(["brier", "ece"], at, above / below)
+            found[f"Brier + ECE, {keep} at {at:.2g}".replace("0.", ".")] = rung(
+                ["brier", "ece"], at, above / below
+            )
     found["Brier + ECE, 1/3 at 1/9 and 1/3"] = rungs(["brier", "ece"], (1 / 9, 1 / 3), 1 / 3)
     return found
 
 
-def replay(trainings: Sequence[Training], chosen: Mapping[str, Rule], repeats: int) -> dict[str, list[Outcome]]:
+def replay(
+    trainings: Sequence[Training], chosen: Mapping[str, Rule], repeats: int
+) -> dict[str, list[Outcome]]:
     """Outcomes by rule; the repeats are paired. Before each comes, as a baseline, fewer trials for its epochs."""
     found: dict[str, list[Outcome]] = {}
     for repeat in range(repeats):
@@ -221,7 +245,9 @@ def replay(trainings: Sequence[Training], chosen: Mapping[str, Rule], repeats: i
         for name, rule in chosen.items():
             spent = {label: rule(trials) for label, trials in study.items()}
             found.setdefault(name, []).append(result := outcome(study, spent))
-            found.setdefault(f"fewer than {name}", []).append(outcome(study, fewer(study, result.epochs)))
+            found.setdefault(f"fewer than {name}", []).append(
+                outcome(study, fewer(study, result.epochs))
+            )
     return found
 
 
@@ -232,11 +258,17 @@ def ranking(trainings: Sequence[Training], at: float) -> dict[str, float]:
     spec = spec_of(trainings[0].set, trainings[0].schedule)
     found: dict[str, list[float]] = {name: [] for name in METRICS}
     for variant in spec.variants:
-        trials = [Trial(one.method, False, one.rows, spec.epochs) for one in trainings if one.method == variant.label]
+        trials = [
+            Trial(one.method, False, one.rows, spec.epochs)
+            for one in trainings
+            if one.method == variant.label
+        ]
         trials = [trial for trial in trials if trial.has_result]
         for name in METRICS:
             early = [trial.costs(round(at * trial.epochs), [name])[0] for trial in trials]
-            found[name].append(float(spearmanr(early, [trial.result[1] for trial in trials]).statistic))
+            found[name].append(
+                float(spearmanr(early, [trial.result[1] for trial in trials]).statistic)
+            )
     return {name: float(np.mean(values)) for name, values in found.items()}
 
 
@@ -261,10 +293,17 @@ def table(found: Mapping[str, Sequence[Outcome]]) -> Iterator[str]:
         of = {key.name: [getattr(one, key.name) for one in outcomes] for key in fields(Outcome)}
         fewer_trials = [one.hypervolume for one in found[f"fewer than {name}"]]
         epochs, volume_kept, front_kept, *of_methods = (interval(values) for values in of.values())
-        gain = interval([one - other for one, other in zip(of["hypervolume"], fewer_trials, strict=True)])
+        gain = interval(
+            [one - other for one, other in zip(of["hypervolume"], fewer_trials, strict=True)]
+        )
         met = epochs[0] <= 0.78 and volume_kept[0] >= 0.99 and front_kept[0] >= 0.9
-        cells = [f"{mean:.3f} ({low:.3f}, {high:.3f})" for mean, low, high in (volume_kept, front_kept)]
-        cells += [f"{gain[0]:+.3f} ({gain[1]:+.3f}, {gain[2]:+.3f})", ", ".join(f"{one[0]:.3f}" for one in of_methods)]
+        cells = [
+            f"{mean:.3f} ({low:.3f}, {high:.3f})" for mean, low, high in (volume_kept, front_kept)
+        ]
+        cells += [
+            f"{gain[0]:+.3f} ({gain[1]:+.3f}, {gain[2]:+.3f})",
+            ", ".join(f"{one[0]:.3f}" for one in of_methods),
+        ]
         yield f"| {name} | {epochs[0]:.2f} | {' | '.join(cells)} | {'met' if met else 'missed'} |"
     ours = found[f"fewer than {OURS}"]
     means = [float(np.mean([getattr(one, key.name) for one in ours])) for key in fields(Outcome)]

@@ -39,8 +39,16 @@ def searched(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> 
     """trials: of one label, in any state. `values` is empty if nothing was searched or no trial is complete."""
     done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     spaces = {path: kind for trial in done for path, kind in trial.distributions.items()}
-    ranges = {path: kind for path, kind in spaces.items() if isinstance(kind, FloatDistribution | IntDistribution)}
-    chosen = {path: kind.choices for path, kind in spaces.items() if isinstance(kind, CategoricalDistribution)}
+    ranges = {
+        path: kind
+        for path, kind in spaces.items()
+        if isinstance(kind, FloatDistribution | IntDistribution)
+    }
+    chosen = {
+        path: kind.choices
+        for path, kind in spaces.items()
+        if isinstance(kind, CategoricalDistribution)
+    }
     return Searched(
         [trial.number for trial in done],
         {path: [trial.params.get(path) for trial in done] for path in spaces},
@@ -51,13 +59,17 @@ def searched(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> 
     )
 
 
-def importances(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> dict[str, tuple[float, ...]]:
+def importances(
+    trials: Sequence[FrozenTrial], objectives: Sequence[Objective]
+) -> dict[str, tuple[float, ...]]:
     """{path: per objective, its share in [0, 1] of what separates the best quarter of the trials from the rest}.
 
     An objective's shares sum to 1; NaN if it is constant. Optuna's PED-ANOVA, Watanabe et al. 2023: single
     hyperparameters, no interactions. (fANOVA, of the whole variance, takes minutes for a thousand trials.)
     """
-    study = optuna.create_study(directions=[StudyDirection[objective.direction.upper()] for objective in objectives])
+    study = optuna.create_study(
+        directions=[StudyDirection[objective.direction.upper()] for objective in objectives]
+    )
     study.add_trials(trials)
     shares = [_shares(study, place, objective.sign) for place, objective in enumerate(objectives)]
     paths = sorted({path for found in shares for path in found})
@@ -65,11 +77,18 @@ def importances(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) 
 
 
 def _shares(study: optuna.Study, place: int, sign: float) -> dict[str, float]:
-    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances  # loads scikit-learn: a second
+    from optuna.importance import (
+        PedAnovaImportanceEvaluator,
+        get_param_importances,
+    )  # loads scikit-learn: a second
 
     if len({trial.values[place] for trial in study.get_trials(deepcopy=False)}) < 2:
         return {}
     evaluator = PedAnovaImportanceEvaluator(target_quantile=BEST)
-    with warnings.catch_warnings(action="ignore"):  # it warns that lower is better, which holds here
-        shares = get_param_importances(study, evaluator=evaluator, target=lambda trial: sign * trial.values[place])
+    with warnings.catch_warnings(
+        action="ignore"
+    ):  # it warns that lower is better, which holds here
+        shares = get_param_importances(
+            study, evaluator=evaluator, target=lambda trial: sign * trial.values[place]
+        )
     return {path: float(share) for path, share in shares.items()}

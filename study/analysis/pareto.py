@@ -49,16 +49,23 @@ def trial_costs(record: TrialRecord, objectives: Sequence[Objective]) -> Costs:
 
 def worst_point(objectives: Sequence[Objective], num_classes: int) -> Costs:
     """The worst value of each objective that a metric may have."""
-    return costs([metrics.describe(objective.metric).worst(num_classes) for objective in objectives], objectives)
+    return costs(
+        [metrics.describe(objective.metric).worst(num_classes) for objective in objectives],
+        objectives,
+    )
 
 
-def hypervolume(front: Iterable[TrialRecord], objectives: Sequence[Objective], reference: Costs) -> float:
+def hypervolume(
+    front: Iterable[TrialRecord], objectives: Sequence[Objective], reference: Costs
+) -> float:
     """Exact volume of the objective space between the front and the reference point, in the metrics' own units.
 
     A trial that is not better than the reference in every objective adds nothing.
     """
     points = {trial_costs(record, objectives) for record in front}
-    return _volume([point for point in points if all(map(operator.lt, point, reference))], reference)
+    return _volume(
+        [point for point in points if all(map(operator.lt, point, reference))], reference
+    )
 
 
 def _volume(points: Sequence[Costs], reference: Costs) -> float:
@@ -76,7 +83,8 @@ def _volume(points: Sequence[Costs], reference: Costs) -> float:
     # Slice along the last objective: between two levels the cross-section is that of the points reached so far.
     levels = sorted({point[-1] for point in points})
     return math.fsum(
-        (upper - lower) * _volume([point[:-1] for point in points if point[-1] <= lower], reference[:-1])
+        (upper - lower)
+        * _volume([point[:-1] for point in points if point[-1] <= lower], reference[:-1])
         for lower, upper in zip(levels, [*levels[1:], reference[-1]], strict=True)
     )
 
@@ -94,11 +102,17 @@ def knee(front: Sequence[TrialRecord], objectives: Sequence[Objective]) -> Trial
     points = [trial_costs(record, objectives) for record in front]
     lows = [min(column) for column in zip(*points, strict=True)]
     spans = [max(column) - low for column, low in zip(zip(*points, strict=True), lows, strict=True)]
-    perfect = costs([1.0 if objective.direction == "maximize" else 0.0 for objective in objectives], objectives)
+    perfect = costs(
+        [1.0 if objective.direction == "maximize" else 0.0 for objective in objectives], objectives
+    )
     curved = len(set(points)) > 2
 
     def key(index: int) -> tuple[float, float, int]:
-        scaled = ((value - low) / span for value, low, span in zip(points[index], lows, spans, strict=True) if span > 0)
+        scaled = (
+            (value - low) / span
+            for value, low, span in zip(points[index], lows, spans, strict=True)
+            if span > 0
+        )
         # Rounded: on a straight front the last bits of a sum must not decide.
         return (round(sum(scaled), 9) if curved else 0.0, math.dist(points[index], perfect), index)
 
@@ -125,12 +139,16 @@ def front_rows(records: Sequence[TrialRecord]) -> list[dict[str, object]]:
 
 
 def write_front_csv(
-    records: Sequence[TrialRecord], path: Path, more: Mapping[str, Mapping[str, object]] | None = None
+    records: Sequence[TrialRecord],
+    path: Path,
+    more: Mapping[str, Mapping[str, object]] | None = None,
 ) -> None:
     """`front_rows` with a header; missing values are empty cells. more: extra columns, by trial."""
     rows = front_rows(records)
     if more:
         columns = list(dict.fromkeys(column for values in more.values() for column in values))
-        added = ({column: more[record.name].get(column) for column in columns} for record in records)
+        added = (
+            {column: more[record.name].get(column) for column in columns} for record in records
+        )
         rows = [row | extra for row, extra in zip(rows, added, strict=True)]
     write_output(path, csv_text(list(rows[0]) if rows else ["method", "number"], rows).encode())

@@ -25,7 +25,9 @@ class MethodPrediction:
     label: str
     trials: int
     epochs_share: float  # of the epochs, with early stopping
-    trial_seconds: float  # wall-clock, of training, as the ledger will have it; with no early stopping
+    trial_seconds: (
+        float  # wall-clock, of training, as the ledger will have it; with no early stopping
+    )
     trial_process_seconds: float  # with no early stopping
     process_seconds: float
     cpu_hours: float  # trial_seconds x resources.cpu
@@ -67,12 +69,16 @@ def epochs_share(spec: StudySpec, label: str) -> float:
     rule, variant, trials = spec.early_stopping, spec.variant(label), spec.trials
     if rule is None:
         return 1.0
-    protected = min(trials, max(FIRST, sum(is_protected(variant, number) for number in range(trials))))
+    protected = min(
+        trials, max(FIRST, sum(is_protected(variant, number) for number in range(trials)))
+    )
     spared = (1 - rule.epoch(spec.epochs) / spec.epochs) * (1 - rule.keep)
     return 1 - spared * (trials - protected) / trials
 
 
-def predict(spec: StudySpec, probes: Mapping[str, Probes], slots: int, stopping: bool = False) -> Prediction:
+def predict(
+    spec: StudySpec, probes: Mapping[str, Probes], slots: int, stopping: bool = False
+) -> Prediction:
     """The cost of all trials of the study. probes: by label. stopping: with its early stopping."""
     methods = tuple(_of_method(spec, label, found, stopping) for label, found in probes.items())
     start = statistics.fmean(cost.process_start for found in probes.values() for _, cost in found)
@@ -81,7 +87,9 @@ def predict(spec: StudySpec, probes: Mapping[str, Probes], slots: int, stopping:
     epochs = sum(method.trials * method.epochs_share * spec.epochs for method in methods)
     driver = start * (RUN + RUN_TRIAL * trials + RUN_EPOCH * epochs)
     workers = min(slots, trials) * (start * WORKER + first)
-    return Prediction(methods, slots, workers, driver, _elapsed(spec, methods, probes, slots, start, driver))
+    return Prediction(
+        methods, slots, workers, driver, _elapsed(spec, methods, probes, slots, start, driver)
+    )
 
 
 def _of_method(spec: StudySpec, label: str, probes: Probes, stopping: bool) -> MethodPrediction:
@@ -89,7 +97,10 @@ def _of_method(spec: StudySpec, label: str, probes: Probes, stopping: bool) -> M
         return sum(weight * float(getattr(cost, name)) for weight, cost in probes)
 
     share, resources = epochs_share(spec, label) if stopping else 1.0, spec.resources_of(label)
-    seconds, interval = spec.epochs * mean("epoch_wall"), max(spec.checkpoint_seconds, mean("epoch_wall"))
+    seconds, interval = (
+        spec.epochs * mean("epoch_wall"),
+        max(spec.checkpoint_seconds, mean("epoch_wall")),
+    )
     checkpoints = int(share * seconds / interval)
     once, epochs = mean("build") + mean("result"), spec.epochs * mean("epoch")
     size = max(cost.checkpoint_size for _, cost in probes)
@@ -123,8 +134,13 @@ def _elapsed(
 
     At the upper end the driver takes its share of the same cores.
     """
-    once = {label: sum(weight * (cost.build + cost.result) for weight, cost in probes[label]) for label in probes}
+    once = {
+        label: sum(weight * (cost.build + cost.result) for weight, cost in probes[label])
+        for label in probes
+    }
     work = sum(of.trials * (of.epochs_share * of.trial_seconds + once[of.label]) for of in methods)
     longest = max(of.trial_seconds + once[of.label] for of in methods)
     begin = start * (RUN + WORKER)
-    return begin + max(work / slots, longest), begin + (work + driver - start * RUN) / slots + longest
+    return begin + max(work / slots, longest), begin + (
+        work + driver - start * RUN
+    ) / slots + longest

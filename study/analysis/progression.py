@@ -34,7 +34,13 @@ def growth(ranking: Ranking, label: str | None = None) -> Growth:
     objectives, eligible = ranking.study.objectives, {record.name for record in ranking.eligible}
     records = [record for record in ranking.records if label is None or record.label == label]
     ended = [record for record in records if record.state != "running"]
-    ended.sort(key=lambda record: (math.inf if record.ended is None else record.ended, record.label, record.number))
+    ended.sort(
+        key=lambda record: (
+            math.inf if record.ended is None else record.ended,
+            record.label,
+            record.number,
+        )
+    )
     front: list[TrialRecord] = []
     volume, volumes, samples = 0.0, [], []
     for record in ended:
@@ -44,13 +50,17 @@ def growth(ranking: Ranking, label: str | None = None) -> Growth:
         volumes.append(volume)
         samples.append(record.samples or 0)
     numbers = np.arange(1, len(ended) + 1, dtype=np.float64)
-    return Growth(numbers, np.cumsum(samples, dtype=np.float64), np.array(volumes, dtype=np.float64))
+    return Growth(
+        numbers, np.cumsum(samples, dtype=np.float64), np.array(volumes, dtype=np.float64)
+    )
 
 
 def by_epoch(history: History, name: str) -> tuple[Values, Values]:
     """Epochs and the value recorded as `name` after each, NaN if none: two [E] arrays."""
     epochs = [row["epoch"] for row in history]
-    return np.array(epochs, np.float64), np.array([row.get(name, math.nan) for row in history], np.float64)
+    return np.array(epochs, np.float64), np.array(
+        [row.get(name, math.nan) for row in history], np.float64
+    )
 
 
 def recorded(history: History, name: str) -> bool:

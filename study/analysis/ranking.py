@@ -13,7 +13,15 @@ from functools import cached_property
 
 import numpy as np
 
-from study.analysis.pareto import Costs, complete, front, hypervolume, knee, trial_costs, worst_point
+from study.analysis.pareto import (
+    Costs,
+    complete,
+    front,
+    hypervolume,
+    knee,
+    trial_costs,
+    worst_point,
+)
 from study.schema.condition import ROUNDING, Condition
 from study.schema.objective import Objective, as_served
 from study.store.files import PREDICTIONS
@@ -49,9 +57,15 @@ class Rules:
         """Whether it is not significantly more accurate than always predicting the most frequent class."""
         accuracy = record.metrics.get("accuracy")
         # Half a sample: an accuracy is a mean of float32 values.
-        return bool(self.samples) and accuracy is not None and accuracy < self.least_accuracy - 0.5 / self.samples
+        return (
+            bool(self.samples)
+            and accuracy is not None
+            and accuracy < self.least_accuracy - 0.5 / self.samples
+        )
 
-    def best(self, records: Sequence[TrialRecord], before: Mapping[str, float] | None = None) -> dict[str, float]:
+    def best(
+        self, records: Sequence[TrialRecord], before: Mapping[str, float] | None = None
+    ) -> dict[str, float]:
         """The best value of each objective among the complete trials that do not guess, and those `before`."""
         found = dict(before or {})
         for record in complete(records):
@@ -62,10 +76,16 @@ class Rules:
                     found[objective.metric] = better(value, found.get(objective.metric, value))
         return found
 
-    def set_aside(self, records: Sequence[TrialRecord], best: Mapping[str, float] | None = None) -> Reasons:
+    def set_aside(
+        self, records: Sequence[TrialRecord], best: Mapping[str, float] | None = None
+    ) -> Reasons:
         """Why complete trials do not count. best: of the whole study, if `records` is a part of it."""
         best = self.best(records) if best is None else best
-        return {record.name: reason for record in complete(records) if (reason := self._reason(record, best))}
+        return {
+            record.name: reason
+            for record in complete(records)
+            if (reason := self._reason(record, best))
+        }
 
     def _reason(self, record: TrialRecord, best: Mapping[str, float]) -> str:
         if self.guesses(record):
@@ -77,15 +97,23 @@ class Rules:
             if not condition.holds(record.metrics, best):
                 found = record.metrics.get(condition.metric)
                 value = "was not measured" if found is None else f"is {found:.4f}"
-                limit = f" ({condition.comparison} {condition.limit(best):.4f})" if condition.relative else ""
+                limit = (
+                    f" ({condition.comparison} {condition.limit(best):.4f})"
+                    if condition.relative
+                    else ""
+                )
                 return f"{condition.metric} {value}, but the study wants {condition}{limit}"
         return ""
 
-    def violations(self, values: Mapping[str, float], best: Mapping[str, float]) -> dict[str, float]:
+    def violations(
+        self, values: Mapping[str, float], best: Mapping[str, float]
+    ) -> dict[str, float]:
         """By how much metrics violate each rule: above 0 where they do. What was not measured violates by 1."""
         found = {}
         if self.samples:
-            found["guesses"] = self.least_accuracy - 0.5 / self.samples - values.get("accuracy", math.inf)
+            found["guesses"] = (
+                self.least_accuracy - 0.5 / self.samples - values.get("accuracy", math.inf)
+            )
         for condition in self.constraints:
             by = 1.0
             if condition.relative and condition.metric not in best:  # so far all guess
@@ -97,7 +125,9 @@ class Rules:
             found[str(condition)] = by
         return found
 
-    def eligible(self, records: Sequence[TrialRecord], best: Mapping[str, float] | None = None) -> list[TrialRecord]:
+    def eligible(
+        self, records: Sequence[TrialRecord], best: Mapping[str, float] | None = None
+    ) -> list[TrialRecord]:
         """The complete trials that count."""
         aside = self.set_aside(records, best)
         return [record for record in complete(records) if record.name not in aside]
@@ -110,16 +140,18 @@ def rules_of(study: Study, records: Sequence[TrialRecord]) -> Rules:
     majority = study.recorded.get("majority")
     if majority is None:
         majority = _majority(study, records)
-    return Rules(study.objectives, study.constraints, majority, study.recorded["sizes"]["validation"])
+    return Rules(
+        study.objectives, study.constraints, majority, study.recorded["sizes"]["validation"]
+    )
 
 
 def _majority(study: Study, records: Sequence[TrialRecord]) -> float:
     """From the labels of the first stored predictions; without any, that of equally frequent classes, the least."""
     for record in complete(records):
         try:
-            labels = read_arrays(study.files(record) / PREDICTIONS, "the trial's predictions", only=("labels",))[
-                "labels"
-            ]
+            labels = read_arrays(
+                study.files(record) / PREDICTIONS, "the trial's predictions", only=("labels",)
+            )["labels"]
             return float(np.bincount(labels).max() / len(labels))
         except (FieldError, ValueError, KeyError):
             continue
@@ -156,7 +188,11 @@ class Ranking:
         return self.knee_among(self.eligible)
 
     def knee_among(self, records: Sequence[TrialRecord]) -> TrialRecord | None:
-        served = [record for record in records if all(one.metric in record.metrics for one in self.study.served)]
+        served = [
+            record
+            for record in records
+            if all(one.metric in record.metrics for one in self.study.served)
+        ]
         return knee(front(served, self.study.served), self.study.served)
 
     @cached_property
@@ -198,7 +234,10 @@ class Ranking:
     def reference_values(self) -> dict[str, float]:
         """The reference point in the metrics' own units."""
         objectives = self.study.objectives
-        return {one.metric: one.sign * cost for one, cost in zip(objectives, self.reference, strict=True)}
+        return {
+            one.metric: one.sign * cost
+            for one, cost in zip(objectives, self.reference, strict=True)
+        }
 
 
 def served_with_nll(study: Study) -> tuple[Objective, ...]:
@@ -214,7 +253,9 @@ def on_a_front(study: Study, eligible: Sequence[TrialRecord]) -> list[TrialRecor
     """
     found: dict[str, TrialRecord] = {}
     for objectives in (study.objectives, study.served, served_with_nll(study)):
-        measured = (record for record in eligible if all(one.metric in record.metrics for one in objectives))
+        measured = (
+            record for record in eligible if all(one.metric in record.metrics for one in objectives)
+        )
         found |= {record.name: record for record in front(measured, objectives)}
     return list(found.values())
 

@@ -62,7 +62,11 @@ def diagram(predictions: Predictions) -> Diagram:
     logits, labels = predictions.logits, predictions.labels
     fits = post_hoc.fold_fits(logits, labels, post_hoc.by_temperature)
     temperature = statistics.median(fit.temperature for fit in fits) if fits else 1.0
-    return Diagram(reliability(logits, labels), reliability(post_hoc.by_folds(fits, logits), labels), temperature)
+    return Diagram(
+        reliability(logits, labels),
+        reliability(post_hoc.by_folds(fits, logits), labels),
+        temperature,
+    )
 
 
 def reliability(logits: Tensor, labels: Tensor) -> Reliability:
@@ -75,7 +79,9 @@ def reliability(logits: Tensor, labels: Tensor) -> Reliability:
     index = equal_width_index(confidence, BINS)
     found = (column.numpy() for column in ReliabilityBins.collect(confidence, hits, index))
     numbers = np.unique(index.numpy())
-    bands = np.array([consistency_band(confidence.numpy()[index.numpy() == number]) for number in numbers])
+    bands = np.array(
+        [consistency_band(confidence.numpy()[index.numpy() == number]) for number in numbers]
+    )
     return Reliability(numbers, *found, *bands.T)
 
 

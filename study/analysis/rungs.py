@@ -51,7 +51,9 @@ def rank(entry: Entry, before: Sequence[Entry]) -> int:
     for front in _fronts(costs):
         if len(before) in front:
             distances = _crowding(costs[front])
-            order = sorted(range(len(front)), key=lambda at: (-distances[at], entries[front[at]].number))
+            order = sorted(
+                range(len(front)), key=lambda at: (-distances[at], entries[front[at]].number)
+            )
             return ahead + [front[at] for at in order].index(len(before)) + 1
         ahead += len(front)
     raise AssertionError("each entry is in a front")
@@ -66,7 +68,11 @@ def is_protected(variant: Variant, number: int) -> bool:
 
 def entries_of(records: Iterable[TrialRecord], epoch: int) -> list[Entry]:
     """The entries of a method's trials at a rung, by place."""
-    found = ((record.number, record.rungs[str(epoch)]) for record in records if str(epoch) in record.rungs)
+    found = (
+        (record.number, record.rungs[str(epoch)])
+        for record in records
+        if str(epoch) in record.rungs
+    )
     entries = [Entry(rung["place"], number, tuple(rung["costs"])) for number, rung in found]
     return sorted(entries, key=lambda entry: entry.place)
 

@@ -27,18 +27,25 @@ def parse_where(text: str) -> list[Condition]:
     """`accuracy>=0.95 and ece<0.02`; a comma means `and`. Raises FieldError at `where`."""
     if not text.strip():
         raise FieldError("where", "is empty; write a condition such as accuracy>=0.95.")
-    return [_condition(part.strip()) for part in re.split(r"\s+and\s+|,", text, flags=re.IGNORECASE)]
+    return [
+        _condition(part.strip()) for part in re.split(r"\s+and\s+|,", text, flags=re.IGNORECASE)
+    ]
 
 
 def _condition(text: str) -> Condition:
     if _AS_GOOD.fullmatch(text):
-        raise FieldError("where", f"'{text}' works only in `export --pick`; write a bound such as accuracy>=0.95.")
+        raise FieldError(
+            "where",
+            f"'{text}' works only in `export --pick`; write a bound such as accuracy>=0.95.",
+        )
     return read_condition("where", text)
 
 
 def satisfies(record: TrialRecord, conditions: Iterable[Condition]) -> bool:
     """Whether a trial is complete and meets every condition. A metric that was not measured fails its condition."""
-    return record.state == "complete" and all(condition.holds(record.metrics) for condition in conditions)
+    return record.state == "complete" and all(
+        condition.holds(record.metrics) for condition in conditions
+    )
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,9 @@ class Rule:
 
     weights: dict[str, float]
     conditions: tuple[Condition, ...]
-    as_good: tuple[str, ...]  # metrics in which the trial must not be significantly worse than the best
+    as_good: tuple[
+        str, ...
+    ]  # metrics in which the trial must not be significantly worse than the best
 
     @property
     def metrics(self) -> list[str]:
@@ -64,7 +73,11 @@ def parse_rule(text: str) -> Rule | None:
         raise FieldError("pick", f"cannot parse '{text}'; write {RULES}.")
     goal, metric, weighted, where = found.groups()
     weights = _weights(weighted) if weighted else {metric: _goal_weight(goal, metric)}
-    parts = [part.strip() for part in re.split(r"\s+and\s+|,", where, flags=re.IGNORECASE)] if where else []
+    parts = (
+        [part.strip() for part in re.split(r"\s+and\s+|,", where, flags=re.IGNORECASE)]
+        if where
+        else []
+    )
     as_good = [part[1] for part in map(_AS_GOOD.fullmatch, parts) if part]
     for name in as_good:
         check_metric("pick", name)
@@ -95,7 +108,8 @@ def _weights(text: str) -> dict[str, float]:
             weight = math.nan
         if not (math.isfinite(weight) and weight > 0):
             raise FieldError(
-                "pick", f"cannot parse '{part}'; write metrics with weights above 0: weighted error=1 ece=2."
+                "pick",
+                f"cannot parse '{part}'; write metrics with weights above 0: weighted error=1 ece=2.",
             )
         check_metric("pick", metric)
         if metric in weights:
@@ -105,7 +119,10 @@ def _weights(text: str) -> dict[str, float]:
 
 
 def pick(
-    records: Iterable[TrialRecord], served: Sequence[Objective], text: str, not_worse: NotWorse | None = None
+    records: Iterable[TrialRecord],
+    served: Sequence[Objective],
+    text: str,
+    not_worse: NotWorse | None = None,
 ) -> TrialRecord:
     """The trial that the rule selects; the objectives, as served, break ties. Raises FieldError at `pick`.
 
@@ -113,7 +130,9 @@ def pick(
     """
     finished, rule, objectives = complete(records), parse_rule(text), served
     if not finished:
-        raise FieldError("pick", "no trial is complete yet; run the study with `calstudy run` first.")
+        raise FieldError(
+            "pick", "no trial is complete yet; run the study with `calstudy run` first."
+        )
     if rule is None:
         chosen = knee(front(finished, objectives), objectives)
         assert chosen is not None
@@ -121,11 +140,14 @@ def pick(
     measured = measured_names(finished)
     for name in rule.metrics:
         if name not in measured:
-            raise FieldError("pick", f"{name} was not measured. Measured metrics: {', '.join(measured)}.")
+            raise FieldError(
+                "pick", f"{name} was not measured. Measured metrics: {', '.join(measured)}."
+            )
     allowed = [
         record
         for record in finished
-        if satisfies(record, rule.conditions) and all(name in record.metrics for name in rule.weights)
+        if satisfies(record, rule.conditions)
+        and all(name in record.metrics for name in rule.weights)
     ]
     for name in rule.as_good:
         if not_worse is None:
@@ -153,5 +175,8 @@ def _best(finished: Sequence[TrialRecord], condition: Condition) -> str:
     """The best value for the condition, and its trial."""
     sign = -1.0 if condition.comparison.startswith(">") else 1.0
     measured = (record for record in finished if condition.metric in record.metrics)
-    best = min(measured, key=lambda record: (sign * record.metrics[condition.metric], record.label, record.number))
+    best = min(
+        measured,
+        key=lambda record: (sign * record.metrics[condition.metric], record.label, record.number),
+    )
     return f"{condition.metric} {best.metrics[condition.metric]:.6g} ({best.name})"

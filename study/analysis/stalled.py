@@ -50,7 +50,9 @@ def stalled(ranking: Ranking) -> list[Stalled]:
             resources, left = study.resources_of(label), planned - len(ended)
             hours = resources.hours(left * statistics.fmean(seconds))
             added = now / before - 1
-            found.append(Stalled(label, last, added, len(records), planned, left, hours, resources.device))
+            found.append(
+                Stalled(label, last, added, len(records), planned, left, hours, resources.device)
+            )
     return found
 
 

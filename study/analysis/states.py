@@ -43,10 +43,18 @@ class Snapshot:
     ranking: Ranking
 
     @classmethod
-    def of(cls, study: Study, records: Mapping[str, Sequence[TrialRecord]], alive: bool) -> Snapshot:
+    def of(
+        cls, study: Study, records: Mapping[str, Sequence[TrialRecord]], alive: bool
+    ) -> Snapshot:
         ranking = Ranking(study, [record for found in records.values() for record in found])
         states = {each.name: state_now(study, each, alive) for each in ranking.records}
-        return cls(alive, study.planned, records, {**states, **dict.fromkeys(ranking.set_aside, "set_aside")}, ranking)
+        return cls(
+            alive,
+            study.planned,
+            records,
+            {**states, **dict.fromkeys(ranking.set_aside, "set_aside")},
+            ranking,
+        )
 
     @property
     def all(self) -> list[TrialRecord]:
@@ -104,16 +112,23 @@ def done(counts: Counts) -> int:
 
 def in_words(counts: Counts) -> str:
     """`3 complete, 1 failed, 2 to do`."""
-    return ", ".join(f"{counts[key]:,} {word}" for key, word in WORDS.items() if counts[key] or key == "complete")
+    return ", ".join(
+        f"{counts[key]:,} {word}" for key, word in WORDS.items() if counts[key] or key == "complete"
+    )
 
 
 def saved_line(study: Study, records: Iterable[TrialRecord]) -> str | None:
     """What early stopping has saved; None if it stopped no trial."""
-    early = [record.epoch for record in records if record.state == "pruned" and record.epoch is not None]
+    early = [
+        record.epoch for record in records if record.state == "pruned" and record.epoch is not None
+    ]
     if not early:
         return None
     trials, whole = f"{len(early):,} trial{'s' * (len(early) > 1)}", int(study.plain["epochs"])
-    saved, planned = sum(whole - epoch for epoch in early), whole * study.planned * len(study.labels)
+    saved, planned = (
+        sum(whole - epoch for epoch in early),
+        whole * study.planned * len(study.labels),
+    )
     return f"early stopping ended {trials} after epoch {max(early)} of {whole}: {saved:,} of {planned:,} epochs saved"
 
 

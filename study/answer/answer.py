@@ -59,9 +59,15 @@ class Answer:
 def answer(study: Study, level: float = LEVEL) -> Answer:
     """What to take from a study, at its present state. Raises FieldError if a file it needs is missing or altered."""
     if study.confirms is not None:
-        raise FieldError(study.name, f"confirms '{study.confirms}', whose answer covers both. Ask that one.")
+        raise FieldError(
+            study.name, f"confirms '{study.confirms}', whose answer covers both. Ask that one."
+        )
     ranking, confirmation = Ranking(study, study.all_records()), confirmation_of(study)
-    if confirmation is not None and any(row.records for row in confirmation.rows) and is_finished(confirmation):
+    if (
+        confirmation is not None
+        and any(row.records for row in confirmation.rows)
+        and is_finished(confirmation)
+    ):
         return _confirmed(study, ranking, confirmation, level)
     if missing := missing_confirmation(study):
         return Answer((f"{missing}.", f"{RESTORE}: which model to take was decided there."), ())
@@ -74,7 +80,10 @@ def _nothing(study: Study, ranking: Ranking) -> Answer:
     look = (f"calstudy trials {study.name}", "lists every trial with its values")
     if ranking.set_aside:
         some = next(iter(ranking.set_aside.items()))
-        sentences = ["No model can be recommended: no trial counts.", set_aside_line(ranking.set_aside)]
+        sentences = [
+            "No model can be recommended: no trial counts.",
+            set_aside_line(ranking.set_aside),
+        ]
         return Answer((*sentences, f"For example, {some[0]}: {some[1]}."), (look,))
     if _lacking(study, ranking):
         return Answer(("No trial is complete yet.",), (_resume(study, ranking),))
@@ -84,7 +93,9 @@ def _nothing(study: Study, ranking: Ranking) -> Answer:
 # ---- before a confirmation -----------------------------------------------------------------------------------------
 
 
-def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | None, level: float) -> Answer:
+def _unconfirmed(
+    study: Study, ranking: Ranking, confirmation: Confirmation | None, level: float
+) -> Answer:
     from study.uncertainty.intervals import percent
     from study.uncertainty.recommended import recommended
 
@@ -102,14 +113,22 @@ def _unconfirmed(study: Study, ranking: Ranking, confirmation: Confirmation | No
         " intervals). The search selected it on these images, so it looks better than it is.",
         "Not known yet: its values on the sealed test images, and how much another seed changes them.",
         _with_the_other(
-            study, record.metrics.get(_other_ece(study)), record.metrics.get(as_served("ece", study.serves))
+            study,
+            record.metrics.get(_other_ece(study)),
+            record.metrics.get(as_served("ece", study.serves)),
         ),
         *_asides(study, ranking),
     ]
     if confirmation is None:
-        command = (f"calstudy confirm {study.name}", "retrains the front with fresh seeds and opens the test split")
+        command = (
+            f"calstudy confirm {study.name}",
+            "retrains the front with fresh seeds and opens the test split",
+        )
     else:
-        command = (f"calstudy confirm {study.name}", "resumes the confirmation, which is not finished")
+        command = (
+            f"calstudy confirm {study.name}",
+            "resumes the confirmation, which is not finished",
+        )
     following = (_resume(study, ranking), command) if _lacking(study, ranking) else (command,)
     return Answer(tuple(filter(None, sentences)), following, choice)
 
@@ -134,14 +153,23 @@ def _lacking(study: Study, ranking: Ranking) -> int:
 
 def _resume(study: Study, ranking: Ranking) -> tuple[str, str]:
     spent = not_begun(study, _by_method(study, ranking)) > 0
-    return "calstudy run SPEC", "resumes the search, once its budget is raised" if spent else "resumes the search"
+    return (
+        "calstudy run SPEC",
+        "resumes the search, once its budget is raised" if spent else "resumes the search",
+    )
 
 
 def _asides(study: Study, ranking: Ranking) -> list[str]:
     lacking = _lacking(study, ranking)
-    found = [f"The search is not finished: {lacking:,} trial{'s' * (lacking != 1)} not done yet."] if lacking else []
+    found = (
+        [f"The search is not finished: {lacking:,} trial{'s' * (lacking != 1)} not done yet."]
+        if lacking
+        else []
+    )
     found += [line] if (line := set_aside_line(ranking.set_aside)) else []
-    found += [f"{study.serves_note[0].upper()}{study.serves_note[1:]}."] if study.serves_note else []
+    found += (
+        [f"{study.serves_note[0].upper()}{study.serves_note[1:]}."] if study.serves_note else []
+    )
     return found
 
 
@@ -171,7 +199,9 @@ def _confirmed(study: Study, ranking: Ranking, confirmation: Confirmation, level
         _ties(choice, rows, texts, study),
         f"Set aside of those confirmed: {_listed(list(aside))}." if aside else "",
         *_against_the_baseline(study, choice.row, _baseline(confirmation), networks, level),
-        _with_the_other(study, *(_over_validation(choice.row, name) for name in (_other_ece(study), own_ece))),
+        _with_the_other(
+            study, *(_over_validation(choice.row, name) for name in (_other_ece(study), own_ece))
+        ),
         *_asides(study, ranking),
     ]
     following = (
@@ -218,7 +248,9 @@ def _baseline(confirmation: Confirmation) -> Confirmed | None:
     """Cross-entropy's default; also where it was a candidate too."""
     names = {entry["label"]: entry["name"] for entry in confirmation.study.plain["methods"]}
     plain = [row for row in confirmation.rows if row.records and names[row.label] == BASELINE]
-    return next((row for row in plain if row.role == "baseline" or row.label.endswith(DEFAULT)), None)
+    return next(
+        (row for row in plain if row.role == "baseline" or row.label.endswith(DEFAULT)), None
+    )
 
 
 def _against_the_baseline(
@@ -245,8 +277,16 @@ def _against_the_baseline(
         larger = describe(name).better == "higher"
         word = "tied" if low <= 0 <= high else "better" if (low > 0) == larger else "worse"
         verdicts[word].append(label_of(name))
-    said = [f"this model is {word} in {_listed(verdicts[word])}" for word in ("better", "worse") if verdicts[word]]
-    said += [f"in {_listed(verdicts['tied'])} the two do not differ significantly"] if verdicts["tied"] else []
+    said = [
+        f"this model is {word} in {_listed(verdicts[word])}"
+        for word in ("better", "worse")
+        if verdicts[word]
+    ]
+    said += (
+        [f"in {_listed(verdicts['tied'])} the two do not differ significantly"]
+        if verdicts["tied"]
+        else []
+    )
     return [f"{text}: {'; '.join(said)}."] if said else [f"{text}."]
 
 
@@ -282,7 +322,10 @@ def _name(row: Confirmed, texts: Mapping[str, str], short: bool = False) -> str:
 
 def _values(params: Mapping[str, Any]) -> str:
     plain = {path.removeprefix("method."): value for path, value in params.items()}
-    shown = (f"{path} {value:.3g}" if isinstance(value, float) else f"{path} {value}" for path, value in plain.items())
+    shown = (
+        f"{path} {value:.3g}" if isinstance(value, float) else f"{path} {value}"
+        for path, value in plain.items()
+    )
     return f" ({', '.join(shown)})" if params else ""
 
 

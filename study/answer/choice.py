@@ -43,7 +43,9 @@ def choose(study: Study, rule: str | None = None, found: Confirmation | None = N
     other beats in every served objective and NLL. found: the study's confirmation, if already read.
     """
     if study.confirms is not None:
-        problem = f"{study.name} confirms '{study.confirms}'; use --pick on '{study.confirms}' instead."
+        problem = (
+            f"{study.name} confirms '{study.confirms}'; use --pick on '{study.confirms}' instead."
+        )
         raise FieldError("pick", problem)
     confirmation = found or confirmation_of(study)
     if confirmation is not None and not is_finished(confirmation):
@@ -59,17 +61,23 @@ def choose(study: Study, rule: str | None = None, found: Confirmation | None = N
         ranking = Ranking(study, study.all_records())
         _refuse_none(ranking.eligible, ranking.set_aside)
         selected = recommended(ranking) if rule is None else None
-        picked = selected or pick(ranking.eligible, study.served, rule or "knee", partial(_not_worse, ranking))
+        picked = selected or pick(
+            ranking.eligible, study.served, rule or "knee", partial(_not_worse, ranking)
+        )
         return Choice(study, picked)
     counted, aside = rows_that_count(study, rows)
     _refuse_none(counted, aside)
     means = [mean_of(row) for row in counted]
-    chosen = pick(means, study.served, rule or "knee", partial(_tied_over_seeds, confirmation.study, counted))
+    chosen = pick(
+        means, study.served, rule or "knee", partial(_tied_over_seeds, confirmation.study, counted)
+    )
     tied = None
     if rule is None:
         chosen, tied = _of_the_tied(study, confirmation, counted, means, chosen)
     (row,) = (row for row in counted if row.label == chosen.label)
-    return Choice(confirmation.study, median_seed(row.records, study.served[0]), row, confirmation, tied)
+    return Choice(
+        confirmation.study, median_seed(row.records, study.served[0]), row, confirmation, tied
+    )
 
 
 def rows_that_count(study: Study, rows: Sequence[Confirmed]) -> tuple[list[Confirmed], Reasons]:
@@ -83,11 +91,17 @@ def rows_that_count(study: Study, rows: Sequence[Confirmed]) -> tuple[list[Confi
 
 def _refuse_none(counted: Sequence[object], aside: Reasons) -> None:
     if not counted and aside:
-        raise FieldError("pick", f"no trial counts. {set_aside_line(aside)} `calstudy trials` lists them.")
+        raise FieldError(
+            "pick", f"no trial counts. {set_aside_line(aside)} `calstudy trials` lists them."
+        )
 
 
 def _of_the_tied(
-    study: Study, confirmation: Confirmation, rows: Sequence[Confirmed], means: Sequence[TrialRecord], knee: TrialRecord
+    study: Study,
+    confirmation: Confirmation,
+    rows: Sequence[Confirmed],
+    means: Sequence[TrialRecord],
+    knee: TrialRecord,
 ) -> tuple[TrialRecord, tuple[str, ...] | None]:
     """The row to take of those not significantly different from the knee; and the labels of those like that row."""
     from study.answer.networks import networks_on_validation
@@ -101,12 +115,16 @@ def _of_the_tied(
     if any(len(row.records) < 2 for row in rows) or not wanted:
         return knee, None
     compared = compare_methods(networks_on_validation(confirmation.study, rows), wanted)
-    like = set.intersection({row.label for row in rows}, *(methods.tied(knee.label) for methods in compared.values()))
+    like = set.intersection(
+        {row.label for row in rows}, *(methods.tied(knee.label) for methods in compared.values())
+    )
     together = like | {knee.label}
     unbeaten = front(means, served_with_nll(study))
     candidates = [mean for mean in unbeaten if mean.label in together] or [knee]
     chosen = min(candidates, key=lambda mean: (mean.metrics[nll], mean.label))
-    like = set.intersection({row.label for row in rows}, *(each.tied(chosen.label) for each in compared.values()))
+    like = set.intersection(
+        {row.label for row in rows}, *(each.tied(chosen.label) for each in compared.values())
+    )
     return chosen, tuple(sorted(like - {chosen.label}))
 
 
@@ -128,15 +146,19 @@ def is_finished(confirmation: Confirmation) -> bool:
 
 def mean_of(row: Confirmed) -> TrialRecord:
     """The row as one trial, with means over seeds of its validation metrics."""
-    values = {name: value.mean for name, value in moments([record.metrics for record in row.records]).items()}
+    values = {
+        name: value.mean
+        for name, value in moments([record.metrics for record in row.records]).items()
+    }
     return TrialRecord(row.label, 0, "complete", dict(row.records[0].params), values)
 
 
 def median_seed(records: Sequence[TrialRecord], objective: Objective) -> TrialRecord:
     """The seed with the median value of the objective; the worse of two middle ones."""
-    return sorted(records, key=lambda record: (objective.sign * record.metrics[objective.metric], record.number))[
-        len(records) // 2
-    ]
+    return sorted(
+        records,
+        key=lambda record: (objective.sign * record.metrics[objective.metric], record.number),
+    )[len(records) // 2]
 
 
 def _not_worse(ranking: Ranking, metric: str) -> Collection[str]:
@@ -146,7 +168,9 @@ def _not_worse(ranking: Ranking, metric: str) -> Collection[str]:
     _check_resampled(metric)
     finished = [record for record in ranking.eligible if metric in record.metrics]
     sign = describe(metric).sign
-    best = min(finished, key=lambda record: (sign * record.metrics[metric], record.label, record.number))
+    best = min(
+        finished, key=lambda record: (sign * record.metrics[metric], record.label, record.number)
+    )
     found = differences_from(ranking.study, best, finished, metric)
     return {best.name, *(name for name, (low, high) in found.items() if low <= 0 <= high)}
 
@@ -161,7 +185,9 @@ def _tied_over_seeds(study: Study, rows: Sequence[Confirmed], metric: str) -> Co
         problem = f"{metric}~best needs two seeds per confirmed trial; add them with `calstudy confirm --seeds`."
         raise FieldError("pick", problem)
     methods = compare_methods(networks_on_validation(study, rows), [metric])[metric]
-    best = min(methods.rows, key=lambda name: describe(metric).sign * methods.rows[name].values.mean())
+    best = min(
+        methods.rows, key=lambda name: describe(metric).sign * methods.rows[name].values.mean()
+    )
     return {mean_of(row).name for row in rows if row.label in {best, *methods.tied(best)}}
 
 
@@ -169,4 +195,6 @@ def _check_resampled(metric: str) -> None:
     from study.uncertainty.bootstrap import resampled_names
 
     if metric not in resampled_names():
-        raise FieldError("pick", f"{metric} has no interval; ~best works with {', '.join(resampled_names())}.")
+        raise FieldError(
+            "pick", f"{metric} has no interval; ~best works with {', '.join(resampled_names())}."
+        )

@@ -14,7 +14,9 @@ from trainables.outputs.predictions import Predictions
 
 def networks_on_validation(study: Study, rows: Sequence[Confirmed]) -> dict[str, list[Measured]]:
     """By label. study: the confirmation. Raises FieldError if stored predictions are missing or altered."""
-    return {row.label: [Measured(stored_predictions(study, one)) for one in row.records] for row in rows}
+    return {
+        row.label: [Measured(stored_predictions(study, one)) for one in row.records] for row in rows
+    }
 
 
 def networks_on_test(confirmation: Confirmation) -> dict[str, list[Measured]]:
@@ -22,7 +24,10 @@ def networks_on_test(confirmation: Confirmation) -> dict[str, list[Measured]]:
     study, tested = confirmation.study, read_tested(confirmation.study)
     return {
         row.label: [
-            Measured(Predictions.load(checked_file(study, record, TEST_FILE, one.digests)), one.temperature)
+            Measured(
+                Predictions.load(checked_file(study, record, TEST_FILE, one.digests)),
+                one.temperature,
+            )
             for record in row.records
             if (one := tested[row.label].get(record.number)) is not None
         ]

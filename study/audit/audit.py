@@ -60,12 +60,18 @@ def audit(study: Study, tracking_uri: str) -> AuditReport:
         epochs,
         check_registered(facts),
         check_openings(facts),
-        *([check_rungs(facts, study.spec.early_stopping)] if study.spec.early_stopping is not None else []),
+        *(
+            [check_rungs(facts, study.spec.early_stopping)]
+            if study.spec.early_stopping is not None
+            else []
+        ),
         *([check_extensions(facts)] if study.spec.extensions is not None else []),
     ]
     states = summed(Snapshot.of(study, facts.records, facts.alive).counts.values())
     lost, twice = len({*_missing(facts), *_unknown(facts)}), sum(check.twice for check in checks)
-    return AuditReport(study.spec.name, facts.alive, _copied(study), checks, states, lost, twice, counts)
+    return AuditReport(
+        study.spec.name, facts.alive, _copied(study), checks, states, lost, twice, counts
+    )
 
 
 def _copied(study: Study) -> str | None:
@@ -88,7 +94,9 @@ def _identity(facts: Evidence) -> Check:
         refuse_changes(meaning, spec, "study.yaml", "has trials")
     except SpecError as error:
         for difference in error.differences:
-            check.add_offender("study.yaml", difference, "restore the value the trials were trained with")
+            check.add_offender(
+                "study.yaml", difference, "restore the value the trials were trained with"
+            )
     if not study.recorded.get("data_digest"):
         check.add_offender("study.yaml", "the digest of the data is not recorded", BACKUP)
     for label, state in facts.labels.items():
@@ -97,12 +105,16 @@ def _identity(facts: Evidence) -> Check:
             if facts.records.get(label):
                 check.add_offender(name, "has no study id", BACKUP)
         elif state.mark["id"] != study.id:
-            check.add_offender(name, f"belongs to study {state.mark['id']}, study.yaml to {study.id}", BACKUP)
+            check.add_offender(
+                name, f"belongs to study {state.mark['id']}, study.yaml to {study.id}", BACKUP
+            )
         elif label not in facts.records:
             check.add_offender(name, "study.yaml has no such label", "restore it under `methods`")
         elif state.directions != [objective.direction for objective in spec.objectives]:
             check.add_offender(
-                name, f"its objectives {' and '.join(state.directions)}, those of study.yaml do not", BACKUP
+                name,
+                f"its objectives {' and '.join(state.directions)}, those of study.yaml do not",
+                BACKUP,
             )
     return check
 
@@ -116,16 +128,24 @@ def _ledger(facts: Evidence) -> Check:
         label, found = variant.label, facts.records[variant.label]
         for record in found[spec.trials :]:
             fix = f"if the study ran with more, run {facts.goes_on} with `trials: {len(found)}`"
-            check.add_offender(record.name, f"only {spec.trials} trials of {label} were requested", fix)
-        lacking = [record for record in found if not set(variant.space.distributions) <= set(record.params)]
+            check.add_offender(
+                record.name, f"only {spec.trials} trials of {label} were requested", fix
+            )
+        lacking = [
+            record for record in found if not set(variant.space.distributions) <= set(record.params)
+        ]
         for record in lacking:
             fix = f"complete it with {facts.goes_on}"
-            check.add_offender(record.name, "lacks parameters of its space after a kill", fix, facts.goes_on_later)
+            check.add_offender(
+                record.name, "lacks parameters of its space after a kill", fix, facts.goes_on_later
+            )
         again = list(_proposed_again(found, variant.space.distributions))
         for record, first in again:
             fix = "no sampler draws the same point of a continuous range twice; one of the two should not exist"
             check.add_offender(record.name, f"has the same parameters as {first.name}", fix)
-        check.twice += len({record.name for record in [*found[spec.trials :], *(record for record, _ in again)]})
+        check.twice += len(
+            {record.name for record in [*found[spec.trials :], *(record for record, _ in again)]}
+        )
     return check
 
 
@@ -186,14 +206,22 @@ def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
         )
     for record in facts.finished:
         _leftovers(facts, record, check)
-    wanted = [(record, file, digest) for record in facts.finished for file, digest in record.digests.items()]
+    wanted = [
+        (record, file, digest)
+        for record in facts.finished
+        for file, digest in record.digests.items()
+    ]
     with ThreadPoolExecutor(READERS) as pool:
-        problems = list(pool.map(lambda one: file_problem(study.files(one[0]) / one[1], one[2]), wanted))
+        problems = list(
+            pool.map(lambda one: file_problem(study.files(one[0]) / one[1], one[2]), wanted)
+        )
     kept = {record.name for record in on_a_front(study, Ranking(study, facts.all).eligible)}
     whole: dict[str, set[str]] = defaultdict(set)
     for (record, file, _), problem in zip(wanted, problems, strict=True):
         on_purpose = study.spec.keep_models == "front" or study.recorded.get("pruned")
-        by_other_rules = study.recorded.get("kept_by_other_rules") or "majority" not in study.recorded
+        by_other_rules = (
+            study.recorded.get("kept_by_other_rules") or "majority" not in study.recorded
+        )
         dropped = on_purpose and (by_other_rules or record.name not in kept or facts.alive)
         if problem is None:
             whole[record.name].add(file)
@@ -214,9 +242,15 @@ def _leftovers(facts: Evidence, record: TrialRecord, check: Check) -> None:
         for file in sorted(set(COMPLETE_FILES) - set(record.digests)):
             check.add_offender(record.name, f"the ledger has no digest of its {file}", BACKUP)
     for attempt in sorted(facts.attempts.get(record.name, ())):
-        directory = attempt_directory(trial_directory(facts.study.directory, record.label, record.number), attempt)
+        directory = attempt_directory(
+            trial_directory(facts.study.directory, record.label, record.number), attempt
+        )
         if attempt > record.attempt:
-            check.add_offender(record.name, f"attempt {attempt} is newer than the counted one", f"remove {directory}")
+            check.add_offender(
+                record.name,
+                f"attempt {attempt} is newer than the counted one",
+                f"remove {directory}",
+            )
         if os.path.exists(directory / "last.pt"):
             fix = f"remove it with {facts.goes_on}"
             problem = f"is finished but still has {directory.name}/last.pt"
@@ -245,9 +279,14 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
         if record.state == "failed":
             continue
         recorded = [record.metrics.get(name, math.nan) for name in names]
-        sampled, told = values.get(record.name, recorded), recorded if record.state == "complete" else None
+        sampled, told = (
+            values.get(record.name, recorded),
+            recorded if record.state == "complete" else None,
+        )
         if sampled != told:
-            check.add_offender(record.name, f"the sampler has {sampled}, the outcome {told}", BACKUP)
+            check.add_offender(
+                record.name, f"the sampler has {sampled}, the outcome {told}", BACKUP
+            )
         file = "predictions.npz" if record.state == "complete" else f"rung-{record.epoch}.npz"
         if file not in whole.get(record.name, ()):
             continue
@@ -257,7 +296,9 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
         except FieldError as error:
             check.add_offender(record.name, error.problem, BACKUP)
             continue
-        of_samples[hashlib.sha256(predictions.labels.numpy().tobytes()).digest()].append(record.name)
+        of_samples[hashlib.sha256(predictions.labels.numpy().tobytes()).digest()].append(
+            record.name
+        )
         for name, value, found in zip(names, recorded, _values(predictions, names), strict=True):
             if not abs(value - found) <= TOLERANCE:
                 problem = f"{name} is {value:g} in the ledger, {found:g} from its predictions"
@@ -265,7 +306,11 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
     usual = max(of_samples.values(), key=len, default=[])
     for others in of_samples.values():
         for name in others if others is not usual else ():
-            check.add_offender(name, f"its validation labels differ from {usual[0]}", "it was trained on other data")
+            check.add_offender(
+                name,
+                f"its validation labels differ from {usual[0]}",
+                "it was trained on other data",
+            )
     return check
 
 
@@ -311,7 +356,11 @@ def _mlflow(facts: Evidence) -> Check:
     parents = by_trial.pop("", [])
     check = Check("mlflow", "each finished trial once in MLflow", sum(map(len, by_trial.values())))
     if facts.unreachable is not None:
-        check.add_offender("tracking", facts.unreachable.rstrip("."), f"make MLflow reachable, then run {facts.sync}")
+        check.add_offender(
+            "tracking",
+            facts.unreachable.rstrip("."),
+            f"make MLflow reachable, then run {facts.sync}",
+        )
         return check
     if not facts.runs:
         fix = f"upload it with {facts.sync}"
@@ -321,7 +370,9 @@ def _mlflow(facts: Evidence) -> Check:
     for record in facts.finished:
         runs = by_trial.pop(record.name, [])
         if not runs:
-            check.add_offender(record.name, "is not in MLflow", f"upload it with {facts.sync}", facts.goes_on_later)
+            check.add_offender(
+                record.name, "is not in MLflow", f"upload it with {facts.sync}", facts.goes_on_later
+            )
         if len(runs) > 1:
             check.twice += len(runs) - 1
             fix = f"reduce them to one with {facts.sync}"
@@ -329,10 +380,14 @@ def _mlflow(facts: Evidence) -> Check:
         for run in runs if len(runs) == 1 else ():
             differences = "; ".join(_differences(facts, record, run)) if run.ended else ""
             if differences:
-                check.add_offender(record.name, differences, f"delete its MLflow run, then run {facts.sync}")
+                check.add_offender(
+                    record.name, differences, f"delete its MLflow run, then run {facts.sync}"
+                )
             elif run.ended and facts.tested.get(record.name, {}).keys() - run.tested.keys():
                 fix = f"upload them with {facts.sync}"
-                check.add_offender(record.name, "its test results are not in MLflow", fix, facts.goes_on_later)
+                check.add_offender(
+                    record.name, "its test results are not in MLflow", fix, facts.goes_on_later
+                )
     known = {record.name for record in facts.all}
     for name in by_trial:
         problem = "is not finished in the ledger" if name in known else "is not in the ledger"
@@ -344,7 +399,9 @@ def _check_parents(facts: Evidence, parents: list[TrackedRun], check: Check) -> 
     name = facts.study.spec.name
     if len(parents) != 1:
         fix = f"restore exactly one with {facts.sync}"
-        check.add_offender(name, f"the study has {len(parents)} parent runs in MLflow", fix, facts.alive)
+        check.add_offender(
+            name, f"the study has {len(parents)} parent runs in MLflow", fix, facts.alive
+        )
     elif parents[0].ended and not facts.alive:
         status = "KILLED" if facts.study.lacking(facts.records) else "FINISHED"
         if parents[0].status != status:
@@ -360,7 +417,9 @@ def _differences(facts: Evidence, record: TrialRecord, run: TrackedRun) -> Itera
     for key, value in {"status": STATUS[record.state], **expected}.items():
         if found[key] != value:
             yield f"its {key} is {found[key]} in MLflow, {value} in the ledger"
-    tested = {key: value for key, value in facts.tested.get(record.name, {}).items() if key in run.tested}
+    tested = {
+        key: value for key, value in facts.tested.get(record.name, {}).items() if key in run.tested
+    }
     for kind, ours, theirs in (("final ", record.final, run.final), ("", tested, run.tested)):
         known = {key: value for key, value in ours.items() if math.isfinite(value)}
         other = [
@@ -376,13 +435,21 @@ def _differences(facts: Evidence, record: TrialRecord, run: TrackedRun) -> Itera
 def _steps(facts: Evidence, histories: Histories) -> Check:
     """Every epoch is once in the history, and once per metric in MLflow."""
     check = Check("steps", "each epoch once in histories and MLflow")
-    epochs = {record.name: facts.study.spec.epochs for record in facts.all if record.state == "complete"}
-    epochs |= {record.name: record.epoch for record in facts.all if record.state == "pruned" and record.epoch}
+    epochs = {
+        record.name: facts.study.spec.epochs for record in facts.all if record.state == "complete"
+    }
+    epochs |= {
+        record.name: record.epoch
+        for record in facts.all
+        if record.state == "pruned" and record.epoch
+    }
     for name, rows in histories.items():
         found = [row["epoch"] for row in rows]
         check.counted += len(found)
         if found != list(range(1, epochs.get(name, len(found)) + 1)):
-            check.add_offender(name, f"history.json has the epochs {', '.join(map(str, found))}", BACKUP)
+            check.add_offender(
+                name, f"history.json has the epochs {', '.join(map(str, found))}", BACKUP
+            )
     for run in facts.runs:
         problems = "; ".join(_step_problems(run, histories.get(run.trial, [])))
         check.counted += sum(points.count for points in run.points.values())
@@ -397,7 +464,16 @@ def _step_problems(run: TrackedRun, history: Sequence[Row]) -> Iterator[str]:
     twice = [key for key, points in run.points.items() if points.count > points.steps]
     if twice:
         yield f"MLflow has duplicate steps of {', '.join(sorted(twice))}"
-    wanted = Counter(key for row in history for key in row if key not in ("epoch", "time") and math.isfinite(row[key]))
-    other = [key for key in sorted(wanted) if (run.points[key].steps if key in run.points else 0) != wanted[key]]
+    wanted = Counter(
+        key
+        for row in history
+        for key in row
+        if key not in ("epoch", "time") and math.isfinite(row[key])
+    )
+    other = [
+        key
+        for key in sorted(wanted)
+        if (run.points[key].steps if key in run.points else 0) != wanted[key]
+    ]
     if other and run.ended:
         yield f"MLflow steps differ from the {len(history)} epochs for {', '.join(other)}"

@@ -16,8 +16,12 @@ from trainables.files.regular import NotAFile, read_text
 from trainables.outputs.attempts import attempts_in
 
 # Up to `seconds` and the space after it; a line that a kill cut off earlier still counts as an epoch.
-_EPOCH = re.compile(r"^epoch=(\d{1,7}) (?:.*?\bseconds=(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s)?", re.MULTILINE)
-_RESUMED = re.compile(r"^resumed from \S+ after epoch (\d{1,7})(?:, of (\d{1,7}) trained)?$", re.MULTILINE)
+_EPOCH = re.compile(
+    r"^epoch=(\d{1,7}) (?:.*?\bseconds=(\d+(?:\.\d*)?(?:e[+-]?\d+)?)\s)?", re.MULTILINE
+)
+_RESUMED = re.compile(
+    r"^resumed from \S+ after epoch (\d{1,7})(?:, of (\d{1,7}) trained)?$", re.MULTILINE
+)
 _CONVERTED = re.compile(r"^converted \S+/last\.pt ", re.MULTILINE)
 _DAMAGED = re.compile(r"^\S+/last\.pt: ", re.MULTILINE)
 
@@ -29,7 +33,9 @@ class Epochs:
     needed: int = 0  # each epoch of a trial once
     trained: int = 0
     repeated: int = 0  # trained again because no checkpoint had them
-    promised: int = 0  # upper bound on `repeated`: a checkpoint interval per attempt after the first
+    promised: int = (
+        0  # upper bound on `repeated`: a checkpoint interval per attempt after the first
+    )
     damaged: int = 0  # repeated because a checkpoint was damaged
     wasted: int = 0  # trained by an attempt already superseded
     converted: int = 0  # continued from a checkpoint of an older version, and not trained again
@@ -73,13 +79,17 @@ def trained_epochs(trial_directory: Path, interval: float, needed: int | None) -
         else:
             repeated += lost
             if lost > allowed:
-                broken.append(f"{name} repeats {lost} epochs from {start + 1}, but a checkpoint interval has {allowed}")
+                broken.append(
+                    f"{name} repeats {lost} epochs from {start + 1}, but a checkpoint interval has {allowed}"
+                )
         reached = rows[name][-1][0] if rows[name] else start
     needed = reached if needed is None else needed
     trained = sum(map(len, rows.values()))
     wasted = max(0, trained - needed - repeated - damaged)
     lacking = [epoch for epoch in range(1, needed + 1) if epoch not in fastest]
-    return TrainedTrial(Epochs(needed, trained, repeated, promised, damaged, wasted, converted), lacking, broken)
+    return TrainedTrial(
+        Epochs(needed, trained, repeated, promised, damaged, wasted, converted), lacking, broken
+    )
 
 
 def _within(interval: float, start: int, seconds: dict[int, float]) -> int:

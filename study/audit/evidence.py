@@ -73,7 +73,9 @@ class Evidence:
     def tested(self) -> dict[str, dict[str, float]]:
         """Test results that are tracked, by trial."""
         return {
-            trial_name(label, number): {key: value for key, value in tested.flat.items() if math.isfinite(value)}
+            trial_name(label, number): {
+                key: value for key, value in tested.flat.items() if math.isfinite(value)
+            }
             for label, state in self.labels.items()
             for number, tested in tested_in(state.notes).items()
         }
@@ -107,14 +109,27 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
     if unreachable is None:
         try:
             registered = read_registered(tracking_uri, study.name, study.id)
-        except TrackingError as error:  # of a server without a registry, or one that goes away meanwhile
+        except (
+            TrackingError
+        ) as error:  # of a server without a registry, or one that goes away meanwhile
             registered = Registered([], [], str(error))
     records = study.records()
     labels = _label_states(study)
     # A driver that started or ended while we read also changed what we read.
     alive = alive or driver_is_alive(study.directory, study.ledger)
     exporting = exporting or export_is_alive(study.directory)
-    return Evidence(study, alive, attempts, runs, unreachable, labels, records, tracking_uri, registered, exporting)
+    return Evidence(
+        study,
+        alive,
+        attempts,
+        runs,
+        unreachable,
+        labels,
+        records,
+        tracking_uri,
+        registered,
+        exporting,
+    )
 
 
 def _label_states(study: Study) -> dict[str, LabelState]:

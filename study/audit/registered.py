@@ -27,20 +27,28 @@ def check_registered(facts: Evidence) -> Check:
             fix = f"delete one of the two versions{model} in MLflow"
             check.add_offender(uri, f"is {trial} again, as is {earlier.uri}", fix)
         if problems := _problems(facts, version):
-            fix = f"{BACKUP}, or delete the version and its model in MLflow and export {trial} again"
+            fix = (
+                f"{BACKUP}, or delete the version and its model in MLflow and export {trial} again"
+            )
             check.add_offender(uri, problems, fix)
     for trial, model, whole in facts.registered.unfinished:
         if whole:  # its version was deleted, or an export was killed just before
-            check.notes.append(f"{trial}: the model {model} in MLflow is no version; you may delete it there.")
+            check.notes.append(
+                f"{trial}: the model {model} in MLflow is no version; you may delete it there."
+            )
             continue
         fix = f"finish it with `calstudy export {facts.study.name} --trial {trial} --name NAME`, or delete it in MLflow"
-        check.add_offender(trial, f"an export left the model {model}, which is no version", fix, facts.exporting)
+        check.add_offender(
+            trial, f"an export left the model {model}, which is no version", fix, facts.exporting
+        )
     return check
 
 
 def _problems(facts: Evidence, version: RegisteredVersion) -> str:
     """How its local files differ from those registered; empty if they do not, or cannot be seen from here."""
-    location = present_location(version.source, facts.study.name, facts.uri, facts.study.directory.parent)
+    location = present_location(
+        version.source, facts.study.name, facts.uri, facts.study.directory.parent
+    )
     folder = local_folder(location)
     if folder is None or ARTIFACTS not in version.tags:
         return ""

@@ -28,7 +28,9 @@ class Check:
     title: str
     counted: int = 0
     twice: int = 0  # trials found twice
-    pending: list[Offender] = field(default_factory=list)  # the running driver, or the next run, will resolve these
+    pending: list[Offender] = field(
+        default_factory=list
+    )  # the running driver, or the next run, will resolve these
     offenders: list[Offender] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # information, not problems
 

@@ -28,19 +28,26 @@ def check_rungs(facts: Evidence, rule: EarlyStopping) -> Check:
         entries = entries_of(records, epoch)
         check.counted += len(entries)
         if wrong := [entry for entry in entries if len(entry.costs) != len(rule.by)]:
-            problem = f"trial {wrong[0].number} has {len(wrong[0].costs)} costs, not one for each of"
+            problem = (
+                f"trial {wrong[0].number} has {len(wrong[0].costs)} costs, not one for each of"
+            )
             check.add_offender(variant.label, f"{problem} {', '.join(rule.by)}", BACKUP)
             continue
         places = [entry.place for entry in entries]
         if places != list(range(len(entries))):
             problem = f"the places of its decisions are {', '.join(map(str, places))}"
-            check.add_offender(variant.label, f"{problem}, not each of 0 to {len(entries) - 1} once", BACKUP)
+            check.add_offender(
+                variant.label, f"{problem}, not each of 0 to {len(entries) - 1} once", BACKUP
+            )
         named = {record.number: record for record in records}
         for entry in entries:
             record = named[entry.number]
             protected = is_protected(variant, record.number)
             before = [other for other in entries if other.place < entry.place]
-            expected, decided = protected or goes_on(entry, before, rule.keep), record.rungs[str(epoch)]["goes_on"]
+            expected, decided = (
+                protected or goes_on(entry, before, rule.keep),
+                record.rungs[str(epoch)]["goes_on"],
+            )
             if expected != decided:
                 words = {True: "goes on", False: "stops"}
                 problem = f"the ledger says that it {words[decided]} after epoch {epoch}, the rule that it"
@@ -59,18 +66,26 @@ def _check_state(facts: Evidence, record: TrialRecord, epoch: int, check: Check)
     entry = record.rungs.get(str(epoch))
     if entry is None:
         if record.state in ("complete", "pruned"):
-            check.add_offender(record.name, f"is {record.state} without a decision after epoch {epoch}", BACKUP)
+            check.add_offender(
+                record.name, f"is {record.state} without a decision after epoch {epoch}", BACKUP
+            )
     elif entry["goes_on"] == (record.state == "pruned"):
         decided = "to go on" if entry["goes_on"] else "to stop"
         to_come = record.state == "running" and facts.goes_on_later
         fix = f"end it with {facts.goes_on}" if record.state == "running" else BACKUP
-        check.add_offender(record.name, f"was {decided} after epoch {epoch}, and is {record.state}", fix, to_come)
+        check.add_offender(
+            record.name, f"was {decided} after epoch {epoch}, and is {record.state}", fix, to_come
+        )
     elif record.state == "pruned" and (record.epoch, record.attempt) != (epoch, entry["attempt"]):
         problem = f"was stopped in attempt {entry['attempt']} at epoch {epoch}, but its outcome is of attempt"
-        check.add_offender(record.name, f"{problem} {record.attempt} at epoch {record.epoch}", BACKUP)
+        check.add_offender(
+            record.name, f"{problem} {record.attempt} at epoch {record.epoch}", BACKUP
+        )
 
 
-def _problems_with_costs(study: Study, record: TrialRecord, epoch: int, rule: EarlyStopping) -> Iterator[str]:
+def _problems_with_costs(
+    study: Study, record: TrialRecord, epoch: int, rule: EarlyStopping
+) -> Iterator[str]:
     """What differs between a decision's costs and those of the predictions stored at the rung."""
     entry = record.rungs[str(epoch)]
     directory = trial_directory(study.directory, record.label, record.number)

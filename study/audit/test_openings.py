@@ -37,17 +37,25 @@ def check_openings(facts: Evidence) -> Check:
     for label, state in facts.labels.items():
         if facts.study.spec.confirms is None:
             for plain in state.notes.get(OPENINGS, []):
-                problem = f"the test split was opened ({json.dumps(plain)}), but not by a confirm run"
+                problem = (
+                    f"the test split was opened ({json.dumps(plain)}), but not by a confirm run"
+                )
                 check.add_offender(f"ledger of {label}", problem, CHOSEN)
             continue
         openings = _numbered(label, openings_in(state.notes), seen, check)
         tested = tested_in(state.notes)
-        records = {record.number: record for record in facts.records.get(label, ()) if record.state == "complete"}
+        records = {
+            record.number: record
+            for record in facts.records.get(label, ())
+            if record.state == "complete"
+        }
         _compare(label, openings, tested, records, check)
         for number, record in records.items():
             if number not in tested:
                 fix = f"measure it with {facts.study.goes_on}"
-                check.add_offender(record.name, "is complete, but not measured on test", fix, facts.goes_on_later)
+                check.add_offender(
+                    record.name, "is complete, but not measured on test", fix, facts.goes_on_later
+                )
             else:
                 _check_files(facts, record, tested[number], check)
         if openings:
@@ -72,12 +80,16 @@ def _compare_record(search: Study, check: Check) -> None:
         check.add_offender("study.yaml", problem, f"{BACKUP}, or the confirmation", alive)
 
 
-def _numbered(label: str, openings: Iterable[Opening | None], seen: set[int], check: Check) -> list[Opening]:
+def _numbered(
+    label: str, openings: Iterable[Opening | None], seen: set[int], check: Check
+) -> list[Opening]:
     """The valid openings with unique numbers."""
     whole = []
     for opening in openings:
         if opening is None:
-            check.add_offender(f"ledger of {label}", "an opening of the test split is invalid", CHOSEN)
+            check.add_offender(
+                f"ledger of {label}", "an opening of the test split is invalid", CHOSEN
+            )
         elif opening.number in seen:
             problem = f"opening {opening.number} of the test split is recorded twice"
             check.add_offender(f"ledger of {label}", problem, CHOSEN)
@@ -99,13 +111,19 @@ def _compare(
         name, number = trial_name(label, opening.trial), opening.number
         found = tested.get(opening.trial)
         if opening.trial not in records:
-            check.add_offender(name, f"is not complete, but opening {number} of the test split was for it", CHOSEN)
+            check.add_offender(
+                name, f"is not complete, but opening {number} of the test split was for it", CHOSEN
+            )
         elif found is not None and number > found.opening:
-            check.add_offender(name, f"was opened on test again (opening {number}) after it was measured", CHOSEN)
+            check.add_offender(
+                name, f"was opened on test again (opening {number}) after it was measured", CHOSEN
+            )
     known = {(opening.trial, opening.number) for opening in openings}
     for trial, found in tested.items():
         if (trial, found.opening) not in known:
-            check.add_offender(trial_name(label, trial), "was measured on test without a recorded opening", BACKUP)
+            check.add_offender(
+                trial_name(label, trial), "was measured on test without a recorded opening", BACKUP
+            )
 
 
 def _described(openings: list[Opening], tested: Mapping[int, Tested]) -> Iterable[str]:
@@ -135,8 +153,13 @@ def _check_values(facts: Evidence, record: TrialRecord, tested: Tested, check: C
     for objective in facts.study.spec.objectives:
         name = objective.metric
         scaled = logits / tested.temperature if name != plain_name(name) else logits
-        value, found = tested.metrics.get(name, math.nan), float(metrics.find(name)(scaled, predictions.labels))
+        value, found = (
+            tested.metrics.get(name, math.nan),
+            float(metrics.find(name)(scaled, predictions.labels)),
+        )
         if not abs(value - found) <= TOLERANCE and not (math.isnan(value) and math.isnan(found)):
             check.add_offender(
-                record.name, f"{name} on test is {value:g} in the ledger, {found:g} from test.npz", BACKUP
+                record.name,
+                f"{name} on test is {value:g} in the ledger, {found:g} from test.npz",
+                BACKUP,
             )

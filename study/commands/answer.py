@@ -79,6 +79,8 @@ def _page(study: Study) -> Path | None:
     from study.store.confirmed import confirming_directory
 
     page = study.directory / "report.html"
-    ledgers = [folder / "ledger.log" for folder in (study.directory, confirming_directory(study.directory))]
+    ledgers = [
+        folder / "ledger.log" for folder in (study.directory, confirming_directory(study.directory))
+    ]
     written = [file.stat().st_mtime for file in ledgers if file.exists()]
     return page if page.exists() and page.stat().st_mtime >= max(written, default=0.0) else None

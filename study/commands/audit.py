@@ -64,10 +64,14 @@ def _print(report: Any, goes_on: str) -> None:
     if report.note is not None:
         console.print(f"note: {report.note}", soft_wrap=True)
     if report.driver:
-        console.print("another calstudy process is running this study; audit again once it has finished.")
+        console.print(
+            "another calstudy process is running this study; audit again once it has finished."
+        )
     elif line := stopped_line(report.states, goes_on):
         console.print(line)
     problems = sum(len(check.offenders) for check in report.checks)
     states = f"{report.planned} trials planned: {in_words(report.states)}"
     counts = f"{states}; {report.lost} lost, {report.duplicated} duplicated"
-    console.print(f"{report.study}: {f'{problems} problems' if problems else 'clean'}; {counts}", style="bold")
+    console.print(
+        f"{report.study}: {f'{problems} problems' if problems else 'clean'}; {counts}", style="bold"
+    )

@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from study.store.study import Study
 
 # The metrics of a shift set that fit the terminal.
-SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95_confidence", "ts_auroc_confidence")
+SHOWN_OF_SHIFT = (
+    "accuracy",
+    "nll",
+    "ece",
+    "ts_ece",
+    "auroc_confidence",
+    "fpr95_confidence",
+    "ts_auroc_confidence",
+)
 
 
 @click.command()
@@ -39,8 +47,19 @@ SHOWN_OF_SHIFT = ("accuracy", "nll", "ece", "ts_ece", "auroc_confidence", "fpr95
     help="K trials on validation: the answer, knee, ends of the front, then by share; then the next front.",
 )
 @click.option("--pareto", is_flag=True, help="The Pareto front; the default the first time.")
-@click.option("--trial", "trials", multiple=True, metavar="METHOD/NUMBER", help="One trial: focal/0007. Repeatable.")
-@click.option("--seeds", type=click.IntRange(min=1), metavar="S", help="Fresh seeds per candidate; default: 3.")
+@click.option(
+    "--trial",
+    "trials",
+    multiple=True,
+    metavar="METHOD/NUMBER",
+    help="One trial: focal/0007. Repeatable.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    metavar="S",
+    help="Fresh seeds per candidate; default: 3.",
+)
 @click.option("--address", metavar="A", help="Ray cluster to train on; default: this machine.")
 @cpus_option
 @storage_option
@@ -78,7 +97,9 @@ def confirm(
         opened = open_study(study, storage)
         asked = Asked(top, pareto, trials, seeds)
         if lacking := opened.lacking(opened.records()):
-            output.print(f"{opened.name} is not finished, {lacking:,} trials not done yet: its front may still change.")
+            output.print(
+                f"{opened.name} is not finished, {lacking:,} trials not done yet: its front may still change."
+            )
         _, untracked = confirm_study(opened, asked, tracking, address, output, stopping, cpus)
         if stopping.requested():
             stopping.say()
@@ -93,7 +114,9 @@ def confirm(
             described = conclude(opened, tracking, storage)
         if untracked is not None:
             fix = f"upload them with `calstudy sync {found.study.spec.name}`."
-            output.print(f"the test results are not in MLflow yet ({untracked}); {fix}", soft_wrap=True)
+            output.print(
+                f"the test results are not in MLflow yet ({untracked}); {fix}", soft_wrap=True
+            )
         if not any(row.tests for row in found.rows):
             raise SystemExit(FAILED)
         if untracked is not None or not described:
@@ -126,9 +149,18 @@ def _json(found: Confirmation) -> dict[str, Any]:
         for row in found.rows
     ]
     spec = found.study.spec
-    named = [{"metric": objective.metric, "direction": objective.direction} for objective in spec.objectives]
+    named = [
+        {"metric": objective.metric, "direction": objective.direction}
+        for objective in spec.objectives
+    ]
     front = _front_on_test(found)
-    return {"name": spec.name, "confirms": spec.confirms, "objectives": named, "rows": rows, "front_on_test": front}
+    return {
+        "name": spec.name,
+        "confirms": spec.confirms,
+        "objectives": named,
+        "rows": rows,
+        "front_on_test": front,
+    }
 
 
 def _front_on_test(found: Confirmation) -> list[str]:
@@ -148,7 +180,12 @@ def _print(found: Confirmation, search: Study) -> None:
     spec = found.study.spec
     for objective in spec.objectives:
         columns = (">search", ">validation", ">test", ">shrinkage")
-        made = Table("retrained", ">n", *columns, title=f"{in_words(objective.metric)} ({objective.direction})")
+        made = Table(
+            "retrained",
+            ">n",
+            *columns,
+            title=f"{in_words(objective.metric)} ({objective.direction})",
+        )
         for row in found.rows:
             made.add_row(*_row(row, objective))
         console.print(made)
@@ -181,26 +218,55 @@ def _row(row: Confirmed, objective: Objective) -> list[str]:
 
     metric = objective.metric
     validation = moments([record.metrics for record in row.records]).get(metric)
-    test, searched = moments(row.tests).get(metric), row.candidate.metrics[metric] if row.candidate else None
-    shrinkage = "-" if test is None or searched is None else f"{objective.sign * (test.mean - searched):+.4f}"
+    test, searched = (
+        moments(row.tests).get(metric),
+        row.candidate.metrics[metric] if row.candidate else None,
+    )
+    shrinkage = (
+        "-"
+        if test is None or searched is None
+        else f"{objective.sign * (test.mean - searched):+.4f}"
+    )
     chosen_by = "-" if searched is None else f"{searched:.4f}"
-    return [row.label, str(len(row.records)), chosen_by, _figure(validation), _figure(test), shrinkage]
+    return [
+        row.label,
+        str(len(row.records)),
+        chosen_by,
+        _figure(validation),
+        _figure(test),
+        shrinkage,
+    ]
 
 
 def _print_both(found: Confirmation, search: Study) -> None:
     """What a temperature changes, on test: as trained and after it side by side."""
     from study.confirmation.results import moments
-    from study.schema.objective import IN_WORDS, RAW, TEMPERATURE, as_served, changes_with_temperature, plain_name
+    from study.schema.objective import (
+        IN_WORDS,
+        RAW,
+        TEMPERATURE,
+        as_served,
+        changes_with_temperature,
+        plain_name,
+    )
     from study.terminal.layout import Table
     from trainables.metrics import describe
 
-    measured = [plain_name(one.metric) for one in search.objectives if changes_with_temperature(one.metric)]
+    measured = [
+        plain_name(one.metric) for one in search.objectives if changes_with_temperature(one.metric)
+    ]
     for metric in dict.fromkeys(measured or ["ece"]):
-        headings = (f">{words}" + " (served)" * (serves == search.serves) for serves, words in IN_WORDS.items())
+        headings = (
+            f">{words}" + " (served)" * (serves == search.serves)
+            for serves, words in IN_WORDS.items()
+        )
         made = Table("retrained", *headings, title=f"{describe(metric).label} on test")
         for row in found.rows:
             values = moments(row.tests)
-            made.add_row(row.label, *(_figure(values.get(as_served(metric, serves))) for serves in (RAW, TEMPERATURE)))
+            made.add_row(
+                row.label,
+                *(_figure(values.get(as_served(metric, serves))) for serves in (RAW, TEMPERATURE)),
+            )
         console.print(made)
 
 
@@ -220,10 +286,14 @@ def _print_shift(found: Confirmation, name: str) -> None:
 
 
 def _of_shift(name: str, found: Confirmation) -> str:
-    samples = next((row.shift_samples[name] for row in found.rows if name in row.shift_samples), None)
+    samples = next(
+        (row.shift_samples[name] for row in found.rows if name in row.shift_samples), None
+    )
     dropped = max(row.shift_dropped.get(name, 0) for row in found.rows)
     size = f", {samples:,} samples" if samples is not None else ""
-    return f"shift: {name}{size}" + (f", {dropped:,} dropped: also in train or validation" if dropped else "")
+    return f"shift: {name}{size}" + (
+        f", {dropped:,} dropped: also in train or validation" if dropped else ""
+    )
 
 
 def _figure(value: Moments | None) -> str:

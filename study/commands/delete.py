@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import click
 
-from study.terminal.console import FAILED, console, human_bytes, storage_option, tracking_option, yes_option
+from study.terminal.console import (
+    FAILED,
+    console,
+    human_bytes,
+    storage_option,
+    tracking_option,
+    yes_option,
+)
 
 
 @click.command()
@@ -13,7 +20,9 @@ from study.terminal.console import FAILED, console, human_bytes, storage_option,
 @yes_option
 @storage_option
 @tracking_option
-def delete(study: str, tracking_too: bool, yes: bool, storage: str | None, tracking: str | None) -> None:
+def delete(
+    study: str, tracking_too: bool, yes: bool, storage: str | None, tracking: str | None
+) -> None:
     """Delete a study and its confirmation.
 
     Lists what it will delete, with sizes, and asks first. Registered models stay; MLflow runs stay unless you give
@@ -28,9 +37,14 @@ def delete(study: str, tracking_too: bool, yes: bool, storage: str | None, track
     found = to_delete(directory_of(study, storage), SUFFIX) or [open_study(study, storage)]
     for each in found:
         where = "" if each.ledger is None else f", and its trials in {public_uri(each.ledger)}"
-        console.print(f"{human_bytes(size_of(each.directory)):>8}  {each.directory}{where}", soft_wrap=True)
+        console.print(
+            f"{human_bytes(size_of(each.directory)):>8}  {each.directory}{where}", soft_wrap=True
+        )
         if tracking_too and each.recorded:
-            console.print(f"          its runs in MLflow at {public_uri(each.tracking(tracking))}", soft_wrap=True)
+            console.print(
+                f"          its runs in MLflow at {public_uri(each.tracking(tracking))}",
+                soft_wrap=True,
+            )
     if not yes and not click.confirm("Delete?", default=False):
         console.print("nothing was deleted.")
         raise SystemExit(FAILED)

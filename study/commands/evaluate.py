@@ -37,15 +37,30 @@ Say = Callable[[str], Any]  # shows what is computed now
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--metrics", "named", metavar="NAMES", help="These metrics instead, such as ece,skce.")
+@click.option(
+    "--metrics", "named", metavar="NAMES", help="These metrics instead, such as ece,skce."
+)
 @click.option("--all", "every", is_flag=True, help="Every metric, --conventions and --post-hoc.")
 @click.option("--conventions", is_flag=True, help="Also ECE as other libraries compute it.")
-@click.option("--post-hoc", "post_hoc", is_flag=True, help="Also other post-hoc calibration, cross-fitted.")
-@click.option("--intervals", is_flag=True, help="Also bootstrap intervals, of the metrics that have one.")
-@interval_option
-@click.option("--bins", type=click.IntRange(min=1), default=BINS, show_default=True, help="Bins of ECE and the like.")
 @click.option(
-    "--ood", type=click.Path(path_type=Path), metavar="FILE", help="Also how well uncertainty separates its samples."
+    "--post-hoc", "post_hoc", is_flag=True, help="Also other post-hoc calibration, cross-fitted."
+)
+@click.option(
+    "--intervals", is_flag=True, help="Also bootstrap intervals, of the metrics that have one."
+)
+@interval_option
+@click.option(
+    "--bins",
+    type=click.IntRange(min=1),
+    default=BINS,
+    show_default=True,
+    help="Bins of ECE and the like.",
+)
+@click.option(
+    "--ood",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also how well uncertainty separates its samples.",
 )
 @json_option
 def evaluate(
@@ -94,11 +109,15 @@ def evaluate(
             whole["post_hoc"] = {name: finite(row) for name, row in fits.items()}
         if others:
             values = finite(others)
-            whole["conventions"] = {name: CONVENTIONS[name]._asdict() | {"value": values[name]} for name in others}
+            whole["conventions"] = {
+                name: CONVENTIONS[name]._asdict() | {"value": values[name]} for name in others
+            }
         click.echo(json.dumps(whole | ({"out_of_distribution": apart} if apart else {})))
         return
     console.print(f"{file}: {n} samples, {k} classes, {bins} bins", soft_wrap=True)
-    console.print(metrics_table({**dict.fromkeys(names, math.nan), **found}, intervals=sure, level=level))
+    console.print(
+        metrics_table({**dict.fromkeys(names, math.nan), **found}, intervals=sure, level=level)
+    )
     if sure is not None:
         from study.uncertainty.intervals import percent, significance
 
@@ -144,12 +163,17 @@ def _names(named: str | None, every: bool) -> list[str]:
     return list(dict.fromkeys(name.removeprefix(metrics.AFTER_TEMPERATURE) for name in names))
 
 
-def _measured(predictions: Predictions, names: Sequence[str], bins: int, say: Say) -> dict[str, float]:
+def _measured(
+    predictions: Predictions, names: Sequence[str], bins: int, say: Say
+) -> dict[str, float]:
     """The metrics before and, with the prefix `ts_`, after temperature scaling, as far as they are defined."""
     from trainables import metrics, post_hoc
 
     say("temperature scaling")
-    labels, after = predictions.labels, post_hoc.cross_fitted(predictions.logits, predictions.labels)
+    labels, after = (
+        predictions.labels,
+        post_hoc.cross_fitted(predictions.logits, predictions.labels),
+    )
     found: dict[str, float] = {}
     for prefix, logits in (("", predictions.logits), (metrics.AFTER_TEMPERATURE, after)):
         for number, name in enumerate(names, start=1):
@@ -173,13 +197,23 @@ def _intervals(
 
     samples, resamples = len(predictions.labels), _resamples(level)
     if samples < FEWEST_SAMPLES:
-        raise FieldError(str(file), f"its {samples} samples are too few to resample; leave out --intervals.")
+        raise FieldError(
+            str(file), f"its {samples} samples are too few to resample; leave out --intervals."
+        )
     say(f"intervals, from {resamples:,} resamples")
     wanted = [*names, *(AFTER_TEMPERATURE + name for name in names)]
     with np.errstate(invalid="ignore"):  # an infinite NLL has no interval
         parts = measured(predictions, Draws.of(samples, resamples, 0), wanted)
-        found = {prefix + n: one for prefix, part in parts.items() for n, one in intervals(part, level, names).items()}
-    return {name: one for name, one in found.items() if math.isfinite(one.low) and math.isfinite(one.high)}
+        found = {
+            prefix + n: one
+            for prefix, part in parts.items()
+            for n, one in intervals(part, level, names).items()
+        }
+    return {
+        name: one
+        for name, one in found.items()
+        if math.isfinite(one.low) and math.isfinite(one.high)
+    }
 
 
 def _conventions(predictions: Predictions, bins: int, say: Say) -> dict[str, float]:

@@ -74,11 +74,15 @@ def export(
     exported = export_model(choice.study, choice.record, name, alias, uri, confirmed, asked, why)
     made = "registered" if exported.created else "already registered:"
     to = f"; alias {alias} points to it" if alias is not None else ""
-    console.print(f"{made} {exported.uri} from {choice.study.name}/{exported.trial}{to}", soft_wrap=True)
+    console.print(
+        f"{made} {exported.uri} from {choice.study.name}/{exported.trial}{to}", soft_wrap=True
+    )
     if choice.study.confirms is None:
         aside = Ranking(choice.study, choice.study.all_records()).set_aside
         if reason := aside.get(choice.record.name):
-            console.print(f"{choice.record.name} is set aside in the study: {reason}.", soft_wrap=True)
+            console.print(
+                f"{choice.record.name} is set aside in the study: {reason}.", soft_wrap=True
+            )
     measured, other = choice.record.metrics, other_than(exported.serves)
     note = {exported.serves: "served", other: f"--{other} serves it"}
     console.print(
@@ -89,7 +93,8 @@ def export(
     differs = search.serves_note if asked is None else ""
     console.print(differs or searched_for(search.objectives), soft_wrap=True)
     console.print(
-        f"largest difference from the measured probabilities: {exported.largest_difference:.1e}", soft_wrap=True
+        f"largest difference from the measured probabilities: {exported.largest_difference:.1e}",
+        soft_wrap=True,
     )
     where = public_uri(opened.tracking_as_given(tracking) or uri)
     console.print(f"check it: calstudy verify {exported.uri} --tracking {where}", soft_wrap=True)
@@ -109,4 +114,6 @@ def _why(study: Study, choice: Choice, level: float) -> tuple[str, ...]:
     from study.answer.answer import answer
 
     found = answer(study, level)
-    return found.sentences if found.choice is not None and found.choice.record == choice.record else ()
+    return (
+        found.sentences if found.choice is not None and found.choice.record == choice.record else ()
+    )

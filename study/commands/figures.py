@@ -18,9 +18,13 @@ from study.terminal.console import (
 
 @click.command()
 @click.argument("study")
-@click.option("--format", "suffix", type=click.Choice(["png", "pdf", "svg"]), default="png", show_default=True)
+@click.option(
+    "--format", "suffix", type=click.Choice(["png", "pdf", "svg"]), default="png", show_default=True
+)
 @click.option("--only", metavar="NAME", help="Draw only this figure; an unknown name lists all.")
-@click.option("--trial", metavar="METHOD/NUMBER", help="Trial of the reliability diagram; default: the knee.")
+@click.option(
+    "--trial", metavar="METHOD/NUMBER", help="Trial of the reliability diagram; default: the knee."
+)
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),

@@ -33,7 +33,11 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.command()
 @click.argument("study")
-@click.option("--where", metavar="CONDITIONS", help='Only trials that satisfy these, such as "accuracy>=0.95".')
+@click.option(
+    "--where",
+    metavar="CONDITIONS",
+    help='Only trials that satisfy these, such as "accuracy>=0.95".',
+)
 @click.option("--figure", type=FILE, metavar="F", help="Draw the front: .png, .pdf or .svg.")
 @click.option("--csv", "csv_file", type=FILE, metavar="F", help="Write the front as CSV.")
 @click.option(
@@ -89,31 +93,56 @@ def pareto(
         from study.report.front_figure import front_figure
 
         size = opened.recorded["sizes"]["validation"]
-        front_figure(candidates, objectives, opened.name, figure, size, analysis, chosen, ranking.set_aside)
+        front_figure(
+            candidates, objectives, opened.name, figure, size, analysis, chosen, ranking.set_aside
+        )
     if csv_file is not None:
-        write_front_csv(found, csv_file, {name: _columns(values, level) for name, values in sure.items()})
+        write_front_csv(
+            found, csv_file, {name: _columns(values, level) for name, values in sure.items()}
+        )
     if as_json:
         rows = [_front_row(record) | sure.get(record.name, {}) for record in found]
         knee_row = None if chosen is None else {"method": chosen.label, "number": chosen.number}
-        named = [{"metric": objective.metric, "direction": objective.direction} for objective in objectives]
+        named = [
+            {"metric": objective.metric, "direction": objective.direction}
+            for objective in objectives
+        ]
         how = {} if bootstrap is None else {"resamples": bootstrap, "level": level}
-        whole: dict[str, Any] = {"objectives": named, "front": rows, "knee": knee_row, "hypervolume": volume, **how}
-        whole |= {"hypervolume_reference": ranking.reference_values(), "set_aside": ranking.set_aside}
+        whole: dict[str, Any] = {
+            "objectives": named,
+            "front": rows,
+            "knee": knee_row,
+            "hypervolume": volume,
+            **how,
+        }
+        whole |= {
+            "hypervolume_reference": ranking.reference_values(),
+            "set_aside": ranking.set_aside,
+        }
         click.echo(json.dumps(whole))
         return
     if chosen is None:
         none = "no complete trial" + (" satisfies the conditions." if ranking.eligible else " yet.")
         aside = set_aside_line(ranking.set_aside)
-        console.print(f"no trial counts. {aside}" if aside and not ranking.eligible else none, soft_wrap=True)
+        console.print(
+            f"no trial counts. {aside}" if aside and not ranking.eligible else none, soft_wrap=True
+        )
         return
     console.print(front_table(found, objectives, analysis=analysis))
     size = opened.recorded["sizes"]["validation"]
-    intervals = "values without intervals" if analysis is None else f"{analysis.named} from {bootstrap:,} resamples"
-    reference = ", ".join(f"{name} {value:.4g}" for name, value in ranking.reference_values().items())
+    intervals = (
+        "values without intervals"
+        if analysis is None
+        else f"{analysis.named} from {bootstrap:,} resamples"
+    )
+    reference = ", ".join(
+        f"{name} {value:.4g}" for name, value in ranking.reference_values().items()
+    )
     served = ", ".join(f"{one.metric} {chosen.metrics[one.metric]:.4f}" for one in opened.served)
     console.print(f"knee: {chosen.name} (a compromise as served: {served})", soft_wrap=True)
     console.print(
-        f"hypervolume {volume:.4g} better than {reference}; {size} validation samples, {intervals}", soft_wrap=True
+        f"hypervolume {volume:.4g} better than {reference}; {size} validation samples, {intervals}",
+        soft_wrap=True,
     )
     for line in filter(None, [set_aside_line(ranking.set_aside), opened.serves_note]):
         console.print(line, soft_wrap=True)
@@ -138,7 +167,9 @@ def _front_row(record: TrialRecord) -> dict[str, Any]:
     }
 
 
-def _analysis(study: Study, candidates: list[TrialRecord], resamples: int, level: float) -> Analysis:
+def _analysis(
+    study: Study, candidates: list[TrialRecord], resamples: int, level: float
+) -> Analysis:
     from study.uncertainty.bootstrap import analyse_front
 
     return analyse_front(study, {"": candidates}, resamples, level)
@@ -152,11 +183,17 @@ def _uncertainty(record: TrialRecord, analysis: Analysis) -> dict[str, Any]:
 
 def _columns(values: dict[str, Any], level: float) -> dict[str, Any]:
     """The intervals of a trial as CSV columns: ece_low, ece_high."""
-    ends = {f"{name}_{end}": one[end] for name, one in values["intervals"].items() for end in ("low", "high")}
+    ends = {
+        f"{name}_{end}": one[end]
+        for name, one in values["intervals"].items()
+        for end in ("low", "high")
+    }
     return {**ends, "interval_level": level, "share_on_front": values["share_on_front"]}
 
 
-def _compare(study: Study, names: tuple[str, str], resamples: int | None, level: float, as_json: bool) -> None:
+def _compare(
+    study: Study, names: tuple[str, str], resamples: int | None, level: float, as_json: bool
+) -> None:
     from study.store.trials import trial_named
     from study.terminal.tables import differences_table
     from study.uncertainty.bootstrap import RESAMPLES, compare

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from study.terminal.console import console, cpus_option, errors, json_option, refuse_cpus, storage_option
+from study.terminal.console import (
+    console,
+    cpus_option,
+    errors,
+    json_option,
+    refuse_cpus,
+    storage_option,
+)
 
 if TYPE_CHECKING:
     from study.engine.probe import Probed
@@ -21,10 +28,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path), required=False)
-@click.option("--explain", "explained", is_flag=True, help="Show all keys with defaults and allowed values.")
+@click.option(
+    "--explain", "explained", is_flag=True, help="Show all keys with defaults and allowed values."
+)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of a study file, for editors.")
 @click.option("--trials", type=int, metavar="N", help="Trials per method, overriding the spec.")
-@click.option("--probe", is_flag=True, help="Train a little of each method and predict what the study costs.")
+@click.option(
+    "--probe", is_flag=True, help="Train a little of each method and predict what the study costs."
+)
 @click.option("--address", metavar="A", help="Ray cluster to probe on; default: this machine.")
 @cpus_option
 @storage_option
@@ -67,10 +78,18 @@ def plan(
     study = read_study_spec(spec, storage, trials=trials)
     root = storage_root(storage, study.storage)
     prepared = prepare_data(study, spec.name, errors)
-    stored = existing_study(study, spec.name, root / study.name, prepared)  # raises what `run` would raise
-    probed, slots, expected = _probed(study, spec.name, root, prepared, stored, probe, address, cpus)
+    stored = existing_study(
+        study, spec.name, root / study.name, prepared
+    )  # raises what `run` would raise
+    probed, slots, expected = _probed(
+        study, spec.name, root, prepared, stored, probe, address, cpus
+    )
     if as_json:
-        shapes = {"classes": prepared.num_classes, "shape": list(prepared.input_shape), "sizes": dict(prepared.sizes)}
+        shapes = {
+            "classes": prepared.num_classes,
+            "shape": list(prepared.input_shape),
+            "sizes": dict(prepared.sizes),
+        }
         rows = [row._asdict() for row in explain(study)] if explained else []
         plain = {"name": study.name, "spec": study.to_mapping(), "data": shapes, "explain": rows}
         more = {"probe": _plain(study, probed, slots)} if probe and probed is not None else {}
@@ -85,29 +104,48 @@ def plan(
         return
     sizes = ", ".join(f"{size} {name}" for name, size in prepared.sizes.items())
     if study.equal_train or any(variant.method.needs_meta for variant in study.variants):
-        whose = "held out for all methods" if study.equal_train else "held out for the methods that learn on it"
+        whose = (
+            "held out for all methods"
+            if study.equal_train
+            else "held out for the methods that learn on it"
+        )
         sizes += f"; {study.data.meta:g} of train is the meta split, {whose}"
     shape = "x".join(str(side) for side in prepared.input_shape)
     budget = f"{len(study.variants)} methods x {study.trials} trials of {study.epochs} epochs"
     console.print(f"{study.name}: {budget}", style="bold")
-    data = f"{prepared.num_classes} classes of {shape} images; {sizes} (the test split stays sealed)"
+    data = (
+        f"{prepared.num_classes} classes of {shape} images; {sizes} (the test split stays sealed)"
+    )
     console.print(f"data: {data}", soft_wrap=True)
     if study.resources.gpu:
         size = sum(image_bytes(prepared, study.data.augment, study.data.padding)) / 1e6
         where = "of a trial's share of its GPU's memory; streamed where that is more than half of the share"
         console.print(f"images: {size:,.1f} MB {where}", soft_wrap=True)
-    wanted = ", ".join(f"{objective.direction} {objective.metric}" for objective in study.objectives)
+    wanted = ", ".join(
+        f"{objective.direction} {objective.metric}" for objective in study.objectives
+    )
     console.print(f"objectives: {wanted}")
     for constraint in study.constraints:
         console.print(f"constraint: {constraint}")
     if study.early_stopping is not None:
-        console.print(f"early stopping: {study.early_stopping.in_words(study.epochs)}", soft_wrap=True)
+        console.print(
+            f"early stopping: {study.early_stopping.in_words(study.epochs)}", soft_wrap=True
+        )
     made = Table("method", "searched", "tried first")
     for variant in study.variants:
-        searched = ", ".join(variant.space.distributions) or "nothing: repeated with fresh seeds to measure noise"
+        searched = (
+            ", ".join(variant.space.distributions)
+            or "nothing: repeated with fresh seeds to measure noise"
+        )
         standings = first_standings(study.trial(variant.label), variant.space)
-        counts = Counter("the study's own" if found is None else found.status for found in standings)
-        made.add_row(variant.label, searched, ", ".join(f"{count} {status}" for status, count in counts.items()))
+        counts = Counter(
+            "the study's own" if found is None else found.status for found in standings
+        )
+        made.add_row(
+            variant.label,
+            searched,
+            ", ".join(f"{count} {status}" for status, count in counts.items()),
+        )
     console.print(made)
     _print_kept(kept_line(study))
     serves = serves_of(study, stored)
@@ -118,7 +156,9 @@ def plan(
     if probe and probed is not None:
         _print_prediction(study, probed, slots)
     console.print(f"results go to {root / study.name}")
-    console.print("add --explain for every key with its default and every range with its source", style="dim")
+    console.print(
+        "add --explain for every key with its default and every range with its source", style="dim"
+    )
 
 
 def _print_kept(line: str | None) -> None:
@@ -159,8 +199,16 @@ def _probed(
         probed = None
         if probe:
             at = probe_here if address is None else probe_on_cluster
-            probed = at(spec, file_name, prepared.digest, [variant.label for variant in spec.variants], steps)
-        expected = expected_costs(spec, file_name, stored, prepared.digest, steps, address is not None, probed)
+            probed = at(
+                spec,
+                file_name,
+                prepared.digest,
+                [variant.label for variant in spec.variants],
+                steps,
+            )
+        expected = expected_costs(
+            spec, file_name, stored, prepared.digest, steps, address is not None, probed
+        )
     return probed, slots, expected
 
 
@@ -169,7 +217,9 @@ def _predictions(spec: StudySpec, probed: Probed, slots: int) -> tuple[Any, Any]
     from study.analysis.prediction import predict
 
     whole = predict(spec, probed.probes, slots)
-    return whole, predict(spec, probed.probes, slots, True) if spec.early_stopping is not None else None
+    return whole, predict(
+        spec, probed.probes, slots, True
+    ) if spec.early_stopping is not None else None
 
 
 def _plain(spec: StudySpec, probed: Probed, slots: int) -> dict[str, Any]:

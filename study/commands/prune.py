@@ -9,7 +9,12 @@ from study.terminal.console import FAILED, console, human_bytes, storage_option,
 
 @click.command()
 @click.argument("study")
-@click.option("--keep", type=click.Choice(["front"]), default="front", help="Keep the models of trials on the front.")
+@click.option(
+    "--keep",
+    type=click.Choice(["front"]),
+    default="front",
+    help="Keep the models of trials on the front.",
+)
 @yes_option
 @storage_option
 def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
@@ -25,7 +30,10 @@ def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
 
     opened = open_study(study, storage)
     if opened.confirms is not None:
-        raise FieldError(opened.name, "is a confirmation; `calstudy export` needs its models. Name the study instead.")
+        raise FieldError(
+            opened.name,
+            "is a confirmation; `calstudy export` needs its models. Name the study instead.",
+        )
     records = opened.all_records()
     kept = on_a_front(opened, Ranking(opened, records).eligible)
     files = droppable(opened, records, kept)
@@ -33,7 +41,9 @@ def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
         console.print("nothing to delete: no trial off the front has a model.")
         return
     size = human_bytes(sum(file.lstat().st_size for file in files))
-    console.print(f"{size:>8}  {len(files)} models of trials that are not on the front; {len(kept)} stay")
+    console.print(
+        f"{size:>8}  {len(files)} models of trials that are not on the front; {len(kept)} stay"
+    )
     if not yes and not click.confirm("Delete?", default=False):
         console.print("nothing was deleted.")
         raise SystemExit(FAILED)

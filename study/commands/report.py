@@ -29,11 +29,22 @@ Write = Callable[[Path, bytes], object]  # a file, and what it gets
 
 @click.command()
 @click.argument("studies", metavar="STUDY...", nargs=-1, required=True)
-@click.option("--format", "form", type=click.Choice(["html", "latex", "csv", "md"]), default="html", show_default=True)
-@click.option("--output", type=click.Path(path_type=Path, dir_okay=False), metavar="F", help="File to write.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["html", "latex", "csv", "md"]),
+    default="html",
+    show_default=True,
+)
+@click.option(
+    "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="F", help="File to write."
+)
 @click.option("--open", "shown", is_flag=True, help="Open the page in the browser.")
 @click.option(
-    "--every", type=int, metavar="SECONDS", help="Rewrite the page until all trials have ended; it reloads itself."
+    "--every",
+    type=int,
+    metavar="SECONDS",
+    help="Rewrite the page until all trials have ended; it reloads itself.",
 )
 @bootstrap_option
 @interval_option
@@ -65,9 +76,13 @@ def report(
     """
     check_resamples(bootstrap, level)
     if every is not None and every < 1:
-        raise click.UsageError(f"--every: {every} is too short; write the seconds between two rewrites, at least 1.")
+        raise click.UsageError(
+            f"--every: {every} is too short; write the seconds between two rewrites, at least 1."
+        )
     if every is not None and form != "html":
-        raise click.UsageError(f"--every rewrites the HTML page; leave out --every or --format {form}.")
+        raise click.UsageError(
+            f"--every rewrites the HTML page; leave out --every or --format {form}."
+        )
     if form == "html":
         _page(studies, output, shown, every, bootstrap, level, storage, tracking)
     else:
@@ -78,7 +93,12 @@ def report(
 
 
 def _table(
-    studies: tuple[str, ...], form: str, output: Path | None, bootstrap: int, level: float, storage: str | None
+    studies: tuple[str, ...],
+    form: str,
+    output: Path | None,
+    bootstrap: int,
+    level: float,
+    storage: str | None,
 ) -> None:
     from study.report.paper_table import CSV, caption, to_csv, to_latex, to_markdown
     from trainables.files.output import write_output
@@ -126,7 +146,9 @@ def _block(study: Study, bootstrap: int, level: float) -> Block:
     else:
         rows = [tables.TableRow(row.label, row.role, row.tests) for row in confirmation.rows]
         defaults = [f"{label}: {text}" for label, text in default_texts(confirmation).items()]
-        block = tables.block_of_tests(study, rows, "on each seed's whole validation split", defaults)
+        block = tables.block_of_tests(
+            study, rows, "on each seed's whole validation split", defaults
+        )
     if not bootstrap:
         return block
     try:
@@ -135,7 +157,9 @@ def _block(study: Study, bootstrap: int, level: float) -> Block:
         else:
             networks = networks_on_test(confirmation)
         return tables.with_ties(block, networks, bootstrap, level)
-    except FieldError as error:  # a missing or altered file: the caption says that nothing is marked as tied
+    except (
+        FieldError
+    ) as error:  # a missing or altered file: the caption says that nothing is marked as tied
         errors.print(f"{study.name}: {error}")
         return block
 
@@ -166,28 +190,41 @@ def _page(
     from trainables.files.atomic import write_whole
     from trainables.files.output import write_output
 
-    opened = list({found.directory: found for found in (open_study(study, storage) for study in studies)}.values())
+    opened = list(
+        {
+            found.directory: found for found in (open_study(study, storage) for study in studies)
+        }.values()
+    )
     for study in opened:
         _refuse_confirmation(study)
     first = opened[0].directory
     file = (output or (first if len(opened) == 1 else first.parent) / "report.html").absolute()
-    file.parent.mkdir(parents=True, exist_ok=True)  # once: a study deleted meanwhile is not made again
+    file.parent.mkdir(
+        parents=True, exist_ok=True
+    )  # once: a study deleted meanwhile is not made again
     write: Write = write_whole if output is None else write_output
     notes, lacking = _write(opened, file, write, every, bootstrap, level)
     if shown:
         _show(file)
     if every and lacking:
         trials = "1 trial has" if lacking == 1 else f"{lacking:,} trials have"
-        console.print(f"wrote {file}; {trials} yet to end. Rewriting it every {every} s; Ctrl-C stops.", soft_wrap=True)
+        console.print(
+            f"wrote {file}; {trials} yet to end. Rewriting it every {every} s; Ctrl-C stops.",
+            soft_wrap=True,
+        )
         notes = _rewrite(opened, file, write, every, bootstrap, level)
     for note in notes:
         console.print(note, soft_wrap=True)
     console.print(f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB", soft_wrap=True)
-    for study in opened if file.is_file() else ():  # what was written into a pipe is not there to upload
+    for study in (
+        opened if file.is_file() else ()
+    ):  # what was written into a pipe is not there to upload
         console.print(try_to_log(study, [file], None, tracking), soft_wrap=True)
 
 
-def _rewrite(studies: list[Study], file: Path, write: Write, every: int, bootstrap: int, level: float) -> list[str]:
+def _rewrite(
+    studies: list[Study], file: Path, write: Write, every: int, bootstrap: int, level: float
+) -> list[str]:
     """Rewrite the page until all trials have ended, or until Ctrl-C; returns the notes of the last one."""
     from study.store.study import open_directory
 
@@ -195,7 +232,9 @@ def _rewrite(studies: list[Study], file: Path, write: Write, every: int, bootstr
         lacking = 1
         while lacking:
             time.sleep(every)
-            studies = [open_directory(each.directory, each.name) for each in studies]  # it may get more trials
+            studies = [
+                open_directory(each.directory, each.name) for each in studies
+            ]  # it may get more trials
             notes, lacking = _write(studies, file, write, every, bootstrap, level)
     except KeyboardInterrupt:
         notes, _ = _write(studies, file, write, None, bootstrap, level)
@@ -223,7 +262,9 @@ def _write(
         now, analysis, said, refused = snapshot(study), None, None, None
         try:
             aside = now.ranking.set_aside
-            analysis = analyse_front(study, now.records, bootstrap, level, aside) if bootstrap else None
+            analysis = (
+                analyse_front(study, now.records, bootstrap, level, aside) if bootstrap else None
+            )
             said = answer(study, level).to_plain()
         except FieldError as error:  # a missing or altered file: the page reports it instead
             refused = f"No {'answer' if analysis or not bootstrap else 'intervals'}: {error}"

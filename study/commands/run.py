@@ -21,7 +21,12 @@ from study.terminal.console import (
 
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path))
-@click.option("--trials", type=int, metavar="N", help="Trials per method, overriding the spec; raise it to add trials.")
+@click.option(
+    "--trials",
+    type=int,
+    metavar="N",
+    help="Trials per method, overriding the spec; raise it to add trials.",
+)
 @click.option("--address", metavar="A", help="Ray cluster to run on; default: this machine.")
 @cpus_option
 @storage_option
@@ -73,7 +78,10 @@ def _report_run(outcome: Any, uri: str) -> None:
     study = outcome.study
     now = Snapshot.of(study, outcome.records, alive=False)
     counts = summed(now.counts.values())
-    console.print(f"{study.spec.name}: {done(counts)}/{counts['planned']} trials; {in_words(counts)}", style="bold")
+    console.print(
+        f"{study.spec.name}: {done(counts)}/{counts['planned']} trials; {in_words(counts)}",
+        style="bold",
+    )
     if budget_of(study) is not None:
         console.print(budget_line(study, outcome.records), soft_wrap=True)
     if now.ranking.front:

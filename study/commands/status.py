@@ -34,7 +34,12 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
     missing = missing_confirmation(opened)
     if as_json:
         found = {each.label: asdict(each) for each in stalled(now.ranking)}
-        plain = {"name": opened.name, "methods": now.counts, "stalled": found, "confirmation_missing": missing}
+        plain = {
+            "name": opened.name,
+            "methods": now.counts,
+            "stalled": found,
+            "confirmation_missing": missing,
+        }
         click.echo(json.dumps({**plain, "spending": spending_plain(opened, now.records)}))
         return
     console.print(f"{opened.name} in {opened.directory}", soft_wrap=True)
@@ -51,5 +56,7 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
         console.print(f"{missing}. {RESTORE}.", soft_wrap=True)
     if now.alive:
         console.print("another calstudy process is running this study.")
-    elif not not_begun(opened, now.records) and (line := stopped_line(summed(now.counts.values()), opened.goes_on)):
+    elif not not_begun(opened, now.records) and (
+        line := stopped_line(summed(now.counts.values()), opened.goes_on)
+    ):
         console.print(line)

@@ -13,11 +13,23 @@ from study.terminal.console import FAILED, console, errors, storage_option, trac
 
 @click.command()
 @click.argument("spec", type=click.Path(path_type=Path))
-@click.option("--address", metavar="A", required=True, help="Job server of a Ray cluster: http://127.0.0.1:8265.")
-@click.option("--trials", type=int, metavar="N", help="Trials per method, overriding the spec; raise it to add trials.")
+@click.option(
+    "--address",
+    metavar="A",
+    required=True,
+    help="Job server of a Ray cluster: http://127.0.0.1:8265.",
+)
+@click.option(
+    "--trials",
+    type=int,
+    metavar="N",
+    help="Trials per method, overriding the spec; raise it to add trials.",
+)
 @storage_option
 @tracking_option
-def submit(spec: Path, address: str, trials: int | None, storage: str | None, tracking: str | None) -> None:
+def submit(
+    spec: Path, address: str, trials: int | None, storage: str | None, tracking: str | None
+) -> None:
     """Run a study on a cluster as a Ray job.
 
     You can disconnect once the job ID is printed. Code, spec and extensions are uploaded; data and storage must be on
@@ -32,7 +44,9 @@ def submit(spec: Path, address: str, trials: int | None, storage: str | None, tr
     host = urlsplit(address).hostname or ""
     beyond = address.startswith("http://") and host != "localhost" and not host.startswith("127.")
     if beyond and os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
-        errors.print(f"warning: the token is sent to {host} unencrypted. Tunnel: ssh -L 8265:127.0.0.1:8265 {host}")
+        errors.print(
+            f"warning: the token is sent to {host} unencrypted. Tunnel: ssh -L 8265:127.0.0.1:8265 {host}"
+        )
     with errors.status("checking every node"):
         submitted = submit_study(asked, address)
     show(submitted.report, console)
@@ -42,6 +56,9 @@ def submit(spec: Path, address: str, trials: int | None, storage: str | None, tr
         ("submitted", submitted.job),
         ("follow", f"ray job logs -f {submitted.job} --address {address}"),
         ("stop", f"ray job stop {submitted.job} --address {address}      submit again to resume"),
-        ("read", f"calstudy status {asked.spec.name} --storage {asked.root}      on a machine that sees the storage"),
+        (
+            "read",
+            f"calstudy status {asked.spec.name} --storage {asked.root}      on a machine that sees the storage",
+        ),
     ):
         console.print(f"{word + ':':10} {command}", soft_wrap=True)

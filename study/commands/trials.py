@@ -13,7 +13,13 @@ from study.terminal.console import console, json_option, storage_option
 
 @click.command()
 @click.argument("study")
-@click.option("--csv", "file", type=click.Path(path_type=Path, dir_okay=False), metavar="F", help="Write a CSV file.")
+@click.option(
+    "--csv",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="F",
+    help="Write a CSV file.",
+)
 @storage_option
 @json_option
 def trials(study: str, file: Path | None, storage: str | None, as_json: bool) -> None:
@@ -33,7 +39,9 @@ def trials(study: str, file: Path | None, storage: str | None, as_json: bool) ->
     if as_json:
         click.echo(json.dumps(rows))
     elif file is not None:
-        write_csv([row | {name: _utc(row[name]) for name in ("started", "ended")} for row in rows], file)
+        write_csv(
+            [row | {name: _utc(row[name]) for name in ("started", "ended")} for row in rows], file
+        )
         console.print(f"wrote {file}: {len(rows)} trials", soft_wrap=True)
     elif rows:
         console.print(trials_table(now.all, opened.objectives, now.states))
@@ -42,4 +50,8 @@ def trials(study: str, file: Path | None, storage: str | None, as_json: bool) ->
 
 
 def _utc(seconds: float | None) -> str | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    return (
+        None
+        if seconds is None
+        else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    )

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import click
 
-from study.terminal.console import FAILED, console, errors, json_option, storage_option, tracking_option
+from study.terminal.console import (
+    FAILED,
+    console,
+    errors,
+    json_option,
+    storage_option,
+    tracking_option,
+)
 
 
 @click.command()
@@ -20,7 +27,11 @@ from study.terminal.console import FAILED, console, errors, json_option, storage
     metavar="DIR",
     help="Folder with the code of the model's data set, if that is your own; default: the study's, in the storage.",
 )
-@click.option("--trust-files", is_flag=True, help="Load a version registered before digests of files were recorded.")
+@click.option(
+    "--trust-files",
+    is_flag=True,
+    help="Load a version registered before digests of files were recorded.",
+)
 @click.option(
     "--keep",
     type=click.Path(path_type=Path, resolve_path=True),
@@ -55,7 +66,9 @@ def verify(
     from study.terminal.layout import Table
 
     root = storage_root(storage)
-    report = verify_model(model_uri, resolve_uri(tracking, None, root), root, extensions, trust_files, keep)
+    report = verify_model(
+        model_uri, resolve_uri(tracking, None, root), root, extensions, trust_files, keep
+    )
     if as_json:
         click.echo(json.dumps(report.to_json()))
     elif report.problem is not None:
@@ -64,7 +77,12 @@ def verify(
         if details or not report.ok:
             made = Table("check", ">difference", ">limit", "")
             for check in report.checks:
-                made.add_row(check.name, f"{check.found:g}", f"{check.limit:g}", "ok" if check.ok else "DIFFERS")
+                made.add_row(
+                    check.name,
+                    f"{check.found:g}",
+                    f"{check.limit:g}",
+                    "ok" if check.ok else "DIFFERS",
+                )
             console.print(made)
         verdict = "verified" if report.ok else "NOT verified"
         ties = f"; {report.flipped} of them on a tie" if report.flipped else ""

@@ -46,7 +46,9 @@ def confirming_spec(search: Study, asked: Asked) -> StudySpec:
     """
     name = search.spec.name
     if search.spec.confirms is not None:
-        raise SpecError(name, "", f"is itself a confirmation of '{search.spec.confirms}'. Confirm that one.")
+        raise SpecError(
+            name, "", f"is itself a confirmation of '{search.spec.confirms}'. Confirm that one."
+        )
     before = _confirmation_before(search)
     known = [] if before is None else [variant.to_mapping() for variant in before.variants]
     candidates = _chosen(search, asked) if asked.anything or before is None else []
@@ -68,7 +70,9 @@ def confirming_spec(search: Study, asked: Asked) -> StudySpec:
     return spec_from_mapping(plain, name + SUFFIX, search.directory)
 
 
-def _with_wanted(known: list[dict[str, Any]], candidates: list[TrialRecord], search: Study) -> list[dict[str, Any]]:
+def _with_wanted(
+    known: list[dict[str, Any]], candidates: list[TrialRecord], search: Study
+) -> list[dict[str, Any]]:
     """Known entries, then the requested ones, then defaults. What agrees in all values is entered once."""
     defaults = {entry["label"]: entry for entry in _defaults(search)}
     entries, labels = list(known), {entry["label"] for entry in known}
@@ -79,7 +83,9 @@ def _with_wanted(known: list[dict[str, Any]], candidates: list[TrialRecord], sea
             both = entry == default and default["label"] not in labels
             entries.append({**entry, "label": default_label(label) if both else label})
     covered = {
-        re.sub(rf"_\d{{4,}}(?={DEFAULT}$)", "", entry["label"]) for entry in entries if entry["label"] not in defaults
+        re.sub(rf"_\d{{4,}}(?={DEFAULT}$)", "", entry["label"])
+        for entry in entries
+        if entry["label"] not in defaults
     }
     covered |= {entry["label"] for entry in entries}
     for label, entry in defaults.items():
@@ -98,7 +104,11 @@ def _confirmation_before(search: Study) -> StudySpec | None:
         return None
     found = open_directory(directory, directory.name).spec
     if found.confirms != search.spec.name:
-        raise SpecError(str(directory), "confirms", f"this study does not confirm '{search.spec.name}'. Rename it.")
+        raise SpecError(
+            str(directory),
+            "confirms",
+            f"this study does not confirm '{search.spec.name}'. Rename it.",
+        )
     return found
 
 
@@ -108,13 +118,17 @@ def _confirmation_before(search: Study) -> StudySpec | None:
 def _chosen(search: Study, asked: Asked) -> list[TrialRecord]:
     ranking = Ranking(search, search.all_records())
     if not complete(ranking.records):
-        problem = "no trial is complete yet, so there is nothing to confirm. Run `calstudy run` first."
+        problem = (
+            "no trial is complete yet, so there is nothing to confirm. Run `calstudy run` first."
+        )
         raise SpecError(search.spec.name, "", problem)
     if asked.trials:
         named = [trial_named(ranking.records, name, "--trial") for name in asked.trials]
         for record in named:
             if reason := ranking.set_aside.get(record.name):
-                raise FieldError("--trial", f"{record.name} is set aside: {reason}. Choose another trial.")
+                raise FieldError(
+                    "--trial", f"{record.name} is set aside: {reason}. Choose another trial."
+                )
         return list({record.name: record for record in named}.values())
     if ranking.knee is None:
         problem = f"there is nothing to confirm. {set_aside_line(ranking.set_aside)} `calstudy trials` lists them."
@@ -155,7 +169,10 @@ def best(ranking: Ranking, count: int) -> list[TrialRecord]:
     left, taken, first = list(ranking.eligible), list[TrialRecord](), _first(ranking)
     while left and len(taken) < count:
         layer = _distinct([*first, *front(left, ranking.study.objectives)])
-        settings, known = {_setting(record) for record in layer}, {_setting(record) for record in taken}
+        settings, known = (
+            {_setting(record) for record in layer},
+            {_setting(record) for record in taken},
+        )
         left = [record for record in left if _setting(record) not in settings]
         fresh = [record for record in layer if _setting(record) not in known]
         room = count - len(taken)
@@ -173,8 +190,12 @@ def _spread(
     objectives = ranking.study.objectives
     wanted = [objective.metric for objective in objectives]
     shares = analyse(ranking.study, ranking.eligible, wanted=wanted, off_front=()).shares
-    by_share = sorted(layer, key=lambda record: (-shares.get(record.name, 0.0), *rank(record, objectives)))
-    ends = [min(layer, key=lambda record: one.sign * record.metrics[one.metric]) for one in objectives]
+    by_share = sorted(
+        layer, key=lambda record: (-shares.get(record.name, 0.0), *rank(record, objectives))
+    )
+    ends = [
+        min(layer, key=lambda record: one.sign * record.metrics[one.metric]) for one in objectives
+    ]
     known = [record for record in first if record in layer]
     ordered = list({record.name: record for record in (*known, *ends, *by_share)}.values())
     if room > 1 and by_share[0] not in ordered[:room]:
@@ -203,8 +224,12 @@ def _defaults(search: Study) -> list[dict[str, Any]]:
         own = _own_values(spec, variant.label, variant.space.distributions)
         # Even where the study's own range excludes it.
         first = variant.space.recommended[0] if variant.space.recommended else {}
-        default = {path: value for path, value in first.items() if path in variant.space.distributions}
-        entries.append(_entry(variant, default_label(variant.label), {**own, **default, **variant.space.pins}))
+        default = {
+            path: value for path, value in first.items() if path in variant.space.distributions
+        }
+        entries.append(
+            _entry(variant, default_label(variant.label), {**own, **default, **variant.space.pins})
+        )
     return entries
 
 

@@ -72,7 +72,9 @@ def confirm(
     has started.
     """
     if driver_is_alive(search.directory, search.ledger):
-        problem = "another calstudy process is running this study. Wait until it is done, then confirm."
+        problem = (
+            "another calstudy process is running this study. Wait until it is done, then confirm."
+        )
         raise LedgerError(f"{search.directory}: {problem}")
     spec = confirming_spec(search, asked)
     refuse_changed_code(spec.extensions, search.all_records(), search.name)
@@ -82,15 +84,23 @@ def confirm(
         raise SpecError(spec.name, "data", problem)
     read_shifts(spec, prepared)  # a set is refused before anything is trained
     uri = tracking or search.recorded.get("tracking")
-    outcome = run_study(spec, spec.name, search.directory.parent, uri, address, console, stopping, cpus)
+    outcome = run_study(
+        spec, spec.name, search.directory.parent, uri, address, console, stopping, cpus
+    )
     if stopping.requested():
         return outcome, None
     with stopping.deferred():
         opened = measure(outcome.study, stopping)
     if opened:
         vain = came_to_nothing(outcome.study)
-        how = f"; {vain} openings have no result, `calstudy audit` lists them" if vain else ", once each"
-        console.print(f"{spec.name}: the test split was opened for {opened} models{how}", soft_wrap=True)
+        how = (
+            f"; {vain} openings have no result, `calstudy audit` lists them"
+            if vain
+            else ", once each"
+        )
+        console.print(
+            f"{spec.name}: the test split was opened for {opened} models{how}", soft_wrap=True
+        )
     if stopping.requested():
         return outcome, None
     try:
@@ -118,7 +128,9 @@ class TestAccessLog:
         return replace(log, run=1 + max((opening.run for opening in log._openings()), default=0))
 
     def _openings(self) -> list[Opening]:
-        found = [opening for label in self.labels for opening in openings_in(self.ledger.notes(label))]
+        found = [
+            opening for label in self.labels for opening in openings_in(self.ledger.notes(label))
+        ]
         return [opening for opening in found if opening is not None]
 
     def newest(self) -> int:
@@ -166,7 +178,9 @@ def measure(study: Study, stopping: Stopping | None = None) -> int:
     prepared = prepare(spec.data, spec.seed, digest=study.recorded["data_digest"])
     device, opened = torch.device("cuda" if torch.cuda.is_available() else "cpu"), 0
     with driver_lock(study.directory, spec.ledger) as lock, _locked_search(study):
-        shifts = read_shifts(spec, prepared)  # before any opening: no result on test can decide what is measured
+        shifts = read_shifts(
+            spec, prepared
+        )  # before any opening: no result on test can decide what is measured
         log = TestAccessLog.of(study, lock)
         log.ledger.waiting.stopped = lambda: stopping.caught
         record_openings(log.search.directory, log.newest())  # those before this was recorded
@@ -181,7 +195,9 @@ def measure(study: Study, stopping: Stopping | None = None) -> int:
         for name, (digest, shift) in shifts.items():
             for record in finished:
                 tested = log.tested(record)
-                if tested is not None and not (stopping.requested() or _is_asked(name, tested, digest, shift)):
+                if tested is not None and not (
+                    stopping.requested() or _is_asked(name, tested, digest, shift)
+                ):
                     log.record(record, evaluator.on_shift(record, tested, name, shift, digest))
     return opened
 
@@ -226,10 +242,14 @@ class ModelEvaluator:
         metrics = answers.evaluate_at(temperature, also=wanted)
         return Tested(opening, metrics, temperature, {TEST_FILE: digest}, time.time())
 
-    def on_shift(self, record: TrialRecord, tested: Tested, name: str, shift: Shift, digest: str) -> Tested:
+    def on_shift(
+        self, record: TrialRecord, tested: Tested, name: str, shift: Shift, digest: str
+    ) -> Tested:
         """The trial's results plus those on a shift set, at the same temperature."""
         model, temperature = self._model(record)
-        answers = Predictions(self._logits(model, shift.images)[shift.kept], shift.labels[shift.kept])
+        answers = Predictions(
+            self._logits(model, shift.images)[shift.kept], shift.labels[shift.kept]
+        )
         file = f"shift_{name}.npz"
         written = answers.save(self.study.files(record) / file)
         if shift.ood:
@@ -238,7 +258,10 @@ class ModelEvaluator:
         else:
             found = answers.evaluate_at(temperature)
             metrics = {key: value for key, value in found.items() if plain_name(key) in ESSENTIAL}
-        shifts = {**tested.shifts, name: Shifted(metrics, digest, len(answers.labels), shift.dropped)}
+        shifts = {
+            **tested.shifts,
+            name: Shifted(metrics, digest, len(answers.labels), shift.dropped),
+        }
         return replace(tested, shifts=shifts, digests={**tested.digests, file: written})
 
     def _model(self, record: TrialRecord) -> tuple[Classifier, float]:
@@ -249,4 +272,6 @@ class ModelEvaluator:
     def _logits(self, model: Classifier, images: Tensor) -> Tensor:
         """[N, K] float32, on the CPU."""
         with torch.inference_mode():
-            return torch.cat([model.logits(batch.to(self.device)).float().cpu() for batch in batches(images)])
+            return torch.cat(
+                [model.logits(batch.to(self.device)).float().cpu() for batch in batches(images)]
+            )

@@ -36,7 +36,9 @@ class Confirmed:
     tests: tuple[dict[str, float], ...]  # the same seeds on test; fewer until all are measured
     shifts: dict[str, tuple[dict[str, float], ...]]  # the same on each shift set
     shift_samples: dict[str, int] = field(default_factory=dict)  # sizes of these sets
-    shift_dropped: dict[str, int] = field(default_factory=dict)  # samples left out, which train or validation has too
+    shift_dropped: dict[str, int] = field(
+        default_factory=dict
+    )  # samples left out, which train or validation has too
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,14 @@ def confirmation_of(study: Study) -> Confirmation | None:
     if confirming is None:
         return None
     searched = {record.name: record for record in study.all_records()}
-    tested, records, methods = read_tested(confirming), confirming.records(), confirming.plain["methods"]
-    rows = [_row(entry, searched, records[entry["label"]], tested[entry["label"]]) for entry in methods]
+    tested, records, methods = (
+        read_tested(confirming),
+        confirming.records(),
+        confirming.plain["methods"],
+    )
+    rows = [
+        _row(entry, searched, records[entry["label"]], tested[entry["label"]]) for entry in methods
+    ]
     return Confirmation(confirming, tuple(sorted(rows, key=lambda row: ROLES.index(row.role))))
 
 
@@ -80,14 +88,25 @@ def _row(
     tested: Mapping[int, Tested],
 ) -> Confirmed:
     candidate = _candidate(entry, searched)
-    role = "candidate" if candidate is not None else "baseline" if entry["name"] == BASELINE else "default"
+    role = (
+        "candidate"
+        if candidate is not None
+        else "baseline"
+        if entry["name"] == BASELINE
+        else "default"
+    )
     done = tuple(complete(records))
     opened = [tested[record.number] for record in done if record.number in tested]
     shifts = {
         name: tuple(test.shifts[name].metrics for test in opened if name in test.shifts)
         for name in dict.fromkeys(name for test in opened for name in test.shifts)
     }
-    sizes = {name: of.samples for test in opened for name, of in test.shifts.items() if of.samples is not None}
+    sizes = {
+        name: of.samples
+        for test in opened
+        for name, of in test.shifts.items()
+        if of.samples is not None
+    }
     dropped = {name: of.dropped for test in opened for name, of in test.shifts.items()}
     tests = tuple(test.metrics for test in opened)
     return Confirmed(entry["label"], role, candidate, done, tests, shifts, sizes, dropped)
@@ -101,7 +120,9 @@ def _candidate(entry: Mapping[str, Any], searched: Mapping[str, TrialRecord]) ->
     record, values = searched.get(f"{found[1]}/{found[2]}"), entry.get("values", {})
     if record is None and found[3]:
         return None  # the default of a method whose label ends in a number
-    if record is None or any(path not in values or values[path] != value for path, value in record.params.items()):
+    if record is None or any(
+        path not in values or values[path] != value for path, value in record.params.items()
+    ):
         problem = "no trial of the study has these values; another study has taken its name. Move one of them away."
         raise SpecError("study.yaml", f"methods.{entry['label']}", problem)
     return record
@@ -125,7 +146,9 @@ def default_texts(found: Confirmation) -> dict[str, str]:
     from study.schema.recommended import standing, standing_text
 
     labels = [row.label for row in found.rows if row.role == "default"]
-    return {label: standing_text(standing(found.study.spec.trial(label).method)) for label in labels}
+    return {
+        label: standing_text(standing(found.study.spec.trial(label).method)) for label in labels
+    }
 
 
 # ---- summaries -----------------------------------------------------------------------------------------------------
@@ -136,7 +159,9 @@ def moments(values: Sequence[Mapping[str, float]]) -> dict[str, Moments]:
     names = [name for name in values[0] if all(name in row for row in values)] if values else []
     columns = {name: [row[name] for row in values] for name in names}
     return {
-        name: Moments(statistics.fmean(column), statistics.stdev(column) if len(column) > 1 else math.nan)
+        name: Moments(
+            statistics.fmean(column), statistics.stdev(column) if len(column) > 1 else math.nan
+        )
         for name, column in columns.items()
     }
 
@@ -147,9 +172,17 @@ def front_on_test(rows: Iterable[Confirmed], objectives: Sequence[Objective]) ->
     A label is left out if an objective is undefined for one of its seeds (nothing above 99% confidence, say).
     """
     means = [
-        TrialRecord(row.label, 0, "complete", {}, {name: value.mean for name, value in moments(row.tests).items()})
+        TrialRecord(
+            row.label,
+            0,
+            "complete",
+            {},
+            {name: value.mean for name, value in moments(row.tests).items()},
+        )
         for row in rows
         if row.tests
     ]
-    means = [mean for mean in means if all(objective.metric in mean.metrics for objective in objectives)]
+    means = [
+        mean for mean in means if all(objective.metric in mean.metrics for objective in objectives)
+    ]
     return [record.label for record in front(means, objectives)]

@@ -47,7 +47,9 @@ class Spending(Listener):
 
     def may_begin(self, label: str) -> bool:
         """Whether the budget pays for another trial, beside what was spent and what the open ones will still take."""
-        return self._budget is None or self.committed + self._of_one(label) <= self._budget.hours * (1 + 1e-9)
+        return self._budget is None or self.committed + self._of_one(
+            label
+        ) <= self._budget.hours * (1 + 1e-9)
 
     def has_work(self) -> bool:
         """Whether a trial is open, or the budget pays for another of the method with the fewest."""
@@ -56,7 +58,9 @@ class Spending(Listener):
     @property
     def committed(self) -> float:
         """What has been spent, and what the open trials will still take."""
-        return sum(map(sum, self._ended.values())) + sum(self._whole(one) for one in self._open.values())
+        return sum(map(sum, self._ended.values())) + sum(
+            self._whole(one) for one in self._open.values()
+        )
 
     def handed_out(self, record: TrialRecord) -> None:
         self._open[record.name] = _Open(record.label)
@@ -75,7 +79,9 @@ class Spending(Listener):
 
     def _count(self, record: TrialRecord) -> None:
         if self._budget is not None and record.seconds is not None:
-            self._ended[record.label].append(cost_of(record, self._needs(record.label)).of(self._budget.unit))
+            self._ended[record.label].append(
+                cost_of(record, self._needs(record.label)).of(self._budget.unit)
+            )
 
     def _of_one(self, label: str) -> float:
         ended = self._ended[label]
@@ -115,7 +121,9 @@ def expected_costs(
         if probed is None:
             probe = probe_on_cluster if on_cluster else probe_here
             probed = probe(spec, file_name, digest, missing, say)
-        prediction = predict(spec, {label: probed.probes[label] for label in missing}, 1, stopping=True)
+        prediction = predict(
+            spec, {label: probed.probes[label] for label in missing}, 1, stopping=True
+        )
         for one in prediction.methods:
             hours = one.epochs_share * one.trial_seconds / 3600
             expected[one.label] = hours * rate(spec.resources_of(one.label), unit)
@@ -138,7 +146,9 @@ def tried_first(spec: StudySpec, label: str) -> int:
     return max(1, len(spec.variant(label).space.defaults[: spec.trials]))
 
 
-def _refuse_unpaid(spec: StudySpec, file_name: str, records: Records, expected: Mapping[str, float]) -> None:
+def _refuse_unpaid(
+    spec: StudySpec, file_name: str, records: Records, expected: Mapping[str, float]
+) -> None:
     """Raise SpecError if the budget cannot pay for what each method tries first.
 
     expected: by label, hours of a trial. A study that has begun goes on, as far as its budget pays.
@@ -168,7 +178,10 @@ def paid_line(spec: StudySpec, stored: Study | None, expected: Mapping[str, floa
     """What a budget pays for, in one line."""
     budget, records = spec.budget, _records(spec, stored)
     assert budget is not None
-    spending, planned = Spending(spec, records, expected), {label: len(found) for label, found in records.items()}
+    spending, planned = (
+        Spending(spec, records, expected),
+        {label: len(found) for label, found in records.items()},
+    )
     begun = sum(planned.values())
     left = max(0.0, budget.hours - spending.committed)
     while True:
@@ -182,4 +195,6 @@ def paid_line(spec: StudySpec, stored: Study | None, expected: Mapping[str, floa
     needs = f"all trials need about {whole + spending.committed:.2g}"
     paid = sum(planned.values())
     pays = "pays for all trials" if paid >= total else f"pays for about {paid} of {total} trials"
-    return f"budget: {budget.hours:g} {word} {pays}; {needs}" + (f", {begun} are begun" if begun else "")
+    return f"budget: {budget.hours:g} {word} {pays}; {needs}" + (
+        f", {begun} are begun" if begun else ""
+    )

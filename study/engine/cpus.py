@@ -19,10 +19,16 @@ class Cpus:
     machine: int
 
     def __str__(self) -> str:
-        return f"{self.count} of {self.machine} CPUs ({self.why})" if self.why else f"{self.count} CPUs"
+        return (
+            f"{self.count} of {self.machine} CPUs ({self.why})"
+            if self.why
+            else f"{self.count} CPUs"
+        )
 
 
-def own_cpus(asked: int | None = None, root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> Cpus:
+def own_cpus(
+    asked: int | None = None, root: Path = Path("/"), environment: Mapping[str, str] = os.environ
+) -> Cpus:
     """As many as asked for, else the fewest that Slurm, the cgroups and the affinity of this process allow.
 
     root: where /proc and /sys are.
@@ -30,7 +36,11 @@ def own_cpus(asked: int | None = None, root: Path = Path("/"), environment: Mapp
     machine = os.cpu_count() or 1
     if asked is not None:
         return Cpus(asked, "--cpus" if asked != machine else None, machine)
-    limits = [(machine, None), (len(os.sched_getaffinity(0)), "the CPU affinity"), *_slurm(environment)]
+    limits = [
+        (machine, None),
+        (len(os.sched_getaffinity(0)), "the CPU affinity"),
+        *_slurm(environment),
+    ]
     limits += [(max(1, int(quota)), "the cgroup's quota") for quota in _quotas(root)]
     count, why = min(limits, key=lambda limit: limit[0])
     return Cpus(count, why, machine)

@@ -12,7 +12,14 @@ from rich.console import Console
 
 from study.engine import node_facts
 from study.engine.cpus import own_cpus
-from study.engine.nodes import NodeFacts, alive_nodes, ask_here, ask_nodes, code_problem, storage_problem
+from study.engine.nodes import (
+    NodeFacts,
+    alive_nodes,
+    ask_here,
+    ask_nodes,
+    code_problem,
+    storage_problem,
+)
 from study.engine.ray_session import ClusterError, check_address, check_fits, joined
 from study.schema.errors import LedgerError
 from study.schema.spec import StudySpec
@@ -63,7 +70,11 @@ class Report:
 
 
 def diagnose(
-    spec: StudySpec | None, root: Path, tracking: str | None, address: str | None, cpus: int | None = None
+    spec: StudySpec | None,
+    root: Path,
+    tracking: str | None,
+    address: str | None,
+    cpus: int | None = None,
 ) -> Report:
     """Check every node of the cluster at `address`, or this machine; with `spec`, also its data, extensions, resources.
 
@@ -72,7 +83,9 @@ def diagnose(
     if address is not None:
         check_address(address)
     trial = spec.trial_mapping(spec.variants[0].label) if spec is not None else None
-    shares = spec is not None and any(0 < spec.resources_of(variant.label).gpu < 1 for variant in spec.variants)
+    shares = spec is not None and any(
+        0 < spec.resources_of(variant.label).gpu < 1 for variant in spec.variants
+    )
     around = _tracking(tracking, spec, root)
     if spec is not None:
         around += _ledger(spec, root / spec.name)
@@ -92,8 +105,15 @@ def diagnose(
             nodes = ask_nodes(root, trial, own.data)
     except OSError as error:
         fix = "Create it, or give --storage DIR."
-        return Report([Finding(HERE, "storage", "failed", f"{root}: {error.strerror or error}. {fix}"), *around])
-    return Report([finding for node in nodes for finding in _judge(node, own, root, trial, shares)] + around)
+        return Report(
+            [
+                Finding(HERE, "storage", "failed", f"{root}: {error.strerror or error}. {fix}"),
+                *around,
+            ]
+        )
+    return Report(
+        [finding for node in nodes for finding in _judge(node, own, root, trial, shares)] + around
+    )
 
 
 def _own_facts(trial: dict[str, Any] | None) -> NodeFacts:
@@ -107,7 +127,10 @@ def _own_facts(trial: dict[str, Any] | None) -> NodeFacts:
 
 def _resources(spec: StudySpec) -> list[Finding]:
     try:
-        check_fits(alive_nodes(), {variant.label: spec.resources_of(variant.label) for variant in spec.variants})
+        check_fits(
+            alive_nodes(),
+            {variant.label: spec.resources_of(variant.label) for variant in spec.variants},
+        )
     except ClusterError as error:
         return [Finding("cluster", "resources", "failed", str(error))]
     return []
@@ -153,13 +176,19 @@ def show(report: Report, console: Console) -> None:
 
 def _cell(finding: Finding) -> str:
     """At most five characters, so that the table fits a terminal."""
-    return finding.text if finding.state == "ok" else {"warning": "warn", "failed": "FAIL"}[finding.state]
+    return (
+        finding.text
+        if finding.state == "ok"
+        else {"warning": "warn", "failed": "FAIL"}[finding.state]
+    )
 
 
 # ---- one machine --------------------------------------------------------------------------------------------------
 
 
-def _judge(node: NodeFacts, own: NodeFacts, root: Path, trial: Mapping[str, Any] | None, shares: bool) -> list[Finding]:
+def _judge(
+    node: NodeFacts, own: NodeFacts, root: Path, trial: Mapping[str, Any] | None, shares: bool
+) -> list[Finding]:
     """shares: whether trials are to share a GPU."""
     if node.problem is not None:
         return [Finding(node.name, "answer", "failed", node.problem)]
@@ -190,10 +219,17 @@ def _versions(node: NodeFacts, own: NodeFacts) -> tuple[str, str]:
 
     def public(machine: NodeFacts) -> dict[str, str]:
         python = ".".join(machine.python.split(".")[:2])
-        return {"python": python, **{name: found.partition("+")[0] for name, found in machine.versions.items()}}
+        return {
+            "python": python,
+            **{name: found.partition("+")[0] for name, found in machine.versions.items()},
+        }
 
     theirs, ours = public(node), public(own)
-    other = [f"{name} {theirs[name]} (here {ours[name]})" for name in ours if theirs.get(name) != ours[name]]
+    other = [
+        f"{name} {theirs[name]} (here {ours[name]})"
+        for name in ours
+        if theirs.get(name) != ours[name]
+    ]
     if other:
         return "failed", f"has {', '.join(other)}. Install the same versions there."
     return "ok", "ok"
@@ -202,7 +238,11 @@ def _versions(node: NodeFacts, own: NodeFacts) -> tuple[str, str]:
 def _lock_problem(node: NodeFacts, root: Path) -> str | None:
     if node.lock == "held":
         return None
-    found = "does not see the driver's file lock" if node.lock == "ignored" else f"cannot lock a file ({node.lock})"
+    found = (
+        "does not see the driver's file lock"
+        if node.lock == "ignored"
+        else f"cannot lock a file ({node.lock})"
+    )
     return f"{found} in {root}: two processes could write one study. Mount it with locking (NFS: without nolock)."
 
 
@@ -215,7 +255,10 @@ def _data(node: NodeFacts, own: NodeFacts) -> tuple[str, str]:
     if node.damaged:
         folder = str(Path(node.damaged[0]).parent)
         names = ", ".join(Path(path).name for path in node.damaged)
-        return "failed", f"the cache is damaged: {names} in {folder}. Remove that folder to decode the data again."
+        return (
+            "failed",
+            f"the cache is damaged: {names} in {folder}. Remove that folder to decode the data again.",
+        )
     return "ok", "ok"
 
 
@@ -229,17 +272,26 @@ def _gpus(node: NodeFacts, shares: bool) -> tuple[str, str]:
             f"Ray offers {lent} GPUs, torch sees {node.gpus}. Fix GPU driver or torch, or lower --num-gpus.",
         )
     if lent < node.gpus:
-        return "warning", f"torch sees {node.gpus} GPUs, Ray offers {lent}. To use all, raise --num-gpus of ray start."
+        return (
+            "warning",
+            f"torch sees {node.gpus} GPUs, Ray offers {lent}. To use all, raise --num-gpus of ray start.",
+        )
     if shares and node.gpus and not node.mps:
         start = "nvidia-cuda-mps-control -d"
-        return "warning", f"trials that share a GPU take turns. With NVIDIA's MPS they overlap; start it there: {start}"
+        return (
+            "warning",
+            f"trials that share a GPU take turns. With NVIDIA's MPS they overlap; start it there: {start}",
+        )
     return "ok", f"{node.gpus} MPS" if node.mps else str(node.gpus)
 
 
 def _disk(node: NodeFacts) -> tuple[str, str]:
     what, (path, free) = min(node.disks.items(), key=lambda disk: disk[1][1])
     if free < NARROW:
-        return "failed" if free < FULL else "warning", f"{what} {path} has {free / GB:.1f} GB free. Free some space."
+        return (
+            "failed" if free < FULL else "warning",
+            f"{what} {path} has {free / GB:.1f} GB free. Free some space.",
+        )
     return "ok", f"{free / GB:.0f} GB"
 
 
@@ -248,14 +300,20 @@ def _memory(node: NodeFacts) -> tuple[str, str]:
         return "ok", "-"
     if node.memory < LITTLE_MEMORY:
         state = "failed" if node.memory < NO_MEMORY else "warning"
-        return state, f"only {node.memory / GB:.1f} GB of memory free. Stop other programs there, or offer fewer CPUs."
+        return (
+            state,
+            f"only {node.memory / GB:.1f} GB of memory free. Stop other programs there, or offer fewer CPUs.",
+        )
     return "ok", f"{node.memory / GB:.0f} GB"
 
 
 def _clock(node: NodeFacts) -> tuple[str, str]:
     if abs(node.clock) > CLOCK_LIMIT:
         side = "ahead of" if node.clock > 0 else "behind"
-        return "warning", f"its clock is {abs(node.clock):.1f} s {side} this machine's. Set it with NTP (chrony)."
+        return (
+            "warning",
+            f"its clock is {abs(node.clock):.1f} s {side} this machine's. Set it with NTP (chrony).",
+        )
     return "ok", f"{node.clock:+.1f}s"
 
 
@@ -285,12 +343,23 @@ def _tracking(option: str | None, spec: StudySpec | None, root: Path) -> list[Fi
     except ImportError as error:
         problem = f"{error}. Install the driver of this database with pip, or fix --tracking."
     except Exception as error:  # anything MLflow or a database driver raises
-        return [Finding(HERE, "tracking", "failed", f"{what_happened(error, uri)}. Start it, or fix --tracking.")]
+        return [
+            Finding(
+                HERE,
+                "tracking",
+                "failed",
+                f"{what_happened(error, uri)}. Start it, or fix --tracking.",
+            )
+        ]
     if problem:
         return [Finding(HERE, "tracking", "failed", f"MLflow at {public_uri(uri)}: {problem}")]
     found = Finding(HERE, "tracking", "ok", public_uri(uri))
     # A study that writes to a database keeps its artifacts in the storage.
-    return [found, _artifacts(uri, spec.name if spec is not None else None)] if uri.startswith("http") else [found]
+    return (
+        [found, _artifacts(uri, spec.name if spec is not None else None)]
+        if uri.startswith("http")
+        else [found]
+    )
 
 
 def _artifacts(uri: str, name: str | None) -> Finding:
@@ -311,7 +380,9 @@ def _ledger(spec: StudySpec, directory: Path) -> list[Finding]:
         if is_database(ledger) and (problem := writing_problem(ledger)):
             raise LedgerError(f"ledger: {shown(ledger)}: {problem}.")
         if (directory / "study.yaml").is_file():
-            storage_to_read(directory, ledger, open_directory(directory, spec.name).with_ledger(ledger).traces)
+            storage_to_read(
+                directory, ledger, open_directory(directory, spec.name).with_ledger(ledger).traces
+            )
         alive = driver_is_alive(directory, ledger)
     except (UserError, OSError) as error:
         return [Finding(HERE, "ledger", "failed", str(error))]
@@ -336,6 +407,10 @@ def _unwritable(database: Path, root: Path) -> str | None:
         return None
     if not database.parent.is_dir():
         return f"there is no folder {database.parent}. Create it, or fix --tracking."
-    if not os.access(database.parent, os.W_OK) or (database.exists() and not os.access(database, os.W_OK)):
-        return "it is not writable. Give the user who runs the study write access, or fix --tracking."
+    if not os.access(database.parent, os.W_OK) or (
+        database.exists() and not os.access(database, os.W_OK)
+    ):
+        return (
+            "it is not writable. Give the user who runs the study write access, or fix --tracking."
+        )
     return None

@@ -22,14 +22,22 @@ class EarlyStopping(FIFOScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Called before the search hears of a result; of one that stops it hears by `on_trial_complete` alone."""
-        return str(TrialScheduler.CONTINUE if self._goes_on(trial.trial_id, result) else TrialScheduler.STOP)
+        return str(
+            TrialScheduler.CONTINUE
+            if self._goes_on(trial.trial_id, result)
+            else TrialScheduler.STOP
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FIFOScheduler, ()
 
 
 def decided(
-    ledger: Ledger, spec: StudySpec, record: TrialRecord, rung: dict[str, Any], facts: dict[str, Any]
+    ledger: Ledger,
+    spec: StudySpec,
+    record: TrialRecord,
+    rung: dict[str, Any],
+    facts: dict[str, Any],
 ) -> dict[str, Any]:
     """The ledger's entry of a trial at a rung; decided and recorded now if there is none yet.
 
@@ -45,7 +53,8 @@ def decided(
     entry = {
         "place": here.place,
         "costs": rung["costs"],
-        "goes_on": is_protected(spec.variant(record.label), record.number) or goes_on(here, before, rule.keep),
+        "goes_on": is_protected(spec.variant(record.label), record.number)
+        or goes_on(here, before, rule.keep),
         "attempt": facts["attempt"],
         "digests": {file: outcome["digests"][file]},
     }

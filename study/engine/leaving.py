@@ -55,7 +55,9 @@ def _signal_others(mark: str, known: set[int]) -> bool:
                 signalled.append(number)
 
     numbers = {int(process.name) for process in Path("/proc").glob("[0-9]*")} - known
-    readers = {number: threading.Thread(target=look, args=(number,), daemon=True) for number in numbers}
+    readers = {
+        number: threading.Thread(target=look, args=(number,), daemon=True) for number in numbers
+    }
     for reader in readers.values():
         reader.start()
     until = time.monotonic() + READ_SECONDS

@@ -28,7 +28,11 @@ from trainables import mps
 from trainables.files.home import default_cache, token_file
 
 PACKAGES = ("study", "trainables", "search_spaces")
-GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, either of them under Windows
+GPU_DEVICES = (
+    "/dev/nvidiactl",
+    "/dev/kfd",
+    "/dev/dxg",
+)  # NVIDIA, AMD, either of them under Windows
 # A function of this file and its arguments.
 Question = tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]
 
@@ -42,12 +46,18 @@ def answers(questions: Sequence[Question]) -> dict[str, Any]:
 
 def identity() -> dict[str, Any]:
     """Host name, Python and library versions."""
-    return {"hostname": socket.gethostname(), "python": platform.python_version(), "versions": versions(LIBRARIES)}
+    return {
+        "hostname": socket.gethostname(),
+        "python": platform.python_version(),
+        "versions": versions(LIBRARIES),
+    }
 
 
 def code_files(folder: Path) -> list[Path]:
     """The code and YAML files of a package or extensions folder, sorted."""
-    return sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".yaml") and path.is_file())
+    return sorted(
+        path for path in folder.rglob("*") if path.suffix in (".py", ".yaml") and path.is_file()
+    )
 
 
 def code(extensions: str | None = None) -> dict[str, Any]:
@@ -56,7 +66,9 @@ def code(extensions: str | None = None) -> dict[str, Any]:
     digest, places = hashlib.sha256(), []
     for name in PACKAGES:
         found = importlib.util.find_spec(name)
-        folder = Path(next(iter(found.submodule_search_locations or ()))) if found is not None else None
+        folder = (
+            Path(next(iter(found.submodule_search_locations or ()))) if found is not None else None
+        )
         places.append(str(folder.parent) if folder is not None else "nowhere")
         if folder is not None:
             digest.update(f"{name} {_folder_digest(folder)}".encode())
@@ -64,7 +76,9 @@ def code(extensions: str | None = None) -> dict[str, Any]:
     return {
         "code": digest.hexdigest(),
         "code_at": ", ".join(dict.fromkeys(places)),
-        "extensions": _folder_digest(Path(extensions)) if extensions is not None and there else None,
+        "extensions": _folder_digest(Path(extensions))
+        if extensions is not None and there
+        else None,
     }
 
 
@@ -129,7 +143,11 @@ def gpus() -> dict[str, Any]:
 def _raylet_environment(name: str) -> dict[str, str]:
     """{name: value} from the raylet's environment on this node; empty if unset or unreadable."""
     try:
-        written = Path(f"/proc/{os.environ['RAY_RAYLET_PID']}/environ").read_bytes().decode(errors="replace")
+        written = (
+            Path(f"/proc/{os.environ['RAY_RAYLET_PID']}/environ")
+            .read_bytes()
+            .decode(errors="replace")
+        )
     except (KeyError, OSError):
         return {}
     pairs = (pair.partition("=") for pair in written.split("\0"))
@@ -139,7 +157,11 @@ def _raylet_environment(name: str) -> dict[str, str]:
 def room(storage_root: str) -> dict[str, Any]:
     """Free bytes on the disks a trial writes to, {what: (path, free)}, and of memory (None if unknown)."""
     disks = {}
-    places = {"storage": Path(storage_root), "cache": default_cache(), "temp": Path(tempfile.gettempdir())}
+    places = {
+        "storage": Path(storage_root),
+        "cache": default_cache(),
+        "temp": Path(tempfile.gettempdir()),
+    }
     for what, place in places.items():
         path = place.absolute()
         there = next((parent for parent in (path, *path.parents) if parent.exists()), Path("/"))
@@ -155,7 +177,9 @@ def _free_memory() -> int | None:
         free.append(int(lines["MemAvailable"].split()[0]) * 1024)
         group = Path("/sys/fs/cgroup")
         limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
-        cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())["inactive_file"]
+        cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())[
+            "inactive_file"
+        ]
         free.append(limit - used + int(cached))
     except (OSError, ValueError, KeyError):  # not Linux, no container, or "max"
         pass
@@ -194,7 +218,10 @@ def prepared(trial: dict[str, Any], digest: str | None, thorough: bool) -> dict[
     whole = digest is not None and _whole(default_cache() / digest)
     found = {"data": digest} if whole else _prepare(trial, digest)
     if thorough and found["data"] is not None:
-        return {**found, "damaged": [str(path) for path in _damaged(default_cache() / found["data"])]}
+        return {
+            **found,
+            "damaged": [str(path) for path in _damaged(default_cache() / found["data"])],
+        }
     return found
 
 
@@ -226,7 +253,9 @@ def _whole(directory: Path) -> bool:
 def _damaged(directory: Path) -> list[Path]:
     expected = json.loads((directory / "meta.json").read_text())["sha256"]
     readable = [name for name in expected if not name.startswith("test")]
-    return [directory / name for name in readable if _file_digest(directory / name) != expected[name]]
+    return [
+        directory / name for name in readable if _file_digest(directory / name) != expected[name]
+    ]
 
 
 def _file_digest(path: Path) -> str:

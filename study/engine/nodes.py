@@ -23,7 +23,9 @@ from study.schema.spec import StudySpec
 from trainables import mps
 from trainables.files import home
 
-PATIENCE = 60.0  # seconds to wait for a quick answer; Ray declares a lost node dead within half of it
+PATIENCE = (
+    60.0  # seconds to wait for a quick answer; Ray declares a lost node dead within half of it
+)
 # By value, so that nodes with different code, or without calstudy, can answer too.
 SENT = (node_facts, versions, home, mps)
 DATA_PATIENCE = 3600.0  # seconds; a node may have to decode the data first
@@ -50,7 +52,9 @@ class NodeFacts:
     gpus: int | str = 0  # that torch sees, or why it fails
     mps: bool = False  # whether NVIDIA's MPS serves it
     lent: float | None = None  # GPUs that Ray offers there
-    disks: dict[str, tuple[str, int]] = field(default_factory=dict)  # {storage, cache, temp: (path, bytes free)}
+    disks: dict[str, tuple[str, int]] = field(
+        default_factory=dict
+    )  # {storage, cache, temp: (path, bytes free)}
     memory: int | None = None  # bytes free
     clock: float = 0.0  # seconds ahead of the driver's, lower bound
     authentication: bool = False  # Ray's, by token
@@ -67,17 +71,27 @@ def check_nodes(spec: StudySpec, root: Path, data_digest: str, say: Callable[[st
     say: is told what is being done. Ray must be joined. Raises ClusterError naming the first node with a problem and
     the fix.
     """
-    nodes = [node for node in alive_nodes() if any(slots([node], spec.resources_of(v.label)) for v in spec.variants)]
+    nodes = [
+        node
+        for node in alive_nodes()
+        if any(slots([node], spec.resources_of(v.label)) for v in spec.variants)
+    ]
     say(f"checking {len(nodes)} nodes")
     with Probe(root) as probe:
         code: node_facts.Question = (node_facts.code, (spec.extensions,))
         answers = _ask(nodes, lambda node: [code, probe.question(node)], PATIENCE)
         found = {node: probe.seen(node, answer) for node, answer in answers.items()}
     own = NodeFacts(name="here", **node_facts.code(spec.extensions))
-    _raise_first(nodes, found, lambda node: storage_problem(node, root) or code_problem(node, own, spec.extensions))
+    _raise_first(
+        nodes,
+        found,
+        lambda node: storage_problem(node, root) or code_problem(node, own, spec.extensions),
+    )
     say(f"preparing data on {len(nodes)} nodes")
     trial = spec.trial_mapping(spec.variants[0].label)
-    found = _ask(nodes, lambda node: [(node_facts.prepared, (trial, data_digest, False))], DATA_PATIENCE)
+    found = _ask(
+        nodes, lambda node: [(node_facts.prepared, (trial, data_digest, False))], DATA_PATIENCE
+    )
     _raise_first(nodes, found, lambda node: node.data_problem)
 
 
@@ -93,7 +107,11 @@ def _raise_first(
             if problem := machine.problem or problem_of(machine):
                 problems.append(f"node {machine.name}: {problem}")
     if problems:
-        more = f" {len(problems) - 1} more nodes fail; `calstudy doctor` lists all." if len(problems) > 1 else ""
+        more = (
+            f" {len(problems) - 1} more nodes fail; `calstudy doctor` lists all."
+            if len(problems) > 1
+            else ""
+        )
         raise ClusterError(problems[0] + more)
 
 
@@ -125,19 +143,27 @@ def ask_nodes(root: Path, trial: dict[str, Any] | None, data_digest: str | None)
     nodes = alive_nodes()
     extensions = (trial or {}).get("extensions")
     with Probe(root) as probe:
-        answers = _ask(nodes, lambda node: [*_common(root, extensions), probe.question(node)], PATIENCE)
+        answers = _ask(
+            nodes, lambda node: [*_common(root, extensions), probe.question(node)], PATIENCE
+        )
         found = {node: probe.seen(node, answer) for node, answer in answers.items()}
-    sound = [node for node in nodes if "problem" not in found.get(node["NodeID"], {"problem": "gone"})]
+    sound = [
+        node for node in nodes if "problem" not in found.get(node["NodeID"], {"problem": "gone"})
+    ]
     clocks = _clocks(sound)
     prepared: dict[str, dict[str, Any]] = {}
     if trial is not None:
-        prepared = _ask(sound, lambda node: [(node_facts.prepared, (trial, data_digest, True))], DATA_PATIENCE)
+        prepared = _ask(
+            sound, lambda node: [(node_facts.prepared, (trial, data_digest, True))], DATA_PATIENCE
+        )
     return [
         NodeFacts(
             name=node["NodeManagerAddress"],
             lent=node["Resources"].get("GPU", 0.0),
             loopback=node["NodeManagerAddress"].startswith("127."),
-            **found[node["NodeID"]] | clocks.get(node["NodeID"], {}) | prepared.get(node["NodeID"], {}),
+            **found[node["NodeID"]]
+            | clocks.get(node["NodeID"], {})
+            | prepared.get(node["NodeID"], {}),
         )
         for node in nodes
         if node["NodeID"] in found
@@ -170,7 +196,9 @@ def _clocks(nodes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     found = {}
     for node in nodes:
         asked = time.time()
-        answer = _ask([node], lambda node: [(node_facts.clock, ())], PATIENCE).get(node["NodeID"], {})
+        answer = _ask([node], lambda node: [(node_facts.clock, ())], PATIENCE).get(
+            node["NodeID"], {}
+        )
         if "clock" in answer:
             theirs = answer["clock"]
             answer = {"clock": max(0.0, theirs - time.time()) + min(0.0, theirs - asked)}
@@ -183,11 +211,15 @@ def _clocks(nodes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def alive_nodes() -> list[dict[str, Any]]:
     """Ray's nodes not known to be dead, by address."""
-    return sorted((node for node in ray_nodes() if node["Alive"]), key=lambda node: node["NodeManagerAddress"])
+    return sorted(
+        (node for node in ray_nodes() if node["Alive"]), key=lambda node: node["NodeManagerAddress"]
+    )
 
 
 def _ask(
-    nodes: Sequence[Mapping[str, Any]], questions: Callable[[str], list[node_facts.Question]], patience: float
+    nodes: Sequence[Mapping[str, Any]],
+    questions: Callable[[str], list[node_facts.Question]],
+    patience: float,
 ) -> dict[str, dict[str, Any]]:
     """{node id: its answers, or {"problem": why there are none}}, without nodes that Ray declares dead meanwhile.
 

@@ -63,15 +63,26 @@ def _job(spec: StudySpec, label: str, digest: str) -> tuple[list[float], dict[st
 
 def slots_here(spec: StudySpec, cpus: int | None = None) -> int:
     """How many trials fit on this machine at once. Raises ClusterError if those of a method do not."""
-    ours, needs = own_cpus(cpus), {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
+    ours, needs = (
+        own_cpus(cpus),
+        {variant.label: spec.resources_of(variant.label) for variant in spec.variants},
+    )
     count = gpus()["gpus"] if any(each.gpu for each in needs.values()) else 0
-    node = {"Resources": {"CPU": ours.count, "GPU": count if isinstance(count, int) else 0}, "Alive": True}
+    node = {
+        "Resources": {"CPU": ours.count, "GPU": count if isinstance(count, int) else 0},
+        "Alive": True,
+    }
     check_fits([node], needs, ours)
     return max(slots([node], each) for each in needs.values())
 
 
 def probe_here(
-    spec: StudySpec, file_name: str, digest: str, labels: Iterable[str], say: Say, cpus: int | None = None
+    spec: StudySpec,
+    file_name: str,
+    digest: str,
+    labels: Iterable[str],
+    say: Say,
+    cpus: int | None = None,
 ) -> Probed:
     """Probe the methods one after another, in processes of their own. Raises SpecError naming one that fails."""
     jobs = {label: _job(spec, label, digest) for label in labels}
@@ -80,8 +91,16 @@ def probe_here(
     threads = max(1, *(int(job["resources"]["cpu"]) for _, job in jobs.values()))
     environment = {**own_code.environment(), "OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, "-P", "-c", CHILD]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
-    with temporary_folder("calstudy-probe-") as folder, (Path(folder) / "stderr").open("wb") as complaints:
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "text": True,
+        "env": environment,
+    }
+    with (
+        temporary_folder("calstudy-probe-") as folder,
+        (Path(folder) / "stderr").open("wb") as complaints,
+    ):
         children = [subprocess.Popen(command, stderr=complaints, **pipes) for _ in range(copies)]
         try:
             for place, child in enumerate(children):
@@ -89,14 +108,19 @@ def probe_here(
                 own.mkdir()
                 assert child.stdin is not None
                 with suppress(BrokenPipeError), child.stdin:
-                    child.stdin.write(json.dumps({"folder": str(own), "jobs": [job for _, job in jobs.values()]}))
+                    child.stdin.write(
+                        json.dumps({"folder": str(own), "jobs": [job for _, job in jobs.values()]})
+                    )
             answers = {}
             for place, label in enumerate(jobs, start=1):
                 say(f"probing {label} ({place} of {len(jobs)})")
                 found = [_read(child, Path(folder) / "stderr") for child in children]
                 for each in found:
                     _check(each, file_name, label)
-                costs = [_mean(list(same)) for same in zip(*(each["costs"] for each in found), strict=True)]
+                costs = [
+                    _mean(list(same))
+                    for same in zip(*(each["costs"] for each in found), strict=True)
+                ]
                 answers[label] = {**found[0], "costs": costs}
         finally:
             for child in children:
@@ -114,18 +138,24 @@ def _read(child: subprocess.Popen[str], complaints: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(line)
         return found
     lines = complaints.read_text(errors="replace").strip().splitlines()
-    return {"problem": f"its process ended with {child.wait()}{f' ({lines[-1][:300]})' if lines else ''}."}
+    return {
+        "problem": f"its process ended with {child.wait()}{f' ({lines[-1][:300]})' if lines else ''}."
+    }
 
 
 def _mean(costs: list[dict[str, Any]]) -> dict[str, Any]:
     """Of the costs that several processes measured at once; sizes are equal, apart from the processes' memory."""
     means = {
-        name: statistics.fmean(one[name] for one in costs) for name, value in costs[0].items() if value is not None
+        name: statistics.fmean(one[name] for one in costs)
+        for name, value in costs[0].items()
+        if value is not None
     }
     return {**costs[0], **means}
 
 
-def probe_on_cluster(spec: StudySpec, file_name: str, digest: str, labels: Iterable[str], say: Say) -> Probed:
+def probe_on_cluster(
+    spec: StudySpec, file_name: str, digest: str, labels: Iterable[str], say: Say
+) -> Probed:
     """Probe each method in a Ray task with the resources of its trials, on the joined cluster. Raises SpecError."""
     import ray
 
@@ -159,9 +189,14 @@ def _check(found: Mapping[str, Any], file_name: str, label: str) -> None:
         raise SpecError(file_name, f"methods.{label}", found["problem"])
 
 
-def _gathered(jobs: Mapping[str, tuple[list[float], Any]], answers: Mapping[str, Mapping[str, Any]]) -> Probed:
+def _gathered(
+    jobs: Mapping[str, tuple[list[float], Any]], answers: Mapping[str, Mapping[str, Any]]
+) -> Probed:
     probes: dict[str, Probes] = {
-        label: [(weight, Cost(**cost)) for weight, cost in zip(weights, answers[label]["costs"], strict=True)]
+        label: [
+            (weight, Cost(**cost))
+            for weight, cost in zip(weights, answers[label]["costs"], strict=True)
+        ]
         for label, (weights, _) in jobs.items()
     }
     return Probed(probes, _least(answers, "memory_free"), _least(answers, "device_size"))

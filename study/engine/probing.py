@@ -33,7 +33,9 @@ def answer(job: dict[str, Any], folder: str | None = None) -> dict[str, Any]:
         given = job["digest"], job["resources"], job["also"], folder, STARTED
         costs = [asdict(probe_trial(config, *given)) for config in job["configs"]]
         device = device_for(job["resources"]["gpu"])
-        size = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+        size = (
+            torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+        )
     except (Exception, SystemExit) as error:
         if ran_out_of_memory(error):
             fix = "Raise resources.gpu, or lower batch_size"

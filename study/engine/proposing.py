@@ -27,7 +27,11 @@ from study.store.trials import TrialRecord
 from trainables.seeding import seed_of
 
 Values = dict[str, Any]  # by path
-_STATES = {"running": TrialState.RUNNING, "complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
+_STATES = {
+    "running": TrialState.RUNNING,
+    "complete": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+}
 
 
 class Proposer:
@@ -61,7 +65,9 @@ class Proposer:
             state=_STATES[record.state],
             params={path: record.params[path] for path in distributions},
             distributions=dict(distributions),
-            values=[record.metrics[one.metric] for one in self._spec.objectives] if is_complete else None,
+            values=[record.metrics[one.metric] for one in self._spec.objectives]
+            if is_complete
+            else None,
         )
         trial.number = record.number
         view[record.number] = trial
@@ -75,20 +81,28 @@ class Proposer:
         first = max(len(space.defaults), startup_trials(space.distributions))
         return self._spec.sampler.name != "random" and bool(space.distributions) and number >= first
 
-    def proposal(self, label: str, number: int, given: Mapping[str, Any] | None = None) -> Values | None:
+    def proposal(
+        self, label: str, number: int, given: Mapping[str, Any] | None = None
+    ) -> Values | None:
         """The parameters of the trial, by path. given: values it must have; default: those of the default it is.
 
         None while they are worked out in the background, as `gp` does, which takes a second: ask again.
         """
         if given is not None or self._spec.sampler.name != "gp" or not self.learns(label, number):
             default = (self._spaces[label].defaults[number:] or [{}])[0]
-            return self._propose(label, number, default if given is None else given, self._view(label))
+            return self._propose(
+                label, number, default if given is None else given, self._view(label)
+            )
         if label not in self._drafts:
             self._background = self._background or ThreadPoolExecutor(1, "proposing")
-            self._drafts[label] = self._background.submit(self._propose, label, number, {}, self._view(label))
+            self._drafts[label] = self._background.submit(
+                self._propose, label, number, {}, self._view(label)
+            )
         return self._drafts.pop(label).result() if self._drafts[label].done() else None
 
-    def _propose(self, label: str, number: int, given: Mapping[str, Any], trials: Sequence[FrozenTrial]) -> Values:
+    def _propose(
+        self, label: str, number: int, given: Mapping[str, Any], trials: Sequence[FrozenTrial]
+    ) -> Values:
         space = self._spaces[label].distributions
         fixed = {
             path: of.to_external_repr(of.to_internal_repr(given[path]))
@@ -98,7 +112,12 @@ class Proposer:
         if len(fixed) == len(space):
             return fixed
         seed = seed_of(self._spec.sampler.seed, "sampler", label, number) % 2**32
-        return propose(trials, self._spec.objectives, space, sampler_for(self._spec.sampler, seed, space)) | fixed
+        return (
+            propose(
+                trials, self._spec.objectives, space, sampler_for(self._spec.sampler, seed, space)
+            )
+            | fixed
+        )
 
     def _view(self, label: str) -> list[FrozenTrial]:
         """The method's trials by number; with constraints, if one of them violates any."""
@@ -122,7 +141,11 @@ def propose(
 ) -> Values:
     """The sampler's parameters for one more trial of `space` after these."""
     directions = [StudyDirection[objective.direction.upper()] for objective in objectives]
-    return optuna.create_study(storage=_View(trials), directions=directions, sampler=sampler).ask(dict(space)).params
+    return (
+        optuna.create_study(storage=_View(trials), directions=directions, sampler=sampler)
+        .ask(dict(space))
+        .params
+    )
 
 
 def sampler_for(sampler: Sampler, seed: int, space: Mapping[str, BaseDistribution]) -> BaseSampler:
@@ -154,7 +177,9 @@ class _View(InMemoryStorage):
     def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
         trial_id = super().create_new_trial(study_id, template_trial)
         # A sampler leaves out what has the number of the trial that is asked.
-        self.get_trial(trial_id).number = max((trial.number for trial in self._seen), default=-1) + 1
+        self.get_trial(trial_id).number = (
+            max((trial.number for trial in self._seen), default=-1) + 1
+        )
         return trial_id
 
     def get_all_trials(

@@ -29,7 +29,9 @@ def losses_are_deaths() -> Iterator[None]:
     known = managers._actor_task_failed
 
     def failed(manager: Any, tracked_actor_task: Any, exception: Exception) -> None:
-        if isinstance(exception, RayError) and not isinstance(exception, RayActorError | RayTaskError):
+        if isinstance(exception, RayError) and not isinstance(
+            exception, RayActorError | RayTaskError
+        ):
             exception = RayActorError(error_msg=str(exception))
         known(manager, tracked_actor_task, exception)
 

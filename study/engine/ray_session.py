@@ -46,7 +46,9 @@ _ENVIRONMENT = {
 
 LOOK_SECONDS = 5.0
 START_TRIES = 6  # of 30 s each
-LONGEST_TEMP = 28  # characters of the folder for temporary files: a socket's path, 79 longer, has at most 107
+LONGEST_TEMP = (
+    28  # characters of the folder for temporary files: a socket's path, 79 longer, has at most 107
+)
 
 
 class ClusterError(UserError):
@@ -115,7 +117,10 @@ def _private_folder() -> Iterator[str]:
     place = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     if len(place) > LONGEST_TEMP:
         if "RAY_TMPDIR" in os.environ:
-            errors.print(f"RAY_TMPDIR: longer than {LONGEST_TEMP} characters; Ray's files go to /tmp.", soft_wrap=True)
+            errors.print(
+                f"RAY_TMPDIR: longer than {LONGEST_TEMP} characters; Ray's files go to /tmp.",
+                soft_wrap=True,
+            )
         place = "/tmp"
     os.makedirs(place, exist_ok=True)
     with temporary_folder("ray-", place) as folder:
@@ -129,14 +134,18 @@ def _make_token() -> None:
     _name_token(token)
     token.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Whole from the first moment on: another start may read it now, and a kill leave it as it is.
-    with tempfile.NamedTemporaryFile("w", dir=token.parent, prefix="auth_token.") as partial:  # 0600
+    with tempfile.NamedTemporaryFile(
+        "w", dir=token.parent, prefix="auth_token."
+    ) as partial:  # 0600
         partial.write(secrets.token_hex(32))
         partial.flush()
         with suppress(FileExistsError):  # another start's
             os.link(partial.name, token)
 
 
-def _join(address: str | None, cpus: Cpus | None, folder: str | None, say: Callable[[str], None]) -> None:
+def _join(
+    address: str | None, cpus: Cpus | None, folder: str | None, say: Callable[[str], None]
+) -> None:
     import ray
 
     for tried in range(1, START_TRIES + 1):
@@ -157,12 +166,16 @@ def _join(address: str | None, cpus: Cpus | None, folder: str | None, say: Calla
             # this process.
             if "timed out during startup" in str(error):
                 if tried < START_TRIES:
-                    say(f"starting Ray again: it took longer than 30 s ({tried} of {START_TRIES} tries)")
+                    say(
+                        f"starting Ray again: it took longer than 30 s ({tried} of {START_TRIES} tries)"
+                    )
                     continue
                 problem = f"Ray's processes did not start within 30 seconds, {START_TRIES} times"
                 fix = "This machine is too busy or short of memory or disk; run again later."
                 raise ClusterUnready(f"{problem}. {fix}") from None
-            if not isinstance(error, ConnectionError | RuntimeError | ValueError | ray.exceptions.RayError):
+            if not isinstance(
+                error, ConnectionError | RuntimeError | ValueError | ray.exceptions.RayError
+            ):
                 raise
             kind = ClusterError if isinstance(error, ValueError) else ClusterUnready
             raise kind(f"no Ray cluster at '{address or 'local'}': {_first_line(error)}") from None
@@ -219,7 +232,10 @@ class _Slots:
     def __call__(self) -> int:
         if time.monotonic() - self._looked > LOOK_SECONDS:
             nodes = ray_nodes()
-            self._found, self._looked = max(slots(nodes, resources) for resources in self._needs), time.monotonic()
+            self._found, self._looked = (
+                max(slots(nodes, resources) for resources in self._needs),
+                time.monotonic(),
+            )
         return self._found
 
 
@@ -238,7 +254,9 @@ def check_address(address: str) -> None:
     except (OSError, OverflowError) as error:
         is_wrong = isinstance(error, OverflowError | socket.gaierror)
         kind = ClusterError if is_wrong else ClusterUnready
-        raise kind(f"--address: no Ray head at {address} ({error}). Start one, or fix the address.") from None
+        raise kind(
+            f"--address: no Ray head at {address} ({error}). Start one, or fix the address."
+        ) from None
     set_environment()
     import ray
 
@@ -257,7 +275,9 @@ def check_address(address: str) -> None:
         raise kind(f"--address: {problem} Fix the address.") from None
 
 
-def check_fits(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources], cpus: Cpus | None = None) -> None:
+def check_fits(
+    nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources], cpus: Cpus | None = None
+) -> None:
     """Raise ClusterError if a method's trials fit on no node: they would wait forever.
 
     cpus: those of this machine, if it is the only node.
@@ -267,10 +287,20 @@ def check_fits(nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources
             wanted = " and ".join(f"{need:g} {kind}" for kind, need in resources.to_ray().items())
             if cpus is not None:
                 gpus = nodes[0]["Resources"].get("GPU", 0.0)
-                given = f"{cpus.count} CPU" + (f" ({cpus.why})" if cpus.why else "") + f" and {gpus:g} GPU"
+                given = (
+                    f"{cpus.count} CPU"
+                    + (f" ({cpus.why})" if cpus.why else "")
+                    + f" and {gpus:g} GPU"
+                )
                 fix = "Request less, or run it on a larger machine"
-                fix += "." if cpus.why in (None, "--cpus") else ", or say with --cpus that you may use more."
-                raise ClusterError(f"resources: a trial of {label} needs {wanted}; this machine gives {given}. {fix}")
+                fix += (
+                    "."
+                    if cpus.why in (None, "--cpus")
+                    else ", or say with --cpus that you may use more."
+                )
+                raise ClusterError(
+                    f"resources: a trial of {label} needs {wanted}; this machine gives {given}. {fix}"
+                )
             have = [
                 "/".join(f"{node['Resources'].get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
                 for node in nodes

@@ -30,7 +30,14 @@ from study.store.driver_ledger import open_ledger
 from study.store.driver_lock import driver_lock
 from study.store.extensions import refuse_changed_code
 from study.store.ledger import Ledger, storage_to_read
-from study.store.study import EXTENSIONS, Study, check_home, home_of, open_directory, write_study_file
+from study.store.study import (
+    EXTENSIONS,
+    Study,
+    check_home,
+    home_of,
+    open_directory,
+    write_study_file,
+)
 from study.store.study_file import LEDGER_MADE
 from study.store.targets import Targets
 from study.store.trials import Listener, TrialRecord, trial_directory
@@ -149,12 +156,16 @@ def run_study(
     lock, steps = driver_lock(directory, spec.ledger), Steps(console)
     with lock as database, steps, _ray(spec, root, prepared, address, steps, cpus) as join:
         if address is not None:
-            expected = expected_costs(spec, file_name, stored, prepared.digest, steps, on_cluster=True)
+            expected = expected_costs(
+                spec, file_name, stored, prepared.digest, steps, on_cluster=True
+            )
         study = _record_spec(spec, file_name, directory, prepared, tracking)
         ledger = _open_ledger(study, database, console)
         _remove_leftovers(study)
         with stopping.deferred():
-            return _train(study, ledger, tracking_uri, targets, join, console, steps, stopping, expected)
+            return _train(
+                study, ledger, tracking_uri, targets, join, console, steps, stopping, expected
+            )
 
 
 def _is_trained(spec: StudySpec, directory: Path) -> bool:
@@ -176,7 +187,9 @@ def _make_folders(spec: StudySpec, directory: Path) -> None:
     """
     stored = _stored(spec, directory)
     if stored is None and any(directory.glob("trials/*/*/attempt-*")):
-        raise LedgerError(f"{directory}: has trials, but no study.yaml. Restore it, or rename the study.")
+        raise LedgerError(
+            f"{directory}: has trials, but no study.yaml. Restore it, or rename the study."
+        )
     has_trials = stored is not None and any(stored.traces.newest())
     if stored is not None:
         storage_to_read(directory, stored.ledger, stored.traces)
@@ -187,7 +200,12 @@ def _make_folders(spec: StudySpec, directory: Path) -> None:
 
 @contextmanager
 def _ray(
-    spec: StudySpec, root: Path, prepared: Prepared, address: str | None, steps: Steps, cpus: int | None
+    spec: StudySpec,
+    root: Path,
+    prepared: Prepared,
+    address: str | None,
+    steps: Steps,
+    cpus: int | None,
 ) -> Iterator[Join]:
     """How to join Ray. A cluster is joined now, to check its nodes before anything of the study is written."""
     needs = {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
@@ -208,7 +226,9 @@ def _stored(spec: StudySpec, directory: Path) -> Study | None:
     if stored is None or not is_database(spec.ledger) or stored.plain["ledger"] == spec.ledger:
         return stored
     before: dict[str, list[TrialRecord]] | None = None
-    with suppress(LedgerError):  # of a URL that is no longer right, or whose password is not ours to read
+    with suppress(
+        LedgerError
+    ):  # of a URL that is no longer right, or whose password is not ours to read
         before = stored.records()
     if before is not None and not any(before.values()):
         return stored
@@ -228,7 +248,9 @@ def _states(records: dict[str, list[TrialRecord]]) -> dict[str, str]:
     return {record.name: record.state for found in records.values() for record in found}
 
 
-def existing_study(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared) -> Study | None:
+def existing_study(
+    spec: StudySpec, file_name: str, directory: Path, prepared: Prepared
+) -> Study | None:
     """The study in the directory, None if there is none yet. Raises SpecError if it is a copy, or if it has trials and
     the spec, the data or the extensions would change their meaning.
     """
@@ -262,19 +284,29 @@ def serves_of(spec: StudySpec, stored: Study | None) -> str | None:
     return spec.serve or served_by_default(spec.objectives) or TEMPERATURE
 
 
-def _record_spec(spec: StudySpec, file_name: str, directory: Path, prepared: Prepared, tracking: str | None) -> Study:
+def _record_spec(
+    spec: StudySpec, file_name: str, directory: Path, prepared: Prepared, tracking: str | None
+) -> Study:
     """Write STUDY/study.yaml: the checked spec and recorded facts. Raises as `existing_study`."""
-    recorded: dict[str, Any] = {"id": uuid.uuid4().hex, "created": datetime.now(UTC).isoformat(timespec="seconds")}
+    recorded: dict[str, Any] = {
+        "id": uuid.uuid4().hex,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
     stored = existing_study(spec, file_name, directory, prepared)
     if stored is not None:
         # Kept even without trials: the id may already be in the ledger and MLflow.
         # Another ledger is accepted for a study without trials, and not made yet.
         recorded = {
-            key: value for key, value in stored.recorded.items() if key != LEDGER_MADE or stored.ledger == spec.ledger
+            key: value
+            for key, value in stored.recorded.items()
+            if key != LEDGER_MADE or stored.ledger == spec.ledger
         }
         rules_then = ("majority" in recorded, stored.constraints, stored.serves)
         if rules_then != (True, spec.constraints, spec.serve or stored.serves):
-            recorded = {**recorded, "kept_by_other_rules": True}  # models of a front that was another
+            recorded = {
+                **recorded,
+                "kept_by_other_rules": True,
+            }  # models of a front that was another
     serves = serves_of(spec, stored)
     recorded = {
         **recorded,
@@ -305,7 +337,9 @@ def _open_ledger(study: Study, lock: DatabaseLock | None, console: Console) -> L
     ledger, repaired = open_ledger(study, lock)
     for line in repaired:
         console.print(f"ledger: {line}.", soft_wrap=True)
-    if not study.lacking({variant.label: ledger.records(variant.label) for variant in spec.variants}):
+    if not study.lacking(
+        {variant.label: ledger.records(variant.label) for variant in spec.variants}
+    ):
         return ledger
     for variant in spec.variants:
         ledger.finish_reported(variant.label, spec.objectives)
@@ -341,8 +375,19 @@ def _train(
             keeper = _ModelKeeper(study, records)
             rules = rules_of(study, [record for found in records.values() for record in found])
             with Progress(spec, records, console, steps, rules) as progress:
-                ledger.waiting.show, ledger.waiting.stopped = progress.waiting, lambda: stopping.caught
-                _tune(study, ledger, [keeper, progress, projection, spending], targets, join, stopping, steps)
+                ledger.waiting.show, ledger.waiting.stopped = (
+                    progress.waiting,
+                    lambda: stopping.caught,
+                )
+                _tune(
+                    study,
+                    ledger,
+                    [keeper, progress, projection, spending],
+                    targets,
+                    join,
+                    stopping,
+                    steps,
+                )
         records = {variant.label: ledger.records(variant.label) for variant in spec.variants}
         complete = not study.lacking(records)
         untracked = projection.close(complete, TRACKING_PATIENCE)
@@ -402,12 +447,19 @@ def tune_study(search: Any, name: str, trainable: Any, stop_requested: Callable[
                 name=name,
                 storage_path=scratch,
                 callbacks=[Watch(search, stop_requested)],
-                failure_config=tune.FailureConfig(max_failures=0),  # the search decides what is retried
+                failure_config=tune.FailureConfig(
+                    max_failures=0
+                ),  # the search decides what is retried
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 verbose=0,
             ),
         )
-        with suppress(Interrupted), losses_are_deaths(), messages_until(stop_requested), uncounted_callbacks():
+        with (
+            suppress(Interrupted),
+            losses_are_deaths(),
+            messages_until(stop_requested),
+            uncounted_callbacks(),
+        ):
             tuner.fit()
         if search.fault is not None:
             raise search.fault
@@ -421,7 +473,9 @@ class _ModelKeeper(Listener):
         self._kept: list[TrialRecord] = []
         self._rules: Rules = rules_of(study, [])
         self._best: dict[str, float] = {}
-        self._keep([record for found in records.values() for record in found if record.state == "complete"])
+        self._keep(
+            [record for found in records.values() for record in found if record.state == "complete"]
+        )
 
     def finished(self, record: TrialRecord) -> None:
         if record.state == "complete":

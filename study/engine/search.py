@@ -79,7 +79,12 @@ class LedgerSearch(Searcher):
         self._targets = targets or Targets(study.directory.parent)
         self._configs = {label: study.spec.trial_mapping(label) for label in study.labels}
         self._extensions = {label: files_of(config) for label, config in self._configs.items()}
-        self._spec, self._directory, self._ledger, self._listeners = study.spec, study.directory, ledger, listeners
+        self._spec, self._directory, self._ledger, self._listeners = (
+            study.spec,
+            study.directory,
+            ledger,
+            listeners,
+        )
         self._slots, early = slots, study.spec.early_stopping
         self._by = () if early is None else early.by
         self._digest, self._versions = study.recorded["data_digest"], study.recorded["versions"]
@@ -90,21 +95,35 @@ class LedgerSearch(Searcher):
         every = [record for found in records.values() for record in found]
         self._study, self._rules = study, rules_of(study, every)
         self._proposer = Proposer(self._spec, self._rules, every)
-        self._enqueued = {label: deque(self._completed(label, found)) for label, found in records.items()}
+        self._enqueued = {
+            label: deque(self._completed(label, found)) for label, found in records.items()
+        }
         # Trials that a killed driver left RUNNING come first; trials to retry are put back here.
-        running = [self._ledger.record(one.label, one.number) for one in every if one.state == "running"]
+        running = [
+            self._ledger.record(one.label, one.number) for one in every if one.state == "running"
+        ]
         self._again = deque(sorted(running, key=lambda one: (one.started or 0.0, one.number)))
-        self._cap = self._spec.sampler.pending or max(LEAST_PENDING, math.ceil(self._spec.trials / 6))
-        self._pending: dict[str, set[int]] = {label: set() for label in records}  # those that learn from results
+        self._cap = self._spec.sampler.pending or max(
+            LEAST_PENDING, math.ceil(self._spec.trials / 6)
+        )
+        self._pending: dict[str, set[int]] = {
+            label: set() for label in records
+        }  # those that learn from results
         self._told_idle = self._is_drafting = False
-        self._constraints_judged = not self._spec.constraints or self._ranking().defaults is not None
+        self._constraints_judged = (
+            not self._spec.constraints or self._ranking().defaults is not None
+        )
         self._live: dict[str, _Attempt] = {}
-        self._alone: set[str] = set()  # trials that lost a GPU shared under MPS, perhaps by another's fault
+        self._alone: set[str] = (
+            set()
+        )  # trials that lost a GPU shared under MPS, perhaps by another's fault
         self.fault: Exception | None = None
 
     @property
     def outstanding(self) -> int:
-        return len(self._again) + sum(max(0, self._spec.trials - asked) for asked in self._asked.values())
+        return len(self._again) + sum(
+            max(0, self._spec.trials - asked) for asked in self._asked.values()
+        )
 
     def suggest(self, trial_id: str) -> Any:
         """One attempt for Ray; None while no more fit or only running ones are left, FINISHED when none are left.
@@ -113,7 +132,9 @@ class LedgerSearch(Searcher):
         more results.
         """
         if self.fault is not None or self._stop_requested():
-            return None if self._live else Searcher.FINISHED  # on None, Tune would wait for another suggestion
+            return (
+                None if self._live else Searcher.FINISHED
+            )  # on None, Tune would wait for another suggestion
         if len(self._live) >= 2 * max(1, self._slots()):
             return None
         try:
@@ -129,7 +150,9 @@ class LedgerSearch(Searcher):
         resources = self._spec.resources_of(record.label)
         if record.deaths.get("out_of_memory") or record.name in self._alone:
             resources = resources.on_a_whole_gpu()
-        attempt = self._ledger.begin_attempt(record.label, record.number, self._extensions[record.label])
+        attempt = self._ledger.begin_attempt(
+            record.label, record.number, self._extensions[record.label]
+        )
         self._live[trial_id] = _Attempt(record, attempt, resources)
         for listener in self._listeners:
             listener.handed_out(record)
@@ -139,7 +162,9 @@ class LedgerSearch(Searcher):
         """A new trial of the method with the fewest, so that all advance together; None if none is to be had now."""
         waiting, self._is_drafting = 0, False
         for label in sorted(self._asked, key=lambda label: self._asked[label]):
-            if self._asked[label] >= self._spec.trials or not all(each.may_begin(label) for each in self._listeners):
+            if self._asked[label] >= self._spec.trials or not all(
+                each.may_begin(label) for each in self._listeners
+            ):
                 break
             number, given = (self._enqueued[label] or [(self._asked[label], None)])[0]
             learns = given is None and self._proposer.learns(label, number)
@@ -167,12 +192,17 @@ class LedgerSearch(Searcher):
             self._pending[label].add(record.number)
         return record
 
-    def _completed(self, label: str, records: list[TrialRecord]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _completed(
+        self, label: str, records: list[TrialRecord]
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
         """Give trials that an older version's driver was killed while asking the parameters they lack.
 
         Yields the number and the values of those that it enqueued, which wait for their turn.
         """
-        space, begun = self._spec.variant(label).space.distributions, {record.number for record in records}
+        space, begun = (
+            self._spec.variant(label).space.distributions,
+            {record.number for record in records},
+        )
         for number, given in self._ledger.half_asked(label, space).items():
             if number not in begun:
                 yield number, given
@@ -231,7 +261,9 @@ class LedgerSearch(Searcher):
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self._guarded(lambda: self._trained(trial_id, json.loads(result["report"])["rows"]))
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
         """A trial ended by itself, or early; `attempt_died` handles one whose process died (`error`)."""
         if not error and result is not None:
             report = json.loads(result["report"])
@@ -251,7 +283,11 @@ class LedgerSearch(Searcher):
         patience = self._limit + max(OVERDUE_SECONDS, OVERDUE_SHARE * self._limit)
         for trial_id, attempt in self._live.items():
             left = patience - attempt.seconds
-            if attempt.last_seen is not None and not attempt.overdue and now - attempt.last_seen > left:
+            if (
+                attempt.last_seen is not None
+                and not attempt.overdue
+                and now - attempt.last_seen > left
+            ):
                 attempt.overdue = True
                 found.append(trial_id)
         return found
@@ -283,10 +319,14 @@ class LedgerSearch(Searcher):
     def _facts(self, attempt: _Attempt) -> dict[str, Any]:
         return {"attempt": attempt.number, "versions": self._versions}
 
-    def _ended(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any] | None) -> None:
+    def _ended(
+        self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any] | None
+    ) -> None:
         outcome = outcome or self._early_outcome(trial_id)
         assert outcome is not None, "Tune stops no trial that was not to be stopped"
-        if outcome["state"] == "storage_unseen":  # the node joined after the check, or lost its mount
+        if (
+            outcome["state"] == "storage_unseen"
+        ):  # the node joined after the check, or lost its mount
             fix = "Mount the storage there, or remove the node, and run again."
             raise ClusterError(f"{outcome['reason']}. {fix}")
         cause = {"out_of_memory": "out_of_memory", "interrupted": "process"}.get(outcome["state"])
@@ -322,7 +362,9 @@ class LedgerSearch(Searcher):
     def _finish(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any]) -> None:
         attempt = self._live.pop(trial_id)
         label, number = attempt.record.label, attempt.record.number
-        record = self._ledger.tell(label, number, {**self._facts(attempt), **outcome}, self._spec.objectives)
+        record = self._ledger.tell(
+            label, number, {**self._facts(attempt), **outcome}, self._spec.objectives
+        )
         self._pending[label].discard(number)
         self._proposer.see(record)
         clear_checkpoints(trial_directory(self._directory, label, number))
@@ -333,7 +375,9 @@ class LedgerSearch(Searcher):
             self._judge_constraints()
 
     def _ranking(self) -> Ranking:
-        return Ranking(self._study, [one for label in self._asked for one in self._ledger.records(label)])
+        return Ranking(
+            self._study, [one for label in self._asked for one in self._ledger.records(label)]
+        )
 
     def _judge_constraints(self) -> None:
         """Once all defaults have ended, say which constraints none of them meets."""
@@ -369,20 +413,30 @@ class LedgerSearch(Searcher):
 def cause_of_death(message: str) -> tuple[str, str]:
     """The ledger's cause (process or node) and the reason, from the message of Ray's exception."""
     message = " ".join(message.split())
-    if foreign := re.search(r"No module named '((?:study|trainables|search_spaces)[\w.]*)'", message):
+    if foreign := re.search(
+        r"No module named '((?:study|trainables|search_spaces)[\w.]*)'", message
+    ):
         problem = f"a Ray worker imports another package instead of calstudy's: it has no module {foreign.group(1)}"
-        raise ClusterError(f"{problem}. Rename that folder or file, or take it off the worker's PYTHONPATH.")
+        raise ClusterError(
+            f"{problem}. Rename that folder or file, or take it off the worker's PYTHONPATH."
+        )
     if lost := re.search(r"\bGpuLost: (?!.*\bGpuLost: )(.*)", message):
-        return "node" if BESIDE_OTHERS in lost[1] else "process", f"its GPU was lost: {lost[1][:300]}"
+        return "node" if BESIDE_OTHERS in lost[
+            1
+        ] else "process", f"its GPU was lost: {lost[1][:300]}"
     if "node has died" in message or "node has been drained" in message:
         return "node", "its node died"
-    if "temporarily unavailable" in message:  # the process may live: its node's raylet or the network is gone
+    if (
+        "temporarily unavailable" in message
+    ):  # the process may live: its node's raylet or the network is gone
         return "node", "its node could not be reached"
     if "memory usage threshold" in message or "low on memory" in message:
         return "process", "out of memory: Ray's memory monitor killed its process"
     because = re.search(r"because (its .*?)(?:\.(?:\s|$)|$)", message)
     detail = re.search(r"Worker exit detail: (.*?)(?:\.(?:\s|$)|$)", message)
-    found = [match.group(1) for match in (because, detail) if match] or [message or "no reason given"]
+    found = [match.group(1) for match in (because, detail) if match] or [
+        message or "no reason given"
+    ]
     return "process", f"its process died: {'; '.join(found)[:300]}"
 
 

@@ -38,17 +38,25 @@ class Stopping:
 
     def __init__(self) -> None:
         self.caught: str | None = None
-        self.last_acts: list[Callable[[], object]] = []  # of a process that is ended before it could end in order
+        self.last_acts: list[
+            Callable[[], object]
+        ] = []  # of a process that is ended before it could end in order
         self._deferred, self._finishing = False, threading.Lock()
         self._noted: float | None = None
         found = {number: signal.getsignal(number) for number in SIGNALS}
-        self._before = {number: handler for number, handler in found.items() if handler not in (None, signal.SIG_IGN)}
+        self._before = {
+            number: handler
+            for number, handler in found.items()
+            if handler not in (None, signal.SIG_IGN)
+        }
 
     def __enter__(self) -> Stopping:
         self.listen()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -122,7 +130,9 @@ class Ending(Stopping):
         super().__enter__()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
         code_is_decided()
         self._over = True  # what is not heard by now changes nothing
         if not self.requested():
@@ -133,7 +143,9 @@ class Ending(Stopping):
             os.write(self._waker, b"\0")
             return
         self._over = False  # its handlers stay, and its thread: it still ends a process that does not end itself
-        leave_nothing(os.environ[MARK], list(_folders))  # Ray's agents may wait long for a control store that is gone
+        leave_nothing(
+            os.environ[MARK], list(_folders)
+        )  # Ray's agents may wait long for a control store that is gone
         if error is not None and getattr(error, "code", None) != INTERRUPTED:
             # A fault at this moment is most likely a consequence; one that is not is met again by the next run.
             self.say()
@@ -228,7 +240,9 @@ class Ending(Stopping):
 @contextmanager
 def temporary_folder(prefix: str, place: str | None = None) -> Iterator[str]:
     """A temporary folder that `Ending` removes too."""
-    with tempfile.TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix=prefix, dir=place, ignore_cleanup_errors=True
+    ) as folder:
         _folders.add(folder)
         yield folder
     _folders.discard(folder)
@@ -237,6 +251,8 @@ def temporary_folder(prefix: str, place: str | None = None) -> Iterator[str]:
 def _written(file: int, line: str) -> bool:
     """Write past Python's buffers and locks, which the main thread may hold; whether there was somebody to read it."""
     with suppress(OSError, ValueError):
-        shown = f"\033[?25h\n{line}\n" if os.isatty(file) else f"{line}\n"  # the live view hides the cursor
+        shown = (
+            f"\033[?25h\n{line}\n" if os.isatty(file) else f"{line}\n"
+        )  # the live view hides the cursor
         return bool(select.select([], [file], [], 0.5)[1]) and os.write(file, shown.encode()) > 0
     return False

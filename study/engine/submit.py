@@ -47,29 +47,41 @@ class JobRequest:
     spec: StudySpec | None
     file: Path | None
     root: Path
-    tracking: str | None  # the URI of --tracking or the spec: a file or variable that holds it is not there
+    tracking: (
+        str | None
+    )  # the URI of --tracking or the spec: a file or variable that holds it is not there
     trials: int | None = None
 
     @property
     def words(self) -> list[str]:
         """The arguments of both commands. A tracking URI is uploaded with the spec: a command line is public."""
         named = [f"{SPEC_FOLDER}/{self.file.name}"] if self.file is not None else []
-        tracking = ["--tracking", self.tracking] if self.file is None and self.tracking is not None else []
+        tracking = (
+            ["--tracking", self.tracking] if self.file is None and self.tracking is not None else []
+        )
         return [*named, "--address", "auto", "--storage", str(self.root), *tracking]
 
 
-def job_request(file: Path | None, storage: str | None, tracking: str | None, trials: int | None = None) -> JobRequest:
+def job_request(
+    file: Path | None, storage: str | None, tracking: str | None, trials: int | None = None
+) -> JobRequest:
     """The checked request. Raises SpecError, ClusterError: paths must be absolute, to be the same on every node."""
     spec = read_study_spec(file, storage, trials=trials) if file is not None else None
     if file is not None and spec is not None:
         refuse_confirmation(spec, file.name)
         _refuse_relative_paths(file)
-    chosen = storage or (spec.storage if spec is not None else None) or os.environ.get("CALSTUDY_STORAGE")
+    chosen = (
+        storage
+        or (spec.storage if spec is not None else None)
+        or os.environ.get("CALSTUDY_STORAGE")
+    )
     if chosen is not None:
         storage_root(storage, spec.storage if spec is not None else None)  # refuses a URL
     if chosen is None or not Path(chosen).is_absolute():
         found = "is missing" if chosen is None else f"'{chosen}' is a relative path"
-        raise ClusterError(f"--storage: {found}. Give the absolute path of a folder that every node sees.")
+        raise ClusterError(
+            f"--storage: {found}. Give the absolute path of a folder that every node sees."
+        )
     in_spec = spec.tracking if spec is not None else None
     uri = resolve_uri(tracking, in_spec, Path(chosen))
     if spec is None and uri != public_uri(uri):
@@ -81,8 +93,15 @@ def job_request(file: Path | None, storage: str | None, tracking: str | None, tr
 
 def _refuse_relative_paths(file: Path) -> None:
     written = strict_yaml.read(file)
-    sources = {"data": written["data"], **{f"shift.{name}": of for name, of in (written.get("shift") or {}).items()}}
-    paths = [(f"{key}.path", source.get("path")) for key, source in sources.items() if isinstance(source, dict)]
+    sources = {
+        "data": written["data"],
+        **{f"shift.{name}": of for name, of in (written.get("shift") or {}).items()},
+    }
+    paths = [
+        (f"{key}.path", source.get("path"))
+        for key, source in sources.items()
+        if isinstance(source, dict)
+    ]
     for key, path in (*paths, ("ledger", written.get("ledger"))):
         if isinstance(path, str) and "://" not in path and not os.path.isabs(path):
             problem = f"'{path}' is a relative path. Give the absolute path on the cluster's nodes."
@@ -138,9 +157,13 @@ def connect(address: str) -> Any:
     """Ray's job client. Raises ClusterError: extra not installed, no job server, or token rejected."""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ClusterError(f"--address: '{address}' is not a job server. Write http://HOST:8265; see `ray dashboard`.")
+        raise ClusterError(
+            f"--address: '{address}' is not a job server. Write http://HOST:8265; see `ray dashboard`."
+        )
     if importlib.util.find_spec("aiohttp") is None:
-        raise ClusterError("Ray's job client is not installed. Run: pip install 'calstudy[cluster]'")
+        raise ClusterError(
+            "Ray's job client is not installed. Run: pip install 'calstudy[cluster]'"
+        )
     set_environment()
     for logger in UPLOAD_LOGGERS:
         logging.getLogger(logger).setLevel(logging.WARNING)
@@ -217,7 +240,10 @@ def _diagnose(client: Any, request: JobRequest, address: str, folder: Path) -> R
         last = (log or [client.get_job_info(job).message or "no output"])[-1]
         fix = f" Full log: ray job logs {job} --address {address}"
         if "No module named" in last or "python: not found" in last:
-            fix = " Start Ray on the head where `python` has Ray, torch and the other dependencies." + fix
+            fix = (
+                " Start Ray on the head where `python` has Ray, torch and the other dependencies."
+                + fix
+            )
         raise ClusterError(f"doctor failed on the head: {last.rstrip('.')}.{fix}")
     return Report.from_json(json.loads(found[-1]))
 
@@ -226,7 +252,9 @@ def _wait(client: Any, job: str) -> None:
     deadline = time.monotonic() + DATA_PATIENCE
     while not client.get_job_status(job).is_terminal():
         if time.monotonic() > deadline:
-            raise ClusterError(f"doctor did not finish on the head within {DATA_PATIENCE:g} s and was stopped.")
+            raise ClusterError(
+                f"doctor did not finish on the head within {DATA_PATIENCE:g} s and was stopped."
+            )
         time.sleep(POLL_SECONDS)
 
 

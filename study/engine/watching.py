@@ -87,7 +87,9 @@ class Watching:
             if self.decide():
                 return
             if self._silent > SILENCE:
-                self._show(f"Ray: its head{self._where} does not answer; waiting ({self._silent:.0f} s)")
+                self._show(
+                    f"Ray: its head{self._where} does not answer; waiting ({self._silent:.0f} s)"
+                )
                 said = True
             elif said:
                 self._show(None)
@@ -95,12 +97,20 @@ class Watching:
 
 
 @contextmanager
-def watched(address: str, show: Callable[[str | None], None] | None, stopping: Stopping) -> Iterator[None]:
+def watched(
+    address: str, show: Callable[[str | None], None] | None, stopping: Stopping
+) -> Iterator[None]:
     """Watch over the joined Ray, whose control store is at HOST:PORT.
 
     An error that is a consequence of Ray's loss requests a stop.
     """
-    watching = Watching(f" at {address}", head_question(address), lost_services, show or (lambda line: None), stopping)
+    watching = Watching(
+        f" at {address}",
+        head_question(address),
+        lost_services,
+        show or (lambda line: None),
+        stopping,
+    )
     watching.start()
     try:
         yield

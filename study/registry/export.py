@@ -121,7 +121,11 @@ def _check_alias(client: MlflowClient, name: str, alias: str) -> None:
 
 
 def _candidate(
-    study: Study, record: TrialRecord, serves: str, confirmed: dict[str, Any] | None, answer: Sequence[str]
+    study: Study,
+    record: TrialRecord,
+    serves: str,
+    confirmed: dict[str, Any] | None,
+    answer: Sequence[str],
 ) -> Candidate:
     """The trial's model as served. Raises ExportError unless it reproduces the measured probabilities."""
     if record.state != "complete":
@@ -178,7 +182,9 @@ def _searched_values(study: Study, record: TrialRecord) -> dict[str, Any]:
 def _agreement(record: TrialRecord, found: Predictions, stored: Predictions) -> float:
     """The largest difference in probability, before the temperature. Raises ExportError if it is too large."""
     if found.logits.shape != stored.logits.shape or not torch.equal(found.labels, stored.labels):
-        raise ExportError(f"{record.name}: its predictions are of another validation split; not registered.")
+        raise ExportError(
+            f"{record.name}: its predictions are of another validation split; not registered."
+        )
     ours, theirs = (each.logits.double().softmax(dim=-1) for each in (found, stored))
     difference = float((ours - theirs).abs().max())
     same_path = record.device == "cpu"

@@ -45,7 +45,11 @@ def card(facts: dict[str, Any], name: str, answer: Sequence[str] = ()) -> str:
     ]
     headings = {RAW: IN_WORDS[RAW], TEMPERATURE: f"{IN_WORDS[TEMPERATURE]} {temperature}"}
     headings[serves] += " (served)"
-    applies = f"applies its temperature, {temperature}" if serves == TEMPERATURE else "applies no temperature"
+    applies = (
+        f"applies its temperature, {temperature}"
+        if serves == TEMPERATURE
+        else "applies no temperature"
+    )
     searched = searched_for([Objective(**objective) for objective in facts["objectives"]])
     note = epoch_note(config["result"])
     settings = [f"- {path}: {value}" for path, value in sorted(facts["params"].items())]
@@ -98,7 +102,9 @@ def _whence(facts: dict[str, Any]) -> str:
     if confirmed["searched"] is not None:
         return "Hyperparameters found by the search, fixed here"
     whose = _whose(facts)
-    return f"{whose[0].upper()}{whose[1:]}" + ("" if whose == OWN_SETTINGS else "; the rest as in the study")
+    return f"{whose[0].upper()}{whose[1:]}" + (
+        "" if whose == OWN_SETTINGS else "; the rest as in the study"
+    )
 
 
 def _whose(facts: dict[str, Any]) -> str:
@@ -126,7 +132,9 @@ def confirmed_facts(choice: Choice, level: float = LEVEL) -> dict[str, Any] | No
         {
             "trial": record.name,
             "validation": {name: record.metrics[name] for name in _names(record.metrics)},
-            "test": _with_intervals(choice, record, tested[record.number], level) if record.number in tested else None,
+            "test": _with_intervals(choice, record, tested[record.number], level)
+            if record.number in tested
+            else None,
         }
         for record in row.records
     ]
@@ -138,10 +146,15 @@ def confirmed_facts(choice: Choice, level: float = LEVEL) -> dict[str, Any] | No
         "median": choice.record == median_seed(row.records, search_of(choice.study).served[0]),
         "searched": None
         if searched is None
-        else {"trial": searched.name, **{name: searched.metrics[name] for name in _names(searched.metrics)}},
+        else {
+            "trial": searched.name,
+            **{name: searched.metrics[name] for name in _names(searched.metrics)},
+        },
         "seeds": seeds,
         "test_samples": confirmation.study.recorded["sizes"]["test"],
-        **({} if level == LEVEL else {"level": level}),  # absent from older versions, which these facts identify
+        **(
+            {} if level == LEVEL else {"level": level}
+        ),  # absent from older versions, which these facts identify
     }
 
 
@@ -150,7 +163,9 @@ def _names(measured_values: dict[str, float]) -> list[str]:
     return [name for name in wanted if name in measured_values]
 
 
-def _with_intervals(choice: Choice, record: Any, tested: Tested, level: float) -> dict[str, list[float]]:
+def _with_intervals(
+    choice: Choice, record: Any, tested: Tested, level: float
+) -> dict[str, list[float]]:
     """Each test metric as [value, low, high] of the bootstrap; ts_: at the fitted temperature.
 
     [value] alone if so few predictions are wrong that it has no interval.
@@ -178,18 +193,28 @@ def _confirmed_section(facts: dict[str, Any]) -> list[str]:
     rows = []
     for name in _in_pairs(seeds[0]["validation"]):
         before = "-" if searched is None else _figure(searched.get(name))
-        validation = _over([seed["validation"][name] for seed in seeds if name in seed["validation"]])
+        validation = _over(
+            [seed["validation"][name] for seed in seeds if name in seed["validation"]]
+        )
         test = _over([found[name][0] for found in tests]) if tests else "not measured"
         rows.append(f"| {_named(name, serves)} | {before} | {validation} | {test} |")
     shown = ("accuracy", "ece", metrics.AFTER_TEMPERATURE + "ece", as_served("nll", serves))
     each = [
         f"| {seed['trial']} | "
-        + " | ".join(_with_range(seed["test"][name]) if seed["test"] else "not measured" for name in shown)
+        + " | ".join(
+            _with_range(seed["test"][name]) if seed["test"] else "not measured" for name in shown
+        )
         + " |"
         for seed in seeds
     ]
-    of = f"{facts['method']}, {_whose(facts)}" if searched is None else f"`{searched['trial']}`, found by the search"
-    median = ", the seed with the median validation value of the first objective" * confirmed["median"]
+    of = (
+        f"{facts['method']}, {_whose(facts)}"
+        if searched is None
+        else f"`{searched['trial']}`, found by the search"
+    )
+    median = (
+        ", the seed with the median validation value of the first objective" * confirmed["median"]
+    )
     return [
         f"## Confirmation: {len(seeds)} fresh seeds of {of}",
         f"This model is `{confirmed['registered']}`{median}. Mean and standard deviation over seeds. The test split"

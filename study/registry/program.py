@@ -58,7 +58,9 @@ SYM_OPERATIONS = (
     r"|_operator\.(and_|or_|eq|ne|lt|le|gt|ge)|math\.trunc|torch\.(_sym_sqrt|sym_(float|int|ite|max|min|not))"
 )
 BLOCKS = r"torch\.ops\.higher_order\.(cond|wrap_with_set_grad_enabled|wrap_with_autocast)"
-OPERATION = re.compile(rf"torch\.ops\.aten\.(?!__)\w+\.(?!__)\w+|{SYM_OPERATIONS}|{BLOCKS}", re.ASCII)
+OPERATION = re.compile(
+    rf"torch\.ops\.aten\.(?!__)\w+\.(?!__)\w+|{SYM_OPERATIONS}|{BLOCKS}", re.ASCII
+)
 # Text that is kept for readers; and what an operation is given as it is.
 METADATA = (("nodes", "metadata"), ("graph_module", "metadata"))
 VALUES, TEXTS = ("inputs", "arg"), ("as_string", "as_strings")
@@ -149,7 +151,11 @@ def _check_strings(plain: Any, path: tuple[str, ...]) -> None:
 
 def _check_text(text: str, path: tuple[str, ...]) -> None:
     key = path[-1] if path else ""
-    if key == "torch_version" or path[-3:-1] in METADATA or (path[-3:-1] == VALUES and key in TEXTS):
+    if (
+        key == "torch_version"
+        or path[-3:-1] in METADATA
+        or (path[-3:-1] == VALUES and key in TEXTS)
+    ):
         return
     if key == "expr_str":
         _check_expression(text)
@@ -161,7 +167,9 @@ def _check_text(text: str, path: tuple[str, ...]) -> None:
             raise ProgramError(f"takes or gives another structure than tensors ({_shown(text)})")
     elif key in ("target", "as_operator"):
         if not OPERATION.fullmatch(text):
-            raise ProgramError(f"has an operation that is none of torch's own on tensors ({_shown(text)})")
+            raise ProgramError(
+                f"has an operation that is none of torch's own on tensors ({_shown(text)})"
+            )
     elif key in ("name", "as_name", "forward_arg_names"):
         if text and not NAME.fullmatch(text):
             raise ProgramError(f"has a name that is none ({_shown(text)})")

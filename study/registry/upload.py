@@ -36,9 +36,23 @@ from study.schema.objective import TEMPERATURE
 from study.store.export_lock import export_lock
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from study.tracking.client import PREFIX, driver_problem, environment, pages, s3_problem, what_happened
+from study.tracking.client import (
+    PREFIX,
+    driver_problem,
+    environment,
+    pages,
+    s3_problem,
+    what_happened,
+)
 from study.tracking.locations import local_folder, present_location, upload
-from study.tracking.registered import ARTIFACTS, differences, digests_of, facts_of, recorded_digests, unfinished
+from study.tracking.registered import (
+    ARTIFACTS,
+    differences,
+    digests_of,
+    facts_of,
+    recorded_digests,
+    unfinished,
+)
 from trainables.fields import UserError
 from trainables.loading.cache import Split
 from trainables.outputs.classifier import Classifier
@@ -97,10 +111,14 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
             input_example=example,
             signature=infer_signature(example, outputs),
             # Without these, MLflow loads the model in another process to infer them.
-            pip_requirements=[f"{library}=={library_version(library)}" for library in ("mlflow", "torch", "numpy")],
+            pip_requirements=[
+                f"{library}=={library_version(library)}" for library in ("mlflow", "torch", "numpy")
+            ],
         )
     except Exception as error:  # whatever torch makes of a network it cannot trace
-        raise ExportError(f"{candidate.record.name}: cannot be exported as a graph ({first_line(error)}).") from None
+        raise ExportError(
+            f"{candidate.record.name}: cannot be exported as a graph ({first_line(error)})."
+        ) from None
     try:
         found = predict_registered(load_registered(directory), images)
     except NotVerified as error:  # an operation of the user's own, say
@@ -114,7 +132,9 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
     (directory / RECORD).parent.mkdir()
     (directory / RECORD).write_text(json.dumps(candidate.facts, indent=1))
     (directory / CARD).write_text(card(candidate.facts, name, candidate.answer))
-    np.savez(directory / PROBABILITIES, probs=candidate.probs, labels=candidate.split.labels.numpy())
+    np.savez(
+        directory / PROBABILITIES, probs=candidate.probs, labels=candidate.split.labels.numpy()
+    )
 
 
 # ---- the server ----------------------------------------------------------------------------------------------------
@@ -130,7 +150,9 @@ def server(tracking_uri: str) -> Iterator[MlflowClient]:
 
     missing = missing_database(tracking_uri)
     if missing is not None:
-        raise ExportError(f"no MLflow database at {missing}. Create it with `calstudy sync`, then export again.")
+        raise ExportError(
+            f"no MLflow database at {missing}. Create it with `calstudy sync`, then export again."
+        )
     try:
         with environment(MLFLOW_HTTP_REQUEST_TIMEOUT="120", **{RETRIES: "3"}):
             yield MlflowClient(tracking_uri, tracking_uri)
@@ -144,20 +166,26 @@ def server(tracking_uri: str) -> Iterator[MlflowClient]:
 def check_names(name: str, alias: str | None) -> None:
     """Reject early what the registry would reject after the upload."""
     if not name.strip() or name.startswith("..") or name == "." or set(name) & set("/:@?%"):
-        raise ExportError(f"Invalid model name '{name}'. It must not be empty, be a path, or contain any of / : @ ? %.")
+        raise ExportError(
+            f"Invalid model name '{name}'. It must not be empty, be a path, or contain any of / : @ ? %."
+        )
     if alias is None:
         return
     if not re.fullmatch(r"[\w-]{1,255}", alias):
         raise ExportError(f"Invalid alias '{alias}'. Use at most 255 letters, digits, '_' and '-'.")
     if re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
-        raise ExportError(f"Invalid alias '{alias}'. MLflow reserves 'latest' and names such as 'v1'.")
+        raise ExportError(
+            f"Invalid alias '{alias}'. MLflow reserves 'latest' and names such as 'v1'."
+        )
 
 
 def run_of(client: MlflowClient, study: Study, record: TrialRecord) -> Run:
     """The trial's run; the oldest if there are duplicates."""
     experiments = [experiment.experiment_id for experiment in pages(client.search_experiments)]
     of_trial = f"tags.`{PREFIX}id` = '{study.id}' and tags.`{PREFIX}trial` = '{record.name}'"
-    runs = client.search_runs(experiments, of_trial, max_results=1, order_by=["attributes.start_time ASC"])
+    runs = client.search_runs(
+        experiments, of_trial, max_results=1, order_by=["attributes.start_time ASC"]
+    )
     if not runs:
         raise ExportError(
             f"{record.name} of '{study.spec.name}' has no run in MLflow yet. Create it with "
@@ -189,7 +217,9 @@ def find_version(client: MlflowClient, name: str, tags: dict[str, str]) -> Model
 
     The first of them, where exports that did not see each other registered several at once.
     """
-    of_trial = " and ".join(f"tags.`{PREFIX}{key}` = '{tags[PREFIX + key]}'" for key in ("id", "trial"))
+    of_trial = " and ".join(
+        f"tags.`{PREFIX}{key}` = '{tags[PREFIX + key]}'" for key in ("id", "trial")
+    )
     # The card includes the confirmation: more seeds or test results make another version.
     wanted = facts_of({**tags, ARTIFACTS: ""})
     found = [
@@ -210,11 +240,15 @@ def register_once(
     """
     with export_lock(study.directory) as alone:
         found = find_version(client, name, candidate.tags)
-        version, is_new = (found, False) if found else _register(client, study, run, candidate, name)
+        version, is_new = (
+            (found, False) if found else _register(client, study, run, candidate, name)
+        )
         if not is_new:
             _refuse_changed(client, study, version)
         if alone:
-            for model in unfinished(client, run.info.experiment_id, study.id, candidate.record.name):
+            for model in unfinished(
+                client, run.info.experiment_id, study.id, candidate.record.name
+            ):
                 client.delete_logged_model(model.model_id)
     return version, is_new
 
@@ -239,10 +273,14 @@ def _refuse_changed(client: MlflowClient, study: Study, version: ModelVersion) -
                 refuse_code(folder)
                 return
         except OSError as error:
-            raise ExportError(f"{named} its files cannot be compared ({error}). {RESTORE}") from None
+            raise ExportError(
+                f"{named} its files cannot be compared ({error}). {RESTORE}"
+            ) from None
         except NotVerified as error:
             raise ExportError(f"{named} {error} {RESTORE}") from None
-    raise ExportError(f"{named} its files are not those registered: {'; '.join(problems)}. {RESTORE}")
+    raise ExportError(
+        f"{named} its files are not those registered: {'; '.join(problems)}. {RESTORE}"
+    )
 
 
 def _register(
@@ -279,7 +317,9 @@ def _register(
     return first, False
 
 
-def _upload(client: MlflowClient, study: Study, run: Run, candidate: Candidate, directory: Path) -> LoggedModel:
+def _upload(
+    client: MlflowClient, study: Study, run: Run, candidate: Candidate, directory: Path
+) -> LoggedModel:
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
     from mlflow.models import Model
 
@@ -298,7 +338,9 @@ def _upload(client: MlflowClient, study: Study, run: Run, candidate: Candidate, 
     model.save(str(directory / "MLmodel"))
     upload(study, client.tracking_uri, logged.artifact_location, [directory])
     client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
-    client.log_outputs(run.info.run_id, [LoggedModelOutput(logged.model_id, step=candidate.record.epoch or 0)])
+    client.log_outputs(
+        run.info.run_id, [LoggedModelOutput(logged.model_id, step=candidate.record.epoch or 0)]
+    )
     return logged
 
 

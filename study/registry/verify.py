@@ -46,7 +46,11 @@ if TYPE_CHECKING:
 
 # In the model's artifacts; and MLflow's folder.
 DATA = "data"
-RECORD, PROBABILITIES, CARD = "calstudy/record.json", "calstudy/validation_probs.npz", "calstudy/card.md"
+RECORD, PROBABILITIES, CARD = (
+    "calstudy/record.json",
+    "calstudy/validation_probs.npz",
+    "calstudy/card.md",
+)
 
 SAME_PATH_LIMIT, METRIC_LIMIT = 1e-5, 1e-6  # in probability, and in a metric
 TEMPERATURE_LIMIT = 1e-6  # relative: it is applied in float32
@@ -91,7 +95,8 @@ class VerifyReport:
     def from_json(cls, plain: Mapping[str, Any]) -> VerifyReport:
         rest = {key: value for key, value in plain.items() if key not in ("ok", "checks")}
         checks = [
-            {**check, "found": math.nan if check["found"] is None else check["found"]} for check in plain["checks"]
+            {**check, "found": math.nan if check["found"] is None else check["found"]}
+            for check in plain["checks"]
         ]
         return cls(checks=tuple(Check(**check) for check in checks), **rest)
 
@@ -172,7 +177,9 @@ def compare(
         differs = _distance(values.get(name), expected)
         is_tie = differs > METRIC_LIMIT >= _distance(settled.get(name), expected) and checks[0].ok
         label = f"{name} ({int(flipped.sum())} samples on a tie)" if is_tie else name
-        checks.append(Check(label, _short(differs), METRIC_LIMIT, is_tie or differs <= METRIC_LIMIT))
+        checks.append(
+            Check(label, _short(differs), METRIC_LIMIT, is_tie or differs <= METRIC_LIMIT)
+        )
     return [checks, int(flipped.sum()), values]
 
 
@@ -230,9 +237,16 @@ def verify(
     """
     missing = missing_database(tracking_uri)
     if missing is not None:
-        return VerifyReport(model_uri, problem=f"no MLflow database at {missing}; give its location with --tracking.")
+        return VerifyReport(
+            model_uri,
+            problem=f"no MLflow database at {missing}; give its location with --tracking.",
+        )
     environment = {
-        **{key: value for key, value in own_code.environment().items() if key != "MLFLOW_REGISTRY_URI"},
+        **{
+            key: value
+            for key, value in own_code.environment().items()
+            if key != "MLFLOW_REGISTRY_URI"
+        },
         "MLFLOW_TRACKING_URI": tracking_uri,
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
         "MLFLOW_DEFAULT_PREDICTION_DEVICE": "cpu",
@@ -247,7 +261,10 @@ def verify(
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
         last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        return VerifyReport(model_uri, problem=f"the verification process exited with code {done.returncode}: {last}")
+        return VerifyReport(
+            model_uri,
+            problem=f"the verification process exited with code {done.returncode}: {last}",
+        )
     report = VerifyReport.from_json(json.loads(lines[-1]))
     return replace(report, problem=report.problem and scrub(report.problem, tracking_uri))
 
@@ -289,7 +306,11 @@ def examine(
         if probs.shape != reference.shape:
             shapes = f"{list(probs.shape)}, the registered {list(reference.shape)}"
             raise NotVerified(f"its probabilities have shape {shapes}.")
-        changed = [key for key, value in record.items() if version.tags.get(PREFIX + key) != tag_value(value)]
+        changed = [
+            key
+            for key, value in record.items()
+            if version.tags.get(PREFIX + key) != tag_value(value)
+        ]
         served = 1.0 if record.get("serves") == RAW else record["temperature"]
         is_registered = probabilities_digest(reference) == record["probabilities_sha256"]
         checks, flipped, values = compare(probs, reference, split.labels, record["metrics"])
@@ -327,7 +348,9 @@ def _compare_files(directory: Path, version: ModelVersion, trust_files: bool) ->
     (directory / ADDED).unlink(missing_ok=True)
     if ARTIFACTS in version.tags:
         if problems := differences(directory, recorded_digests(version.tags)):
-            raise NotVerified(f"its files are not those registered, and were not opened: {'; '.join(problems)}.")
+            raise NotVerified(
+                f"its files are not those registered, and were not opened: {'; '.join(problems)}."
+            )
     elif not trust_files:
         raise NotVerified(
             "it was registered before the digests of its files were recorded, and a file that was changed could run"
@@ -339,7 +362,9 @@ def _compare_files(directory: Path, version: ModelVersion, trust_files: bool) ->
 def _version(client: MlflowClient, model_uri: str) -> ModelVersion:
     parts = re.fullmatch(r"models:/([^/]+)([/@])([^/@]+)", model_uri)
     if parts is None:
-        raise NotVerified(f"'{model_uri}' is not a model version; give models:/NAME/VERSION or models:/NAME@ALIAS.")
+        raise NotVerified(
+            f"'{model_uri}' is not a model version; give models:/NAME/VERSION or models:/NAME@ALIAS."
+        )
     name, separator, which = parts.groups()
     if separator == "/" and which.isdigit():
         return client.get_model_version(name, which)
@@ -353,13 +378,17 @@ def _listed(names: list[str]) -> str:
 def _read(directory: Path, uri: str) -> tuple[dict[str, Any], np.ndarray, Tensor]:
     """The record, the probabilities [N, K] and the labels [N] registered with the model."""
     if not (directory / RECORD).is_file() or not (directory / PROBABILITIES).is_file():
-        raise NotVerified(f"{uri} has no calstudy record: it was not registered by `calstudy export`.")
+        raise NotVerified(
+            f"{uri} has no calstudy record: it was not registered by `calstudy export`."
+        )
     try:
         record = json.loads((directory / RECORD).read_text())
         with np.load(directory / PROBABILITIES, allow_pickle=False) as archive:
             return record, archive["probs"], torch.from_numpy(archive["labels"])
     except Exception as error:  # whatever NumPy raises on a damaged file
-        raise NotVerified(f"{uri}: its record is damaged ({type(error).__name__}: {first_line(error)}).") from None
+        raise NotVerified(
+            f"{uri}: its record is damaged ({type(error).__name__}: {first_line(error)})."
+        ) from None
 
 
 def refuse_code(directory: Path) -> None:
@@ -370,9 +399,16 @@ def refuse_code(directory: Path) -> None:
     own, torchs = flavors.get("python_function", {}), flavors.get("pytorch", {})
     loader = own.get("loader_module")
     if loader != "mlflow.pytorch" or any(flavor.get("code") for flavor in flavors.values()):
-        raise NotVerified(f"loading it would run its own code (loader {loader}); `calstudy export` never adds code.")
-    folder, other = directory / DATA, f"it is not an exported program alone; `calstudy export` writes {DATA}/{FILE}."
-    if not own.get("data") == torchs.get("model_data") == DATA or [each.name for each in folder.iterdir()] != [FILE]:
+        raise NotVerified(
+            f"loading it would run its own code (loader {loader}); `calstudy export` never adds code."
+        )
+    folder, other = (
+        directory / DATA,
+        f"it is not an exported program alone; `calstudy export` writes {DATA}/{FILE}.",
+    )
+    if not own.get("data") == torchs.get("model_data") == DATA or [
+        each.name for each in folder.iterdir()
+    ] != [FILE]:
         raise NotVerified(other)
     try:
         check_program(folder / FILE)
@@ -393,8 +429,12 @@ def _own_extensions(record: dict[str, Any], version: ModelVersion, storage: Path
         if study.id != study_id or study.plain["extensions"] != EXTENSIONS:
             raise SpecError(name, "", "is another study.")
     except SpecError:
-        problem = f"its data set '{wanted}' is code of the study '{name}', which is not in {storage}"
-        raise NotVerified(f"{problem}. Give that storage with --storage, or the code with --extensions.") from None
+        problem = (
+            f"its data set '{wanted}' is code of the study '{name}', which is not in {storage}"
+        )
+        raise NotVerified(
+            f"{problem}. Give that storage with --storage, or the code with --extensions."
+        ) from None
     folder = study.directory / EXTENSIONS
     # One registered before these were recorded has none.
     for file in changed_files(folder, record.get("extensions", {})):

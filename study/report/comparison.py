@@ -23,7 +23,9 @@ from study.uncertainty.methods import Measured, Methods, compare_methods
 from trainables.fields import FieldError
 from trainables.metrics import AFTER_TEMPERATURE, described
 
-METRICS = [name for name, metric in described().items() if metric.heading]  # smaller is better in all
+METRICS = [
+    name for name, metric in described().items() if metric.heading
+]  # smaller is better in all
 Records = Mapping[str, Sequence[TrialRecord]]  # by label
 COLUMNS = tuple(prefix + metric for metric in METRICS for prefix in ("", AFTER_TEMPERATURE))
 
@@ -68,7 +70,9 @@ class Block:
     objectives: tuple[Objective, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
-    methods: Mapping[str, Methods] = field(default_factory=dict)  # by metric, of rows with at least two seeds
+    methods: Mapping[str, Methods] = field(
+        default_factory=dict
+    )  # by metric, of rows with at least two seeds
 
     def cells(self, metric: str) -> list[Cell | None]:
         """One per row; None if not measured."""
@@ -96,7 +100,11 @@ class Table:
         changes no prediction, so the error has one column.
         """
         rows = [row for block in self.blocks for row in block.rows]
-        return [name for name in COLUMNS if any(row.values(name) for row in rows) and not _repeated(name, rows)]
+        return [
+            name
+            for name in COLUMNS
+            if any(row.values(name) for row in rows) and not _repeated(name, rows)
+        ]
 
 
 def _repeated(name: str, rows: Sequence[TableRow]) -> bool:
@@ -113,12 +121,20 @@ def block_of_search(study: Study, records: Records) -> Block:
     """
     finished = {label: pareto.complete(found) for label, found in records.items()}
     if not any(finished.values()):
-        raise FieldError(study.name, "no trial is complete yet; run the study with `calstudy run` first.")
+        raise FieldError(
+            study.name, "no trial is complete yet; run the study with `calstudy run` first."
+        )
     ranking = Ranking(study, [record for found in records.values() for record in found])
     # Repeats stay whole: to leave out some by their results would flatter the mean.
-    searched = {label for label, found in finished.items() if any(record.params for record in found)}
+    searched = {
+        label for label, found in finished.items() if any(record.params for record in found)
+    }
     counted = {
-        label: [record for record in found if label not in searched or record.name not in ranking.set_aside]
+        label: [
+            record
+            for record in found
+            if label not in searched or record.name not in ranking.set_aside
+        ]
         for label, found in finished.items()
     }
     rows = tuple(_row(label, found, ranking) for label, found in counted.items() if found)
@@ -151,29 +167,55 @@ def _row(label: str, finished: Sequence[TrialRecord], ranking: Ranking) -> Table
     return TableRow(label, "best", (best.metrics,), len(finished))
 
 
-def block_of_tests(study: Study, rows: Sequence[TableRow], temperature: str, said: Sequence[str] = ()) -> Block:
+def block_of_tests(
+    study: Study, rows: Sequence[TableRow], temperature: str, said: Sequence[str] = ()
+) -> Block:
     """Test values of a confirmation's rows; rows not opened yet are named in a note, after those of `said`.
 
     study: the study that was confirmed. Raises FieldError if no row has test values.
     """
-    opened, waiting = [row for row in rows if row.seeds], [row.label for row in rows if not row.seeds]
+    opened, waiting = (
+        [row for row in rows if row.seeds],
+        [row.label for row in rows if not row.seeds],
+    )
     if not opened:
-        raise FieldError(study.name, "nothing is confirmed on the test split yet; let `calstudy confirm` finish.")
-    notes = (*said, *([f"not yet measured on the test split: {', '.join(waiting)}"] if waiting else []))
+        raise FieldError(
+            study.name, "nothing is confirmed on the test split yet; let `calstudy confirm` finish."
+        )
+    notes = (
+        *said,
+        *([f"not yet measured on the test split: {', '.join(waiting)}"] if waiting else []),
+    )
     sizes, classes = study.recorded["sizes"], study.recorded["classes"]
-    return Block(study.name, "test", sizes["test"], len(classes), temperature, study.objectives, tuple(opened), notes)
+    return Block(
+        study.name,
+        "test",
+        sizes["test"],
+        len(classes),
+        temperature,
+        study.objectives,
+        tuple(opened),
+        notes,
+    )
 
 
-def with_ties(block: Block, networks: Mapping[str, Sequence[Measured]], resamples: int, level: float = LEVEL) -> Block:
+def with_ties(
+    block: Block, networks: Mapping[str, Sequence[Measured]], resamples: int, level: float = LEVEL
+) -> Block:
     """The block with what is needed to mark ties. networks: of each row, on the block's samples. Raises FieldError."""
     return replace(block, methods=compare_methods(networks, COLUMNS, resamples, level))
 
 
-def networks_on_validation(study: Study, rows: Sequence[TableRow], records: Records) -> dict[str, list[Measured]]:
+def networks_on_validation(
+    study: Study, rows: Sequence[TableRow], records: Records
+) -> dict[str, list[Measured]]:
     """The networks of the rows that are repeats. Raises FieldError if stored predictions are missing or altered."""
     repeats = [row.label for row in rows if row.role == "repeats"]
     return {
-        label: [Measured(stored_predictions(study, record)) for record in pareto.complete(records[label])]
+        label: [
+            Measured(stored_predictions(study, record))
+            for record in pareto.complete(records[label])
+        ]
         for label in repeats
     }
 
@@ -202,7 +244,9 @@ def combine(blocks: Sequence[Block], notes: Sequence[str] = ()) -> Table:
 # ---- cells ---------------------------------------------------------------------------------------------------------
 
 
-def compared(values: Sequence[Sequence[float]], tied: Callable[[int], Collection[int]]) -> list[Cell | None]:
+def compared(
+    values: Sequence[Sequence[float]], tied: Callable[[int], Collection[int]]
+) -> list[Cell | None]:
     """Mean and std of each row's values, with the best means and the rows tied with them marked.
 
     values: one sequence per row, one number per seed, smaller is better; an empty sequence gives None. tied: from a
@@ -212,7 +256,12 @@ def compared(values: Sequence[Sequence[float]], tied: Callable[[int], Collection
     bests = {place for place, row in enumerate(values) if row and means[place] == min(means)}
     like = {other for place in bests for other in tied(place)} - bests
     return [
-        Cell(means[place], statistics.stdev(row) if len(row) > 1 else None, place in bests, place in like)
+        Cell(
+            means[place],
+            statistics.stdev(row) if len(row) > 1 else None,
+            place in bests,
+            place in like,
+        )
         if row
         else None
         for place, row in enumerate(values)

@@ -70,7 +70,9 @@ class Gallery:
             if not self.resamples:
                 return None
             aside = self.ranking.set_aside
-            return analyse(self.study, trials, self.resamples, wanted=wanted, level=self.level, aside=aside)
+            return analyse(
+                self.study, trials, self.resamples, wanted=wanted, level=self.level, aside=aside
+            )
         except FieldError as error:
             self.absent.append(f"intervals of the Pareto front: {error}")
             return None
@@ -82,7 +84,9 @@ class Gallery:
         for label, done in self.finished.items():
             counted = [record for record in done if record.name not in self.ranking.set_aside]
             try:
-                found[label] = history_of(self.study, pareto.front(counted or done, self.study.objectives)[0])
+                found[label] = history_of(
+                    self.study, pareto.front(counted or done, self.study.objectives)[0]
+                )
             except FieldError as error:
                 self.absent.append(str(error))
         return found
@@ -100,7 +104,9 @@ class Gallery:
         found = {}
         for label, done in self.finished.items():
             known = {record.number for record in done}  # a driver may have recorded more since
-            found[label] = searched([trial for trial in trials[label] if trial.number in known], study.objectives)
+            found[label] = searched(
+                [trial for trial in trials[label] if trial.number in known], study.objectives
+            )
         return {label: each for label, each in found.items() if each.values}
 
     @property
@@ -113,11 +119,15 @@ class Gallery:
         return figures.line_styles(list(self.records), [record.label for record in self.front])
 
     def with_recorded(self, name: str) -> dict[str, History]:
-        return {label: history for label, history in self.histories.items() if recorded(history, name)}
+        return {
+            label: history for label, history in self.histories.items() if recorded(history, name)
+        }
 
 
 @our_settings()
-def draw(gallery: Gallery, folder: Path, suffix: str, only: str | None = None) -> tuple[list[Path], list[str]]:
+def draw(
+    gallery: Gallery, folder: Path, suffix: str, only: str | None = None
+) -> tuple[list[Path], list[str]]:
     """Write the figures, or `only` one; returns the files, and the reasons for those not drawn."""
     if only is not None and only not in FIGURES:
         raise FieldError("--only", f"there is no figure '{only}'.{nearest(only, list(FIGURES))}")
@@ -142,7 +152,10 @@ def _front(gallery: Gallery) -> Drawn:
     every = [record for found in gallery.records.values() for record in found]
     samples = study.recorded["sizes"]["validation"]
     knee, aside = gallery.ranking.knee, gallery.ranking.set_aside
-    yield "front", draw_front(every, study.objectives, study.name, samples, gallery.analysis, knee, aside)
+    yield (
+        "front",
+        draw_front(every, study.objectives, study.name, samples, gallery.analysis, knee, aside),
+    )
 
 
 def _reliability(gallery: Gallery) -> Drawn:
@@ -161,19 +174,26 @@ def _chosen(gallery: Gallery) -> TrialRecord:
         _front_of(gallery)
         assert gallery.ranking.knee is not None
         return gallery.ranking.knee
-    return trial_named([record for found in gallery.records.values() for record in found], gallery.trial, "--trial")
+    return trial_named(
+        [record for found in gallery.records.values() for record in found], gallery.trial, "--trial"
+    )
 
 
 def _front_of(gallery: Gallery) -> list[TrialRecord]:
     if not gallery.front:
-        raise FieldError(gallery.study.name, set_aside_line(gallery.ranking.set_aside) or "no complete trial.")
+        raise FieldError(
+            gallery.study.name, set_aside_line(gallery.ranking.set_aside) or "no complete trial."
+        )
     return gallery.front
 
 
 def _hypervolume(gallery: Gallery) -> Drawn:
     _front_of(gallery)
     study, reference = gallery.study, gallery.ranking.reference_values()
-    yield "hypervolume", figures.draw_growth(*gallery.growths, gallery.styles(), study.name, reference)
+    yield (
+        "hypervolume",
+        figures.draw_growth(*gallery.growths, gallery.styles(), study.name, reference),
+    )
 
 
 def _hyperparameters(gallery: Gallery) -> Drawn:
@@ -186,7 +206,9 @@ def _hyperparameters(gallery: Gallery) -> Drawn:
         yield f"hyperparameters-{label}", figure
 
 
-def _by_epoch(stem: str, drawing: Callable[..., Figure], recorded_as: str, absent: str) -> Callable[[Gallery], Drawn]:
+def _by_epoch(
+    stem: str, drawing: Callable[..., Figure], recorded_as: str, absent: str
+) -> Callable[[Gallery], Drawn]:
     """A figure of per-epoch values of the best trials."""
 
     def figure(gallery: Gallery) -> Drawn:
@@ -203,10 +225,17 @@ FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
     "reliability": _reliability,
     "hypervolume": _hypervolume,
     "hyperparameters": _hyperparameters,
-    "gamma": _by_epoch("gamma", figures.draw_gamma, "gamma_q50", "no method learned a gamma (gamma_net does)."),
-    "learning": _by_epoch("learning", figures.draw_learning, "nll", "no complete trial with a history."),
+    "gamma": _by_epoch(
+        "gamma", figures.draw_gamma, "gamma_q50", "no method learned a gamma (gamma_net does)."
+    ),
+    "learning": _by_epoch(
+        "learning", figures.draw_learning, "nll", "no complete trial with a history."
+    ),
     "entropy": _by_epoch(
-        "entropy", figures.draw_entropy, "entropy_right", "it was not recorded; set `diagnostics: true` in the study."
+        "entropy",
+        figures.draw_entropy,
+        "entropy_right",
+        "it was not recorded; set `diagnostics: true` in the study.",
     ),
 }
 

@@ -12,7 +12,14 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import EngFormatter, FormatStrFormatter, LogLocator, MaxNLocator, NullLocator, ScalarFormatter
+from matplotlib.ticker import (
+    EngFormatter,
+    FormatStrFormatter,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+    ScalarFormatter,
+)
 
 from study.analysis.importance import LEAST, Searched
 from study.analysis.progression import Growth, History, Values, by_epoch
@@ -51,7 +58,9 @@ def draw_reliability(panels: Mapping[str, Reliability], title: str, samples: int
     panels: drawn side by side, by heading (`raw`, `after temperature`).
     """
     figure = new_figure()
-    grid = figure.subplots(2, len(panels), sharex=True, sharey="row", squeeze=False, height_ratios=(3, 1))
+    grid = figure.subplots(
+        2, len(panels), sharex=True, sharey="row", squeeze=False, height_ratios=(3, 1)
+    )
     for (upper, lower), (heading, found) in zip(grid.T, panels.items(), strict=True):
         upper.set_title(f"{heading}: ECE {found.ece:.4f}", fontsize=TEXT)
         _draw_bins(upper, found)
@@ -78,10 +87,19 @@ def bins_note(samples: int) -> list[str]:
 
 def _draw_bins(axes: Axes, found: Reliability) -> None:
     places = (found.numbers + 0.5) / BINS
-    axes.bar(places, found.high - found.low, bottom=found.low, width=1 / BINS, color="0.85", zorder=1)
+    axes.bar(
+        places, found.high - found.low, bottom=found.low, width=1 / BINS, color="0.85", zorder=1
+    )
     axes.plot([0, 1], [0, 1], color="0.4", linewidth=0.7, linestyle="--", zorder=2)
     for chosen, (colour, marker) in ((~found.outside, INSIDE), (found.outside, OUTSIDE)):
-        axes.scatter(found.confidence[chosen], found.accuracy[chosen], s=12, c=colour, marker=marker, zorder=3)
+        axes.scatter(
+            found.confidence[chosen],
+            found.accuracy[chosen],
+            s=12,
+            c=colour,
+            marker=marker,
+            zorder=3,
+        )
     axes.set_xlim(0, 1.02)
     axes.set_xticks([0, 0.5, 1])
     axes.set_ylim(0, 1.03)
@@ -135,7 +153,10 @@ def draw_growth(
         _ticks(axes.xaxis, integer=True)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         _ticks(axes.yaxis)
-    note, entries = wrapped([growth_note(reference)]), line_entries(methods, styles) if len(rows) > 1 else []
+    note, entries = (
+        wrapped([growth_note(reference)]),
+        line_entries(methods, styles) if len(rows) > 1 else [],
+    )
     finish(figure, list(grid.flat), title, entries, note, PANEL * len(rows))
     return figure
 
@@ -153,7 +174,9 @@ def growth_note(reference: Mapping[str, float]) -> str:
 def volume_limits(volumes: Sequence[Values]) -> tuple[float, float]:
     """From the lowest first volumes, so that a study's first trials do not squash what the last ones add."""
     top = max(float(volume.max()) for volume in volumes)
-    lows = [float(np.quantile(volume[volume > 0], 0.02)) for volume in volumes if (volume > 0).any()]
+    lows = [
+        float(np.quantile(volume[volume > 0], 0.02)) for volume in volumes if (volume > 0).any()
+    ]
     low = min(lows, default=0.0)
     return low - 0.06 * (top - low) - 1e-6, top + 0.06 * (top - low) + 1e-6
 
@@ -182,7 +205,8 @@ def draw_searched(
     for row, objective in zip(grid, objectives, strict=True):
         y = np.array([record.metrics[objective.metric] for record in records])
         shown = in_reach(
-            objective.sign * y, objective.sign * (y[members] if members.any() else y[[np.argmin(objective.sign * y)]])
+            objective.sign * y,
+            objective.sign * (y[members] if members.any() else y[[np.argmin(objective.sign * y)]]),
         )
         hidden |= ~shown
         margin = 0.08 * float(np.ptp(y[shown])) or 0.01
@@ -193,14 +217,25 @@ def draw_searched(
             if found.importances is not None:
                 share = found.importances[path][objectives.index(objective)]
                 axes.set_title(
-                    f"importance {share:.2f}" if share == share else "constant", fontsize=SMALL, loc="right", pad=2
+                    f"importance {share:.2f}" if share == share else "constant",
+                    fontsize=SMALL,
+                    loc="right",
+                    pad=2,
                 )
     for axes, path in zip(grid[-1], paths, strict=True):
         axes.set_xlabel(path.removeprefix("method."), fontsize=TEXT)
-    entries = [(Line2D([], [], color=style[0], marker=style[1], markersize=4, linestyle="none"), "trial")]
+    entries = [
+        (Line2D([], [], color=style[0], marker=style[1], markersize=4, linestyle="none"), "trial")
+    ]
     if members.any():
         edged = Line2D(
-            [], [], color=style[0], marker=style[1], markersize=4.5, markeredgecolor="black", linestyle="none"
+            [],
+            [],
+            color=style[0],
+            marker=style[1],
+            markersize=4.5,
+            markeredgecolor="black",
+            linestyle="none",
         )
         entries.append((edged, "on the study's Pareto front"))
     note = wrapped(_search_notes(found, len(records), int(hidden.sum())))
@@ -208,10 +243,16 @@ def draw_searched(
     return figure
 
 
-def _draw_values(axes: Axes, found: Searched, path: str, y: Values, members: np.ndarray, style: Style) -> None:
+def _draw_values(
+    axes: Axes, found: Searched, path: str, y: Values, members: np.ndarray, style: Style
+) -> None:
     values = found.values[path]
     x = np.array(
-        [found.choices[path].index(str(value)) if path in found.choices else value for value in values], np.float64
+        [
+            found.choices[path].index(str(value)) if path in found.choices else value
+            for value in values
+        ],
+        np.float64,
     )
     if path in found.choices:
         names = found.choices[path]
@@ -233,8 +274,19 @@ def _draw_values(axes: Axes, found: Searched, path: str, y: Values, members: np.
             axes.set_xlim(low - 0.05 * (high - low), high + 0.05 * (high - low))
     _ticks(axes.yaxis)
     colour, marker = style
-    axes.scatter(x[~members], y[~members], s=11, c=colour, marker=marker, alpha=0.6, linewidths=0, zorder=2)
-    axes.scatter(x[members], y[members], s=18, c=colour, marker=marker, edgecolors="black", linewidths=0.7, zorder=3)
+    axes.scatter(
+        x[~members], y[~members], s=11, c=colour, marker=marker, alpha=0.6, linewidths=0, zorder=2
+    )
+    axes.scatter(
+        x[members],
+        y[members],
+        s=18,
+        c=colour,
+        marker=marker,
+        edgecolors="black",
+        linewidths=0.7,
+        zorder=3,
+    )
 
 
 def _search_notes(found: Searched, trials: int, hidden: int) -> list[str]:
@@ -252,14 +304,18 @@ def importance_note(found: Searched) -> str:
             " that objective (PED-ANOVA, Optuna). Importances sum to 1 even if nothing matters."
         )
     if len(found.values) > 1:
-        return f"No importances: too few trials ({len(found.numbers)}; at least {LEAST} are needed)."
+        return (
+            f"No importances: too few trials ({len(found.numbers)}; at least {LEAST} are needed)."
+        )
     return "No importance: only one hyperparameter was searched."
 
 
 # ---- training curves -----------------------------------------------------------------------------------------------
 
 
-def draw_learning(histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str) -> Figure:
+def draw_learning(
+    histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str
+) -> Figure:
     """Validation metrics after each epoch, one trial per method. chosen: which trial, for the caption."""
     panels = [(name, displayed(name)) for name in ESSENTIAL]
     return _draw_epochs(histories, styles, title, panels, [learning_note(chosen)])
@@ -269,16 +325,24 @@ def learning_note(chosen: str) -> str:
     return f"Validation split; for each method, {chosen}."
 
 
-def draw_entropy(histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str) -> Figure:
+def draw_entropy(
+    histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str
+) -> Figure:
     """NLL and entropy of correctly and wrongly classified samples. Mukhoti et al. 2020, Figure 2."""
     shown = {"nll": displayed("nll"), "entropy": "entropy in nats"}
     words = {"right": "correct", "wrong": "wrong"}
-    panels = [(f"{name}_{key}", f"{what}, {word}") for name, what in shown.items() for key, word in words.items()]
+    panels = [
+        (f"{name}_{key}", f"{what}, {word}")
+        for name, what in shown.items()
+        for key, word in words.items()
+    ]
     note = f"Means over the correctly and wrongly classified validation samples; for each method, {chosen}."
     return _draw_epochs(histories, styles, title, panels, [note])
 
 
-def draw_gamma(histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str) -> Figure:
+def draw_gamma(
+    histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str
+) -> Figure:
     """The learned gamma of the train samples: median and middle 90%, one panel per method."""
     figure = new_figure()
     columns = min(len(histories), 2)
@@ -287,7 +351,9 @@ def draw_gamma(histories: Mapping[str, History], styles: Mapping[str, Style], ti
     for axes, (label, history) in zip(grid.flat, histories.items(), strict=False):
         colour, _ = styles.get(label, (COLOURS[0], ""))
         epochs, low = by_epoch(history, "gamma_q05")
-        axes.fill_between(epochs, low, by_epoch(history, "gamma_q95")[1], color=colour, alpha=0.25, linewidth=0)
+        axes.fill_between(
+            epochs, low, by_epoch(history, "gamma_q95")[1], color=colour, alpha=0.25, linewidth=0
+        )
         axes.plot(epochs, by_epoch(history, "gamma_q50")[1], color=colour, linewidth=1.1)
         axes.set_title(label, fontsize=TEXT)
         _ticks(axes.xaxis, integer=True)
@@ -324,7 +390,14 @@ def _draw_epochs(
             colour, marker = styles.get(label, OTHERS)
             epochs, values = lines[label]
             every = max(1, len(epochs) // 4)
-            axes.plot(epochs, values, color=colour, marker=marker, markevery=(place % every, every), **_LINE)
+            axes.plot(
+                epochs,
+                values,
+                color=colour,
+                marker=marker,
+                markevery=(place % every, every),
+                **_LINE,
+            )
         axes.set_title(heading, fontsize=TEXT)
         _ticks(axes.xaxis, integer=True)
         logarithmic = name not in LINEAR
@@ -333,7 +406,9 @@ def _draw_epochs(
         (_log_ticks if logarithmic else _ticks)(axes.yaxis)
     for axes in grid[-1]:
         axes.set_xlabel("epoch", fontsize=TEXT)
-    finish(figure, list(grid.flat), title, line_entries(histories, styles), wrapped(notes), 2 * PANEL)
+    finish(
+        figure, list(grid.flat), title, line_entries(histories, styles), wrapped(notes), 2 * PANEL
+    )
     return figure
 
 
@@ -383,7 +458,8 @@ def line_entries(labels: Mapping[str, object], styles: Mapping[str, Style]) -> l
     """Legend entries of the coloured methods, and one that counts the grey ones."""
     drawn = [label for label in styles if label in labels]
     entries: list[Entry] = [
-        (Line2D([], [], color=styles[label][0], marker=styles[label][1], **_LINE), label) for label in drawn
+        (Line2D([], [], color=styles[label][0], marker=styles[label][1], **_LINE), label)
+        for label in drawn
     ]
     grey = len(labels) - len(drawn)
     if grey:

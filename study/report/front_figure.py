@@ -91,8 +91,13 @@ def draw_front(
     if not finished and aside:
         raise FieldError("figure", f"no trial to draw. {set_aside_line(aside)}")
     if not finished:
-        states = Counter("not done" if record.state == "running" else record.state for record in records)
-        found = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "the study has no trials"
+        states = Counter(
+            "not done" if record.state == "running" else record.state for record in records
+        )
+        found = (
+            ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+            or "the study has no trials"
+        )
         raise FieldError("figure", f"no complete trial to draw: {found}.")
     labels = list(dict.fromkeys(record.label for record in records))
     styles = styles_of(labels)
@@ -106,17 +111,32 @@ def draw_front(
     axes = figure.add_subplot()
     outside = _set_axes(axes, finished, front, objectives[:2])
     height, entries = PLOT_HEIGHT, [_method_entry(label, *styles[label]) for label in methods]
-    places = {record.name: tuple(record.metrics[objective.metric] for objective in objectives) for record in finished}
+    places = {
+        record.name: tuple(record.metrics[objective.metric] for objective in objectives)
+        for record in finished
+    }
     if len(objectives) == 1:
         height, entries = STRIP_HEIGHT * len(methods) + 0.5, []
-        places = {record.name: (*places[record.name], _strip_place(record, methods)) for record in finished}
+        places = {
+            record.name: (*places[record.name], _strip_place(record, methods))
+            for record in finished
+        }
         axes.set_yticks(range(len(methods)), methods)
         axes.set_ylim(len(methods) - 0.5, -0.5)  # the first method on top
     for label in methods:
-        _draw_trials(axes, [places[record.name] for record in finished if record.label == label], *styles[label])
+        _draw_trials(
+            axes,
+            [places[record.name] for record in finished if record.label == label],
+            *styles[label],
+        )
     if len(objectives) == 2:
         # Neighbours meet in the corner that is as bad as either: points behind the line are dominated.
-        axes.plot(*np.array([places[record.name] for record in front]).T, drawstyle="steps-post", zorder=3, **_FRONT)
+        axes.plot(
+            *np.array([places[record.name] for record in front]).T,
+            drawstyle="steps-post",
+            zorder=3,
+            **_FRONT,
+        )
     for record in front:
         share = 0.5 if analysis is None else analysis.shares.get(record.name, 0.5)
         if analysis is not None and record.name not in outside:
@@ -132,7 +152,9 @@ def draw_front(
 
 def axis_label(objective: Objective) -> str:
     """`ECE, validation (lower is better)`."""
-    return f"{displayed(objective.metric)}, validation ({describe(objective.metric).better} is better)"
+    return (
+        f"{displayed(objective.metric)}, validation ({describe(objective.metric).better} is better)"
+    )
 
 
 def in_reach(values: NDArray[np.float64], front: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -151,13 +173,22 @@ def in_reach(values: NDArray[np.float64], front: NDArray[np.float64]) -> NDArray
 
 
 def _set_axes(
-    axes: Axes, finished: Sequence[TrialRecord], front: Sequence[TrialRecord], objectives: Sequence[Objective]
+    axes: Axes,
+    finished: Sequence[TrialRecord],
+    front: Sequence[TrialRecord],
+    objectives: Sequence[Objective],
 ) -> set[str]:
     """Set limits, ticks and labels of one or two axes; returns the trials that lie outside."""
-    values = np.array([[record.metrics[objective.metric] for objective in objectives] for record in finished])
-    best = np.array([[record.metrics[objective.metric] for objective in objectives] for record in front])
+    values = np.array(
+        [[record.metrics[objective.metric] for objective in objectives] for record in finished]
+    )
+    best = np.array(
+        [[record.metrics[objective.metric] for objective in objectives] for record in front]
+    )
     signs = [objective.sign for objective in objectives]
-    shown = np.all([in_reach(s * v, s * f) for s, v, f in zip(signs, values.T, best.T, strict=True)], axis=0)
+    shown = np.all(
+        [in_reach(s * v, s * f) for s, v, f in zip(signs, values.T, best.T, strict=True)], axis=0
+    )
     outside = np.full(len(values), False)
     sides: list[tuple[Axis, Callable[[float, float], Any]]]
     sides = [(axes.xaxis, axes.set_xlim), (axes.yaxis, axes.set_ylim)]
@@ -183,7 +214,11 @@ def _draw_trials(axes: Axes, places: Sequence[tuple[float, ...]], colour: str, m
 
 
 def _draw_intervals(
-    axes: Axes, record: TrialRecord, place: tuple[float, ...], objectives: Sequence[Objective], analysis: Analysis
+    axes: Axes,
+    record: TrialRecord,
+    place: tuple[float, ...],
+    objectives: Sequence[Objective],
+    analysis: Analysis,
 ) -> None:
     """A bar along each axis whose objective has an interval; the axes grow to fit it."""
     for along, objective in enumerate(objectives):
@@ -199,9 +234,20 @@ def _draw_intervals(
         axes.set(**{"ylim" if along else "xlim": limits})
 
 
-def _draw_member(axes: Axes, place: tuple[float, ...], colour: str, marker: str, share: float) -> None:
+def _draw_member(
+    axes: Axes, place: tuple[float, ...], colour: str, marker: str, share: float
+) -> None:
     x, y, *_ = place
-    axes.scatter(x, y, s=6 + 28 * share, c=colour, marker=marker, edgecolors="black", linewidths=0.7, zorder=4)
+    axes.scatter(
+        x,
+        y,
+        s=6 + 28 * share,
+        c=colour,
+        marker=marker,
+        edgecolors="black",
+        linewidths=0.7,
+        zorder=4,
+    )
 
 
 def _method_entry(label: str, colour: str, marker: str) -> tuple[Line2D, str]:
@@ -213,7 +259,9 @@ def _front_entries(knee: TrialRecord, size: int, objectives: int) -> list[tuple[
     if objectives == 1:
         return [(ring, f"best: {knee.name}")]
     line = _FRONT if objectives == 2 else {"color": "none"}
-    member = Line2D([], [], marker="o", markersize=4, markerfacecolor="white", markeredgecolor="black", **line)
+    member = Line2D(
+        [], [], marker="o", markersize=4, markerfacecolor="white", markeredgecolor="black", **line
+    )
     return [(member, f"Pareto front ({size})"), (ring, f"knee: {knee.name}")]
 
 
@@ -232,16 +280,24 @@ def _caption(
     if aside:
         sentences.append(f"Not drawn: {set_aside_line(aside)}")
     if len(objectives) > 1:
-        sentences.append("Knee: the compromise, farthest from the line between the front's extremes.")
+        sentences.append(
+            "Knee: the compromise, farthest from the line between the front's extremes."
+        )
     if analysis is not None:
-        sentences.append("Near 0, no bootstrap of a calibration error attains its nominal coverage.")
+        sentences.append(
+            "Near 0, no bootstrap of a calibration error attains its nominal coverage."
+        )
         if analysis.shares:
-            sentences.append("Marker area: share of bootstrap resamples with the trial on the Pareto front.")
+            sentences.append(
+                "Marker area: share of bootstrap resamples with the trial on the Pareto front."
+            )
     if len(objectives) > 2:
         undrawn = " and ".join(objective.metric for objective in objectives[2:])
         sentences.append(f"Pareto front of all {len(objectives)} objectives; {undrawn} not drawn.")
     outside, of_front = lying
     if outside:
         which = f", {of_front:,} of them on the Pareto front" if of_front else ""
-        sentences.append(f"{outside:,} {'trials lie' if outside > 1 else 'trial lies'} outside the axes{which}.")
+        sentences.append(
+            f"{outside:,} {'trials lie' if outside > 1 else 'trial lies'} outside the axes{which}."
+        )
     return "\n".join(textwrap.fill(sentence, 76) for sentence in sentences)

@@ -54,7 +54,9 @@ def render(page: dict[str, Any]) -> str:
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _part("page.html"))
 
 
-def write_page(file: Path, page: dict[str, Any], write: Callable[[Path, bytes], object] = write_whole) -> None:
+def write_page(
+    file: Path, page: dict[str, Any], write: Callable[[Path, bytes], object] = write_whole
+) -> None:
     """Write `render`. Raises FieldError if its folder is gone: a study that was deleted stays so.
 
     write: `write_output` for a file that a user named.

@@ -11,7 +11,14 @@ import numpy as np
 from study.analysis.importance import Searched
 from study.analysis.progression import Growth, History, by_epoch
 from study.report.figure_set import Gallery
-from study.report.figures import LINEAR, growth_note, importance_note, learning_note, settled_limits, volume_limits
+from study.report.figures import (
+    LINEAR,
+    growth_note,
+    importance_note,
+    learning_note,
+    settled_limits,
+    volume_limits,
+)
 from study.report.style import displayed
 from trainables.metrics import ESSENTIAL
 
@@ -38,7 +45,8 @@ def _growth(gallery: Gallery) -> Plain | None:
         "whole": _steps(whole),
         "methods": {_place(gallery, label): _steps(found) for label, found in methods.items()},
         "limits": [
-            _short(volume_limits(volumes), 6) for volumes in ([whole.volume], [one.volume for one in methods.values()])
+            _short(volume_limits(volumes), 6)
+            for volumes in ([whole.volume], [one.volume for one in methods.values()])
         ],
         "note": growth_note(gallery.ranking.reference_values()),
     }
@@ -48,7 +56,12 @@ def _steps(found: Growth) -> list[list[float | None]]:
     grew = np.flatnonzero(np.diff(found.volume, prepend=0.0))
     kept = np.unique([*grew, len(found.volume) - 1])
     volumes = _short(found.volume[kept], 6)
-    return [list(step) for step in zip(found.trials[kept].tolist(), found.samples[kept].tolist(), volumes, strict=True)]
+    return [
+        list(step)
+        for step in zip(
+            found.trials[kept].tolist(), found.samples[kept].tolist(), volumes, strict=True
+        )
+    ]
 
 
 def _learning(gallery: Gallery) -> Plain | None:
@@ -62,18 +75,26 @@ def _learning(gallery: Gallery) -> Plain | None:
         lines = {label: by_epoch(history, name)[1] for label, history in histories.items()}
         limits = settled_limits(list(lines.values()), name not in LINEAR)
         if limits is not None:
-            values = {_place(gallery, label): _short(line[thinned[label]]) for label, line in lines.items()}
+            values = {
+                _place(gallery, label): _short(line[thinned[label]])
+                for label, line in lines.items()
+            }
             log = name not in LINEAR
-            panels.append({"label": displayed(name), "log": log, "limits": _short(limits), "lines": values})
+            panels.append(
+                {"label": displayed(name), "log": log, "limits": _short(limits), "lines": values}
+            )
     epochs = {
-        _place(gallery, label): [int(histories[label][k]["epoch"]) for k in kept] for label, kept in thinned.items()
+        _place(gallery, label): [int(histories[label][k]["epoch"]) for k in kept]
+        for label, kept in thinned.items()
     }
     return {"epochs": epochs, "panels": panels, "note": learning_note(gallery.chosen)}
 
 
 def _thinned(history: History) -> list[int]:
     """Which rows are drawn: at most MOST_EPOCHS, evenly spaced, the first and the last among them."""
-    return sorted({round(k) for k in np.linspace(0, len(history) - 1, min(len(history), MOST_EPOCHS))})
+    return sorted(
+        {round(k) for k in np.linspace(0, len(history) - 1, min(len(history), MOST_EPOCHS))}
+    )
 
 
 def _searched(gallery: Gallery) -> Plain | None:
@@ -84,7 +105,9 @@ def _searched(gallery: Gallery) -> Plain | None:
     for label, found in gallery.searched.items():
         reasons.setdefault(importance_note(found), []).append(label)
     return {
-        "methods": {_place(gallery, label): _axes(found) for label, found in gallery.searched.items()},
+        "methods": {
+            _place(gallery, label): _axes(found) for label, found in gallery.searched.items()
+        },
         "notes": [[note, labels] for note, labels in reasons.items()],
     }
 
@@ -97,7 +120,9 @@ def _axes(found: Searched) -> Plain:
         for path in found.values
     }
     shares = found.importances
-    importances = None if shares is None else {path: _short(of_path) for path, of_path in shares.items()}
+    importances = (
+        None if shares is None else {path: _short(of_path) for path, of_path in shares.items()}
+    )
     return {"axes": axes, "importances": importances}
 
 

@@ -54,7 +54,9 @@ def gather(
     if a trial has none.
     """
     spec, recorded = study.spec, study.recorded
-    now = Snapshot.of(study, {variant.label: records.get(variant.label, ()) for variant in spec.variants}, alive)
+    now = Snapshot.of(
+        study, {variant.label: records.get(variant.label, ()) for variant in spec.variants}, alive
+    )
     finished = pareto.complete(now.all)
     measured = pareto.measured_names(finished)
     front, knee = now.ranking.front, now.ranking.knee
@@ -93,7 +95,9 @@ def gather(
         "whiskers": None if analysis is None else analysis.named,
         "unfinished": _unfinished(now),
         "noise": _noise(spec.variants, records, measured),
-        "confirmation": None if confirmation is None else _confirmation(study, confirmation, measured),
+        "confirmation": None
+        if confirmation is None
+        else _confirmation(study, confirmation, measured),
         "reproduce": _reproduce(study, finished, analysis, confirmation),
         "bins_note": " ".join(bins_note(recorded["sizes"]["validation"])),
         **drawings,
@@ -107,10 +111,15 @@ def gather_page(studies: Sequence[Plain], made: str, every: int | None = None) -
     every: seconds after which the page reloads itself; None: never.
     """
     notes = []
-    for what, words in (("objectives", "different objectives"), ("classes", "different numbers of classes")):
+    for what, words in (
+        ("objectives", "different objectives"),
+        ("classes", "different numbers of classes"),
+    ):
         if len({str(_shared(study, what)) for study in studies}) > 1:
             found = "; ".join(f"{study['name']}: {_shared(study, what)}" for study in studies)
-            notes.append(f"These studies have {words} ({found}): do not compare values across them.")
+            notes.append(
+                f"These studies have {words} ({found}): do not compare values across them."
+            )
     return {
         "made": made,
         "every": every,
@@ -154,7 +163,9 @@ def _abstract(
     knee: TrialRecord | None,
 ) -> list[str]:
     spec, sizes = study.spec, study.recorded["sizes"]
-    sought = " and ".join(f"{displayed(o.metric)} ({describe(o.metric).better} is better)" for o in spec.objectives)
+    sought = " and ".join(
+        f"{displayed(o.metric)} ({describe(o.metric).better} is better)" for o in spec.objectives
+    )
     sentences = [
         f"{_count(len(spec.variants), 'method')} for training {_name(spec.model)} on {spec.data.shown},"
         f" {_count(spec.trials, 'trial')} each. Objectives: {sought}.",
@@ -164,7 +175,9 @@ def _abstract(
         values = f"{displayed(spec.objectives[0].metric)} {front[0].metrics[spec.objectives[0].metric]:.4f}"
         sentences.append(f"The best trial is {front[0].name} ({values}).")
     elif knee is not None:
-        values = ", ".join(f"{displayed(o.metric)} {knee.metrics[o.metric]:.4f}" for o in study.served)
+        values = ", ".join(
+            f"{displayed(o.metric)} {knee.metrics[o.metric]:.4f}" for o in study.served
+        )
         methods = len({record.label for record in front})
         what = "It" if front == [knee] else "The knee, the best compromise as served,"
         sentences.append(
@@ -192,7 +205,8 @@ def _facts(study: Study) -> list[list[str]]:
         ["Classes", f"{len(recorded['classes']):,}"],
         [
             "Samples",
-            "; ".join(f"{split} {size:,}" for split, size in sizes.items()) + " (opened only by calstudy confirm)",
+            "; ".join(f"{split} {size:,}" for split, size in sizes.items())
+            + " (opened only by calstudy confirm)",
         ],
         ["Network", _settings(plain["model"])],
         ["Optimizer", _settings(plain["optimizer"])],
@@ -204,7 +218,10 @@ def _facts(study: Study) -> list[list[str]]:
         *([["Early stopping", early.in_words(plain["epochs"])]] if early is not None else []),
         ["Objectives", "; ".join(f"{o.direction} {o.metric}" for o in study.spec.objectives)],
         ["Calibration", f"{BINS} bins; {CONVENTION}"],
-        ["Temperature", "fitted by NLL on validation, cross-fitted: no sample is used to fit its own temperature"],
+        [
+            "Temperature",
+            "fitted by NLL on validation, cross-fitted: no sample is used to fit its own temperature",
+        ],
     ]
 
 
@@ -232,7 +249,9 @@ def _method(variant: Variant, now: Snapshot, cost: Spent) -> Plain:
     return {
         "label": variant.label,
         "name": _name(variant.method),
-        "searched": {path: _range(to_plain(entry)) for path, entry in variant.space.distributions.items()},
+        "searched": {
+            path: _range(to_plain(entry)) for path, entry in variant.space.distributions.items()
+        },
         "planned": counts["planned"],
         "states": {word: counts[state] for state, word in WORDS.items()},
         "samples": _total(records, "samples"),
@@ -246,7 +265,11 @@ def _range(plain: Any) -> str:
     """`0.01 to 0.5, log` or `flsd_53 | flsd_532`."""
     if "choices" in plain:
         return " | ".join(str(choice) for choice in plain["choices"])
-    flags = "".join(f", {key}" if plain[key] is True else f", {key} {plain[key]}" for key in plain if key in _FLAGS)
+    flags = "".join(
+        f", {key}" if plain[key] is True else f", {key} {plain[key]}"
+        for key in plain
+        if key in _FLAGS
+    )
     return f"{plain['low']:g} to {plain['high']:g}{flags}"
 
 
@@ -260,11 +283,17 @@ def _total(records: Iterable[TrialRecord], cost: str) -> float | None:
 
 def _budget(planned: int, records: Mapping[str, Sequence[TrialRecord]]) -> list[str]:
     """Whether the methods had equal budgets, a sentence each for trials, samples and seconds."""
-    counts = {label: sum(one.state in ("complete", "pruned") for one in found) for label, found in records.items()}
+    counts = {
+        label: sum(one.state in ("complete", "pruned") for one in found)
+        for label, found in records.items()
+    }
     ended = "complete"
     if any(record.state == "pruned" for found in records.values() for record in found):
         ended = "complete or stopped early"
-    lowest, highest = min(counts, key=lambda label: counts[label]), max(counts, key=lambda label: counts[label])
+    lowest, highest = (
+        min(counts, key=lambda label: counts[label]),
+        max(counts, key=lambda label: counts[label]),
+    )
     sentences = [f"Each method has {_count(planned, 'planned trial')}"]
     if counts[lowest] == counts[highest]:
         sentences[0] += f", {counts[lowest]:,} of them {ended}: the numbers of trials are equal."
@@ -275,7 +304,10 @@ def _budget(planned: int, records: Mapping[str, Sequence[TrialRecord]]) -> list[
         )
     for unit, cost in (("training samples seen", "samples"), ("training seconds", "seconds")):
         totals = {label: _total(found, cost) or 0.0 for label, found in records.items()}
-        least, most = min(totals, key=lambda label: totals[label]), max(totals, key=lambda label: totals[label])
+        least, most = (
+            min(totals, key=lambda label: totals[label]),
+            max(totals, key=lambda label: totals[label]),
+        )
         if not totals[most]:
             continue
         if totals[most] <= 1.01 * totals[least]:
@@ -293,7 +325,10 @@ def _sentence(line: str) -> str:
     return line[0].upper() + line[1:]
 
 
-WHY = {"running": "was training when the page was written", "interrupted": "`calstudy run` resumes it"}
+WHY = {
+    "running": "was training when the page was written",
+    "interrupted": "`calstudy run` resumes it",
+}
 
 
 def _unfinished(now: Snapshot) -> list[Plain]:
@@ -311,7 +346,9 @@ def _unfinished(now: Snapshot) -> list[Plain]:
     ]
 
 
-def _trial(record: TrialRecord, labels: Sequence[str], measured: Sequence[str], analysis: Any) -> Plain:
+def _trial(
+    record: TrialRecord, labels: Sequence[str], measured: Sequence[str], analysis: Any
+) -> Plain:
     """A complete trial; `method` is the index of its label, `intervals` {index of the metric: [low, high]}."""
     found: Plain = {
         "method": labels.index(record.label),
@@ -340,7 +377,9 @@ def _trial(record: TrialRecord, labels: Sequence[str], measured: Sequence[str], 
 
 
 def _noise(
-    variants: Iterable[Variant], records: Mapping[str, Sequence[TrialRecord]], measured: Sequence[str]
+    variants: Iterable[Variant],
+    records: Mapping[str, Sequence[TrialRecord]],
+    measured: Sequence[str],
 ) -> list[Plain]:
     """Per metric, mean and std over fresh seeds of each method with nothing to search and at least two trials."""
     rows = []
@@ -348,8 +387,17 @@ def _noise(
         found = pareto.complete(records.get(variant.label, ()))
         if variant.space.distributions or len(found) < 2:
             continue
-        values = [[record.metrics[name] for record in found if name in record.metrics] for name in measured]
-        rows.append({"label": variant.label, "trials": len(found), "spread": [_spread(each) for each in values]})
+        values = [
+            [record.metrics[name] for record in found if name in record.metrics]
+            for name in measured
+        ]
+        rows.append(
+            {
+                "label": variant.label,
+                "trials": len(found),
+                "spread": [_spread(each) for each in values],
+            }
+        )
     return rows
 
 
@@ -357,7 +405,10 @@ def _spread(values: Sequence[float]) -> list[float | None] | None:
     """[mean, std with n - 1]; the std is null for one value, the pair null for none."""
     if not values:
         return None
-    return [_number(statistics.fmean(values)), _number(statistics.stdev(values)) if len(values) > 1 else None]
+    return [
+        _number(statistics.fmean(values)),
+        _number(statistics.stdev(values)) if len(values) > 1 else None,
+    ]
 
 
 # ---- a confirmation ------------------------------------------------------------------------------------------------
@@ -373,23 +424,32 @@ def _confirmation(study: Study, confirmation: Any, measured: Sequence[str]) -> P
         "rows": [
             {
                 "label": row.label,
-                "role": texts.get(row.label, row.role) + (", set aside" if row.label in aside else ""),
+                "role": texts.get(row.label, row.role)
+                + (", set aside" if row.label in aside else ""),
                 "candidate": row.candidate.name if row.candidate is not None else None,
                 "seeds": len(row.records),
                 "searched": [
-                    _number(row.candidate.metrics.get(name)) if row.candidate is not None else None for name in measured
+                    _number(row.candidate.metrics.get(name)) if row.candidate is not None else None
+                    for name in measured
                 ],
-                "validation": [_over(name, [record.metrics for record in row.records]) for name in measured],
+                "validation": [
+                    _over(name, [record.metrics for record in row.records]) for name in measured
+                ],
                 "test": [_over(name, row.tests) for name in measured],
                 "shifts": {
-                    shift: {name: _over(name, found) for name in _names(found)} for shift, found in row.shifts.items()
+                    shift: {name: _over(name, found) for name in _names(found)}
+                    for shift, found in row.shifts.items()
                 },
             }
             for row in confirmation.rows
         ],
         "shifts": shifts,
-        "shift_samples": {name: size for row in confirmation.rows for name, size in row.shift_samples.items()},
-        "shift_dropped": {name: size for row in confirmation.rows for name, size in row.shift_dropped.items()},
+        "shift_samples": {
+            name: size for row in confirmation.rows for name, size in row.shift_samples.items()
+        },
+        "shift_dropped": {
+            name: size for row in confirmation.rows for name, size in row.shift_dropped.items()
+        },
     }
 
 
@@ -404,7 +464,9 @@ def _over(name: str, seeds: Iterable[Mapping[str, float]]) -> list[float | None]
 # ---- how to reproduce it -------------------------------------------------------------------------------------------
 
 
-def _reproduce(study: Study, finished: Iterable[TrialRecord], analysis: Any, confirmation: Any) -> Plain:
+def _reproduce(
+    study: Study, finished: Iterable[TrialRecord], analysis: Any, confirmation: Any
+) -> Plain:
     """Commands, the spec, versions and digests. `trained_with`: trials by the versions that differ from the study's."""
     recorded, name = study.recorded, study.spec.name
     versions = {key: str(value) for key, value in recorded["versions"].items()}
@@ -412,14 +474,26 @@ def _reproduce(study: Study, finished: Iterable[TrialRecord], analysis: Any, con
     commands = [["calstudy run study.yaml", "the file below; repeat the command to resume"]]
     if confirmation is not None:
         trials = [row.candidate.name for row in confirmation.rows if row.candidate is not None]
-        words = [f"--trial {trial}" for trial in trials] + [f"--seeds {confirmation.study.spec.trials}"]
-        commands.append([" ".join(["calstudy confirm", name, *words]), "opens the sealed test split"])
-    interval = "" if analysis is None or analysis.level == 0.95 else f" --interval {100 * analysis.level:g}"
+        words = [f"--trial {trial}" for trial in trials] + [
+            f"--seeds {confirmation.study.spec.trials}"
+        ]
+        commands.append(
+            [" ".join(["calstudy confirm", name, *words]), "opens the sealed test split"]
+        )
+    interval = (
+        ""
+        if analysis is None or analysis.level == 0.95
+        else f" --interval {100 * analysis.level:g}"
+    )
     commands.append([f"calstudy report {name}{interval}", "this page"])
     if commit:
         commands.insert(0, [f"git checkout {commit}", "the code it ran with"])
     others = Counter(
-        ", ".join(f"{key} {found}" for key, found in sorted(record.versions.items()) if versions.get(key) != str(found))
+        ", ".join(
+            f"{key} {found}"
+            for key, found in sorted(record.versions.items())
+            if versions.get(key) != str(found)
+        )
         for record in finished
     )
     return {

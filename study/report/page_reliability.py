@@ -29,7 +29,10 @@ def diagrams(study: Study, finished: Sequence[TrialRecord]) -> tuple[dict[str, P
             lacking.setdefault(one, []).append(record.name)
         else:
             found[record.name] = one
-    return found, [f"No reliability diagram for {_some(names)}: {PREDICTIONS} {why}" for why, names in lacking.items()]
+    return found, [
+        f"No reliability diagram for {_some(names)}: {PREDICTIONS} {why}"
+        for why, names in lacking.items()
+    ]
 
 
 def _diagram_or_why(study: Study, record: TrialRecord) -> Plain | str:
@@ -38,7 +41,11 @@ def _diagram_or_why(study: Study, record: TrialRecord) -> Plain | str:
         found = diagram(stored_predictions(study, record))
     except FieldError as error:
         return error.problem.removeprefix(f"{study.files(record) / PREDICTIONS} ")
-    return {"raw": _bins(found.raw), "scaled": _bins(found.scaled), "temperature": round(found.temperature, 4)}
+    return {
+        "raw": _bins(found.raw),
+        "scaled": _bins(found.scaled),
+        "temperature": round(found.temperature, 4),
+    }
 
 
 def _bins(found: Reliability) -> Plain:
@@ -46,7 +53,10 @@ def _bins(found: Reliability) -> Plain:
 
     The band's ends are counts of hits too: whole numbers are short, and a page has hundreds of trials.
     """
-    hits = ((found.counts * each).round().astype(int) for each in (found.accuracy, found.low, found.high))
+    hits = (
+        (found.counts * each).round().astype(int)
+        for each in (found.accuracy, found.low, found.high)
+    )
     columns = (found.numbers, found.counts.astype(int), found.confidence.round(5), *hits)
     bins = list(zip(*(column.tolist() for column in columns), strict=True))
     return {"ece": float(f"{found.ece:.6g}"), "bins": bins}

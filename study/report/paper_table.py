@@ -34,7 +34,11 @@ def caption(table: Table, marks: Marks) -> str:
     of = " ".join(f"{_of(block)}." for block in table.blocks)
     units = f"Error and calibration errors (15 bins) in {marks.errors_in}, NLL in nats; lower is better."
     scaled = "TS: after temperature scaling"
-    scaled += "." if AFTER_TEMPERATURE + "error" in table.columns else ", which does not change the error."
+    scaled += (
+        "."
+        if AFTER_TEMPERATURE + "error" in table.columns
+        else ", which does not change the error."
+    )
     rows = [row for block in table.blocks for row in block.rows]
     sentences = [of, units, scaled, *_of_seeds(table, rows, marks)]
     if any(row.chosen_from > 1 for row in rows):
@@ -49,10 +53,19 @@ def caption(table: Table, marks: Marks) -> str:
 def _of(block: Block) -> str:
     """`digits: test split, 360 samples, 10 classes, 3 seeds`."""
     counts = sorted({len(row.seeds) for row in block.rows})
-    seeds = f"{counts[0]} seed{'s' * (counts[0] != 1)}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
+    seeds = (
+        f"{counts[0]} seed{'s' * (counts[0] != 1)}"
+        if len(counts) == 1
+        else f"{counts[0]} to {counts[-1]} seeds"
+    )
     chosen = [row.chosen_from for row in block.rows if row.chosen_from > 1]
     by = f", best trial by {block.objectives[0].metric} for methods with a search" if chosen else ""
-    parts = [f"{block.study}: {block.split} split", f"{block.samples:,} samples", f"{block.classes} classes", seeds]
+    parts = [
+        f"{block.study}: {block.split} split",
+        f"{block.samples:,} samples",
+        f"{block.classes} classes",
+        seeds,
+    ]
     return "; ".join([", ".join(parts) + by, f"temperature {block.temperature}", *block.notes])
 
 
@@ -60,7 +73,10 @@ def _of_seeds(table: Table, rows: Sequence[TableRow], marks: Marks) -> list[str]
     counts = [len(row.seeds) for row in rows]
     best = f"{marks.best}: best mean in its block."
     if max(counts) == 1:
-        return [best, "One seed each: there is no standard deviation, and nothing is marked as tied."]
+        return [
+            best,
+            "One seed each: there is no standard deviation, and nothing is marked as tied.",
+        ]
     levels = {methods.level for block in table.blocks for methods in block.methods.values()}
     if not levels:
         return [marks.spread, best, "Nothing is marked as tied: the predictions were not compared."]
@@ -68,7 +84,11 @@ def _of_seeds(table: Table, rows: Sequence[TableRow], marks: Marks) -> list[str]
         f"{marks.tied}: not significantly different from the best; the {percent(max(levels))} interval of the"
         " difference contains 0, allowing for the seeds, the samples and the selection of the best among all rows."
     )
-    some = ["A row with one seed has no standard deviation and is never marked as tied."] if min(counts) == 1 else []
+    some = (
+        ["A row with one seed has no standard deviation and is never marked as tied."]
+        if min(counts) == 1
+        else []
+    )
     return [marks.spread, best, tied, *some]
 
 
@@ -92,7 +112,9 @@ def _numbers(cell: Cell, name: str) -> tuple[str, str | None]:
     return f"{cell.mean * factor:.{metric.decimals}f}", std
 
 
-def _lines(block: Block, columns: list[str], written: Callable[[Cell | None, str], str]) -> Iterable[list[str]]:
+def _lines(
+    block: Block, columns: list[str], written: Callable[[Cell | None, str], str]
+) -> Iterable[list[str]]:
     """The cells of each row as text, in column order."""
     by_column = [block.cells(name) for name in columns]
     for cells in zip(*by_column, strict=True):
@@ -108,11 +130,20 @@ _SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
 def to_latex(table: Table) -> str:
     """A `table*` across both columns of a page, scaled down if too wide; needs booktabs and graphicx."""
     columns = table.columns
-    groups = [(title, len(list(found))) for title, found in groupby(_heading(name)[0] for name in columns)]
-    first = " & ".join(["", ""] + [rf"\multicolumn{{{size}}}{{c}}{{{_escaped(title)}}}" for title, size in groups])
+    groups = [
+        (title, len(list(found))) for title, found in groupby(_heading(name)[0] for name in columns)
+    ]
+    first = " & ".join(
+        ["", ""] + [rf"\multicolumn{{{size}}}{{c}}{{{_escaped(title)}}}" for title, size in groups]
+    )
     starts = [3 + sum(size for _, size in groups[:place]) for place in range(len(groups))]
-    rules = [rf"\cmidrule(lr){{{start}-{start + size - 1}}}" for start, (_, size) in zip(starts, groups, strict=True)]
-    second = " & ".join(["Method", "Runs", *("TS" if _heading(name)[1] else "" for name in columns)])
+    rules = [
+        rf"\cmidrule(lr){{{start}-{start + size - 1}}}"
+        for start, (_, size) in zip(starts, groups, strict=True)
+    ]
+    second = " & ".join(
+        ["Method", "Runs", *("TS" if _heading(name)[1] else "" for name in columns)]
+    )
     lines = [
         r"\begin{table*}[t]",
         r"\centering\scriptsize\setlength{\tabcolsep}{2.5pt}",
@@ -190,13 +221,17 @@ def to_csv(table: Table) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     parts = [f"{name}_{part}" for name in columns for part in ("mean", "std", "mark")]
-    writer.writerow(["study", "split", "samples", "classes", "method", "role", "seeds", "chosen_from", *parts])
+    writer.writerow(
+        ["study", "split", "samples", "classes", "method", "role", "seeds", "chosen_from", *parts]
+    )
     for block in table.blocks:
         by_column = [block.cells(name) for name in columns]
         for place, row in enumerate(block.rows):
             of = [block.study, block.split, block.samples, block.classes]
             cells = [value for cells in by_column for value in _csv_cell(cells[place])]
-            writer.writerow(map(csv_cell, [*of, row.label, row.role, len(row.seeds), row.chosen_from, *cells]))
+            writer.writerow(
+                map(csv_cell, [*of, row.label, row.role, len(row.seeds), row.chosen_from, *cells])
+            )
     return file.getvalue()
 
 

@@ -27,11 +27,22 @@ TEXT, SMALL = 7.0, 6.0  # points
 
 # Okabe and Ito 2008: safe for colour-blind readers. Black is the front's; yellow is too faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # seven, with six colours: 42 methods before a pair repeats
+MARKERS = (
+    "o",
+    "s",
+    "^",
+    "D",
+    "v",
+    "P",
+    "X",
+)  # seven, with six colours: 42 methods before a pair repeats
 
 # Of reliability diagrams, in figures and page alike.
 HEADINGS = ("as trained", "after temperature")
-INSIDE, OUTSIDE = (COLOURS[0], "o"), (COLOURS[1], "D")  # a bin's colour and marker: inside the band, or outside
+INSIDE, OUTSIDE = (
+    (COLOURS[0], "o"),
+    (COLOURS[1], "D"),
+)  # a bin's colour and marker: inside the band, or outside
 BIN_KEY = ("inside the band", "outside", "95% band", "perfect calibration")
 
 Style = tuple[str, str]  # colour and marker
@@ -45,7 +56,11 @@ def our_settings() -> Iterator[None]:
     A figure is made and saved so: some settings are read at either.
     """
     # Setting a backend, even the same, can load it.
-    settings = {name: value for name, value in matplotlib.rcParamsDefault.items() if not name.startswith("backend")}
+    settings = {
+        name: value
+        for name, value in matplotlib.rcParamsDefault.items()
+        if not name.startswith("backend")
+    }
     # TrueType in PDFs: publishers reject matplotlib's default Type 3.
     with matplotlib.rc_context({**settings, "pdf.fonttype": 42}):
         yield
@@ -60,7 +75,10 @@ def new_figure() -> Figure:
 
 def styles_of(labels: Sequence[str]) -> dict[str, Style]:
     """Colour and marker of each method, by its position in the study."""
-    return {label: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i, label in enumerate(labels)}
+    return {
+        label: (COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)])
+        for i, label in enumerate(labels)
+    }
 
 
 def displayed(metric: str) -> str:
@@ -77,7 +95,9 @@ def check_suffix(path: Path) -> None:
         raise FieldError("figure", f"'{path.name}' must end in one of {', '.join(SUFFIXES)}.")
 
 
-def save(figure: Figure, path: Path, write: Callable[[Path, memoryview], object] = write_whole) -> None:
+def save(
+    figure: Figure, path: Path, write: Callable[[Path, memoryview], object] = write_whole
+) -> None:
     """Write PNG, PDF or SVG, by the suffix. write: `write_output` for a file that a user named."""
     drawn = io.BytesIO()
     with our_settings():
@@ -91,7 +111,12 @@ def wrapped(sentences: Sequence[str]) -> str:
 
 
 def finish(
-    figure: Figure, panels: Sequence[Axes], title: str, entries: Sequence[Entry], note: str, plot_height: float
+    figure: Figure,
+    panels: Sequence[Axes],
+    title: str,
+    entries: Sequence[Entry],
+    note: str,
+    plot_height: float,
 ) -> None:
     """Put title and legend above the axes and the caption below, and set the figure's height (inches) to fit."""
     names = [name for _, name in entries]
@@ -126,7 +151,9 @@ def tidy(axes: Axes) -> None:
 def _columns(names: Sequence[str]) -> int:
     """The most legend columns, up to four, that fit the width: about 72 letters, 6 of them per handle."""
     for columns in (4, 3, 2):
-        widths = [max(map(len, column)) + 6 for column in np.array_split(names, columns) if len(column)]
+        widths = [
+            max(map(len, column)) + 6 for column in np.array_split(names, columns) if len(column)
+        ]
         if sum(widths) <= 72:
             return columns
     return 1

@@ -13,13 +13,19 @@ from trainables.fields import FieldError, Settings, number
 class Budget(Settings):
     """Exactly one of the two."""
 
-    cpu_hours: float | None = number(None, above=0, doc="training hours x resources.cpu, of all trials")
-    gpu_hours: float | None = number(None, above=0, doc="training hours x resources.gpu, of all trials")
+    cpu_hours: float | None = number(
+        None, above=0, doc="training hours x resources.cpu, of all trials"
+    )
+    gpu_hours: float | None = number(
+        None, above=0, doc="training hours x resources.gpu, of all trials"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.cpu_hours is None) == (self.gpu_hours is None):
-            raise FieldError("", "must have exactly one of cpu_hours and gpu_hours, such as {cpu_hours: 5}.")
+            raise FieldError(
+                "", "must have exactly one of cpu_hours and gpu_hours, such as {cpu_hours: 5}."
+            )
 
     @property
     def unit(self) -> str:

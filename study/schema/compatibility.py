@@ -23,7 +23,11 @@ def leaves(plain: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """(dotted path, value) of every leaf of a nested mapping."""
     found: list[tuple[str, Any]] = []
     for key, value in plain.items():
-        found += leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value)]
+        found += (
+            leaves(value, f"{prefix}{key}.")
+            if isinstance(value, Mapping)
+            else [(f"{prefix}{key}", value)]
+        )
     return found
 
 
@@ -44,16 +48,26 @@ class RecordedSpace:
     enqueued: bool = False
 
 
-def recorded_spaces(plain: Mapping[str, Any], meaning: Mapping[str, Any]) -> dict[str, RecordedSpace]:
+def recorded_spaces(
+    plain: Mapping[str, Any], meaning: Mapping[str, Any]
+) -> dict[str, RecordedSpace]:
     """By label, from the spec and the meaning in a STUDY/study.yaml."""
     written = {entry["label"]: entry for entry in plain["methods"]}
     found = {}
     for label, parts in meaning.get("methods", {}).items():
         entry = written.get(label, {})
-        named = {*(plain.get("search_space") or {}), *entry.get("values", {}), *_fixed(entry, "method")}
-        names = {path: name for path, name in parts.get("fixed", {}).items() if path.endswith(".name")}
+        named = {
+            *(plain.get("search_space") or {}),
+            *entry.get("values", {}),
+            *_fixed(entry, "method"),
+        }
+        names = {
+            path: name for path, name in parts.get("fixed", {}).items() if path.endswith(".name")
+        }
         on = plain.get("search_optimizer", False)
-        found[label] = RecordedSpace(names, parts["space"], frozenset(named), on, parts.get("defaults"))
+        found[label] = RecordedSpace(
+            names, parts["space"], frozenset(named), on, parts.get("defaults")
+        )
     return found
 
 
@@ -77,17 +91,27 @@ def completed_meaning(recorded: Mapping[str, Any], today: Mapping[str, Any]) -> 
         if isinstance(value, Mapping) and isinstance(known, Mapping) and key != "space":
             value = completed_meaning(value, known)
         whole[key] = value
-    return {key: value for key, value in whole.items() if key not in ("space", "early_stopping") or key in recorded}
+    return {
+        key: value
+        for key, value in whole.items()
+        if key not in ("space", "early_stopping") or key in recorded
+    }
 
 
-def refuse_changes(old_meaning: Mapping[str, Any], new: Meant, file_name: str, done_note: str) -> None:
+def refuse_changes(
+    old_meaning: Mapping[str, Any], new: Meant, file_name: str, done_note: str
+) -> None:
     """Raise SpecError listing every line that changes what a trial means; new labels are allowed.
 
     done_note: what already exists, such as `has 37 trials`.
     """
     meaning = new.meaning()
     old_methods, new_methods = dict(old_meaning["methods"]), dict(meaning["methods"])
-    gone = [f"methods.{label}: was present, is missing" for label in old_methods if label not in new_methods]
+    gone = [
+        f"methods.{label}: was present, is missing"
+        for label in old_methods
+        if label not in new_methods
+    ]
     both = [label for label in old_methods if label in new_methods]
     old_lines = _lines({**old_meaning, "methods": {label: old_methods[label] for label in both}})
     new_lines = _lines({**meaning, "methods": {label: new_methods[label] for label in both}})

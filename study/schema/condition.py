@@ -51,7 +51,9 @@ class Condition:
         if self.metric not in values:
             return False
         # A value exactly at the limit must not depend on the last bit of `best - 0.1`.
-        slack = ROUNDING if self.comparison == "<=" else -ROUNDING if self.comparison == ">=" else 0.0
+        slack = (
+            ROUNDING if self.comparison == "<=" else -ROUNDING if self.comparison == ">=" else 0.0
+        )
         return _COMPARISONS[self.comparison](values[self.metric], self.limit(best or {}) + slack)
 
 
@@ -60,7 +62,9 @@ def read_condition(where: str, text: str) -> Condition:
     found = _CONDITION.fullmatch(text)
     if found is None:
         if "best" in text:
-            problem = f"cannot parse '{text}'; write METRIC >= best - NUMBER: accuracy >= best - 0.02."
+            problem = (
+                f"cannot parse '{text}'; write METRIC >= best - NUMBER: accuracy >= best - 0.02."
+            )
             raise FieldError(where, problem)
         problem = f"cannot parse '{text}'; write METRIC, one of {' '.join(_COMPARISONS)}, NUMBER: accuracy>=0.95."
         raise FieldError(where, problem)
@@ -71,7 +75,9 @@ def read_condition(where: str, text: str) -> Condition:
     except ValueError:
         bound = math.nan
     if not math.isfinite(bound):
-        raise FieldError(where, f"'{number}' in '{text}' is not a number; write a bound such as accuracy>=0.95.")
+        raise FieldError(
+            where, f"'{number}' in '{text}' is not a number; write a bound such as accuracy>=0.95."
+        )
     largest = metrics.describe(metric).largest
     if bound < 0 or (largest is not None and bound > largest):
         percent = f" Did you mean {bound / 100:g}?" if largest == 1 and 1 < bound <= 100 else ""
@@ -95,8 +101,12 @@ def read_constraints(plain: Any, objectives: Sequence[Objective]) -> tuple[Condi
     if plain is None:
         return ()
     if not isinstance(plain, list | tuple):
-        raise FieldError("constraints", f'must be a list such as ["accuracy >= best - 0.02"], got {plain!r}.')
-    found = [_constraint(f"constraints[{index}]", text, objectives) for index, text in enumerate(plain)]
+        raise FieldError(
+            "constraints", f'must be a list such as ["accuracy >= best - 0.02"], got {plain!r}.'
+        )
+    found = [
+        _constraint(f"constraints[{index}]", text, objectives) for index, text in enumerate(plain)
+    ]
     for index, condition in enumerate(found):
         if condition in found[:index]:
             raise FieldError(f"constraints[{index}]", f"'{condition}' is listed twice; remove one.")
@@ -118,7 +128,10 @@ def _constraint(where: str, text: Any, objectives: Sequence[Objective]) -> Condi
     if found.comparison.startswith(">") != higher:
         wanted = f"'{found.comparison.translate(_TURNED)}'"
         better = "higher" if higher else "lower"
-        raise FieldError(where, f"'{text}' keeps the worse trials: {better} {found.metric} is better; write {wanted}.")
+        raise FieldError(
+            where,
+            f"'{text}' keeps the worse trials: {better} {found.metric} is better; write {wanted}.",
+        )
     return found
 
 
@@ -136,16 +149,24 @@ def _relative(where: str, found: re.Match[str], objectives: Collection[str]) -> 
     except ValueError:
         distance = math.nan
     if not (math.isfinite(distance) and distance >= 0):
-        raise FieldError(where, f"'{number}' in '{text}' is not a number; write accuracy >= best - 0.02.")
+        raise FieldError(
+            where, f"'{number}' in '{text}' is not a number; write accuracy >= best - 0.02."
+        )
     if comparison in ("<", ">"):
-        raise FieldError(where, f"'{text}' may leave no trial, not even the best; write {comparison}= instead.")
+        raise FieldError(
+            where, f"'{text}' may leave no trial, not even the best; write {comparison}= instead."
+        )
     worse = "-" if metrics.describe(metric).better == "higher" else "+"
     if sign is not None and sign != worse:
-        raise FieldError(where, f"'{text}' asks for more than the best; write best {worse} {distance:g}.")
+        raise FieldError(
+            where, f"'{text}' asks for more than the best; write best {worse} {distance:g}."
+        )
     largest = metrics.describe(metric).largest
     if largest is not None and distance > largest:
         percent = f" Did you mean {distance / 100:g}?" if largest == 1 and distance <= 100 else ""
-        raise FieldError(where, f"{metric} lies in [0, {largest:g}], got a distance of {distance:g}.{percent}")
+        raise FieldError(
+            where, f"{metric} lies in [0, {largest:g}], got a distance of {distance:g}.{percent}"
+        )
     return Condition(metric, comparison, distance, relative=True)
 
 
@@ -153,4 +174,6 @@ def _check_is_known(where: str, metric: str, objectives: Collection[str]) -> Non
     """Raise FieldError for a metric that the study's trials do not store."""
     plain = metric.removeprefix(metrics.AFTER_TEMPERATURE)
     if plain not in metrics.stored() and metric not in objectives and plain not in objectives:
-        raise FieldError(where, f"trials do not store {metric}; make it an objective, or use another metric.")
+        raise FieldError(
+            where, f"trials do not store {metric}; make it an objective, or use another metric."
+        )

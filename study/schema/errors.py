@@ -6,8 +6,15 @@ from trainables.fields import UserError
 class SpecError(UserError):
     """A study that cannot be run: file, field, what was found and the fix, on one line; then indented `differences`."""
 
-    def __init__(self, file_name: str, path: str, problem: str, differences: tuple[str, ...] = ()) -> None:
-        self.file_name, self.path, self.problem, self.differences = file_name, path, problem, differences
+    def __init__(
+        self, file_name: str, path: str, problem: str, differences: tuple[str, ...] = ()
+    ) -> None:
+        self.file_name, self.path, self.problem, self.differences = (
+            file_name,
+            path,
+            problem,
+            differences,
+        )
         super().__init__(file_name, path, problem, differences)
 
     def __str__(self) -> str:

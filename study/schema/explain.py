@@ -22,7 +22,11 @@ from trainables.method import Method
 from trainables.model import Model
 from trainables.plugins import name_of
 
-NAMES: dict[Any, Callable[[], list[str]]] = {Dataset: data.names, Model: models.names, Method: methods.names}
+NAMES: dict[Any, Callable[[], list[str]]] = {
+    Dataset: data.names,
+    Model: models.names,
+    Method: methods.names,
+}
 OBJECTIVES = "metrics of `calstudy list metrics`"
 
 
@@ -42,7 +46,10 @@ def explain(spec: StudySpec) -> list[Row]:
         if field.name == "variants":
             rows += [row for variant in value for row in _variant_rows(spec, variant)]
         elif field.name == "search_space":
-            rows += [Row(f"search_space.{path}", _written(entry), "", "", note) for path, entry in value.items()]
+            rows += [
+                Row(f"search_space.{path}", _written(entry), "", "", note)
+                for path, entry in value.items()
+            ]
             rows += [] if value else [Row("search_space", "{}", "{}", "", note)]
         elif field.name == "shift":
             written = {name: strict_yaml.one_line(of.to_mapping()) for name, of in value.items()}
@@ -61,8 +68,17 @@ def _settings_rows(key: str, settings: Settings, note: str) -> Iterator[Row]:
         if isinstance(settings, kind):
             yield Row(f"{key}.name", name_of(type(settings)), "required", " | ".join(names()), note)
     for field in fields(settings):
-        value, allowed = _written(getattr(settings, field.name)), allowed_text(type(settings), field)
-        yield Row(f"{key}.{field.name}", value, default_text(field), allowed, field.metadata.get("doc", ""))
+        value, allowed = (
+            _written(getattr(settings, field.name)),
+            allowed_text(type(settings), field),
+        )
+        yield Row(
+            f"{key}.{field.name}",
+            value,
+            default_text(field),
+            allowed,
+            field.metadata.get("doc", ""),
+        )
 
 
 def _variant_rows(spec: StudySpec, variant: Variant) -> Iterator[Row]:
@@ -78,7 +94,9 @@ def _variant_rows(spec: StudySpec, variant: Variant) -> Iterator[Row]:
         elif path in space.distributions:
             value = _written(space.distributions[path])
         yield Row(f"{key}: {path}", value, default, allowed, space.origins.get(path, note))
-    for setting, found in zip(space.defaults, first_standings(spec.trial(variant.label), space), strict=True):
+    for setting, found in zip(
+        space.defaults, first_standings(spec.trial(variant.label), space), strict=True
+    ):
         rest = found is not None and any(not path.startswith("method.") for path in setting)
         whose = standing_text(found) + ("; the rest as in the study" if rest else "")
         yield Row(f"{key}: tried first", strict_yaml.one_line(setting), "", "", whose)
@@ -86,7 +104,9 @@ def _variant_rows(spec: StudySpec, variant: Variant) -> Iterator[Row]:
 
 def kept_line(spec: StudySpec) -> str | None:
     """What the study keeps although search_spaces/ has changed since it began; None: nothing."""
-    kept = "; ".join(f"{variant.label}: {', '.join(variant.kept)}" for variant in spec.variants if variant.kept)
+    kept = "; ".join(
+        f"{variant.label}: {', '.join(variant.kept)}" for variant in spec.variants if variant.kept
+    )
     if not kept:
         return None
     return f"{spec.name} keeps what it recorded when it began, where search_spaces/ has changed since ({kept})."
@@ -95,7 +115,11 @@ def kept_line(spec: StudySpec) -> str | None:
 def _method_fields(method: Method, prefix: str) -> Iterator[tuple[str, tuple[str, str, str, str]]]:
     """(path, (value, default, allowed values, meaning)) of a method's settings, then of its base's."""
     for field in fields(method):
-        path, value, note = f"{prefix}.{field.name}", getattr(method, field.name), field.metadata.get("doc", "")
+        path, value, note = (
+            f"{prefix}.{field.name}",
+            getattr(method, field.name),
+            field.metadata.get("doc", ""),
+        )
         yield path, (_written(value), default_text(field), allowed_text(type(method), field), note)
         if isinstance(value, Method):
             yield from _method_fields(value, path)
@@ -135,4 +159,6 @@ def _written(value: Any) -> str:
         return ", ".join(f"{objective.direction} {objective.metric}" for objective in value)
     if isinstance(value, tuple) and all(isinstance(item, Condition) for item in value):
         value = [str(condition) for condition in value]
-    return strict_yaml.one_line(to_plain(value) if isinstance(value, BaseDistribution | Pin) else value)
+    return strict_yaml.one_line(
+        to_plain(value) if isinstance(value, BaseDistribution | Pin) else value
+    )

@@ -24,8 +24,18 @@ PACKAGES: dict[Any, tuple[str, Any]] = {
     Model: ("model", models),
     Dataset: ("dataset", data),
 }
-TYPES = {float: "number", int: "integer", str: "string", bool: "boolean", dict: "object", type(None): "null"}
-PIN: Schema = {"type": ["number", "string", "boolean", "null"], "description": "a plain value is fixed, not searched"}
+TYPES = {
+    float: "number",
+    int: "integer",
+    str: "string",
+    bool: "boolean",
+    dict: "object",
+    type(None): "null",
+}
+PIN: Schema = {
+    "type": ["number", "string", "boolean", "null"],
+    "description": "a plain value is fixed, not searched",
+}
 ENTRY: Schema = {
     "description": "a range, choices, or a plain value",
     "anyOf": [
@@ -69,7 +79,11 @@ def json_schema() -> Schema:
 
 
 def _study_key(field: Field[Any]) -> Schema:
-    groups: dict[str, type[Settings]] = {"optimizer": Optimizer, "sampler": Sampler, "resources": Resources}
+    groups: dict[str, type[Settings]] = {
+        "optimizer": Optimizer,
+        "sampler": Sampler,
+        "resources": Resources,
+    }
     doc = {"description": field.metadata["doc"]} if field.metadata.get("doc") else {}
     if field.name in groups:
         return {**_settings(groups[field.name]), **doc}
@@ -77,32 +91,60 @@ def _study_key(field: Field[Any]) -> Schema:
         return {**_settings(EarlyStopping), "type": ["object", "null"], **doc}
     if field.name == "budget":
         one_of = [{"required": [one.name]} for one in fields(Budget)]
-        return {**_settings(Budget), "type": ["object", "null"], **doc, "oneOf": [{"type": "null"}, *one_of]}
+        return {
+            **_settings(Budget),
+            "type": ["object", "null"],
+            **doc,
+            "oneOf": [{"type": "null"}, *one_of],
+        }
     if field.name == "variants":
         return {"type": "array", "minItems": 1, "items": _variant(), **doc}
     if field.name == "objectives":
         objective = _settings(Objective)
         objective["properties"]["metric"]["examples"] = metrics.names()
         objective["properties"]["direction"] = {"enum": sorted(DIRECTIONS.values())}
-        return {"type": "array", "minItems": 1, "items": {**objective, "required": ["metric", "direction"]}, **doc}
+        return {
+            "type": "array",
+            "minItems": 1,
+            "items": {**objective, "required": ["metric", "direction"]},
+            **doc,
+        }
     if field.name == "constraints":
         return {"type": ["array", "null"], "items": {"type": "string"}, **doc}
     if field.name == "search_space":
-        return {"type": ["object", "null"], "additionalProperties": {"$ref": "#/definitions/entry"}, **doc}
+        return {
+            "type": ["object", "null"],
+            "additionalProperties": {"$ref": "#/definitions/entry"},
+            **doc,
+        }
     if field.name == "shift":
-        return {"type": ["object", "null"], "additionalProperties": {"type": ["object", "string"]}, **doc}
+        return {
+            "type": ["object", "null"],
+            "additionalProperties": {"type": ["object", "string"]},
+            **doc,
+        }
     return _field(StudySpec, field)
 
 
 def _variant() -> Schema:
     """An entry of `methods`: a name, or a mapping with what a label may have of its own."""
     own = {
-        "label": {"type": "string", "pattern": "^[a-z0-9_]+$", "description": "default: the method's name"},
+        "label": {
+            "type": "string",
+            "pattern": "^[a-z0-9_]+$",
+            "description": "default: the method's name",
+        },
         "resources": _settings(Resources),
-        "values": {"type": "object", "additionalProperties": PIN, "description": "values to fix, by path"},
+        "values": {
+            "type": "object",
+            "additionalProperties": PIN,
+            "description": "values to fix, by path",
+        },
     }
     names, *mappings = _named(Method)["anyOf"]
-    return {"anyOf": [names, *({**of, "properties": {**own, **of["properties"]}} for of in mappings)]}
+    return {
+        "anyOf": [names, *({**of, "properties": {**own, **of["properties"]}} for of in mappings)]
+    }
 
 
 def _named(kind: type) -> Schema:
@@ -116,7 +158,11 @@ def _named(kind: type) -> Schema:
         properties = {"name": {"const": name}, **settings["properties"]}
         mappings.append({**settings, "properties": properties, "required": required})
     ours = {"not": {"enum": known}}
-    theirs: Schema = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string", **ours}}}
+    theirs: Schema = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": {"type": "string", **ours}},
+    }
     return {
         "anyOf": [
             {"type": "string", "examples": known},
@@ -128,7 +174,11 @@ def _named(kind: type) -> Schema:
 
 def _settings(cls: type[Settings]) -> Schema:
     found = {field.name: _field(cls, field) for field in fields(cls)}
-    needed = [field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING]
+    needed = [
+        field.name
+        for field in fields(cls)
+        if field.default is MISSING and field.default_factory is MISSING
+    ]
     required = {"required": needed} if needed else {}
     return {"type": "object", "additionalProperties": False, "properties": found, **required}
 

@@ -7,7 +7,10 @@ from trainables import metrics
 from trainables.fields import FieldError, Settings
 
 DIRECTIONS = {"higher": "maximize", "lower": "minimize"}
-TEMPERATURE, RAW = "temperature", "raw"  # what a registered model gives: scaled by its temperature, or as trained
+TEMPERATURE, RAW = (
+    "temperature",
+    "raw",
+)  # what a registered model gives: scaled by its temperature, or as trained
 IN_WORDS = {RAW: "as trained", TEMPERATURE: "after temperature"}
 
 
@@ -16,7 +19,9 @@ class Objective(Settings):
     """A metric on the validation split and its direction."""
 
     metric: str = field(metadata={"doc": "metric on the validation split"})
-    direction: str = field(metadata={"choices": tuple(DIRECTIONS.values()), "doc": "maximize or minimize"})
+    direction: str = field(
+        metadata={"choices": tuple(DIRECTIONS.values()), "doc": "maximize or minimize"}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -25,9 +30,15 @@ class Objective(Settings):
         except FieldError as error:
             raise error.under("metric") from None
         if found.better is None:
-            raise FieldError("metric", f"{self.metric} has no better direction; use {found.instead or 'another'}.")
+            raise FieldError(
+                "metric",
+                f"{self.metric} has no better direction; use {found.instead or 'another'}.",
+            )
         if self.direction != DIRECTIONS[found.better]:
-            raise FieldError("direction", f"{found.better} {self.metric} is better; write {DIRECTIONS[found.better]}.")
+            raise FieldError(
+                "direction",
+                f"{found.better} {self.metric} is better; write {DIRECTIONS[found.better]}.",
+            )
 
     @property
     def sign(self) -> float:
@@ -50,12 +61,16 @@ def in_words(metric: str) -> str:
     label = metrics.describe(metric).label
     if not changes_with_temperature(metric):
         return label
-    return f"{label} {IN_WORDS[TEMPERATURE if metric.startswith(metrics.AFTER_TEMPERATURE) else RAW]}"
+    return (
+        f"{label} {IN_WORDS[TEMPERATURE if metric.startswith(metrics.AFTER_TEMPERATURE) else RAW]}"
+    )
 
 
 def searched_for(objectives: Sequence[Objective]) -> str:
     """What chose the trials."""
-    return f"the search optimized {', '.join(in_words(objective.metric) for objective in objectives)}"
+    return (
+        f"the search optimized {', '.join(in_words(objective.metric) for objective in objectives)}"
+    )
 
 
 def other_than(serves: str) -> str:
@@ -68,7 +83,9 @@ def served_by_default(objectives: Sequence[Objective]) -> str | None:
 
     TEMPERATURE if the objectives are after temperature scaling, RAW if they are before; None if there are both.
     """
-    named = [objective.metric for objective in objectives if changes_with_temperature(objective.metric)]
+    named = [
+        objective.metric for objective in objectives if changes_with_temperature(objective.metric)
+    ]
     after = [metric.startswith(metrics.AFTER_TEMPERATURE) for metric in named]
     if any(after):
         return TEMPERATURE if all(after) else None
@@ -78,19 +95,28 @@ def served_by_default(objectives: Sequence[Objective]) -> str | None:
 def as_served(metric: str, serves: str) -> str:
     """`ts_ece` where the temperature is served, `ece` where it is not."""
     plain = plain_name(metric)
-    return metrics.AFTER_TEMPERATURE + plain if serves == TEMPERATURE and changes_with_temperature(plain) else plain
+    return (
+        metrics.AFTER_TEMPERATURE + plain
+        if serves == TEMPERATURE and changes_with_temperature(plain)
+        else plain
+    )
 
 
 def served_objectives(objectives: Sequence[Objective], serves: str) -> tuple[Objective, ...]:
     """The objectives of the model that is registered, each once."""
-    found = {_measured_as(objective.metric, serves, objectives): objective.direction for objective in objectives}
+    found = {
+        _measured_as(objective.metric, serves, objectives): objective.direction
+        for objective in objectives
+    }
     return tuple(Objective(metric, direction) for metric, direction in found.items())
 
 
 def _measured_as(metric: str, serves: str, objectives: Sequence[Objective]) -> str:
     """The metric as served; itself where trials do not store the other form of it."""
     served = as_served(metric, serves)
-    known = plain_name(metric) in metrics.stored() or served in [objective.metric for objective in objectives]
+    known = plain_name(metric) in metrics.stored() or served in [
+        objective.metric for objective in objectives
+    ]
     return served if known else metric
 
 
@@ -101,12 +127,18 @@ def serves_note(objectives: Sequence[Objective], serves: str, is_older: bool = F
     """
     sought = [objective.metric for objective in objectives]
     wanted = {one: as_served(one, serves) for one in sought}
-    if lacking := [name for one, name in wanted.items() if name != _measured_as(one, serves, objectives)]:
+    if lacking := [
+        name for one, name in wanted.items() if name != _measured_as(one, serves, objectives)
+    ]:
         return f"trials do not store the {', '.join(lacking)} of a registered model: choices use {', '.join(sought)}"
     served = [objective.metric for objective in served_objectives(objectives, serves)]
     if set(served) <= set(sought):
         return ""
-    why = "this study was made before `serve` and keeps the temperature" if is_older else f"serve: {serves}"
+    why = (
+        "this study was made before `serve` and keeps the temperature"
+        if is_older
+        else f"serve: {serves}"
+    )
     return f"{why}: its registered models have {', '.join(served)}, while the search optimizes {', '.join(sought)}"
 
 
@@ -122,4 +154,6 @@ def epoch_note(result: str) -> str:
 
 def costs(values: Sequence[float], objectives: Sequence[Objective]) -> tuple[float, ...]:
     """The values, with signs flipped where needed so that smaller is better."""
-    return tuple(objective.sign * value for value, objective in zip(values, objectives, strict=True))
+    return tuple(
+        objective.sign * value for value, objective in zip(values, objectives, strict=True)
+    )

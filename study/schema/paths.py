@@ -13,8 +13,12 @@ from trainables.fields import FieldError, Settings, allowed_types, check_value
 SEARCHED_GROUPS = ("method", "optimizer", "model")
 SEARCHED_VALUES = ("batch_size", "data.augment")
 
-SEARCHED = f"Searchable: {', '.join([*(f'{group}.*' for group in SEARCHED_GROUPS), *SEARCHED_VALUES])}."
-NOT_SEARCHED = f"cannot be searched: it must be the same in every trial for a fair comparison. {SEARCHED}"
+SEARCHED = (
+    f"Searchable: {', '.join([*(f'{group}.*' for group in SEARCHED_GROUPS), *SEARCHED_VALUES])}."
+)
+NOT_SEARCHED = (
+    f"cannot be searched: it must be the same in every trial for a fair comparison. {SEARCHED}"
+)
 
 
 def fits(trial: TrialConfig, path: str) -> bool:
@@ -67,7 +71,12 @@ def checked_entry(trial: TrialConfig, path: str, entry: Entry, where: str) -> En
     plain = to_plain(entry)
     if not {int, float} & set(kinds):
         choices = spec.metadata.get("choices") or ((True, False) if bool in kinds else ())
-        known = ", ".join(str(choice).lower() if isinstance(choice, bool) else choice for choice in choices) or "..."
+        known = (
+            ", ".join(
+                str(choice).lower() if isinstance(choice, bool) else choice for choice in choices
+            )
+            or "..."
+        )
         raise FieldError(where, f"cannot be a range; write {{choices: [{known}]}}.")
     if float not in kinds and not isinstance(entry, IntDistribution):
         raise FieldError(where, "must be a whole number; add `int: true` to the range.")

@@ -5,10 +5,20 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n")  # what a cell begins with that a spreadsheet takes for a formula
+FORMULAS = (
+    "=",
+    "+",
+    "-",
+    "@",
+    "\t",
+    "\r",
+    "\n",
+)  # what a cell begins with that a spreadsheet takes for a formula
 # Control characters but tab and newline (C0, DEL, C1), separators of lines, characters that reorder text, and the lone
 # surrogates of a file name that is not UTF-8.
-_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def printable(text: str) -> str:

@@ -7,7 +7,12 @@ import statistics
 from itertools import product
 from typing import Any
 
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 
 from study.schema.variant import Space
 
@@ -19,10 +24,15 @@ def settings_of(space: Space) -> list[tuple[float, dict[str, Any]]]:
     """
     first = {path: _middle(entry) for path, entry in space.distributions.items()}
     first |= space.defaults[0] if space.defaults else {}
-    sizes = [path for path in space.distributions if path == "batch_size" or path.startswith("model.")]
+    sizes = [
+        path for path in space.distributions if path == "batch_size" or path.startswith("model.")
+    ]
     ends = [_ends(path, space.distributions[path]) for path in sizes]
     return [
-        (math.prod(weight for weight, _ in chosen), {**first, **dict(zip(sizes, (v for _, v in chosen), strict=True))})
+        (
+            math.prod(weight for weight, _ in chosen),
+            {**first, **dict(zip(sizes, (v for _, v in chosen), strict=True))},
+        )
         for chosen in product(*ends)
     ]
 
@@ -47,7 +57,11 @@ def _ends(path: str, entry: BaseDistribution) -> list[tuple[float, Any]]:
     else:
         assert isinstance(entry, FloatDistribution | IntDistribution)
         low, high = entry.low, entry.high
-        mean = _mean_of_inverse(low, high, entry.log) if path == "batch_size" else _mean_between(low, high, entry.log)
+        mean = (
+            _mean_of_inverse(low, high, entry.log)
+            if path == "batch_size"
+            else _mean_between(low, high, entry.log)
+        )
     if low == high:
         return [(1.0, low)]
     at_low, at_high = (1 / low, 1 / high) if path == "batch_size" else (low, high)
@@ -63,4 +77,6 @@ def _mean_of_inverse(low: float, high: float, log: bool) -> float:
     """Of 1/x, for x uniform between the ends, or log-uniform."""
     if low == high:
         return 1 / low
-    return (1 / low - 1 / high) / math.log(high / low) if log else math.log(high / low) / (high - low)
+    return (
+        (1 / low - 1 / high) / math.log(high / low) if log else math.log(high / low) / (high - low)
+    )

@@ -51,16 +51,23 @@ def recommended(trial: TrialConfig, search_optimizer: bool) -> Recommended:
     entries, settings = _of_method(trial, trial.method, "method")
     if search_optimizer:
         file = shared_space("optimizer")
-        entries = {path: (entry, f"{OPTIMIZER_FILE}: {file.source}") for path, entry in file.space.items()} | entries
+        entries = {
+            path: (entry, f"{OPTIMIZER_FILE}: {file.source}") for path, entry in file.space.items()
+        } | entries
     return Recommended(entries, settings)
 
 
-def _of_method(trial: TrialConfig, method: Method, prefix: str) -> tuple[Entries, list[dict[str, Value]]]:
+def _of_method(
+    trial: TrialConfig, method: Method, prefix: str
+) -> tuple[Entries, list[dict[str, Value]]]:
     """Each of the method's settings is combined with the first of its base's."""
     where = f"search_spaces/{name_of(type(method))}.yaml"
     file = _file_of(method)
     entries: Entries = {}
-    settings = [{_moved(path, prefix): value for path, value in default.values.items()} for default in file.defaults]
+    settings = [
+        {_moved(path, prefix): value for path, value in default.values.items()}
+        for default in file.defaults
+    ]
     for spec in fields(method):
         base = getattr(method, spec.name)
         if isinstance(base, Method):
@@ -69,7 +76,10 @@ def _of_method(trial: TrialConfig, method: Method, prefix: str) -> tuple[Entries
             settings = [{**(defaults[0] if defaults else {}), **setting} for setting in settings]
     for path, entry in file.space.items():
         moved = _moved(path, prefix)
-        entries[moved] = checked_entry(trial, moved, entry, f"{where}: space.{path}"), f"{where}: {file.source}"
+        entries[moved] = (
+            checked_entry(trial, moved, entry, f"{where}: space.{path}"),
+            f"{where}: {file.source}",
+        )
     return entries, settings
 
 
@@ -95,7 +105,9 @@ def is_of(trial: TrialConfig, recorded: RecordedSpace) -> bool:
     return all(today.get(path) == name for path, name in recorded.parts.items())
 
 
-def as_recorded(trial: TrialConfig, today: Recommended, recorded: RecordedSpace, search_optimizer: bool) -> Recommended:
+def as_recorded(
+    trial: TrialConfig, today: Recommended, recorded: RecordedSpace, search_optimizer: bool
+) -> Recommended:
     """`today` with the ranges and defaults a study recorded, except for paths its file named or switched on or off."""
 
     def is_named(path: str) -> bool:
@@ -104,14 +116,19 @@ def as_recorded(trial: TrialConfig, today: Recommended, recorded: RecordedSpace,
 
     # A value that the file once fixed was perhaps not searched then: without that line it is the method's own.
     fixed = recorded.named - set(recorded.space)
-    entries = {path: found for path, found in today.entries.items() if is_named(path) and path not in fixed}
+    entries = {
+        path: found for path, found in today.entries.items() if is_named(path) and path not in fixed
+    }
     for path, plain in recorded.space.items():
         if is_named(path) or not fits(trial, path):
             continue
         entry = checked_entry(trial, path, parse_entry(path, plain), path)
         now, origin = today.entries.get(path, (None, ""))
         other = "no range" if now is None else one_line(to_plain(now))
-        entries[path] = entry, origin if entry == now else f"recorded with the study; search_spaces/ now has {other}"
+        entries[path] = (
+            entry,
+            origin if entry == now else f"recorded with the study; search_spaces/ now has {other}",
+        )
     settings = today.settings if recorded.defaults is None else recorded.defaults
     return Recommended(entries, settings, frozenset(recorded.space))
 
@@ -119,16 +136,26 @@ def as_recorded(trial: TrialConfig, today: Recommended, recorded: RecordedSpace,
 # ---- what has no effect --------------------------------------------------------------------------------------------
 
 
-def inert_paths(method: Method, searched: Mapping[str, Any], prefix: str = "method") -> dict[str, str]:
+def inert_paths(
+    method: Method, searched: Mapping[str, Any], prefix: str = "method"
+) -> dict[str, str]:
     """{path: the setting that leaves it without effect}, whichever of the `searched` choices is taken."""
     paths = {spec.name: f"{prefix}.{spec.name}" for spec in fields(method)}
     entries = {name: searched.get(path) for name, path in paths.items()}
-    choices = {name: entry.choices for name, entry in entries.items() if isinstance(entry, CategoricalDistribution)}
+    choices = {
+        name: entry.choices
+        for name, entry in entries.items()
+        if isinstance(entry, CategoricalDistribution)
+    }
     inert: list[dict[str, str]] = []
     for values in itertools.product(*choices.values()):
         with suppress(FieldError):  # choices that do not go together
             inert.append(replace(method, **dict(zip(choices, values, strict=True))).inert)
-    found = {paths[name]: why for name, why in inert[0].items() if all(name in each for each in inert)} if inert else {}
+    found = (
+        {paths[name]: why for name, why in inert[0].items() if all(name in each for each in inert)}
+        if inert
+        else {}
+    )
     for name, path in paths.items():
         base = getattr(method, name)
         found |= inert_paths(base, searched, path) if isinstance(base, Method) else {}
@@ -147,13 +174,19 @@ def standing(method: Method) -> Default | None:
     values = {path: getattr(method, spec.name) for path, spec in own.items()}
     plain = {path: value for path, value in values.items() if not isinstance(value, Method)}
     changed = {path for path, value in plain.items() if value != _usual(own[path])}
-    held = [one for one in _file_of(method).defaults if all(plain.get(at, of) == of for at, of in one.values.items())]
+    held = [
+        one
+        for one in _file_of(method).defaults
+        if all(plain.get(at, of) == of for at, of in one.values.items())
+    ]
     exact = [one for one in held if changed <= set(one.values)]
     if not held or not (held[0].values or held[0].by):
         return None
     whose = [exact[0]] if exact else [held[0], Default({}, "transferred")]
     for base in (
-        value for value in values.values() if isinstance(value, Method) and not isinstance(value, CrossEntropy)
+        value
+        for value in values.values()
+        if isinstance(value, Method) and not isinstance(value, CrossEntropy)
     ):
         theirs = standing(base)
         if theirs is None:

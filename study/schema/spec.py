@@ -48,10 +48,14 @@ NOTHING_RECORDED: Recorded = {}
 
 @dataclass(frozen=True)
 class Sampler(Settings):
-    name: str = choice("tpe", "gp", "random", doc="how values are proposed; gp: where trials last minutes")
+    name: str = choice(
+        "tpe", "gp", "random", doc="how values are proposed; gp: where trials last minutes"
+    )
     seed: int = number(0, low=0, doc="seed of the proposals")
     pending: int | None = number(
-        None, low=1, doc="a method's proposals that wait for their results; null: a sixth of its trials"
+        None,
+        low=1,
+        doc="a method's proposals that wait for their results; null: a sixth of its trials",
     )
 
 
@@ -68,12 +72,18 @@ class StudySpec(Settings):
     name: str = text(doc="[a-z0-9_-]; also the study's directory")
     data: Dataset = field(metadata={"doc": "a data set and its options"})
     model: Model = field(metadata={"doc": "a network and its options"})
-    variants: tuple[Variant, ...] = field(metadata={"doc": "names, or labelled variants with fixed values"})
-    optimizer: Optimizer = field(default_factory=Optimizer, metadata={"doc": "how the weights are updated"})
+    variants: tuple[Variant, ...] = field(
+        metadata={"doc": "names, or labelled variants with fixed values"}
+    )
+    optimizer: Optimizer = field(
+        default_factory=Optimizer, metadata={"doc": "how the weights are updated"}
+    )
     batch_size: int = _as_in_a_trial("batch_size")
     epochs: int = _as_in_a_trial("epochs")
     seed: int = _as_in_a_trial("seed")
-    first_seed: int = number(0, low=0, doc="trial k of every method trains from stream(seed, first_seed + k)")
+    first_seed: int = number(
+        0, low=0, doc="trial k of every method trains from stream(seed, first_seed + k)"
+    )
     precision: str = choice(
         *("float32", "bfloat16", "auto"),
         doc="of the network's passes in training; losses and results are float32; auto: bfloat16 if resources.gpu > 0",
@@ -96,67 +106,107 @@ class StudySpec(Settings):
         },
     )
     serve: str | None = choice(
-        None, TEMPERATURE, RAW, doc="what a registered model gives; null: what the objectives say, both must choose"
+        None,
+        TEMPERATURE,
+        RAW,
+        doc="what a registered model gives; null: what the objectives say, both must choose",
     )
     search_space: dict[str, Entry] = field(
         default_factory=dict,
-        metadata={"doc": "overrides search_spaces/<method>.yaml; a plain value fixes the parameter"},
+        metadata={
+            "doc": "overrides search_spaces/<method>.yaml; a plain value fixes the parameter"
+        },
     )
     search_optimizer: bool = text(
-        False, doc="also search the learning rate and weight decay, over search_spaces/optimizer.yaml"
+        False,
+        doc="also search the learning rate and weight decay, over search_spaces/optimizer.yaml",
     )
     shift: dict[str, ShiftSet] = field(
-        default_factory=dict, metadata={"doc": "named sets on which `calstudy confirm` also measures its models"}
+        default_factory=dict,
+        metadata={"doc": "named sets on which `calstudy confirm` also measures its models"},
     )
     sampler: Sampler = field(default_factory=Sampler)
     trials: int = number(24, low=1, doc="trials per method")
     early_stopping: EarlyStopping | None = field(
         default=None,
-        metadata={"doc": "stop a method's poorer trials early: {at: 0.4, keep: 0.5, by: [brier, ece]}; null: none"},
+        metadata={
+            "doc": "stop a method's poorer trials early: {at: 0.4, keep: 0.5, by: [brier, ece]}; null: none"
+        },
     )
-    budget: Budget | None = text(None, doc="of all trials: {cpu_hours: 5} or {gpu_hours: 20}; null: no limit")
-    trial_minutes: float | None = number(None, above=0, doc="training limit; a longer trial fails; null: no limit")
-    resources: Resources = field(default_factory=Resources, metadata={"doc": "per trial; a method may override them"})
-    checkpoint_seconds: float = number(30.0, low=0, doc="seconds between checkpoints; 0: every epoch")
+    budget: Budget | None = text(
+        None, doc="of all trials: {cpu_hours: 5} or {gpu_hours: 20}; null: no limit"
+    )
+    trial_minutes: float | None = number(
+        None, above=0, doc="training limit; a longer trial fails; null: no limit"
+    )
+    resources: Resources = field(
+        default_factory=Resources, metadata={"doc": "per trial; a method may override them"}
+    )
+    checkpoint_seconds: float = number(
+        30.0, low=0, doc="seconds between checkpoints; 0: every epoch"
+    )
     keep_models: str = choice("all", "front", doc="which trials keep their model.pt")
     storage: str | None = text(
-        None, doc="folder of studies, relative to the working directory; null: $CALSTUDY_STORAGE or ./studies"
+        None,
+        doc="folder of studies, relative to the working directory; null: $CALSTUDY_STORAGE or ./studies",
     )
-    tracking: str | None = text(None, doc="MLflow URI, or a file or variable with it; null: embedded in the storage")
+    tracking: str | None = text(
+        None, doc="MLflow URI, or a file or variable with it; null: embedded in the storage"
+    )
     ledger: str | None = text(
         None, doc="Optuna storage: path relative to this file, or RDB URL; null: STUDY/ledger.log"
     )
     extensions: str | None = _as_in_a_trial("extensions")
-    confirms: str | None = text(None, doc="the study whose candidates this one retrains; written by `calstudy confirm`")
+    confirms: str | None = text(
+        None, doc="the study whose candidates this one retrains; written by `calstudy confirm`"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not re.fullmatch(r"[a-z0-9_][a-z0-9_-]*", self.name):
             valid = re.sub(r"[^a-z0-9_-]+", "_", self.name.lower()).strip("_-")
             hint = f" Write '{valid}'?" if valid else ""
-            raise FieldError("name", f"may contain only a-z, 0-9, _ and - (- not first), got '{self.name}'.{hint}")
+            raise FieldError(
+                "name",
+                f"may contain only a-z, 0-9, _ and - (- not first), got '{self.name}'.{hint}",
+            )
         if self.name == "artifacts":
-            raise FieldError("name", "'artifacts' is where the embedded MLflow keeps its files; use another name.")
+            raise FieldError(
+                "name",
+                "'artifacts' is where the embedded MLflow keeps its files; use another name.",
+            )
         for key in ("storage", "tracking", "ledger"):
             if getattr(self, key) == "":
                 raise FieldError(key, "is empty; write null, or remove the key.")
         if self.early_stopping is not None:
             with _under("early_stopping"):
                 searched = {one.label: one.space.distributions for one in self.variants}
-                self.early_stopping.check(self.epochs, {one: (self.trial(one), of) for one, of in searched.items()})
-        check_budget(self.budget, {one.label: self.resources_of(one.label) for one in self.variants})
+                self.early_stopping.check(
+                    self.epochs, {one: (self.trial(one), of) for one, of in searched.items()}
+                )
+        check_budget(
+            self.budget, {one.label: self.resources_of(one.label) for one in self.variants}
+        )
 
     def variant(self, label: str) -> Variant:
         """The variant with that label; FieldError with the nearest label if there is none."""
         found = {variant.label: variant for variant in self.variants}
         if label not in found:
-            raise FieldError("methods", f"there is no label '{label}'.{nearest(label, list(found))}")
+            raise FieldError(
+                "methods", f"there is no label '{label}'.{nearest(label, list(found))}"
+            )
         return found[label]
 
     @property
     def trained_in(self) -> str:
         """The precision of its trials: float32 or bfloat16."""
-        return self.precision if self.precision != "auto" else "bfloat16" if self.resources.gpu else "float32"
+        return (
+            self.precision
+            if self.precision != "auto"
+            else "bfloat16"
+            if self.resources.gpu
+            else "float32"
+        )
 
     def resources_of(self, label: str) -> Resources:
         """The label's own resources, else the study's."""
@@ -169,12 +219,16 @@ class StudySpec(Settings):
     def trial(self, label: str) -> TrialConfig:
         """The base config of a label: the study's values with the label's pins."""
         variant = self.variant(label)
-        shared = {name: getattr(self, name) for name in _shared_with_a_trial()} | {"precision": self.trained_in}
+        shared = {name: getattr(self, name) for name in _shared_with_a_trial()} | {
+            "precision": self.trained_in
+        }
         return with_pins(TrialConfig(method=variant.method, **shared), variant.space.pins)
 
     def trial_mapping(self, label: str) -> dict[str, Any]:
         """`trial` in plain values, for `TrialConfig.from_mapping(mapping, values)`."""
-        return {key: value for key, value in self.trial(label).to_mapping().items() if key != "number"}
+        return {
+            key: value for key, value in self.trial(label).to_mapping().items() if key != "number"
+        }
 
     def to_mapping(self) -> dict[str, Any]:
         """Every key in plain values; `spec_from_mapping` reads it back as an equal spec."""
@@ -193,13 +247,19 @@ class StudySpec(Settings):
         """What a trial means, in plain values; must not change once there are trials."""
         plain = self.to_mapping()
         kept = (*_shared_with_a_trial(), "first_seed", "confirms", "objectives", "sampler")
-        meaning = {key: value for key, value in plain.items() if key in kept and key != "extensions"}
+        meaning = {
+            key: value for key, value in plain.items() if key in kept and key != "extensions"
+        }
         meaning["precision"] = self.trained_in
-        meaning["sampler"] = {key: value for key, value in meaning["sampler"].items() if key != "pending"}
+        meaning["sampler"] = {
+            key: value for key, value in meaning["sampler"].items() if key != "pending"
+        }
         # The data may move; its digest identifies it.
         meaning["data"] = {key: value for key, value in meaning["data"].items() if key != "path"}
         meaning["methods"] = {variant.label: _meaning_of(variant) for variant in self.variants}
-        if self.early_stopping is not None:  # a meaning without it is of a study that stops no trial
+        if (
+            self.early_stopping is not None
+        ):  # a meaning without it is of a study that stops no trial
             meaning["early_stopping"] = plain["early_stopping"]
         return meaning
 
@@ -227,7 +287,9 @@ def key_of(spec: Field[Any]) -> str:
 
 KEYS = tuple(key_of(spec) for spec in fields(StudySpec))
 REQUIRED = tuple(
-    key_of(spec) for spec in fields(StudySpec) if spec.default is MISSING and spec.default_factory is MISSING
+    key_of(spec)
+    for spec in fields(StudySpec)
+    if spec.default is MISSING and spec.default_factory is MISSING
 )
 
 
@@ -270,10 +332,17 @@ def _read(plain: Any, folder: Path, recorded: Recorded) -> StudySpec:
         if key not in plain:
             raise FieldError(key, f"is missing; {needed}")
     plain = with_absolute_paths(plain, folder)
-    use_checked_extensions(check_value(StudySpec, StudySpec.field_named("extensions"), plain.get("extensions")))
+    use_checked_extensions(
+        check_value(StudySpec, StudySpec.field_named("extensions"), plain.get("extensions"))
+    )
     taken: dict[str, Any] = {}
     for spec in fields(StudySpec):
-        if spec.name in plain and spec.name not in ("objectives", "constraints", "search_space", "shift"):
+        if spec.name in plain and spec.name not in (
+            "objectives",
+            "constraints",
+            "search_space",
+            "shift",
+        ):
             taken[spec.name] = _read_field(spec, plain[spec.name])
     if "objectives" in plain:
         taken["objectives"] = _read_objectives(plain["objectives"])
@@ -315,7 +384,9 @@ def _read_objectives(plain: Any) -> tuple[Objective, ...]:
         with _under(where):
             objective: Objective = build(Objective, entry)
         if objective.metric in [other.metric for other in found]:
-            raise FieldError(f"{where}.metric", f"'{objective.metric}' is listed twice; remove one.")
+            raise FieldError(
+                f"{where}.metric", f"'{objective.metric}' is listed twice; remove one."
+            )
         found.append(objective)
     return tuple(found)
 
@@ -327,7 +398,9 @@ def _read_shift(plain: Any) -> dict[str, ShiftSet]:
     found = {}
     for name, shift_set in plain.items():
         if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_]+", name):
-            raise FieldError("shift", f"the name of a set may contain only a-z, 0-9 and _, got {name!r}.")
+            raise FieldError(
+                "shift", f"the name of a set may contain only a-z, 0-9 and _, got {name!r}."
+            )
         with _under(f"shift.{name}"):
             found[name] = ShiftSet.read(shift_set)
     return found
@@ -338,7 +411,11 @@ def _read_variants(
 ) -> tuple[dict[str, Entry], tuple[Variant, ...]]:
     """The study's search space, and its methods with their spaces."""
     # A trial has no `precision: auto`, and no space depends on the precision.
-    shared = {name: taken[name] for name in _shared_with_a_trial() if name in taken and name != "precision"}
+    shared = {
+        name: taken[name]
+        for name in _shared_with_a_trial()
+        if name in taken and name != "precision"
+    }
     trials: dict[str, TrialConfig] = {}
     fixed: dict[str, tuple[str, ...]] = {}
     own_resources: dict[str, Resources] = {}
@@ -350,7 +427,9 @@ def _read_variants(
         where = f"methods[{index}]"
         own = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
         if not isinstance(own.get("name"), str):
-            problem = f"must be a method name, or a mapping with `name` and its fields, got {entry!r}."
+            problem = (
+                f"must be a method name, or a mapping with `name` and its fields, got {entry!r}."
+            )
             raise FieldError(where, problem)
         label = own.pop("label", own["name"])
         with _under(where):
@@ -369,7 +448,10 @@ def _read_variants(
     on = taken.get("search_optimizer", False)
     variants = []
     for index, (label, trial) in enumerate(trials.items()):
-        own_pins = {f"methods[{index}].values.{path}": (path, pin) for path, pin in own_values[label].items()}
+        own_pins = {
+            f"methods[{index}].values.{path}": (path, pin)
+            for path, pin in own_values[label].items()
+        }
         variant_of = partial(build_variant, trial, label, fixed[label], space, own_pins)
         # A confirmation searches nothing: each of its values is written.
         today = Recommended({}, []) if taken.get("confirms") is not None else recommended(trial, on)
@@ -393,7 +475,10 @@ def _check_effect(space: Mapping[str, Entry], variants: list[Variant]) -> None:
     for path, entry in space.items():
         if isinstance(entry, Pin) or any(path in variant.space.origins for variant in variants):
             continue
-        inert = {variant.label: inert_paths(variant.method, variant.space.distributions) for variant in variants}
+        inert = {
+            variant.label: inert_paths(variant.method, variant.space.distributions)
+            for variant in variants
+        }
         label, why = next((label, found[path]) for label, found in inert.items() if path in found)
         raise FieldError(f"search_space.{path}", f"has no effect in {label} ({why}); remove it.")
 
@@ -402,7 +487,9 @@ def _read_resources(plain: Any, taken: Mapping[str, Any]) -> Resources:
     """A method's own resources; the study's for what it leaves out."""
     shared = settings_to_plain(taken.get("resources", Resources()))
     with _under("resources"):
-        own: Resources = build(Resources, {**shared, **plain} if isinstance(plain, Mapping) else plain)
+        own: Resources = build(
+            Resources, {**shared, **plain} if isinstance(plain, Mapping) else plain
+        )
     return own
 
 
@@ -431,5 +518,7 @@ def refuse_confirmation(spec: StudySpec, file_name: str) -> None:
     """Raise SpecError for a confirmation: only `confirm` may run it, because it then opens the test split."""
     if spec.confirms is not None:
         raise SpecError(
-            file_name, "confirms", f"only `calstudy confirm {spec.confirms}` creates and resumes this study."
+            file_name,
+            "confirms",
+            f"only `calstudy confirm {spec.confirms}` creates and resumes this study.",
         )

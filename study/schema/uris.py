@@ -22,7 +22,15 @@ SETTINGS = {
     *("application_name", "target_session_attrs", "sslmode", "sslrootcert", "ssl_ca"),
     *("keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"),
 }
-FROM_ENVIRONMENT = ("sslkey", "sslcert", "sslcrl", "passfile", "service", "options", "gssencmode")  # of libpq, as PG...
+FROM_ENVIRONMENT = (
+    "sslkey",
+    "sslcert",
+    "sslcrl",
+    "passfile",
+    "service",
+    "options",
+    "gssencmode",
+)  # of libpq, as PG...
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")  # the name of an environment variable that holds a URI
 LONGEST = 10_000  # characters read of a file that holds one
 URIS = (
@@ -55,7 +63,11 @@ def is_hidden(uri: str) -> bool:
 def why_hidden(uri: str, where: str) -> str:
     """What to say where the credentials of a `hidden` URI are needed."""
     problem = "has its user and password in secrets.yaml beside study.yaml, which is missing or not yours to read"
-    fix = " or give --tracking" if where == "tracking" else f" or write the whole URI as `{where}` in study.yaml"
+    fix = (
+        " or give --tracking"
+        if where == "tracking"
+        else f" or write the whole URI as `{where}` in study.yaml"
+    )
     if where == "ledger" and uri.startswith("postgresql"):
         fix += ", or set PGPASSWORD and leave the password out of the URL"
     return f"{where}: {uri} {problem}. Ask its owner,{fix}."
@@ -135,9 +147,7 @@ def forbidden_setting(uri: str) -> str | None:
     for key in url.query:
         if key not in SETTINGS:
             from_outside = url.get_backend_name() == "postgresql" and key in FROM_ENVIRONMENT
-            return (
-                f"the URL may not set '{key}'; {f'set PG{key.upper()} where you run' if from_outside else 'remove it'}."
-            )
+            return f"the URL may not set '{key}'; {f'set PG{key.upper()} where you run' if from_outside else 'remove it'}."
     return None
 
 
@@ -162,7 +172,9 @@ def resolve_uri(option: str | None, spec_tracking: str | None, storage_root: Pat
     if scheme.startswith("sqlite") and not rest.startswith("//"):
         path = rest.lstrip("/")
         fix = f" Write {scheme}:///{Path(path).absolute()}." if path and path != ":memory:" else ""
-        raise TrackingError(f"{where}: '{uri}' is not an absolute path, which needs four slashes.{fix}")
+        raise TrackingError(
+            f"{where}: '{uri}' is not an absolute path, which needs four slashes.{fix}"
+        )
     if scheme not in ("http", "https") and (problem := forbidden_setting(uri)):
         raise TrackingError(f"{where}: {problem}")
     return uri
@@ -180,11 +192,15 @@ def _held(name: str, where: str) -> tuple[str, str]:
     if VARIABLE.fullmatch(name):
         holder, text = f"the environment variable {name}", os.environ.get(name)
         if text is None:
-            raise TrackingError(f"{where}: {holder} is not set. Set it to the URI, or give --tracking.")
+            raise TrackingError(
+                f"{where}: {holder} is not set. Set it to the URI, or give --tracking."
+            )
     else:
         path = Path(os.path.expanduser(name))
         if path.is_absolute() and not path.exists():
-            raise TrackingError(f"{where}: there is no file {path}. Write the URI into it, or give --tracking.")
+            raise TrackingError(
+                f"{where}: there is no file {path}. Write the URI into it, or give --tracking."
+            )
         if not path.is_file():
             return name, ""
         if where == "tracking" and not path.is_absolute():

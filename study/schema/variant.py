@@ -7,7 +7,16 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution
 
-from search_spaces.space import Default, Entry, Pin, SpaceError, Value, contains, parse_entry, to_plain
+from search_spaces.space import (
+    Default,
+    Entry,
+    Pin,
+    SpaceError,
+    Value,
+    contains,
+    parse_entry,
+    to_plain,
+)
 from search_spaces.strict_yaml import one_line
 from study.schema.paths import (
     NOT_SEARCHED,
@@ -38,7 +47,9 @@ class Space:
     pins: dict[str, Value]  # set for every trial of the method
     defaults: list[dict[str, Value]]  # settings to try first; omitted paths are sampled
     origins: dict[str, str]  # source of each path
-    recommended: list[dict[str, Value]] = field(default_factory=list)  # `defaults` before the study's own ranges
+    recommended: list[dict[str, Value]] = field(
+        default_factory=list
+    )  # `defaults` before the study's own ranges
 
 
 @dataclass(frozen=True)
@@ -52,13 +63,22 @@ class Variant:
     fixed: tuple[str, ...] = ()
     values: dict[str, Value] = field(default_factory=dict)
     resources: Resources | None = None  # None: the study's
-    kept: tuple[str, ...] = field(default=(), compare=False)  # what search_spaces/ now has otherwise
+    kept: tuple[str, ...] = field(
+        default=(), compare=False
+    )  # what search_spaces/ now has otherwise
 
     def to_mapping(self) -> dict[str, Any]:
         """Its entry under `methods:`: fixed values only."""
-        resources = {} if self.resources is None else {"resources": settings_to_plain(self.resources)}
+        resources = (
+            {} if self.resources is None else {"resources": settings_to_plain(self.resources)}
+        )
         values = {"values": dict(self.values)} if self.values else {}
-        return {"label": self.label, **_fixed_mapping(self.method, "method", self.fixed), **values, **resources}
+        return {
+            "label": self.label,
+            **_fixed_mapping(self.method, "method", self.fixed),
+            **values,
+            **resources,
+        }
 
 
 def _fixed_mapping(method: Method, prefix: str, fixed: tuple[str, ...]) -> dict[str, Any]:
@@ -79,7 +99,11 @@ def fixed_paths(method: Method, plain: Any, prefix: str = "method") -> tuple[str
         if key == "name":
             continue
         base = getattr(method, key)
-        found += fixed_paths(base, value, f"{prefix}.{key}") if isinstance(base, Method) else [f"{prefix}.{key}"]
+        found += (
+            fixed_paths(base, value, f"{prefix}.{key}")
+            if isinstance(base, Method)
+            else [f"{prefix}.{key}"]
+        )
     return tuple(sorted(found))
 
 
@@ -94,7 +118,9 @@ def read_values(plain: Any) -> dict[str, Pin]:
         except SpaceError as error:
             raise FieldError(error.path, error.problem) from None
         if not isinstance(entry, Pin):
-            raise FieldError(f"values.{path}", "must be a plain value; write ranges under `search_space`.")
+            raise FieldError(
+                f"values.{path}", "must be a plain value; write ranges under `search_space`."
+            )
         found[path] = entry
     return found
 
@@ -116,13 +142,22 @@ def build_variant(
     values: dict[str, Value] = {}
     for where, (path, entry) in own.items():
         if path in fixed:
-            raise FieldError(where, f"is fixed to {value_at(trial, path)!r} by the method; remove one of the two.")
+            raise FieldError(
+                where,
+                f"is fixed to {value_at(trial, path)!r} by the method; remove one of the two.",
+            )
         pin = checked_entry(trial, path, entry, where)
         assert isinstance(pin, Pin)
         entries[path], values[path] = (pin, OWN_ORIGIN), pin.value
-    pins = {path: entry.value for path, (entry, _) in sorted(entries.items()) if isinstance(entry, Pin)}
+    pins = {
+        path: entry.value for path, (entry, _) in sorted(entries.items()) if isinstance(entry, Pin)
+    }
     pinned = with_pins(trial, pins)
-    searched = {path: entry for path, (entry, _) in sorted(entries.items()) if isinstance(entry, BaseDistribution)}
+    searched = {
+        path: entry
+        for path, (entry, _) in sorted(entries.items())
+        if isinstance(entry, BaseDistribution)
+    }
     inert = inert_paths(pinned.method, searched).keys() - recommended.kept
     distributions = {path: entry for path, entry in searched.items() if path not in inert}
     space = Space(
@@ -155,7 +190,8 @@ def first_standings(trial: TrialConfig, space: Space) -> list[Default | None]:
     """Whose settings `space.defaults` are; None: the study's own. trial: the variant's."""
     searched = {path for path in space.distributions if path.startswith("method.")}
     return [
-        standing(with_pins(trial, setting).method) if searched <= set(setting) else None for setting in space.defaults
+        standing(with_pins(trial, setting).method) if searched <= set(setting) else None
+        for setting in space.defaults
     ]
 
 
@@ -165,25 +201,39 @@ def check_optimizer(label: str, trial: TrialConfig, space: Space) -> None:
         value = value_at(trial, path)
         if space.origins[path].startswith(OPTIMIZER_FILE) and not contains(entry, value):
             found = f"{path} of {label} is {value!r}, outside {one_line(to_plain(entry))} of {OPTIMIZER_FILE}"
-            raise FieldError("search_optimizer", f"{found}; write a range for it under `search_space`.")
+            raise FieldError(
+                "search_optimizer", f"{found}; write a range for it under `search_space`."
+            )
 
 
 def _first_settings(
-    trial: TrialConfig, distributions: Mapping[str, BaseDistribution], recommended: list[dict[str, Value]]
+    trial: TrialConfig,
+    distributions: Mapping[str, BaseDistribution],
+    recommended: list[dict[str, Value]],
 ) -> list[dict[str, Value]]:
     """The recommended settings inside the space; other paths take the study's value if that is inside too."""
     own = {path: value_at(trial, path) for path in distributions}
     own = {path: value for path, value in own.items() if contains(distributions[path], value)}
     found: list[dict[str, Value]] = []
     for setting in recommended:
-        named = {path: typed(trial, path, value) for path, value in setting.items() if path in distributions}
+        named = {
+            path: typed(trial, path, value)
+            for path, value in setting.items()
+            if path in distributions
+        }
         whole = dict(sorted({**own, **named}.items()))
-        if whole and whole not in found and all(contains(distributions[path], whole[path]) for path in whole):
+        if (
+            whole
+            and whole not in found
+            and all(contains(distributions[path], whole[path]) for path in whole)
+        ):
             found.append(whole)
     return found
 
 
-def check_path(path: str, trials: Mapping[str, TrialConfig], fixed: Mapping[str, tuple[str, ...]]) -> None:
+def check_path(
+    path: str, trials: Mapping[str, TrialConfig], fixed: Mapping[str, tuple[str, ...]]
+) -> None:
     """Raise FieldError unless the path is searchable for one of the methods ({label: trial})."""
     fitting = [label for label, trial in trials.items() if fits(trial, path)]
     if any(path not in fixed[label] for label in fitting):
@@ -191,8 +241,12 @@ def check_path(path: str, trials: Mapping[str, TrialConfig], fixed: Mapping[str,
     where = f"search_space.{path}"
     if fitting:
         value = value_at(trials[fitting[0]], path)
-        raise FieldError(where, f"is fixed to {value!r} by {' and '.join(fitting)}; remove one of the two.")
-    if path.partition(".")[0] in {spec.name for spec in fields(TrialConfig)} and not is_searched(path):
+        raise FieldError(
+            where, f"is fixed to {value!r} by {' and '.join(fitting)}; remove one of the two."
+        )
+    if path.partition(".")[0] in {spec.name for spec in fields(TrialConfig)} and not is_searched(
+        path
+    ):
         raise FieldError(where, NOT_SEARCHED)
     raise FieldError(where, _nearest_problem(path, trials))
 

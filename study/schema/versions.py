@@ -56,5 +56,11 @@ def _git(settings: Mapping[str, str], *words: str) -> str:
         environment |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     environment["GIT_CONFIG_COUNT"] = str(first + len(settings))
     command = ["git", "--no-pager", *words]
-    options: dict[str, Any] = {"capture_output": True, "text": True, "errors": "replace", "timeout": 10, "check": True}
+    options: dict[str, Any] = {
+        "capture_output": True,
+        "text": True,
+        "errors": "replace",
+        "timeout": 10,
+        "check": True,
+    }
     return str(subprocess.run(command, env=environment, **options).stdout)

@@ -77,7 +77,10 @@ def _origin(error: BaseException) -> BaseException:
     """What happened first: Optuna wraps it, or asks again of the session that it broke."""
     from sqlalchemy.exc import PendingRollbackError
 
-    while isinstance(error, StorageInternalError | PendingRollbackError) and error.__context__ is not None:
+    while (
+        isinstance(error, StorageInternalError | PendingRollbackError)
+        and error.__context__ is not None
+    ):
         error = error.__context__
     return error
 
@@ -110,7 +113,9 @@ def is_transient(error: BaseException) -> bool:
     cause = _origin(error)
     if not isinstance(cause, DBAPIError):
         return False
-    if isinstance(cause, InternalError):  # a server that became a replica, until the other one takes its place
+    if isinstance(
+        cause, InternalError
+    ):  # a server that became a replica, until the other one takes its place
         return "read-only" in str(cause.orig)
     lost = cause.connection_invalidated or isinstance(cause, OperationalError | InterfaceError)
     return lost and "no such table" not in str(cause.orig)
@@ -136,7 +141,12 @@ def connect_arguments(url: URL) -> dict[str, Any]:
     """So that a server which no longer answers is noticed within half a minute; what the URL says has precedence."""
     found: dict[str, Any] = {}
     if url.drivername in ("postgresql", "postgresql+psycopg", "postgresql+psycopg2"):
-        alive = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 25_000}
+        alive = {
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 25_000,
+        }
         found = {"connect_timeout": CONNECT_SECONDS, **alive}
     elif url.get_backend_name() in ("mysql", "mariadb"):
         found = {"connect_timeout": CONNECT_SECONDS}
@@ -159,7 +169,10 @@ def is_ready(url: str) -> bool:
         there = set(inspect(connection).get_table_names())
         if not {"studies", "trials", "version_info", "alembic_version"} <= there:
             return False
-        stamps = (connection.execute(text(f"SELECT 1 FROM {name}")) for name in ("version_info", "alembic_version"))
+        stamps = (
+            connection.execute(text(f"SELECT 1 FROM {name}"))
+            for name in ("version_info", "alembic_version")
+        )
         return all(stamp.first() is not None for stamp in stamps)
 
 
@@ -178,8 +191,14 @@ def writing_problem(url: str) -> str | None:
         if connection.dialect.name != "postgresql":
             return None
         if not ready:
-            may = connection.execute(text("SELECT has_schema_privilege(current_schema(), 'CREATE')")).scalar()
-            return None if may else "its user may not create tables there. Grant it CREATE on the schema"
+            may = connection.execute(
+                text("SELECT has_schema_privilege(current_schema(), 'CREATE')")
+            ).scalar()
+            return (
+                None
+                if may
+                else "its user may not create tables there. Grant it CREATE on the schema"
+            )
         may = connection.execute(
             text(
                 "SELECT bool_and(has_table_privilege(name, act))"
@@ -187,4 +206,8 @@ def writing_problem(url: str) -> str | None:
                 " unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) AS acts(act)"
             )
         ).scalar()
-        return None if may else "its user may not write Optuna's tables. Grant it INSERT, UPDATE and DELETE on them"
+        return (
+            None
+            if may
+            else "its user may not write Optuna's tables. Grant it INSERT, UPDATE and DELETE on them"
+        )

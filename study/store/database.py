@@ -35,7 +35,9 @@ from trainables.files.atomic import PATIENCE
 T = TypeVar("T")
 
 PAUSE = 0.5  # seconds between attempts to reach a server
-DRIVER = "driver"  # the attribute of each label's Optuna study that names the driver that may write it
+DRIVER = (
+    "driver"  # the attribute of each label's Optuna study that names the driver that may write it
+)
 
 
 @dataclass
@@ -76,7 +78,9 @@ class Waiting:
         for _ in range(5):
             seconds = time.monotonic() - began
             if signal := self.stopped():
-                raise LedgerUnavailable(f"stopped by {signal} while {shown(url)} did not answer ({cause}).")
+                raise LedgerUnavailable(
+                    f"stopped by {signal} while {shown(url)} did not answer ({cause})."
+                )
             if seconds >= self.patience:
                 raise LedgerUnavailable(
                     f"ledger: {shown(url)} has not answered for {seconds / 60:.0f} minutes: {cause}. Run the same"
@@ -110,7 +114,9 @@ class Database(RDBStorage):
     who do not wait. Use `open_database`.
     """
 
-    def __init__(self, url: str, lock: DatabaseLock | None, waiting: Waiting | None, create: bool) -> None:
+    def __init__(
+        self, url: str, lock: DatabaseLock | None, waiting: Waiting | None, create: bool
+    ) -> None:
         from sqlalchemy import event
 
         self._shown_url, self._lock = url, lock
@@ -120,7 +126,9 @@ class Database(RDBStorage):
         place = parsed(url)
         words = {"pool_pre_ping": True, "connect_args": connect_arguments(place)}
         # Optuna takes the URL for a template.
-        super().__init__(url.replace("{", "{{").replace("}", "}}"), words, skip_table_creation=not create)
+        super().__init__(
+            url.replace("{", "{{").replace("}", "}}"), words, skip_table_creation=not create
+        )
         finalize(self, self.engine.dispose)
         if lock is not None:
             event.listen(self.engine, "connect", lambda *_: lock.ensure())
@@ -135,7 +143,9 @@ class Database(RDBStorage):
     def _patiently(self, act: Callable[[bool], T]) -> T:
         from sqlalchemy.exc import SQLAlchemyError
 
-        if getattr(self._nested, "here", False):  # the outer one tries all of it again, and counts the wait
+        if getattr(
+            self._nested, "here", False
+        ):  # the outer one tries all of it again, and counts the wait
             return act(False)
         self._nested.here = True
         try:
@@ -148,7 +158,9 @@ class Database(RDBStorage):
 
     # ---- writes that are looked for before they are made again ------------------------------------------------------
 
-    def create_new_study(self, directions: Sequence[StudyDirection], study_name: str | None = None) -> int:
+    def create_new_study(
+        self, directions: Sequence[StudyDirection], study_name: str | None = None
+    ) -> int:
         def create(again: bool) -> int:
             try:
                 return super(Database, self).create_new_study(directions, study_name)
@@ -169,12 +181,18 @@ class Database(RDBStorage):
 
         self._patiently(delete)
 
-    def _create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> FrozenTrial:
+    def _create_new_trial(
+        self, study_id: int, template_trial: FrozenTrial | None = None
+    ) -> FrozenTrial:
         """As Optuna's, which would make a second trial where the answer to the first one's commit was lost."""
         numbers: list[int] = []
-        return self.get_trial(self._patiently(lambda again: make_trial(self, study_id, template_trial, numbers)))
+        return self.get_trial(
+            self._patiently(lambda again: make_trial(self, study_id, template_trial, numbers))
+        )
 
-    def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:
+    def set_trial_state_values(
+        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+    ) -> bool:
         def change(again: bool) -> bool:
             if again:
                 found = self.get_trial(trial_id)
@@ -219,11 +237,15 @@ for _name in (
     setattr(Database, _name, _retried(_name))
 
 
-def open_database(url: str, lock: DatabaseLock | None, waiting: Waiting | None, create: bool) -> Database:
+def open_database(
+    url: str, lock: DatabaseLock | None, waiting: Waiting | None, create: bool
+) -> Database:
     """For a driver. create: make Optuna's tables where they are missing. Raises LedgerError."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if not create and not is_ready(url):
-        raise LedgerError(f"ledger: {shown(url)} lacks Optuna's tables, but the study has begun. Restore them.")
+        raise LedgerError(
+            f"ledger: {shown(url)} lacks Optuna's tables, but the study has begun. Restore them."
+        )
     with named_causes(url):
         for attempt in range(3, 0, -1):
             try:

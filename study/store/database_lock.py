@@ -23,7 +23,10 @@ SETTINGS = {
     "tcp_keepalives_count": "3",
     "idle_session_timeout": "0",
 }
-ATTEMPTS, PAUSE = 20, 0.1  # a server needs an instant to see that a killed driver's connection is closed
+ATTEMPTS, PAUSE = (
+    20,
+    0.1,
+)  # a server needs an instant to see that a killed driver's connection is closed
 
 
 def locks_in_database(url: str) -> bool:
@@ -93,7 +96,9 @@ class DatabaseLock:
 
     def attribute(self, study_id: int, key: str) -> Any:
         """A user attribute of an Optuna study; the lock is held when it is read. None if there is none."""
-        sql = 'SELECT value_json FROM study_user_attributes WHERE study_id = :study AND "key" = :key'
+        sql = (
+            'SELECT value_json FROM study_user_attributes WHERE study_id = :study AND "key" = :key'
+        )
         sql = sql if self._is_postgresql else sql.replace('"key"', "`key`")
         for last in (False, True):
             try:
@@ -139,11 +144,15 @@ class DatabaseLock:
                 return
             session, holder = self._holder()
             if session is not None and (holder.startswith(self._token) or session == self._session):
-                self._end(session)  # our own, of a connection that the network lost and the server still keeps
+                self._end(
+                    session
+                )  # our own, of a connection that the network lost and the server still keeps
             time.sleep(PAUSE)
         holder = re.sub(r"^calstudy \w+ ", "", holder)
         where = f"'{self._study}' in {shown(self._url)}"
-        raise LedgerError(f"ledger: another calstudy process is running {where} ({holder}). Wait for it or stop it.")
+        raise LedgerError(
+            f"ledger: another calstudy process is running {where} ({holder}). Wait for it or stop it."
+        )
 
     def _try(self) -> bool:
         if self._is_postgresql:

@@ -21,7 +21,9 @@ def open_ledger(study: Study, lock: DatabaseLock | None = None) -> tuple[Ledger,
     ledger = Ledger(storage, study.name, study.id)
     made = traces.made
     if made and not asked:
-        made = _record(study, False)  # labels without trials are made anew, and a kill may come in between
+        made = _record(
+            study, False
+        )  # labels without trials are made anew, and a kill may come in between
     for label in study.labels:
         ledger.open(label, study.objectives)
     if not made:
@@ -32,5 +34,7 @@ def open_ledger(study: Study, lock: DatabaseLock | None = None) -> tuple[Ledger,
 def _record(study: Study, made: bool) -> bool:
     """Record in study.yaml whether the ledger is made."""
     found = open_directory(study.directory, study.name)
-    write_study_file(study.directory, {**found.plain, "recorded": {**found.recorded, LEDGER_MADE: made}})
+    write_study_file(
+        study.directory, {**found.plain, "recorded": {**found.recorded, LEDGER_MADE: made}}
+    )
     return made

@@ -43,7 +43,9 @@ def driver_lock(
         if not is_database(ledger):
             if ledger is None or writes:
                 journal = journal_path(directory, ledger)
-                check_journal(journal, follow=ledger is not None)  # beside another file no lock is made
+                check_journal(
+                    journal, follow=ledger is not None
+                )  # beside another file no lock is made
                 _lock_journal(stack, directory.resolve(), journal.resolve())
         elif has_locks:
             yield stack.enter_context(database_lock(ledger, name))
@@ -57,10 +59,14 @@ def driver_lock(
 
 def _lock_journal(stack: ExitStack, directory: Path, journal: Path) -> None:
     """Lock a journal whatever name it was given by: by symbolic links, by hard links, or as another study's own."""
-    if journal.parent != directory and journal.parent.exists():  # `calstudy delete` may find it gone
+    if (
+        journal.parent != directory and journal.parent.exists()
+    ):  # `calstudy delete` may find it gone
         record = journal.with_name("study.yaml")
         owned = journal.name == "ledger.log" and _is_of_a_study(record)
-        stack.enter_context(_locked(journal.with_name("driver.lock" if owned else f"{journal.name}.driver")))
+        stack.enter_context(
+            _locked(journal.with_name("driver.lock" if owned else f"{journal.name}.driver"))
+        )
     _lock_other_names(stack, journal)
 
 
@@ -118,7 +124,10 @@ def _without_locks(folder: Path, error: OSError, needed: bool) -> None:
             " lock service), or give a `ledger:` in PostgreSQL."
         ) from None
     if folder not in _warned:
-        print(f"warning: {problem}; the lock in the database keeps a second driver away.", file=sys.stderr)
+        print(
+            f"warning: {problem}; the lock in the database keeps a second driver away.",
+            file=sys.stderr,
+        )
         _warned.add(folder)
 
 
@@ -130,7 +139,9 @@ def _opened(path: Path) -> TextIO:
         found = KINDS.get(stat.S_IFMT(os.lstat(path).st_mode)) if os.path.lexists(path) else None
         if found is None:
             raise error
-        raise LedgerError(f"{path}: is {found}, which a study's lock never is. Remove it.") from None
+        raise LedgerError(
+            f"{path}: is {found}, which a study's lock never is. Remove it."
+        ) from None
 
 
 def without_waiting(name: str | Path, flags: int) -> int:

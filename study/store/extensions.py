@@ -35,7 +35,9 @@ def refuse_changed_code(folder: str | None, records: Iterable[TrialRecord], file
     Any trial with an attempt counts, a running or failed one too. Files that none has used may change.
     """
     first = first_users(records)
-    for file in changed_files(folder, {file: record.extensions[file] for file, record in first.items()}):
+    for file in changed_files(
+        folder, {file: record.extensions[file] for file, record in first.items()}
+    ):
         problem = (
             f"{file} has changed since trial {first[file].name} was trained with it. Restore it, or copy it to a"
             " new name."

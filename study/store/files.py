@@ -35,7 +35,9 @@ def file_problem(path: Path, digest: str | None) -> str | None:
     return None if found == digest else "has changed (its digest differs from the ledger)"
 
 
-def checked_file(study: Study, record: TrialRecord, name: str, digests: Mapping[str, str] | None = None) -> Path:
+def checked_file(
+    study: Study, record: TrialRecord, name: str, digests: Mapping[str, str] | None = None
+) -> Path:
     """A file of a finished trial's attempt. digests: by name, instead of the record's.
 
     Raises FieldError if it is missing or altered.
@@ -45,7 +47,9 @@ def checked_file(study: Study, record: TrialRecord, name: str, digests: Mapping[
     if problem is None:
         return path
     fix = f"{BACKUP[0].upper()}{BACKUP[1:]}."
-    if name == MODEL and (study.plain.get("keep_models") == "front" or study.recorded.get("pruned")):
+    if name == MODEL and (
+        study.plain.get("keep_models") == "front" or study.recorded.get("pruned")
+    ):
         fix = "Only models on the front were kept; choose one of those."
     raise FieldError(record.name, f"{path} {problem}. {fix}")
 
@@ -62,7 +66,9 @@ def stored_predictions(study: Study, record: TrialRecord, keep: bool = False) ->
     return found
 
 
-def stored_classifier(study: Study, record: TrialRecord, prepared: Prepared) -> tuple[Classifier, float]:
+def stored_classifier(
+    study: Study, record: TrialRecord, prepared: Prepared
+) -> tuple[Classifier, float]:
     """A complete trial's model, on the CPU, and its temperature, fitted on the whole validation split.
 
     The model includes the temperature, in float32. Raises FieldError if a file is missing or altered, or the weights
@@ -82,7 +88,9 @@ def stored_classifier(study: Study, record: TrialRecord, prepared: Prepared) -> 
         raise
     except Exception as error:  # whatever torch raises for weights that do not fit
         first = str(error).strip().partition("\n")[0]
-        problem = f"{weights} does not fit the network of the study ({first}). Was its code changed?"
+        problem = (
+            f"{weights} does not fit the network of the study ({first}). Was its code changed?"
+        )
         raise FieldError(record.name, problem) from None
     temperature = fit_temperature(validation.logits, validation.labels)
     classifier.temperature.fill_(temperature)

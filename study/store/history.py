@@ -47,7 +47,11 @@ def _wrong_in(plain: Any) -> str | None:
         return "is not a list of epochs"
     wrong = (place for place, row in enumerate(plain, 1) if not _is_row(row))
     first = next(wrong, None)
-    return None if first is None else f"has a row {first} that is not an epoch's, as calstudy writes it"
+    return (
+        None
+        if first is None
+        else f"has a row {first} that is not an epoch's, as calstudy writes it"
+    )
 
 
 def _is_row(row: Any) -> bool:

@@ -48,7 +48,9 @@ class PatientJournal(JournalFileBackend):
             self._check_same()  # before the lock, which is a file too
             self._own_lock.acquire()
             try:
-                append(self._journal, lines.encode(), durable=True, follow=self._follow, create=False)
+                append(
+                    self._journal, lines.encode(), durable=True, follow=self._follow, create=False
+                )
                 self._known = self._tail()
             finally:
                 self._own_lock.release()
@@ -76,7 +78,9 @@ class PatientJournal(JournalFileBackend):
             raise self._lost("is missing") from None
 
     def _lost(self, problem: str) -> LedgerLost:
-        return LedgerLost(f"the ledger {self._journal} {problem}. Mount or restore it, then run the command again.")
+        return LedgerLost(
+            f"the ledger {self._journal} {problem}. Mount or restore it, then run the command again."
+        )
 
 
 class _Lines(BaseJournalBackend):

@@ -149,11 +149,17 @@ def _remove_locks(path: Path) -> list[str]:
     """
     removed = []
     lock = path.with_name(f"{path.name}.lock")
-    renamed = [file for file in path.parent.iterdir() if re.fullmatch(re.escape(lock.name) + RENAMED, file.name)]
+    renamed = [
+        file
+        for file in path.parent.iterdir()
+        if re.fullmatch(re.escape(lock.name) + RENAMED, file.name)
+    ]
     for found in filter(os.path.lexists, [lock, *renamed]):
         if found.is_symlink() and os.path.basename(os.readlink(found)) == path.name:
             found.unlink(missing_ok=True)
             removed.append(f"removed the stale {found.name}")
         elif found == lock:
-            raise LedgerError(f"ledger: {lock} is no lock that calstudy makes. Remove it, if nothing else uses it.")
+            raise LedgerError(
+                f"ledger: {lock} is no lock that calstudy makes. Remove it, if nothing else uses it."
+            )
     return removed

@@ -47,7 +47,10 @@ _OPTUNA_STATES = {state: optuna_state for optuna_state, state in _STATES.items()
 
 
 def open_storage(
-    directory: Path, ledger: str | None, lock: DatabaseLock | None = None, waiting: Waiting | None = None
+    directory: Path,
+    ledger: str | None,
+    lock: DatabaseLock | None = None,
+    waiting: Waiting | None = None,
 ) -> BaseStorage:
     """The Optuna storage of a study: its own journal, one elsewhere (a path), or an RDB (a URL); made if missing."""
     return open_to_write(directory, ledger, True, lock, waiting)[0]
@@ -74,7 +77,10 @@ class Ledger:
         self._studies: dict[str, Study] = {}
         self._ids: dict[str, int] = {}
         self._drivers: dict[str, Any] = {}  # by label: the last driver there was
-        self._me: dict[str, str] = {"who": f"pid {os.getpid()} on {socket.gethostname()}", "token": uuid.uuid4().hex}
+        self._me: dict[str, str] = {
+            "who": f"pid {os.getpid()} on {socket.gethostname()}",
+            "token": uuid.uuid4().hex,
+        }
         self.waiting = storage.waiting if isinstance(storage, Database) else Waiting()
 
     def open(self, label: str, objectives: tuple[Objective, ...]) -> None:
@@ -98,10 +104,16 @@ class Ledger:
         else:
             self._drivers.pop(label, None)
             directions = [StudyDirection[objective.direction.upper()] for objective in objectives]
-            study = optuna.create_study(storage=self._storage, study_name=name, directions=directions)
-            study.set_user_attr("calstudy", {"version": VERSION, "id": self._study_id, "label": label})
+            study = optuna.create_study(
+                storage=self._storage, study_name=name, directions=directions
+            )
+            study.set_user_attr(
+                "calstudy", {"version": VERSION, "id": self._study_id, "label": label}
+            )
             with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
-                study.set_metric_names([objective.metric for objective in objectives])  # for optuna-dashboard
+                study.set_metric_names(
+                    [objective.metric for objective in objectives]
+                )  # for optuna-dashboard
         self._studies[label], self._ids[label] = study, self._storage.get_study_id_from_name(name)
 
     # ---- one driver ------------------------------------------------------------------------------------------------
@@ -134,14 +146,20 @@ class Ledger:
 
     # ---- asking ----------------------------------------------------------------------------------------------------
 
-    def add(self, label: str, params: Mapping[str, Any], space: Mapping[str, BaseDistribution]) -> TrialRecord:
+    def add(
+        self, label: str, params: Mapping[str, Any], space: Mapping[str, BaseDistribution]
+    ) -> TrialRecord:
         """A new trial, RUNNING, with all its parameters, in one write."""
         self.check_driver(label)
-        trial = create_trial(state=TrialState.RUNNING, params=dict(params), distributions=dict(space))
+        trial = create_trial(
+            state=TrialState.RUNNING, params=dict(params), distributions=dict(space)
+        )
         added = self._storage.create_new_trial(self._ids[label], template_trial=trial)
         return _record(label, self._storage.get_trial(added))
 
-    def half_asked(self, label: str, space: Mapping[str, BaseDistribution]) -> dict[int, dict[str, Any]]:
+    def half_asked(
+        self, label: str, space: Mapping[str, BaseDistribution]
+    ) -> dict[int, dict[str, Any]]:
         """By number, the values of trials without all parameters, as older versions left them.
 
         Those wait for their turn that were enqueued; of others the driver was killed while asking.
@@ -154,7 +172,11 @@ class Ledger:
         }
 
     def complete(
-        self, label: str, number: int, params: Mapping[str, Any], space: Mapping[str, BaseDistribution]
+        self,
+        label: str,
+        number: int,
+        params: Mapping[str, Any],
+        space: Mapping[str, BaseDistribution],
     ) -> TrialRecord:
         """A half-asked trial, RUNNING, with the parameters it lacked."""
         self.check_driver(label)
@@ -167,11 +189,15 @@ class Ledger:
                 self._storage.set_trial_param(trial_id, path, value, distribution)
         return self.record(label, number)
 
-    def begin_attempt(self, label: str, number: int, extensions: Mapping[str, str] | None = None) -> int:
+    def begin_attempt(
+        self, label: str, number: int, extensions: Mapping[str, str] | None = None
+    ) -> int:
         """The number of a new attempt at a RUNNING trial. extensions: the digests of the files it uses."""
         self.check_driver(label)
         if extensions and extensions != self.record(label, number).extensions:
-            self._storage.set_trial_user_attr(self._trial_id(label, number), "extensions", dict(extensions))
+            self._storage.set_trial_user_attr(
+                self._trial_id(label, number), "extensions", dict(extensions)
+            )
         attempt = int(self._trial(label, number).user_attrs.get("attempt", 0)) + 1
         self._storage.set_trial_user_attr(self._trial_id(label, number), "attempt", attempt)
         return attempt
@@ -196,7 +222,9 @@ class Ledger:
 
     # ---- telling ---------------------------------------------------------------------------------------------------
 
-    def tell(self, label: str, number: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> TrialRecord:
+    def tell(
+        self, label: str, number: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]
+    ) -> TrialRecord:
         """Record a trial's outcome, then its state; `finish_reported` recovers from a kill between the two.
 
         A complete outcome with a non-finite objective becomes FAIL.
@@ -220,10 +248,14 @@ class Ledger:
             elif outcome := _record(label, trial).stopped:
                 self.tell(label, trial.number, outcome, objectives)
 
-    def _close(self, label: str, number: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]) -> None:
+    def _close(
+        self, label: str, number: int, outcome: dict[str, Any], objectives: tuple[Objective, ...]
+    ) -> None:
         state = _OPTUNA_STATES[outcome["state"]]
         complete = outcome["state"] == "complete"
-        values = [outcome["metrics"][objective.metric] for objective in objectives] if complete else None
+        values = (
+            [outcome["metrics"][objective.metric] for objective in objectives] if complete else None
+        )
         self._storage.set_trial_state_values(self._trial_id(label, number), state, values)
 
     # ---- facts of a label ------------------------------------------------------------------------------------------
@@ -258,7 +290,11 @@ def _driver(fact: Any) -> tuple[int, Any, str]:
     """A driver's number, token and name, whatever stands there."""
     fact = fact if isinstance(fact, dict) else {}
     number = fact.get("number")
-    return number if isinstance(number, int) else 0, fact.get("token"), str(fact.get("who", "unknown"))[:100]
+    return (
+        number if isinstance(number, int) else 0,
+        fact.get("token"),
+        str(fact.get("who", "unknown"))[:100],
+    )
 
 
 def _record(label: str, trial: FrozenTrial) -> TrialRecord:
@@ -304,31 +340,44 @@ def read_trials(
     """`read_records` as Optuna trials, with their distributions; without enqueued ones."""
     found: dict[str, list[FrozenTrial]] = {label: [] for label in labels}
     for storage, label in _present(directory, ledger, name, labels, traces):
-        found[label] = [trial for trial in _checked_trials(storage, name, label) if trial.state in _STATES]
+        found[label] = [
+            trial for trial in _checked_trials(storage, name, label) if trial.state in _STATES
+        ]
     return found
 
 
 def _checked_trials(storage: BaseStorage, name: str, label: str) -> list[FrozenTrial]:
-    trials = storage.get_all_trials(storage.get_study_id_from_name(f"{name}/{label}"), deepcopy=False)
+    trials = storage.get_all_trials(
+        storage.get_study_id_from_name(f"{name}/{label}"), deepcopy=False
+    )
     for trial in trials:
         check_trial(label, trial)
     return trials
 
 
-def read_enqueued(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, list[dict[str, Any]]]:
+def read_enqueued(
+    directory: Path, ledger: str | None, name: str, labels: list[str]
+) -> dict[str, list[dict[str, Any]]]:
     """The settings that were enqueued, in order, of each label with a trial."""
     found = {}
     for storage, label in _present(directory, ledger, name, labels):
         trials = _checked_trials(storage, name, label)
         if any(trial.state in _STATES for trial in trials):
             found[label] = [
-                trial.system_attrs["fixed_params"] for trial in trials if "fixed_params" in trial.system_attrs
+                trial.system_attrs["fixed_params"]
+                for trial in trials
+                if "fixed_params" in trial.system_attrs
             ]
     return found
 
 
 def delete_labels(
-    directory: Path, ledger: str, name: str, labels: Iterable[str], study_id: str, lock: DatabaseLock | None
+    directory: Path,
+    ledger: str,
+    name: str,
+    labels: Iterable[str],
+    study_id: str,
+    lock: DatabaseLock | None,
 ) -> None:
     """Remove a study's trials from a ledger it may share with others. One that is not of `study_id` stays.
 
@@ -345,11 +394,15 @@ def delete_labels(
             optuna.delete_study(study_name=found.study_name, storage=storage)
 
 
-def read_notes(directory: Path, ledger: str | None, name: str, labels: list[str]) -> dict[str, dict[str, Any]]:
+def read_notes(
+    directory: Path, ledger: str | None, name: str, labels: list[str]
+) -> dict[str, dict[str, Any]]:
     """The facts of each label that belong to no single trial, read-only."""
     notes: dict[str, dict[str, Any]] = {label: {} for label in labels}
     for storage, label in _present(directory, ledger, name, labels):
-        notes[label] = storage.get_study_user_attrs(storage.get_study_id_from_name(f"{name}/{label}"))
+        notes[label] = storage.get_study_user_attrs(
+            storage.get_study_id_from_name(f"{name}/{label}")
+        )
     return notes
 
 
@@ -369,7 +422,9 @@ def _present(
             yield storage, label
 
 
-def storage_to_read(directory: Path, ledger: str | None, traces: Traces | None = None) -> BaseStorage | None:
+def storage_to_read(
+    directory: Path, ledger: str | None, traces: Traces | None = None
+) -> BaseStorage | None:
     """The Optuna storage of a study; None if it was never made. Raises LedgerError if it lacks what `traces` say."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if ledger_is_missing(directory, ledger):

@@ -36,7 +36,11 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_below(path: str) -> bool:
-    return not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts and "\0" not in path
+    return (
+        not PurePosixPath(path).is_absolute()
+        and ".." not in PurePosixPath(path).parts
+        and "\0" not in path
+    )
 
 
 def _is_time(value: Any) -> bool:
@@ -114,7 +118,9 @@ def is_opening(value: Any) -> bool:
     return _has(value, OPENING)
 
 
-def _has(value: Any, checks: Mapping[str, Callable[[Any], bool]], optional: Collection[str] = ()) -> bool:
+def _has(
+    value: Any, checks: Mapping[str, Callable[[Any], bool]], optional: Collection[str] = ()
+) -> bool:
     """Whether it is a mapping with these keys alone, and their values pass."""
     if not isinstance(value, dict) or not set(checks) - set(optional) <= set(value) <= set(checks):
         return False
@@ -125,7 +131,9 @@ def studies_in(storage: BaseStorage) -> dict[str, Any]:
     """The Optuna studies of a storage by name. Raises LedgerError if one has no name."""
     found = storage.get_all_studies()
     if not all(isinstance(study.study_name, str) for study in found):
-        raise LedgerError("ledger: the name of a study in it is not text. Restore it from a backup.")
+        raise LedgerError(
+            "ledger: the name of a study in it is not text. Restore it from a backup."
+        )
     return {study.study_name: study for study in found}
 
 
@@ -133,12 +141,20 @@ def check_mark(mark: Any, study_name: str, study_id: str | None = None) -> None:
     """Raise LedgerError if an Optuna study is not of this version, or of another study than `study_id`."""
     if mark is None:  # its driver was killed before any trial was asked
         return
-    if not (isinstance(mark, dict) and _is_int(mark.get("version")) and isinstance(mark.get("id"), str)):
-        raise LedgerError(f"ledger: the mark of '{study_name}' is not as calstudy writes it. Restore it from a backup.")
+    if not (
+        isinstance(mark, dict) and _is_int(mark.get("version")) and isinstance(mark.get("id"), str)
+    ):
+        raise LedgerError(
+            f"ledger: the mark of '{study_name}' is not as calstudy writes it. Restore it from a backup."
+        )
     if mark["version"] > VERSION:
-        raise LedgerError(f"ledger: '{study_name}' was written by a newer calstudy. Upgrade to read it.")
+        raise LedgerError(
+            f"ledger: '{study_name}' was written by a newer calstudy. Upgrade to read it."
+        )
     if study_id is not None and mark["id"] != study_id:
-        raise LedgerError(f"ledger: contains another study named '{study_name}'. Use a new name or another ledger.")
+        raise LedgerError(
+            f"ledger: contains another study named '{study_name}'. Use a new name or another ledger."
+        )
 
 
 def check_notes(notes: Mapping[Any, Any], study_name: str) -> None:
@@ -156,7 +172,9 @@ def check_trial(label: str, trial: FrozenTrial) -> None:
     """Raise LedgerError naming what of a trial is not as it was written."""
     if wrong := _wrong_in(trial):
         name = trial_name(label, trial.number)
-        raise LedgerError(f"ledger: {wrong} of {name} is not as calstudy writes it. Restore the ledger from a backup.")
+        raise LedgerError(
+            f"ledger: {wrong} of {name} is not as calstudy writes it. Restore the ledger from a backup."
+        )
 
 
 def _wrong_in(trial: FrozenTrial) -> str | None:
@@ -199,7 +217,11 @@ def _wrong_in(trial: FrozenTrial) -> str | None:
 def _wrong_in_outcome(outcome: Any) -> str | None:
     if not isinstance(outcome, dict):
         return "the outcome"
-    wrong = (f"`{key}` in the outcome" for key, check in OUTCOME.items() if key in outcome and not check(outcome[key]))
+    wrong = (
+        f"`{key}` in the outcome"
+        for key, check in OUTCOME.items()
+        if key in outcome and not check(outcome[key])
+    )
     return next(wrong, None)
 
 
@@ -212,4 +234,8 @@ def _is_rung(epoch: Any, entry: Any) -> bool:
     if entry["goes_on"]:
         return "outcome" not in entry
     outcome = entry.get("outcome")
-    return isinstance(outcome, dict) and _wrong_in_outcome(outcome) is None and outcome.get("state") == "pruned"
+    return (
+        isinstance(outcome, dict)
+        and _wrong_in_outcome(outcome) is None
+        and outcome.get("state") == "pruned"
+    )

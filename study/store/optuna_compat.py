@@ -10,7 +10,9 @@ from optuna.storages._rdb.storage import _create_scoped_session
 from optuna.trial import FrozenTrial
 
 
-def make_trial(storage: RDBStorage, study_id: int, template: FrozenTrial | None, numbers: list[int]) -> int:
+def make_trial(
+    storage: RDBStorage, study_id: int, template: FrozenTrial | None, numbers: list[int]
+) -> int:
     """The id of a new trial. `RDBStorage._create_new_trial` tries again by itself where a commit seemed to fail, and
     so makes a second trial where only the answer was lost.
 
@@ -21,7 +23,11 @@ def make_trial(storage: RDBStorage, study_id: int, template: FrozenTrial | None,
         models.StudyModel.find_or_raise_by_id(study_id, session, for_update=True)
         trial: Any = None
         if numbers:
-            trial = session.query(models.TrialModel).filter_by(study_id=study_id, number=numbers[-1]).one_or_none()
+            trial = (
+                session.query(models.TrialModel)
+                .filter_by(study_id=study_id, number=numbers[-1])
+                .one_or_none()
+            )
         if trial is None:
             trial = storage._get_prepared_new_trial(study_id, template, session)
             session.flush()

@@ -22,7 +22,9 @@ from study.store.trials import TrialRecord
 
 def size_of(path: Path) -> int:
     """Bytes of all files below a folder."""
-    return sum(file.lstat().st_size for file in path.rglob("*") if file.is_symlink() or file.is_file())
+    return sum(
+        file.lstat().st_size for file in path.rglob("*") if file.is_symlink() or file.is_file()
+    )
 
 
 def to_delete(directory: Path, suffix: str) -> list[Study]:
@@ -35,8 +37,12 @@ def to_delete(directory: Path, suffix: str) -> list[Study]:
     for folder in left:
         if (folder / "study.yaml").is_file():
             found.append(_reopened(folder))
-        elif folder.is_dir() and {entry.name for entry in folder.iterdir()} <= {SECRETS}:  # killed at the last step
-            found.append(Study(folder, {"name": folder.name.removesuffix(DELETING), "ledger": None}, {}))
+        elif folder.is_dir() and {entry.name for entry in folder.iterdir()} <= {
+            SECRETS
+        }:  # killed at the last step
+            found.append(
+                Study(folder, {"name": folder.name.removesuffix(DELETING), "ledger": None}, {})
+            )
     for folder in folders:
         study = open_directory(folder, folder.name) if (folder / "study.yaml").is_file() else None
         if study is not None and (folder == directory or study.confirms == directory.name):
@@ -75,10 +81,16 @@ def remove(study: Study) -> None:
     shutil.rmtree(study.directory)
 
 
-def droppable(study: Study, records: Iterable[TrialRecord], kept: Iterable[TrialRecord]) -> list[Path]:
+def droppable(
+    study: Study, records: Iterable[TrialRecord], kept: Iterable[TrialRecord]
+) -> list[Path]:
     """The model files of trials that are not `kept`."""
     names = {record.name for record in kept}
-    files = [study.files(record) / MODEL for record in records if record.name not in names and MODEL in record.digests]
+    files = [
+        study.files(record) / MODEL
+        for record in records
+        if record.name not in names and MODEL in record.digests
+    ]
     return [file for file in files if os.path.lexists(file)]
 
 
@@ -87,6 +99,8 @@ def drop(study: Study, files: Iterable[Path]) -> None:
     check_home(study)
     with driver_lock(study.directory, study.ledger, writes=False):
         found = open_directory(study.directory, study.name)
-        write_study_file(study.directory, {**found.plain, "recorded": {**found.recorded, "pruned": True}})
+        write_study_file(
+            study.directory, {**found.plain, "recorded": {**found.recorded, "pruned": True}}
+        )
         for file in files:
             file.unlink(missing_ok=True)

@@ -42,7 +42,11 @@ class Traces:
     def newest(self) -> Iterator[tuple[str, int]]:
         """Of each label the last trial with an attempt on disk: no later one was asked before it."""
         for label, numbers in self.folders.items():
-            tried = (n for n in sorted(numbers, reverse=True) if attempts_in(trial_directory(self.directory, label, n)))
+            tried = (
+                n
+                for n in sorted(numbers, reverse=True)
+                if attempts_in(trial_directory(self.directory, label, n))
+            )
             if (last := next(tried, None)) is not None:
                 yield label, last
 
@@ -96,8 +100,13 @@ def check_same_ledger(storage: BaseStorage, traces: Traces) -> bool:
         raise traces.lost("has no record of it")
     if traces.made and traces.study_id not in ids:
         raise traces.lost("is of another study")
-    if not all(label in studies and _is_asked(storage, studies[label], number) for label, number in traces.newest()):
-        counts = {label: storage.get_n_trials(study_id, ASKED) for label, study_id in studies.items()}
+    if not all(
+        label in studies and _is_asked(storage, studies[label], number)
+        for label, number in traces.newest()
+    ):
+        counts = {
+            label: storage.get_n_trials(study_id, ASKED) for label, study_id in studies.items()
+        }
         if missing := next(traces.beyond(counts), None):
             raise traces.lost(f"has no {missing}", f"has trials/{missing}")
     return any(_is_asked(storage, study_id, 0) for study_id in studies.values())

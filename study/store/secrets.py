@@ -60,5 +60,8 @@ def _with_uris(plain: Any, changed: Callable[[str, str], str]) -> Any:
             found[key] = changed(key, found[key])
     recorded = found.get("recorded")
     if isinstance(recorded, dict) and isinstance(recorded.get("tracking"), str):
-        found["recorded"] = {**recorded, "tracking": changed("recorded.tracking", recorded["tracking"])}
+        found["recorded"] = {
+            **recorded,
+            "tracking": changed("recorded.tracking", recorded["tracking"]),
+        }
     return found

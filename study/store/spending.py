@@ -57,7 +57,9 @@ def summed(costs: Iterable[Spent]) -> Spent:
     return Spent(sum(one.cpu_hours for one in costs), sum(one.gpu_hours for one in costs))
 
 
-def means(study: Study, records: Mapping[str, Sequence[TrialRecord]], unit: str) -> dict[str, float]:
+def means(
+    study: Study, records: Mapping[str, Sequence[TrialRecord]], unit: str
+) -> dict[str, float]:
     """By label, what an ended trial cost on average; without the labels of which none has ended."""
     found = {}
     for label, trials in records.items():
@@ -72,7 +74,11 @@ def spent_line(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> st
     """`spent: 1.2 CPU-hours`, or what that is of the budget, and what is left."""
     total, budget = summed(spent(study, records).values()), budget_of(study)
     if budget is None:
-        used = [f"{total.of(unit):.3g} {word}" for unit, word in UNITS.items() if total.of(unit) or unit == "cpu_hours"]
+        used = [
+            f"{total.of(unit):.3g} {word}"
+            for unit, word in UNITS.items()
+            if total.of(unit) or unit == "cpu_hours"
+        ]
         return f"spent: {', '.join(used)} of training"
     used_up, word = total.of(budget.unit), UNITS[budget.unit]
     left = f"{budget.hours - used_up:.2g}" if used_up < budget.hours else "nothing"
@@ -86,12 +92,20 @@ def not_begun(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> int
     left = sum(max(0, count) for count in missing.values())
     if budget is None or not left:
         return 0
-    following = max(missing, key=lambda label: missing[label])  # of the method with the fewest trials
+    following = max(
+        missing, key=lambda label: missing[label]
+    )  # of the method with the fewest trials
     used_up = summed(spent(study, records).values()).of(budget.unit)
-    return left if used_up + means(study, records, budget.unit).get(following, 0.0) > budget.hours else 0
+    return (
+        left
+        if used_up + means(study, records, budget.unit).get(following, 0.0) > budget.hours
+        else 0
+    )
 
 
-def budget_line(study: Study, records: Mapping[str, Sequence[TrialRecord]], alive: bool = False) -> str:
+def budget_line(
+    study: Study, records: Mapping[str, Sequence[TrialRecord]], alive: bool = False
+) -> str:
     """`spent_line`, and what a budget that is spent leaves undone. alive: whether a driver runs the study."""
     line, left = spent_line(study, records), not_begun(study, records)
     if left and not alive:

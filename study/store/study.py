@@ -14,7 +14,13 @@ from search_spaces import strict_yaml
 from study.schema.compatibility import RecordedSpace, recorded_spaces
 from study.schema.condition import Condition, read_constraints
 from study.schema.errors import LedgerError, SpecError
-from study.schema.objective import TEMPERATURE, Objective, served_by_default, served_objectives, serves_note
+from study.schema.objective import (
+    TEMPERATURE,
+    Objective,
+    served_by_default,
+    served_objectives,
+    serves_note,
+)
 from study.schema.resources import Resources
 from study.schema.uris import is_hidden, resolve_uri, why_hidden
 from study.store.connection import is_database
@@ -59,7 +65,9 @@ class Study:
         """The checked spec. Raises SpecError if study.yaml is invalid."""
         from study.schema.spec import spec_from_mapping
 
-        return spec_from_mapping(self.plain, str(self.directory / "study.yaml"), self.directory, self.recorded_spaces)
+        return spec_from_mapping(
+            self.plain, str(self.directory / "study.yaml"), self.directory, self.recorded_spaces
+        )
 
     @cached_property
     def recorded_spaces(self) -> dict[str, RecordedSpace]:
@@ -67,7 +75,9 @@ class Study:
         found = recorded_spaces(self.plain, self.recorded.get("meaning", {}))
         older = [label for label, space in found.items() if space.defaults is None]
         if older and self.confirms is None:
-            for label, enqueued in read_enqueued(self.directory, self.ledger, self.name, older).items():
+            for label, enqueued in read_enqueued(
+                self.directory, self.ledger, self.name, older
+            ).items():
                 found[label] = replace(found[label], defaults=enqueued, enqueued=True)
         return found
 
@@ -115,7 +125,14 @@ class Study:
 
     def resources_of(self, label: str) -> Resources:
         """What is reserved for a trial of that label."""
-        own = next((method.get("resources") for method in self.plain["methods"] if method["label"] == label), None)
+        own = next(
+            (
+                method.get("resources")
+                for method in self.plain["methods"]
+                if method["label"] == label
+            ),
+            None,
+        )
         return Resources(**{**(self.plain.get("resources") or {}), **(own or {})})
 
     @property
@@ -145,8 +162,12 @@ class Study:
 
         Raises LedgerError if that lacks what is on disk, or an objective of a complete trial.
         """
-        records = read_records(self.directory, self.ledger, self.name, list(self.labels), self.traces)
-        for record in (record for found in records.values() for record in found if record.state == "complete"):
+        records = read_records(
+            self.directory, self.ledger, self.name, list(self.labels), self.traces
+        )
+        for record in (
+            record for found in records.values() for record in found if record.state == "complete"
+        ):
             for objective in self.objectives:
                 if objective.metric not in record.metrics:
                     problem = f"{record.name} is complete, but has no {objective.metric}. Restore it from a backup."
@@ -176,13 +197,17 @@ class Study:
         """
         try:
             began = (self.directory / "driver.lock").stat().st_mtime
-            return record.state == "running" and (self.files(record) / "log").stat().st_mtime >= began
+            return (
+                record.state == "running" and (self.files(record) / "log").stat().st_mtime >= began
+            )
         except FileNotFoundError:
             return False
 
     def began(self, record: TrialRecord) -> bool:
         """Whether any attempt at the trial began to train."""
-        return any(trial_directory(self.directory, record.label, record.number).glob("attempt-*/log"))
+        return any(
+            trial_directory(self.directory, record.label, record.number).glob("attempt-*/log")
+        )
 
     def tracking(self, option: str | None) -> str:
         """The MLflow URI of this study: --tracking, else that of its last run, else the spec's."""
@@ -206,7 +231,9 @@ class Study:
 
     def files(self, record: TrialRecord) -> Path:
         """The directory of the attempt that counts: predictions.npz, history.json, model.pt, log."""
-        return attempt_directory(trial_directory(self.directory, record.label, record.number), record.attempt)
+        return attempt_directory(
+            trial_directory(self.directory, record.label, record.number), record.attempt
+        )
 
 
 def home_of(directory: Path) -> dict[str, Any]:
@@ -280,7 +307,9 @@ def read_study_spec(path: Path, storage: str | None, **overrides: Any) -> StudyS
             directory = directory_of(str(path), storage)
             if (directory / "study.yaml").is_file():
                 stored = open_directory(directory, str(path))
-                if is_database(ledger := _read_yaml(path).get("ledger")):  # that of study.yaml may no longer answer
+                if is_database(
+                    ledger := _read_yaml(path).get("ledger")
+                ):  # that of study.yaml may no longer answer
                     stored = stored.with_ledger(ledger)
                 recorded = stored.recorded_spaces
     spec = read_spec(path, recorded, **overrides)
@@ -337,12 +366,12 @@ def _read_study(directory: Path, reference: str) -> tuple[dict[str, Any], dict[s
         known = sorted(path.parent.name for path in directory.parent.glob("*/study.yaml"))
         known = [name for name in known if not name.endswith(DELETING)]
         there = f" Existing studies: {', '.join(known)}." if known else ""
-        raise SpecError(reference, "", f"no study at {directory}. Create it with `calstudy run SPEC`.{there}")
+        raise SpecError(
+            reference, "", f"no study at {directory}. Create it with `calstudy run SPEC`.{there}"
+        )
     plain = with_secrets(directory, _read_yaml(file, str(file)))
     if not isinstance(plain, dict) or "recorded" not in plain:
-        problem = (
-            "this is a spec, not the record of a study that was run. Run it with `calstudy run`, in another folder."
-        )
+        problem = "this is a spec, not the record of a study that was run. Run it with `calstudy run`, in another folder."
         raise SpecError(str(file), "", problem)
     recorded = plain.pop("recorded")
     check_study_file(file, plain, recorded)
@@ -352,7 +381,9 @@ def _read_study(directory: Path, reference: str) -> tuple[dict[str, Any], dict[s
 def _check_folder(directory: Path, name: str) -> None:
     if directory.name != name:
         raise SpecError(
-            str(directory), "", f"contains the study '{name}' and must have that name. Rename the folder back."
+            str(directory),
+            "",
+            f"contains the study '{name}' and must have that name. Rename the folder back.",
         )
 
 

@@ -18,7 +18,9 @@ from study.schema.objective import RAW, TEMPERATURE
 Check = Callable[[Any], bool]
 CONFIRMATION = "confirmation"  # recorded before the first opening of test: the study's name and the openings so far
 LEDGER_MADE = "ledger_made"  # recorded once the ledger is made, which is then never made again
-LATEST = 32_503_680_000  # seconds since 1970: the year 3000, before which every library can show a time
+LATEST = (
+    32_503_680_000  # seconds since 1970: the year 3000, before which every library can show a time
+)
 MOST_SHOWN = 40  # characters of a value in a message
 
 
@@ -68,7 +70,9 @@ def _is_meaning(value: Any) -> bool:
 
 
 def _is_confirmation(value: Any) -> bool:
-    return isinstance(value, dict) and _is_text(value.get("name")) and _is_count(value.get("openings"))
+    return (
+        isinstance(value, dict) and _is_text(value.get("name")) and _is_count(value.get("openings"))
+    )
 
 
 def _list_of(check: Check) -> Check:
@@ -89,7 +93,10 @@ SPEC: dict[str, tuple[Check, str]] = {
         lambda value: isinstance(value, list) and value != [] and all(map(_is_method, value)),
         "a list of methods",
     ),
-    "objectives": (lambda value: isinstance(value, list) and all(map(_is_mapping, value)), "a list of objectives"),
+    "objectives": (
+        lambda value: isinstance(value, list) and all(map(_is_mapping, value)),
+        "a list of objectives",
+    ),
     "trials": (_is_count, "a number of trials"),
     "ledger": (_or_none(_is_text), "a path, a URL or null"),
     "tracking": (_or_none(_is_text), "a URL or null"),
@@ -122,7 +129,11 @@ RECORDED_OR_NOT: dict[str, tuple[Check, str]] = {
     "serves": (lambda value: value in (None, RAW, TEMPERATURE), "temperature or raw"),
     "majority": (lambda value: isinstance(value, int | float) and 0 <= value <= 1, "a fraction"),
     "home": (
-        lambda value: isinstance(value, dict) and _is_text(value.get("path")) and _is_count(value.get("inode")),
+        lambda value: (
+            isinstance(value, dict)
+            and _is_text(value.get("path"))
+            and _is_count(value.get("inode"))
+        ),
         "a path and an inode",
     ),
     "tracking": (_or_none(_is_text), "a URL or null"),
@@ -142,7 +153,9 @@ def check_study_file(file: Path, plain: Mapping[str, Any], recorded: Any) -> Non
     ):
         for key in needed:
             if key not in mapping:
-                raise SpecError(str(file), f"{prefix}{key}", "is missing. Restore it from a backup.")
+                raise SpecError(
+                    str(file), f"{prefix}{key}", "is missing. Restore it from a backup."
+                )
         for key, (check, wanted) in {**needed, **optional}.items():
             if key in mapping:
                 _check(file, f"{prefix}{key}", mapping[key], check, wanted)
@@ -152,4 +165,6 @@ def _check(file: Path, field: str, value: Any, check: Check, wanted: str) -> Non
     if not check(value):
         shown = strict_yaml.one_line(value)
         shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}..."
-        raise SpecError(str(file), field, f"must be {wanted}, got {shown}. Restore it from a backup.")
+        raise SpecError(
+            str(file), field, f"must be {wanted}, got {shown}. Restore it from a backup."
+        )

@@ -29,7 +29,9 @@ class Targets:
         name, _, trial = target.partition("/")
         label, _, number = trial.rpartition("/")
         if not label or not number.isdigit():
-            raise FieldError("target", f"must be STUDY/LABEL/NUMBER or an .npz file, got '{target}'.")
+            raise FieldError(
+                "target", f"must be STUDY/LABEL/NUMBER or an .npz file, got '{target}'."
+            )
         study, records = self._study(name)
         found = [record for record in records.get(label, []) if record.number == int(number)]
         if not found or found[0].state != "complete":
@@ -70,4 +72,6 @@ class Targets:
                         TrainEntropy.load(Path(method["target"])).check(data_digest)
                     method = method.get("base")
             except FieldError as error:
-                raise SpecError(file_name, f"methods.{variant.label}.{error.path}", error.problem) from None
+                raise SpecError(
+                    file_name, f"methods.{variant.label}.{error.path}", error.problem
+                ) from None

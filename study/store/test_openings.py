@@ -55,7 +55,11 @@ class Tested:
     @property
     def flat(self) -> dict[str, float]:
         """Metrics under their MLflow names: test/ece, shift/NAME/ece."""
-        shifts = {f"shift/{name}/{key}": value for name, of in self.shifts.items() for key, value in of.metrics.items()}
+        shifts = {
+            f"shift/{name}/{key}": value
+            for name, of in self.shifts.items()
+            for key, value in of.metrics.items()
+        }
         return {f"test/{key}": value for key, value in self.metrics.items()} | shifts
 
     def to_plain(self) -> dict[str, Any]:

@@ -20,7 +20,9 @@ class TrialRecord:
     number: int
     state: State
     params: dict[str, Any]  # searched values by dotted path
-    metrics: dict[str, float] = field(default_factory=dict)  # on the validation split; of a pruned trial, at its rung
+    metrics: dict[str, float] = field(
+        default_factory=dict
+    )  # on the validation split; of a pruned trial, at its rung
     attempt: int = 0  # of a finished trial: the one counted; else the latest started, 0 if none
     epoch: int | None = None  # the epoch of the final weights
     seconds: float | None = None  # of training, over all epochs
@@ -31,10 +33,16 @@ class TrialRecord:
     started: float | None = None  # seconds since 1970
     ended: float | None = None
     device: str = "cpu"
-    training: dict[str, str] = field(default_factory=dict)  # how: precision, step, features, the device's name
+    training: dict[str, str] = field(
+        default_factory=dict
+    )  # how: precision, step, features, the device's name
     versions: dict[str, str] = field(default_factory=dict)  # of the libraries, and the git commit
-    extensions: dict[str, str] = field(default_factory=dict)  # sha256 of the extension files it uses
-    rungs: dict[str, dict[str, Any]] = field(default_factory=dict)  # early stopping's decisions, by epoch
+    extensions: dict[str, str] = field(
+        default_factory=dict
+    )  # sha256 of the extension files it uses
+    rungs: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # early stopping's decisions, by epoch
 
     @property
     def final(self) -> dict[str, float]:
@@ -92,14 +100,25 @@ def trial_name(label: str, number: int) -> str:
 def trial_named(records: Sequence[TrialRecord], name: str, path: str) -> TrialRecord:
     """The complete trial of that name (`focal/7` works too). Raises FieldError at `path`, with the nearest name."""
     label, _, number = name.partition("/")
-    named = (one for one in records if one.label == label and number.isdecimal() and one.number == int(number))
+    named = (
+        one
+        for one in records
+        if one.label == label and number.isdecimal() and one.number == int(number)
+    )
     found = next(named, None)
     if found is None:
         names = [record.name for record in records if record.state == "complete"]
-        there = nearest(name, names) if len(names) <= 10 or " Did" in nearest(name, names) else " Write focal/0007."
+        there = (
+            nearest(name, names)
+            if len(names) <= 10 or " Did" in nearest(name, names)
+            else " Write focal/0007."
+        )
         raise FieldError(path, f"there is no trial '{name}'.{there}")
     if found.state != "complete":
-        raise FieldError(path, f"{found.name} is {found.state}; only complete trials have predictions and a model.")
+        raise FieldError(
+            path,
+            f"{found.name} is {found.state}; only complete trials have predictions and a model.",
+        )
     return found
 
 

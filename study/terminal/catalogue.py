@@ -52,7 +52,11 @@ def _setting(spec: Field[Any]) -> dict[str, Any]:
 def _default(spec: Field[Any]) -> str:
     if spec.default is not MISSING:
         return strict_yaml.one_line(spec.default)
-    return "required" if spec.default_factory is MISSING else strict_yaml.one_line(spec.default_factory())
+    return (
+        "required"
+        if spec.default_factory is MISSING
+        else strict_yaml.one_line(spec.default_factory())
+    )
 
 
 def _spaces() -> Iterable[dict[str, Any]]:
@@ -75,7 +79,10 @@ def print_catalogue(console: Console, kind: str, rows: list[dict[str, Any]]) -> 
         for setting in row.get("settings", ()):
             valid = f"  ({setting['valid']})" if setting["valid"] else ""
             console.print(
-                Text.assemble(f"    {setting['name']} = {setting['default']}{valid}  ", (setting["doc"], "dim"))
+                Text.assemble(
+                    f"    {setting['name']} = {setting['default']}{valid}  ",
+                    (setting["doc"], "dim"),
+                )
             )
         for path, entry in row.get("space", {}).items():
             console.print(f"    {path}: {entry}")

@@ -30,7 +30,9 @@ class SafeConsole(Console):
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(printable(text), **how)
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
@@ -47,7 +49,9 @@ class OurConsole(SafeConsole):
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        with suppress(OSError, ValueError):  # so that what is still in buffers does not fail again at the end
+        with suppress(
+            OSError, ValueError
+        ):  # so that what is still in buffers does not fail again at the end
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
         self.when_closed()
 
@@ -75,11 +79,15 @@ INTERRUPTED = 75  # EX_TEMPFAIL: run the same command again
 FEWEST_RESAMPLES, MOST_RESAMPLES = 100, 10_000
 
 storage_option = click.option(
-    "--storage", metavar="DIR", help="Folder of studies; default: the spec's, else $CALSTUDY_STORAGE, else ./studies."
+    "--storage",
+    metavar="DIR",
+    help="Folder of studies; default: the spec's, else $CALSTUDY_STORAGE, else ./studies.",
 )
 
 
-def _warn_of_password(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
+def _warn_of_password(
+    context: click.Context, option: click.Parameter, given: str | None
+) -> str | None:
     if given is not None and has_password(given):
         errors.print(
             "warning: --tracking: other users of this machine can read a command line, and the password in it. Give the"
@@ -108,13 +116,17 @@ cpus_option = click.option(
 def refuse_cpus(cpus: int | None, address: str | None) -> None:
     """Raises UsageError if CPUs of this machine are given for a cluster."""
     if cpus is not None and address is not None:
-        raise click.UsageError("--cpus is for this machine; a cluster's nodes say how many they have. Leave it out.")
+        raise click.UsageError(
+            "--cpus is for this machine; a cluster's nodes say how many they have. Leave it out."
+        )
 
 
 def _enough(context: click.Context, option: click.Parameter, resamples: int) -> int:
     """Fewer resamples cannot give a 2.5% quantile."""
     if 0 < resamples < FEWEST_RESAMPLES:
-        raise click.BadParameter(f"{resamples} resamples are too few. Use 0 for none, or at least {FEWEST_RESAMPLES}.")
+        raise click.BadParameter(
+            f"{resamples} resamples are too few. Use 0 for none, or at least {FEWEST_RESAMPLES}."
+        )
     return resamples
 
 
@@ -141,7 +153,9 @@ def check_resamples(resamples: int, level: float) -> None:
     needed = fewest_resamples(level)
     if 0 < resamples < needed:
         fix = f"use --bootstrap {needed}" if needed <= MOST_RESAMPLES else "use a lower --interval"
-        raise click.UsageError(f"{resamples:,} resamples are too few for {100 * level:g}% intervals; {fix}.")
+        raise click.UsageError(
+            f"{resamples:,} resamples are too few for {100 * level:g}% intervals; {fix}."
+        )
 
 
 bootstrap_option = click.option(

@@ -28,7 +28,9 @@ class Table:
         self._rows: list[list[Text]] = []
 
     def add_row(self, *cells: str | Text) -> None:
-        self._rows.append([Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells])
+        self._rows.append(
+            [Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells]
+        )
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -48,7 +50,9 @@ class Table:
         """Of the columns; None if the table does not fit."""
         columns = list(zip(self._header, *self._rows, strict=True))
         whole = [max(cell.cell_len for cell in column) for column in columns]
-        least = [self._least(right, *column) for right, column in zip(self._right, columns, strict=True)]
+        least = [
+            self._least(right, *column) for right, column in zip(self._right, columns, strict=True)
+        ]
         spare = available - len(GAP) * (len(columns) - 1) - sum(least)
         if spare < 0:
             return None
@@ -79,7 +83,9 @@ class Table:
                 part = lines[number] if number < len(lines) else Text()
                 part.rstrip()  # the space it was wrapped at
                 pad = " " * (width - part.cell_len)
-                line.append_text(Text.assemble(pad, part, GAP) if right else Text.assemble(part, pad, GAP))
+                line.append_text(
+                    Text.assemble(pad, part, GAP) if right else Text.assemble(part, pad, GAP)
+                )
             line.rstrip()
             yield line
 
@@ -90,7 +96,9 @@ class Table:
         width = max(header.cell_len for header in self._header[1:])
         for header, cell in zip(self._header[1:], cells, strict=True):
             start = GAP + header.plain + " " * (width - header.cell_len) + GAP
-            for number, part in enumerate(cell.wrap(console, max(1, available - len(start))) if cell else ()):
+            for number, part in enumerate(
+                cell.wrap(console, max(1, available - len(start))) if cell else ()
+            ):
                 part.rstrip()
                 yield Text.assemble((start, "dim") if number == 0 else " " * len(start), part)
 

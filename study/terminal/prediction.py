@@ -20,7 +20,11 @@ def prediction_table(found: Prediction) -> Table:
     made = Table("method", ">trials", ">a trial", ">CPU time", *gpu, ">disk", ">memory", *device)
     for method in found.methods:
         hours = [f"{method.gpu_hours:.3g}"] if uses_gpu else []
-        on_gpu = ["" if method.device_memory is None else human_bytes(method.device_memory)] if uses_gpu else []
+        on_gpu = (
+            ["" if method.device_memory is None else human_bytes(method.device_memory)]
+            if uses_gpu
+            else []
+        )
         made.add_row(
             method.label,
             str(method.trials),
@@ -33,7 +37,16 @@ def prediction_table(found: Prediction) -> Table:
         )
     whole = [f"{found.total('gpu_hours'):.3g}"] if uses_gpu else []
     trials, process = f"{found.total('trials'):.0f}", _seconds(found.total("process_seconds"))
-    made.add_row("all", trials, "", process, *whole, human_bytes(found.total("disk")), "", *([""] if uses_gpu else []))
+    made.add_row(
+        "all",
+        trials,
+        "",
+        process,
+        *whole,
+        human_bytes(found.total("disk")),
+        "",
+        *([""] if uses_gpu else []),
+    )
     return made
 
 
@@ -50,8 +63,12 @@ def prediction_lines(
         yield f"GPU time: about {found.total('gpu_hours'):.3g} GPU-hours"
     yield f"elapsed: {_between(found.elapsed)} with {found.slots} trials at once, if nothing else runs"
     if stopped is not None:
-        hours = f", {stopped.total('gpu_hours'):.3g} GPU-hours" if stopped.total("gpu_hours") else ""
-        share = sum(one.trials * one.epochs_share for one in stopped.methods) / stopped.total("trials")
+        hours = (
+            f", {stopped.total('gpu_hours'):.3g} GPU-hours" if stopped.total("gpu_hours") else ""
+        )
+        share = sum(one.trials * one.epochs_share for one in stopped.methods) / stopped.total(
+            "trials"
+        )
         time = f"{_seconds(stopped.process_seconds)} CPU time{hours}, elapsed {_between(stopped.elapsed)}"
         yield f"with early stopping: about {share:.0%} of the epochs, {time}"
     yield _fits(found, memory_free, device_size)

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from study.schema.spec import StudySpec
 
 FRONT_ROWS = 6
-AGAIN = {"ledger": "the ledger", "Ray": "Ray"}  # by what a line begins with that says what is waited for
+AGAIN = {
+    "ledger": "the ledger",
+    "Ray": "Ray",
+}  # by what a line begins with that says what is waited for
 ENOUGH = 2  # ended trials of each method, before an estimate is made from them
 
 
@@ -41,7 +44,9 @@ class Progress(Listener):
         rules: Rules | None = None,
     ) -> None:
         self._spec, self._console, self._steps = spec, console, steps or Steps(console)
-        self._finished = [record for found in records.values() for record in found if record.state != "running"]
+        self._finished = [
+            record for found in records.values() for record in found if record.state != "running"
+        ]
         self._planned = {label: max(spec.trials, len(found)) for label, found in records.items()}
         self._running: dict[str, tuple[TrialRecord, int]] = {}
         self._slots = 0  # trials that trained at once when the last one started
@@ -52,12 +57,16 @@ class Progress(Listener):
         self._highest: dict[str, float] = {}
         self._aside: tuple[int, set[str]] = (0, set())  # trials set aside, of that many finished
         self._front: list[TrialRecord] = self._front_of(self._finished)
-        self._live = Live(console=console, refresh_per_second=4, get_renderable=self._view, transient=True)
+        self._live = Live(
+            console=console, refresh_per_second=4, get_renderable=self._view, transient=True
+        )
 
     def __enter__(self) -> Progress:
         counts, methods = summed(self._counts().values()), len(self._spec.variants)
         left = counts["planned"] - done(counts)
-        self._console.print(f"{self._spec.name}: {left} of {counts['planned']} trials to run, {methods} methods")
+        self._console.print(
+            f"{self._spec.name}: {left} of {counts['planned']} trials to run, {methods} methods"
+        )
         return self
 
     def __exit__(self, *failure: Any) -> None:
@@ -105,7 +114,9 @@ class Progress(Listener):
             self._steps.end()
             self._console.print(line, highlight=False, soft_wrap=True)
         elif line is None and self._waits is not None:
-            self._console.print(f"{AGAIN.get(self._waits.partition(':')[0], 'it')} answers again.", highlight=False)
+            self._console.print(
+                f"{AGAIN.get(self._waits.partition(':')[0], 'it')} answers again.", highlight=False
+            )
         self._waits = line
 
     # ---- display ---------------------------------------------------------------------------------------------------
@@ -118,7 +129,10 @@ class Progress(Listener):
         """By label, as `calstudy status` counts them."""
         states: dict[str, list[str]] = {label: [] for label in self._planned}
         if self._aside[0] != len(self._finished):  # the view is drawn more often than a trial ends
-            self._aside = len(self._finished), set(self._rules.set_aside(self._finished, self._highest))
+            self._aside = (
+                len(self._finished),
+                set(self._rules.set_aside(self._finished, self._highest)),
+            )
         _, aside = self._aside
         for record in self._finished:
             states[record.label].append("set_aside" if record.name in aside else record.state)
@@ -138,7 +152,9 @@ class Progress(Listener):
             if left := planned - len(ended):
                 if len(seconds) < ENOUGH:
                     return ""
-                epochs = sum(epoch for record, epoch in list(self._running.values()) if record.label == label)
+                epochs = sum(
+                    epoch for record, epoch in list(self._running.values()) if record.label == label
+                )
                 work += statistics.fmean(seconds) * (left - epochs / self._spec.epochs)
                 trials += left
         slots = min(self._slots, trials)
@@ -172,13 +188,21 @@ class Progress(Listener):
 
     def _view(self) -> Group:
         """The live view: one row per method, then the front so far."""
-        if self._over:  # Rich draws it once more, as high as it is: what leaves the screen could not be removed
+        if (
+            self._over
+        ):  # Rich draws it once more, as high as it is: what leaves the screen could not be removed
             return Group()
         counts = self._counts()
         methods = states_table(counts, bar=24 if self._console.width >= 80 else 8)
         total = summed(counts.values())
-        epochs = [f"{name} {epoch}/{self._spec.epochs}" for name, (_, epoch) in list(self._running.items())[:4]]
-        now = Text(f"{done(total)}/{total['planned']} trials  {self.time_left()}  {', '.join(epochs)}", style="dim")
+        epochs = [
+            f"{name} {epoch}/{self._spec.epochs}"
+            for name, (_, epoch) in list(self._running.items())[:4]
+        ]
+        now = Text(
+            f"{done(total)}/{total['planned']} trials  {self.time_left()}  {', '.join(epochs)}",
+            style="dim",
+        )
         now = now if self._waits is None else Text(self._waits, style="bold")
         best = front_table(self._front, self._spec.objectives, FRONT_ROWS)
         shown = Group(methods, now, Text(), best) if self._front else Group(methods, now)

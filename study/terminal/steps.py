@@ -35,7 +35,12 @@ class Steps:
         self.end()
         self._step = self._text = step
         if self._console.is_terminal:
-            self._live = Live(console=self._console, refresh_per_second=2, get_renderable=self._view, transient=True)
+            self._live = Live(
+                console=self._console,
+                refresh_per_second=2,
+                get_renderable=self._view,
+                transient=True,
+            )
             self._live.start(refresh=True)
         else:
             self._timer = threading.Timer(SAID_AFTER, self._print)
@@ -45,7 +50,11 @@ class Steps:
     def progress(self, done: int, total: int) -> None:
         """How many images of the step are done. May be called often, and by any thread."""
         self._text = f"{self._step}: {total:,} images, {100 * done // max(1, total)}%"
-        if self._live is None and self._printed and time.monotonic() - self._printed >= LINE_SECONDS:
+        if (
+            self._live is None
+            and self._printed
+            and time.monotonic() - self._printed >= LINE_SECONDS
+        ):
             self._print()
 
     def end(self) -> None:

@@ -30,9 +30,16 @@ def states_table(counts: dict[str, Counts], bar: int = 0) -> Table:
     shown = [key for key in WORDS if key in ALWAYS or any(row[key] for row in counts.values())]
     made = Table("method", ">planned", *(f">{WORDS[key]}" for key in shown), *([""] if bar else []))
     for label, row in counts.items():
-        cells = [Text(str(row[key]), style="red" if key == "failed" and row[key] else "") for key in shown]
+        cells = [
+            Text(str(row[key]), style="red" if key == "failed" and row[key] else "")
+            for key in shown
+        ]
         full = bar * done(row) // max(1, row["planned"])
-        bars = [Text.assemble((full * "━", "bar.complete"), ((bar - full) * "━", "bar.back"))] if bar else []
+        bars = (
+            [Text.assemble((full * "━", "bar.complete"), ((bar - full) * "━", "bar.back"))]
+            if bar
+            else []
+        )
         made.add_row(label, str(row["planned"]), *cells, *bars)
     return made
 
@@ -40,7 +47,9 @@ def states_table(counts: dict[str, Counts], bar: int = 0) -> Table:
 def failures_table(records: Mapping[str, Sequence[TrialRecord]]) -> Table | None:
     """Failed trials with their reasons; None if there are none."""
     made = Table("trial", "state", "reason")
-    for record in (record for found in records.values() for record in found if record.state == "failed"):
+    for record in (
+        record for found in records.values() for record in found if record.state == "failed"
+    ):
         made.add_row(record.name, WORDS[record.state], record.reason or "")
     return made if len(made) else None
 
@@ -53,7 +62,9 @@ def front_table(
 ) -> Table:
     """The front by the first objective, best first; with `analysis`, also intervals and shares."""
     more = "" if rows is None or len(records) <= rows else f", {rows} of {len(records)}"
-    columns = [f">{objective.metric}" for objective in objectives] + ([] if analysis is None else [">share"])
+    columns = [f">{objective.metric}" for objective in objectives] + (
+        [] if analysis is None else [">share"]
+    )
     made = Table("trial", *columns, ">samples seen", "values", title=f"front (validation{more})")
     for record in records[:rows]:
         values = [_value(record, objective.metric, analysis) for objective in objectives]
@@ -82,14 +93,19 @@ def human_count(count: int) -> str:
 def short_params(params: dict[str, Any]) -> str:
     """`gamma=2.1 lr=0.08`: the last word of each path, or the whole path if that is ambiguous."""
     lasts = Counter(path.rpartition(".")[2] for path in params)
-    shown = {path: path if lasts[path.rpartition(".")[2]] > 1 else path.rpartition(".")[2] for path in params}
+    shown = {
+        path: path if lasts[path.rpartition(".")[2]] > 1 else path.rpartition(".")[2]
+        for path in params
+    }
     return " ".join(
         f"{shown[path]}={value:.3g}" if isinstance(value, float) else f"{shown[path]}={value}"
         for path, value in params.items()
     )
 
 
-def trials_table(records: Sequence[TrialRecord], objectives: Sequence[Objective], states: Mapping[str, str]) -> Table:
+def trials_table(
+    records: Sequence[TrialRecord], objectives: Sequence[Objective], states: Mapping[str, str]
+) -> Table:
     """One row a trial: state (as in a `Snapshot`), objectives on validation, hyperparameters."""
     made = Table("trial", "state", *(f">{objective.metric}" for objective in objectives), "values")
     for record in records:
@@ -131,7 +147,9 @@ def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
     columns = [name for name in rows["none"] if name != "fitted"]
     made = Table("post-hoc, cross-fitted", *(f">{name}" for name in columns), ">temperature")
     for name, row in rows.items():
-        made.add_row(name, *(_number(row[column]) for column in columns), _number(row.get("fitted")))
+        made.add_row(
+            name, *(_number(row[column]) for column in columns), _number(row.get("fitted"))
+        )
     return made
 
 
@@ -139,12 +157,21 @@ def differences_table(found: dict[str, Difference], one: str, other: str, level:
     """One row per metric: two trials, their difference, its interval, and the better one if that excludes 0."""
     from study.uncertainty.intervals import percent
 
-    made = Table("metric", f">{one}", f">{other}", ">difference", f">{percent(level)} interval", "better")
+    made = Table(
+        "metric", f">{one}", f">{other}", ">difference", f">{percent(level)} interval", "better"
+    )
     for name, difference in found.items():
         first, second, estimate, low, high = difference
         larger = metrics.describe(name).better == "higher"
         better = "" if low <= 0 <= high else one if (low > 0) == larger else other
-        made.add_row(name, f"{first:.4f}", f"{second:.4f}", f"{estimate:+.4f}", f"[{low:+.4f}, {high:+.4f}]", better)
+        made.add_row(
+            name,
+            f"{first:.4f}",
+            f"{second:.4f}",
+            f"{estimate:+.4f}",
+            f"[{low:+.4f}, {high:+.4f}]",
+            better,
+        )
     return made
 
 

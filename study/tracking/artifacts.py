@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from study.store.study import Study
 
 
-def try_to_log(study: Study, files: Sequence[Path], folder: str | None, tracking: str | None) -> str:
+def try_to_log(
+    study: Study, files: Sequence[Path], folder: str | None, tracking: str | None
+) -> str:
     """`log_artifacts` to the study's MLflow; returns a status line, also if the server is unreachable."""
     try:
         check_home(study)
@@ -47,10 +49,14 @@ def log_artifacts(study: Study, uri: str, files: Sequence[Path], folder: str | N
         except Exception as error:  # anything a server, a driver or a network raises
             raise TrackingError(what_happened(error, uri)) from None
     if run is None:
-        raise TrackingError(f"MLflow at {public_uri(uri)}: no run of this study; create it with `calstudy sync`.")
+        raise TrackingError(
+            f"MLflow at {public_uri(uri)}: no run of this study; create it with `calstudy sync`."
+        )
 
 
-def describe(study: Study, uri: str, sentences: Sequence[str], following: Sequence[tuple[str, str]]) -> None:
+def describe(
+    study: Study, uri: str, sentences: Sequence[str], following: Sequence[tuple[str, str]]
+) -> None:
     """Put the answer first in the description of the study's run and experiment. Raises TrackingError."""
     with environment():
         try:

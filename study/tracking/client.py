@@ -72,7 +72,9 @@ def _create(uri: str, path: Path) -> None:
             return
         for left in path.parent.glob(f".{path.name}.*.partial"):
             left.unlink()
-        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")  # MLflow keeps a connection by name
+        partial = path.with_name(
+            f".{path.name}.{uuid.uuid4().hex}.partial"
+        )  # MLflow keeps a connection by name
         made = uri.replace(str(path), str(partial), 1)
         MlflowClient(made, made).search_experiments(max_results=1)
         os.replace(partial, path)
@@ -104,7 +106,9 @@ def tables(uri: str) -> list[str]:
 
 def search_runs(client: MlflowClient, experiment_id: str, study_id: str) -> Iterator[Run]:
     """The study's runs in the experiment, without deleted ones, page by page."""
-    return pages(client.search_runs, [experiment_id], f"tags.`{PREFIX}id` = '{study_id}'", max_results=PAGE)
+    return pages(
+        client.search_runs, [experiment_id], f"tags.`{PREFIX}id` = '{study_id}'", max_results=PAGE
+    )
 
 
 def pages(search: Callable[..., Any], *words: Any, **named: Any) -> Iterator[Any]:
@@ -121,7 +125,9 @@ def pages(search: Callable[..., Any], *words: Any, **named: Any) -> Iterator[Any
 @contextmanager
 def environment(**also: str) -> Iterator[None]:
     """MLflow reads its settings from the environment at each request; `also`: more, unless the user sets them."""
-    ours = {name: value for name, value in {**ENVIRONMENT, **also}.items() if name not in os.environ} | SILENCE
+    ours = {
+        name: value for name, value in {**ENVIRONMENT, **also}.items() if name not in os.environ
+    } | SILENCE
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
@@ -140,7 +146,9 @@ def what_happened(error: BaseException, uri: str) -> str:
     if text is None:
         text = " ".join(scrub(str(error), uri).split()) or type(error).__name__
         cause = re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text)
-        failed = re.search(r"too many (\d+) error responses", text)  # requests that are retried, or could be
+        failed = re.search(
+            r"too many (\d+) error responses", text
+        )  # requests that are retried, or could be
         answer = f"the server answers {failed[1]}; its log says why" if failed else text[:300]
         text = cause.group(1).strip() if cause else answer
     return f"MLflow at {public_uri(uri)}: {text}"
@@ -157,7 +165,9 @@ def driver_problem(error: BaseException) -> str | None:
 def s3_problem(error: BaseException) -> str | None:
     """What artifacts on S3 lack, with the fix; None for other errors. (boto3 is optional: its errors go by name.)"""
     if isinstance(error, ImportError) and error.name in ("boto3", "botocore"):
-        return 'its artifacts are on S3, and boto3 is not installed. Run: pip install "calstudy[s3]"'
+        return (
+            'its artifacts are on S3, and boto3 is not installed. Run: pip install "calstudy[s3]"'
+        )
     if type(error).__module__.partition(".")[0] not in ("boto3", "botocore", "s3transfer"):
         return None
     text = " ".join(str(error).split())
@@ -166,7 +176,9 @@ def s3_problem(error: BaseException) -> str | None:
         return f"its artifacts are on S3, and there are no keys for it ({text}). {fix}"
     if endpoint := re.search(r'endpoint URL: "(\w+://[^/"]+)', text):
         return f"S3 at {endpoint[1]} does not answer. Fix MLFLOW_S3_ENDPOINT_URL, or the way to it."
-    if refused := re.search(r"An error occurred \((\w+)\) when calling the (\w+) operation[^:]*: (.*)", text):
+    if refused := re.search(
+        r"An error occurred \((\w+)\) when calling the (\w+) operation[^:]*: (.*)", text
+    ):
         code, operation, said = refused.groups()
         target = re.search(r"Failed to upload .* to (\S+): An error", text)
         bucket = f" in the bucket {target[1].partition('/')[0]}" if target else ""

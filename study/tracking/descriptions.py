@@ -20,7 +20,10 @@ def with_answer(text: str, sentences: Sequence[str], following: Sequence[tuple[s
     before, found, after = text.partition(FROM)
     rest = before + after.partition(TO)[2] if found else text
     first, *others = sentences
-    parts = [f"**{first}** {' '.join(others)}".strip(), *(f"Next: `{run}` {does}." for run, does in following)]
+    parts = [
+        f"**{first}** {' '.join(others)}".strip(),
+        *(f"Next: `{run}` {does}." for run, does in following),
+    ]
     said = "\n\n".join(parts)
     return f"{FROM}\n{said}\n{TO}\n\n{rest.strip()}"
 
@@ -58,5 +61,7 @@ def description(study: Study) -> str:
     chosen = [f"{note.capitalize()}."] if note else []
     if early is not None:
         epoch = EarlyStopping(**early).epoch(study.plain["epochs"])
-        chosen.append(f"A KILLED trial was stopped early: it has the metrics up to epoch {epoch}, and no `final/ece`.")
+        chosen.append(
+            f"A KILLED trial was stopped early: it has the metrics up to epoch {epoch}, and no `final/ece`."
+        )
     return "\n\n".join([what, trials, *chosen, after, files])

@@ -36,7 +36,9 @@ def present_location(location: str, name: str, uri: str, storage: Path) -> str:
     return location if Path(before, folder).is_dir() else str(storage / folder / below)
 
 
-def upload(study: Study, uri: str, location: str, files: Iterable[Path], folder: str | None = None) -> None:
+def upload(
+    study: Study, uri: str, location: str, files: Iterable[Path], folder: str | None = None
+) -> None:
     """Files, or a folder's files, to a location as it is now. MLflow's client would make the old folders again."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 

@@ -28,7 +28,11 @@ def try_artifact(uri: str, name: str | None) -> tuple[bool, str]:
             own = client.get_experiment_by_name(name) if name is not None else None
             location = own.artifact_location if own is not None else _root(client)
             folder = _local(location)
-            return _write_and_delete(location, uri) if folder is None else _check(folder, uri, own is not None)
+            return (
+                _write_and_delete(location, uri)
+                if folder is None
+                else _check(folder, uri, own is not None)
+            )
         except TrackingError:
             raise
         except Exception as error:  # anything a server, a store or a network raises
@@ -40,7 +44,10 @@ def _root(client: MlflowClient) -> str:
 
     No request returns the server's artifact root. A database that was made without a server has a folder there.
     """
-    first = [found.artifact_location for found in client.search_experiments(order_by=["creation_time ASC"])]
+    first = [
+        found.artifact_location
+        for found in client.search_experiments(order_by=["creation_time ASC"])
+    ]
     return next((location for location in first if _local(location) is None), first[0])
 
 
@@ -58,13 +65,19 @@ def _check(folder: Path, uri: str, is_own: bool) -> tuple[bool, str]:
     if is_own:
         where = f"its artifacts go to {folder.parent}, which this machine cannot write"
         raise TrackingError(f"MLflow at {public_uri(uri)}: {where}. {fix}")
-    return False, f"artifacts may go to {folder.parent}, which this machine cannot write. If a run says so: {fix}"
+    return (
+        False,
+        f"artifacts may go to {folder.parent}, which this machine cannot write. If a run says so: {fix}",
+    )
 
 
 def _write_and_delete(location: str, uri: str) -> tuple[bool, str]:
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    store, folder = get_artifact_repository(location, tracking_uri=uri), f"calstudy-doctor-{uuid.uuid4().hex}"
+    store, folder = (
+        get_artifact_repository(location, tracking_uri=uri),
+        f"calstudy-doctor-{uuid.uuid4().hex}",
+    )
     with tempfile.TemporaryDirectory() as made:
         file = Path(made) / "deleted-again.txt"
         file.write_text("Written by `calstudy doctor`, which deletes it again.\n")
@@ -72,9 +85,14 @@ def _write_and_delete(location: str, uri: str) -> tuple[bool, str]:
     store.list_artifacts(folder)  # as a download does first
     try:
         store.delete_artifacts(folder)  # type: ignore[no-untyped-call]
-        problem = "it is still there" if store.list_artifacts(folder) else None  # S3 reports no refused key
+        problem = (
+            "it is still there" if store.list_artifacts(folder) else None
+        )  # S3 reports no refused key
     except Exception as error:  # a store may lack deletion, or refuse it
         problem = what_happened(error, uri)
     if problem is None:
         return True, f"one written to {location} and deleted"
-    return False, f"an artifact could be written but not deleted ({problem}). Remove {location}/{folder}."
+    return (
+        False,
+        f"an artifact could be written but not deleted ({problem}). Remove {location}/{folder}.",
+    )

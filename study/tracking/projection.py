@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 FINISHED = tuple(STATUS)
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to reach a server
-FAULT_PATIENCE = 5.0  # seconds to wait for tracking when the study ends in an error or is asked to stop
+FAULT_PATIENCE = (
+    5.0  # seconds to wait for tracking when the study ends in an error or is asked to stop
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ def _finished(records: Mapping[str, list[TrialRecord]]) -> list[TrialRecord]:
 class Projection(Listener):
     """Follows a running study in its own thread. Never raises into the study or blocks it."""
 
-    def __init__(self, study: Study, uri: str, stop_requested: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self, study: Study, uri: str, stop_requested: Callable[[], bool] = lambda: False
+    ) -> None:
         self._study, self._uri, self._stop_requested = study, uri, stop_requested
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
@@ -151,12 +155,18 @@ class Projection(Listener):
         """From opening the server to ending the study's run. Called again after an error, it resumes."""
         read = self._study.records()
         with self._changed:
-            known = {record.name: record for record in _finished(read) if record.name not in self._tracked}
+            known = {
+                record.name: record
+                for record in _finished(read)
+                if record.name not in self._tracked
+            }
             self._pending = known | self._pending
         runs = StudyRuns(self._study, self._uri)
         runs.open()
         runs.resume()
-        if not self._advanced:  # opening it again is no progress: a server may read and refuse writes
+        if (
+            not self._advanced
+        ):  # opening it again is no progress: a server may read and refuse writes
             self._succeeded(runs)
         while record := self._next():
             try:

@@ -94,7 +94,10 @@ def _read(client: MlflowClient, name: str, study_id: str) -> list[TrackedRun]:
     wanted = [(run.info.run_id, key) for run in runs for key in run.data.metrics]
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         points = dict(zip(wanted, pool.map(lambda one: _points(client, *one), wanted), strict=True))
-    return [_tracked(run, {key: points[run.info.run_id, key] for key in run.data.metrics}) for run in runs]
+    return [
+        _tracked(run, {key: points[run.info.run_id, key] for key in run.data.metrics})
+        for run in runs
+    ]
 
 
 def _tracked(run: Run, points: dict[str, Points]) -> TrackedRun:

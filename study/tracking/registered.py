@@ -24,9 +24,17 @@ ADDED = "registered_model_meta"
 
 def digests_of(folder: Path) -> dict[str, str]:
     """{path: sha256} of a model's files."""
-    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if not path.is_dir()}
+    files = {
+        path.relative_to(folder).as_posix(): path
+        for path in sorted(folder.rglob("*"))
+        if not path.is_dir()
+    }
     # A pipe would be read for ever.
-    return {name: file_digest(path) if path.is_file() else "" for name, path in files.items() if name != ADDED}
+    return {
+        name: file_digest(path) if path.is_file() else ""
+        for name, path in files.items()
+        if name != ADDED
+    }
 
 
 def differences(folder: Path, recorded: Mapping[str, str]) -> list[str]:
@@ -34,8 +42,13 @@ def differences(folder: Path, recorded: Mapping[str, str]) -> list[str]:
     found = digests_of(folder)
     words = {path: "was added" for path in found.keys() - recorded}
     words |= {path: "is missing" for path in recorded.keys() - found}
-    words |= {path: "has changed" for path in found.keys() & recorded if found[path] != recorded[path]}
-    return [f"{path if path.isprintable() else ascii(path)} {what}" for path, what in sorted(words.items())]
+    words |= {
+        path: "has changed" for path in found.keys() & recorded if found[path] != recorded[path]
+    }
+    return [
+        f"{path if path.isprintable() else ascii(path)} {what}"
+        for path, what in sorted(words.items())
+    ]
 
 
 def recorded_digests(tags: Mapping[str, str]) -> Mapping[str, str]:
@@ -52,14 +65,25 @@ def facts_of(tags: Mapping[str, str]) -> tuple[str | None, ...]:
 
     A version without digests of its files is another: nobody can tell whether they are the ones registered.
     """
-    same = (tags.get(PREFIX + key) for key in ("id", "trial", "model_sha256", "predictions_sha256", "confirmed"))
+    same = (
+        tags.get(PREFIX + key)
+        for key in ("id", "trial", "model_sha256", "predictions_sha256", "confirmed")
+    )
     # One registered before this was recorded applies its temperature.
-    return (*same, tags.get(PREFIX + "serves", TEMPERATURE), "digests" if ARTIFACTS in tags else None)
+    return (
+        *same,
+        tags.get(PREFIX + "serves", TEMPERATURE),
+        "digests" if ARTIFACTS in tags else None,
+    )
 
 
-def unfinished(client: MlflowClient, experiment: str, study_id: str, trial: str | None = None) -> list[LoggedModel]:
+def unfinished(
+    client: MlflowClient, experiment: str, study_id: str, trial: str | None = None
+) -> list[LoggedModel]:
     """The models that exports uploaded, or began to, and that are no version. trial: only of that one."""
-    wanted = f"tags.`{PREFIX}id` = '{study_id}'" + (f" AND tags.`{PREFIX}trial` = '{trial}'" if trial else "")
+    wanted = f"tags.`{PREFIX}id` = '{study_id}'" + (
+        f" AND tags.`{PREFIX}trial` = '{trial}'" if trial else ""
+    )
     models = pages(client.search_logged_models, [experiment], wanted)
     # By their files: a version that a user made in MLflow may have no tags of ours, and no run.
     return [
@@ -96,11 +120,22 @@ def read_registered(uri: str, name: str, study_id: str) -> Registered:
         try:
             client = open_existing(uri)
             found = pages(client.search_model_versions, f"tags.`{PREFIX}id` = '{study_id}'")
-            versions = [RegisteredVersion(each.name, int(each.version), each.source, each.tags) for each in found]
+            versions = [
+                RegisteredVersion(each.name, int(each.version), each.source, each.tags)
+                for each in found
+            ]
             experiment = client.get_experiment_by_name(name)
-            left = unfinished(client, experiment.experiment_id, study_id) if experiment is not None else []
+            left = (
+                unfinished(client, experiment.experiment_id, study_id)
+                if experiment is not None
+                else []
+            )
             return Registered(
-                versions, [(each.tags[f"{PREFIX}trial"], each.model_id, str(each.status) == "READY") for each in left]
+                versions,
+                [
+                    (each.tags[f"{PREFIX}trial"], each.model_id, str(each.status) == "READY")
+                    for each in left
+                ],
             )
         except TrackingError:
             raise

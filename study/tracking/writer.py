@@ -39,7 +39,17 @@ if TYPE_CHECKING:
     from study.store.test_openings import Tested
 
 # Settings shared by all trials that later runs of the study cannot change: the parent's params (immutable in MLflow).
-SHARED = ("data", "model", "optimizer", "batch_size", "epochs", "seed", "result", "sampler", "early_stopping")
+SHARED = (
+    "data",
+    "model",
+    "optimizer",
+    "batch_size",
+    "epochs",
+    "seed",
+    "result",
+    "sampler",
+    "early_stopping",
+)
 LONGEST_DIGEST = 36  # that MLflow takes of a data set; the tag calstudy.data_digest is whole
 
 
@@ -101,7 +111,9 @@ class StudyRuns:
         tags = {}
         for unit in UNITS:
             if summed(costs.values()).of(unit):
-                tags[f"calstudy.{unit}"] = ", ".join(f"{label}: {cost.of(unit):.3g}" for label, cost in costs.items())
+                tags[f"calstudy.{unit}"] = ", ".join(
+                    f"{label}: {cost.of(unit):.3g}" for label, cost in costs.items()
+                )
         if budget is not None:
             tags["calstudy.budget"] = budget_line(self._study, records)
         self._log(self._parent, {}, [], tags)
@@ -120,7 +132,9 @@ class StudyRuns:
             return self._add_tested(run, record)
         params = self._params(record)
         history = read_history(self._study.files(record) / HISTORY, record.name)
-        if run is not None and not (_is_of(run, tags) and run.data.params.items() <= params.items()):
+        if run is not None and not (
+            _is_of(run, tags) and run.data.params.items() <= params.items()
+        ):
             self._delete(run)  # it describes another outcome, and MLflow's params are immutable
             run = None
         if run is None:
@@ -132,14 +146,20 @@ class StudyRuns:
         cost = asdict(cost_of(record, self._study.resources_of(record.label)))
         final = {f"final/{name}": value for name, value in record.final.items()}
         costs = {f"cost/{unit}": hours for unit, hours in cost.items() if hours}
-        self._log(run, params, _points(record, history, final | costs) + self._tested_points(record))
+        self._log(
+            run, params, _points(record, history, final | costs) + self._tested_points(record)
+        )
         # Last: a run that has ended is complete.
-        self._client.set_terminated(run.info.run_id, STATUS[record.state], _milliseconds(record.ended))
+        self._client.set_terminated(
+            run.info.run_id, STATUS[record.state], _milliseconds(record.ended)
+        )
         return True
 
     def _add_tested(self, run: Run, record: TrialRecord) -> bool:
         """Add test metrics measured since the run was written; returns whether there were any."""
-        lacking = [point for point in self._tested_points(record) if point.key not in run.data.metrics]
+        lacking = [
+            point for point in self._tested_points(record) if point.key not in run.data.metrics
+        ]
         self._log(run, {}, lacking)
         return bool(lacking)
 
@@ -161,10 +181,15 @@ class StudyRuns:
         name = self._study.name
         found = self._client.get_experiment_by_name(name)
         if found is None:
-            artifacts = self._study.directory.parent / "artifacts" / name  # without a server to decide
+            artifacts = (
+                self._study.directory.parent / "artifacts" / name
+            )  # without a server to decide
             location = None if self._uri.startswith("http") else str(artifacts)
             # Without a kind, MLflow's page prompts for it.
-            tags = {"mlflow.experimentKind": "custom_model_development", NOTE: description(self._study)}
+            tags = {
+                "mlflow.experimentKind": "custom_model_development",
+                NOTE: description(self._study),
+            }
             return self._client.create_experiment(name, location, tags)
         if found.lifecycle_stage == "deleted":
             self._client.restore_experiment(found.experiment_id)
@@ -172,7 +197,9 @@ class StudyRuns:
 
     def _keep_one(self, runs: list[Run]) -> Run:
         """The finished run, else the oldest; deletes the others."""
-        kept, *twins = sorted(runs, key=lambda run: (not _has_ended(run), run.info.start_time, run.info.run_id))
+        kept, *twins = sorted(
+            runs, key=lambda run: (not _has_ended(run), run.info.start_time, run.info.run_id)
+        )
         for twin in twins:
             self._delete(twin)
         return kept
@@ -193,18 +220,28 @@ class StudyRuns:
         study, recorded, run = self._study, self._study.recorded, self._parent
         plain = {**study.plain, "sampler": {**study.plain.get("sampler", {})}}
         plain["sampler"].pop("pending", None)  # it may change
-        objectives = ", ".join(f"{objective.metric} {objective.direction}" for objective in study.objectives)
-        shared = {key: plain[key] for key in SHARED if plain.get(key) is not None} | {"objectives": objectives}
-        lacking = {path: value for path, value in _flat(shared).items() if path not in run.data.params}
+        objectives = ", ".join(
+            f"{objective.metric} {objective.direction}" for objective in study.objectives
+        )
+        shared = {key: plain[key] for key in SHARED if plain.get(key) is not None} | {
+            "objectives": objectives
+        }
+        lacking = {
+            path: value for path, value in _flat(shared).items() if path not in run.data.params
+        }
         tags = {
             **self._study_tags(),
             "calstudy.methods": ", ".join(study.labels),
             "calstudy.trials": str(plain.get("trials")),
-            "calstudy.versions": ", ".join(f"{name} {found}" for name, found in recorded["versions"].items()),
+            "calstudy.versions": ", ".join(
+                f"{name} {found}" for name, found in recorded["versions"].items()
+            ),
             **({"calstudy.confirms": study.confirms} if study.confirms is not None else {}),
             "mlflow.source.name": "calstudy",
             **_commit_tag(recorded["versions"]),
-            **({} if NOTE in run.data.tags else {NOTE: description(self._study)}),  # keep a user's edits
+            **(
+                {} if NOTE in run.data.tags else {NOTE: description(self._study)}
+            ),  # keep a user's edits
         }
         self._log(run, lacking, [], tags)
         self._log_data(run)
@@ -212,7 +249,9 @@ class StudyRuns:
         try:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "study.yaml"
-                file.write_text(strict_yaml.dump(without_credentials({**plain, "recorded": recorded})))
+                file.write_text(
+                    strict_yaml.dump(without_credentials({**plain, "recorded": recorded}))
+                )
                 upload(self._study, self._uri, run.info.artifact_uri, [file])
         except Exception as error:  # a server may store artifacts where this machine cannot write
             self.note = f"study.yaml was not uploaded: {what_happened(error, self._uri)}"
@@ -263,7 +302,11 @@ class StudyRuns:
         self._client.log_inputs(run.info.run_id, [DatasetInput(dataset, [context])])
 
     def _log(
-        self, run: Run, params: Mapping[str, str], points: list[Metric], tags: Mapping[str, str] | None = None
+        self,
+        run: Run,
+        params: Mapping[str, str],
+        points: list[Metric],
+        tags: Mapping[str, str] | None = None,
     ) -> None:
         from mlflow.entities import Param, RunTag
 
@@ -281,14 +324,18 @@ def _commit_tag(versions: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_of(run: Run, tags: Mapping[str, str]) -> bool:
-    return all(run.data.tags.get(key) == tags[key] for key in ("calstudy.state", "calstudy.attempt"))
+    return all(
+        run.data.tags.get(key) == tags[key] for key in ("calstudy.state", "calstudy.attempt")
+    )
 
 
 def _has_ended(run: Run) -> bool:
     return run.info.status in STATUS.values()
 
 
-def _points(record: TrialRecord, history: Sequence[Row], final: Mapping[str, float]) -> list[Metric]:
+def _points(
+    record: TrialRecord, history: Sequence[Row], final: Mapping[str, float]
+) -> list[Metric]:
     """Metrics in order of their steps, at the recorded times: logged again, they are the same points."""
     from mlflow.entities import Metric
 
@@ -299,7 +346,11 @@ def _points(record: TrialRecord, history: Sequence[Row], final: Mapping[str, flo
         if name not in ("epoch", "time") and math.isfinite(value)
     ]
     ended, step = _milliseconds(record.ended), record.epoch or 0
-    return points + [Metric(name, float(value), ended, step) for name, value in final.items() if math.isfinite(value)]
+    return points + [
+        Metric(name, float(value), ended, step)
+        for name, value in final.items()
+        if math.isfinite(value)
+    ]
 
 
 def _config(study: Study, label: str) -> dict[str, str]:
@@ -308,11 +359,19 @@ def _config(study: Study, label: str) -> dict[str, str]:
 
     meaning = study.recorded["meaning"]
     parts = meaning["methods"][label]
-    usual = {field.name: field.default for field in fields(TrialConfig) if field.default is not MISSING}
+    usual = {
+        field.name: field.default for field in fields(TrialConfig) if field.default is not MISSING
+    }
     keys = {field.name for field in fields(TrialConfig)} - {"method", "number"}
     shared = {key: value for key, value in {**usual, **study.plain}.items() if key in keys}
-    set_here = {path: value for path, value in parts["space"].items() if not isinstance(value, Mapping | list)}
-    own = {path.removesuffix(".name"): value for path, value in {**parts["fixed"], **set_here}.items()}
+    set_here = {
+        path: value
+        for path, value in parts["space"].items()
+        if not isinstance(value, Mapping | list)
+    }
+    own = {
+        path.removesuffix(".name"): value for path, value in {**parts["fixed"], **set_here}.items()
+    }
     whole = _flat({**shared, "precision": meaning.get("precision", "float32")})
     return whole | {path: _text(value) for path, value in own.items()}
 

@@ -19,7 +19,15 @@ from study.store.files import stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.uncertainty.consistency import calibrated_sums
-from study.uncertainty.intervals import LEVEL, Interval, Resampled, intervals, of_difference, percent, unseen
+from study.uncertainty.intervals import (
+    LEVEL,
+    Interval,
+    Resampled,
+    intervals,
+    of_difference,
+    percent,
+    unseen,
+)
 from study.uncertainty.resampling import RESAMPLED, Draws, Floats, Sums, Table, mass_starts
 from study.uncertainty.temperature import sums_after
 from trainables.fields import FieldError
@@ -40,8 +48,12 @@ class Analysis:
 
     resamples: int
     level: float  # of the intervals
-    intervals: dict[str, dict[str, Interval]]  # by metric; metrics that are not resampled are absent
-    shares: dict[str, float]  # fraction of resamples with the trial on the front; empty if an objective is absent
+    intervals: dict[
+        str, dict[str, Interval]
+    ]  # by metric; metrics that are not resampled are absent
+    shares: dict[
+        str, float
+    ]  # fraction of resamples with the trial on the front; empty if an objective is absent
 
     @property
     def named(self) -> str:
@@ -83,7 +95,10 @@ def analyse(
     rest = wanted if off_front is None else set(off_front)
     objectives = [objective.metric for objective in study.objectives]
     finished = complete(records)
-    on_front = {record.name for record in front((one for one in finished if one.name not in aside), study.objectives)}
+    on_front = {
+        record.name
+        for record in front((one for one in finished if one.name not in aside), study.objectives)
+    }
 
     def measure(
         record: TrialRecord, predictions: Predictions, draws: Draws
@@ -99,9 +114,13 @@ def analyse(
 
     names = [record.name for record in finished]
     found = _of_each(study, finished, resamples, seed, measure, on_front)
-    counted = {name: values for name, (_, values) in zip(names, found, strict=True) if name not in aside}
+    counted = {
+        name: values for name, (_, values) in zip(names, found, strict=True) if name not in aside
+    }
     shares = front_shares(counted, study.objectives)
-    return Analysis(resamples, level, {name: sure for name, (sure, _) in zip(names, found, strict=True)}, shares)
+    return Analysis(
+        resamples, level, {name: sure for name, (sure, _) in zip(names, found, strict=True)}, shares
+    )
 
 
 def analyse_front(
@@ -132,10 +151,16 @@ def compare(
         record: TrialRecord, predictions: Predictions, draws: Draws
     ) -> tuple[dict[str, float], dict[str, Floats], Resampled]:
         parts = measured(predictions, draws, names)
-        estimates = {prefix + name: value for prefix, p in parts.items() for name, value in p.estimates().items()}
+        estimates = {
+            prefix + name: value
+            for prefix, p in parts.items()
+            for name, value in p.estimates().items()
+        }
         return estimates, _values(parts, names), parts[""]
 
-    (first, of_first, raw), (second, of_second, other_raw) = _of_each(study, [one, other], resamples, seed, measure)
+    (first, of_first, raw), (second, of_second, other_raw) = _of_each(
+        study, [one, other], resamples, seed, measure
+    )
     found = {}
     for name in (name for name in names if name in of_first and name in of_second):
         estimate, moved = first[name] - second[name], of_first[name] - of_second[name]
@@ -144,17 +169,25 @@ def compare(
         low, high = low - less, high + more
         if math.isfinite(low) and math.isfinite(high):
             most = describe(name).largest or math.inf
-            found[name] = Difference(first[name], second[name], estimate, max(low, -most), min(high, most))
+            found[name] = Difference(
+                first[name], second[name], estimate, max(low, -most), min(high, most)
+            )
     return found
 
 
 def differences_from(
-    study: Study, best: TrialRecord, records: Sequence[TrialRecord], metric: str, resamples: int = RESAMPLES
+    study: Study,
+    best: TrialRecord,
+    records: Sequence[TrialRecord],
+    metric: str,
+    resamples: int = RESAMPLES,
 ) -> dict[str, tuple[float, float]]:
     """95% intervals of each trial's metric minus that of `best`, computed as in `compare`."""
     name = plain_name(metric)
 
-    def measure(record: TrialRecord, predictions: Predictions, draws: Draws) -> tuple[float, Floats, float]:
+    def measure(
+        record: TrialRecord, predictions: Predictions, draws: Draws
+    ) -> tuple[float, Floats, float]:
         parts = measured(predictions, draws, [metric])
         (found,) = parts.values()
         return found.estimates()[name], _values(parts, [metric])[metric], unseen(found.sample, name)
@@ -172,18 +205,28 @@ def differences_from(
 # ---- one trial -----------------------------------------------------------------------------------------------------
 
 
-def measured(predictions: Predictions, draws: Draws, wanted: Collection[str]) -> dict[str, Resampled]:
+def measured(
+    predictions: Predictions, draws: Draws, wanted: Collection[str]
+) -> dict[str, Resampled]:
     """The wanted metrics of the predictions as they are (key "") and after temperature scaling (key "ts_")."""
     parts = {}
     for prefix in ("", AFTER_TEMPERATURE):
         if names := _plain(set(wanted) & set(resampled_names()), prefix):
-            table, resamples = resampled(predictions, draws.counts, prefix, "classwise_ece" in names)
-            parts[prefix] = Resampled(table.total(), resamples, calibrated_sums(table, draws.uniforms))
+            table, resamples = resampled(
+                predictions, draws.counts, prefix, "classwise_ece" in names
+            )
+            parts[prefix] = Resampled(
+                table.total(), resamples, calibrated_sums(table, draws.uniforms)
+            )
     return parts
 
 
 def resampled(
-    predictions: Predictions, counts: Floats, prefix: str, classwise: bool, temperature: float | None = None
+    predictions: Predictions,
+    counts: Floats,
+    prefix: str,
+    classwise: bool,
+    temperature: float | None = None,
 ) -> tuple[Table, Sums]:
     """The samples' table and the sums of each resample, before ("") or after ("ts_") temperature scaling.
 
@@ -191,9 +234,13 @@ def resampled(
     """
     logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
     if prefix and temperature is None:
-        table = Table.of(cross_fitted(predictions.logits, predictions.labels).numpy(), labels, classwise)
+        table = Table.of(
+            cross_fitted(predictions.logits, predictions.labels).numpy(), labels, classwise
+        )
         return table, sums_after(logits, labels, counts, mass_starts(table.confidence), classwise)
-    table = Table.of(logits / (temperature if prefix and temperature is not None else 1.0), labels, classwise)
+    table = Table.of(
+        logits / (temperature if prefix and temperature is not None else 1.0), labels, classwise
+    )
     return table, table.sums(counts)
 
 
@@ -209,7 +256,9 @@ def _values(parts: dict[str, Resampled], names: Collection[str]) -> dict[str, Fl
 
 def _plain(names: Collection[str], prefix: str) -> set[str]:
     """The names before, or after, temperature scaling, without the prefix."""
-    return {plain_name(name) for name in names if name.startswith(AFTER_TEMPERATURE) == bool(prefix)}
+    return {
+        plain_name(name) for name in names if name.startswith(AFTER_TEMPERATURE) == bool(prefix)
+    }
 
 
 def _of_each(
@@ -244,14 +293,20 @@ def _of_each(
 # ---- the front of each resample ------------------------------------------------------------------------------------
 
 
-def front_shares(values: dict[str, dict[str, Floats]], objectives: Sequence[Objective]) -> dict[str, float]:
+def front_shares(
+    values: dict[str, dict[str, Floats]], objectives: Sequence[Objective]
+) -> dict[str, float]:
     """The fraction of resamples with each trial on the front. values: by trial and metric, [B].
 
     Not the probability that it truly is: a resample carries the luck of this validation split plus its own.
     """
-    if not all(objective.metric in of_trial for of_trial in values.values() for objective in objectives):
+    if not all(
+        objective.metric in of_trial for of_trial in values.values() for objective in objectives
+    ):
         return {}
-    costs = np.array([[one.sign * of_trial[one.metric] for one in objectives] for of_trial in values.values()])
+    costs = np.array(
+        [[one.sign * of_trial[one.metric] for one in objectives] for of_trial in values.values()]
+    )
     if not len(costs):
         return {}
     found = _on_front_of_two if len(objectives) <= 2 else _on_front

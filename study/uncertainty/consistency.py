@@ -28,9 +28,16 @@ def calibrated_sums(table: Table, uniforms: Floats) -> Sums:
         ranked = np.take_along_axis(table.cells, order, 1)
         class_gaps = product(ranked[:, :1], np.ones((n, 1)), hits, BINS * classes)
         _add_misses(class_gaps, uniforms, below, ranked)
-        class_gaps -= np.bincount(table.cells.ravel(), table.probs.ravel(), len(class_gaps))[:, None]
-    expected = [np.bincount(index, table.confidence, BINS)[:, None] for index in (table.width, table.mass)]
-    counts = [np.bincount(index, minlength=BINS)[:, None].astype(float) for index in (table.width, table.mass)]
+        class_gaps -= np.bincount(table.cells.ravel(), table.probs.ravel(), len(class_gaps))[
+            :, None
+        ]
+    expected = [
+        np.bincount(index, table.confidence, BINS)[:, None] for index in (table.width, table.mass)
+    ]
+    counts = [
+        np.bincount(index, minlength=BINS)[:, None].astype(float)
+        for index in (table.width, table.mass)
+    ]
     return Sums(
         samples=n,
         classes=classes,

@@ -46,7 +46,9 @@ class Resampled:
         return {name: float(value[0]) for name, value in self.sample.metrics(wanted).items()}
 
 
-def intervals(found: Resampled, level: float = LEVEL, wanted: Collection[str] = RESAMPLED) -> dict[str, Interval]:
+def intervals(
+    found: Resampled, level: float = LEVEL, wanted: Collection[str] = RESAMPLED
+) -> dict[str, Interval]:
     """The interval of each wanted metric that is defined for the sample and all its resamples.
 
     With fewer than FEWEST_WRONG wrong predictions, fractions still have an interval, sums of gaps one widened for
@@ -91,7 +93,9 @@ def unseen(sample: Sums, name: str, level: float = LEVEL) -> float:
         return 0.0
     share = wrong / sample.samples
     more = wilson(share, sample.samples, level)[1] - share
-    return {"ece": more, "adaptive_ece": more, "classwise_ece": 2 * more / sample.classes}.get(name, math.inf)
+    return {"ece": more, "adaptive_ece": more, "classwise_ece": 2 * more / sample.classes}.get(
+        name, math.inf
+    )
 
 
 def wilson(share: float, samples: int, level: float = LEVEL) -> tuple[float, float]:
@@ -114,7 +118,9 @@ def basic(estimate: float, values: Floats, level: float = LEVEL) -> tuple[float,
     return 2 * estimate - high, 2 * estimate - low
 
 
-def of_difference(name: str, estimate: float, values: Floats, level: float = LEVEL) -> tuple[float, float]:
+def of_difference(
+    name: str, estimate: float, values: Floats, level: float = LEVEL
+) -> tuple[float, float]:
     """Interval of the difference of two trials' metrics: percentiles; for calibration errors, the basic one as well.
 
     The difference of two errors cancels part of their bias, not all: either interval alone covers too little.
@@ -126,7 +132,9 @@ def of_difference(name: str, estimate: float, values: Floats, level: float = LEV
     return min(low, other_low), max(high, other_high)
 
 
-def _of_calibration_error(name: str, found: Resampled, values: Floats, level: float) -> tuple[float, float]:
+def _of_calibration_error(
+    name: str, found: Resampled, values: Floats, level: float
+) -> tuple[float, float]:
     """The basic interval, widened to all true errors that fit the measured one; within [0, 1]."""
     sample = found.sample
     gaps: Floats = sample.gaps(name).astype(values.dtype)

@@ -18,7 +18,13 @@ from scipy.stats import studentized_range
 from scipy.stats import t as student_t
 
 from study.schema.objective import plain_name
-from study.uncertainty.bootstrap import FEWEST_SAMPLES, RESAMPLES, measured, resampled, resampled_names
+from study.uncertainty.bootstrap import (
+    FEWEST_SAMPLES,
+    RESAMPLES,
+    measured,
+    resampled,
+    resampled_names,
+)
 from study.uncertainty.intervals import LEVEL, Interval, intervals, unseen
 from study.uncertainty.resampling import Draws, Floats
 from trainables.fields import FieldError
@@ -61,7 +67,9 @@ class Methods:
         samples = float(np.var(first.resampled.mean(0) - second.resampled.mean(0)))
         # How differently a method's own networks vary with the samples is in both.
         shared = max(0.0, samples - _own(first) - _own(second))
-        few, many = (_quantile(max(2, len(self.rows)), each, self.level) ** 2 for each in (freedom, math.inf))
+        few, many = (
+            _quantile(max(2, len(self.rows)), each, self.level) ** 2 for each in (freedom, math.inf)
+        )
         reach = math.sqrt(max(few * seeds + many * shared, many * samples))
         estimate = float(first.values.mean() - second.values.mean())
         return Interval(estimate, estimate - reach - second.unseen, estimate + reach + first.unseen)
@@ -83,13 +91,18 @@ class Methods:
             lent = min(LENT, of_others / (2 * freedom[name]))
             own = (variance[name] + lent * mean) / (1 + lent)
             parts.append((own / (freedom[name] + 1), (1 + lent) * freedom[name]))
-        total, of_each = sum(part for part, _ in parts), sum(part**2 / degrees for part, degrees in parts)
+        total, of_each = (
+            sum(part for part, _ in parts),
+            sum(part**2 / degrees for part, degrees in parts),
+        )
         return total, min(sum(freedom.values()), total**2 / of_each) if of_each else math.inf
 
 
 def _quantile(methods: int, freedom: float, level: float) -> float:
     """Of the largest of all pairwise differences, in standard errors of one."""
-    return _studentized_range(methods, freedom if math.isinf(freedom) else math.floor(4 * freedom) / 4, level)
+    return _studentized_range(
+        methods, freedom if math.isinf(freedom) else math.floor(4 * freedom) / 4, level
+    )
 
 
 @functools.cache
@@ -100,7 +113,9 @@ def _studentized_range(methods: int, freedom: float, level: float) -> float:
 def _own(row: Seeds) -> float:
     """The part of its mean's variance over resamples that its networks do not share."""
     count = len(row.values)
-    return float(np.var(row.resampled - row.resampled.mean(0), axis=1).sum()) / (count * (count - 1))
+    return float(np.var(row.resampled - row.resampled.mean(0), axis=1).sum()) / (
+        count * (count - 1)
+    )
 
 
 # ---- from predictions ----------------------------------------------------------------------------------------------
@@ -131,20 +146,31 @@ def compare_methods(
     if len(labels) < FEWEST_SAMPLES:
         raise FieldError("bootstrap", f"{len(labels)} samples are too few to resample.")
     if odd := [name for name, network in every if not network.predictions.labels.equal(labels)]:
-        raise FieldError(odd[0], f"its labels differ from those of {every[0][0]}; they cannot be compared.")
+        raise FieldError(
+            odd[0], f"its labels differ from those of {every[0][0]}; they cannot be compared."
+        )
     counts = Draws.of(len(labels), resamples, 0).counts
     names = [name for name in resampled_names() if name in wanted]
     found = in_threads(lambda one: _one_network(one[1], counts, names, level), every)
-    by_method = {name: [values for (of, _), values in zip(every, found, strict=True) if of == name] for name in several}
+    by_method = {
+        name: [values for (of, _), values in zip(every, found, strict=True) if of == name]
+        for name in several
+    }
     return {
-        metric: Methods({name: _seeds([values[metric] for values in of]) for name, of in by_method.items()}, level)
+        metric: Methods(
+            {name: _seeds([values[metric] for values in of]) for name, of in by_method.items()},
+            level,
+        )
         for metric in names
         if all(metric in values for values in found)
     }
 
 
 def mean_over_seeds(
-    networks: Sequence[Measured], wanted: Collection[str], resamples: int = RESAMPLES, level: float = LEVEL
+    networks: Sequence[Measured],
+    wanted: Collection[str],
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
 ) -> dict[str, Interval]:
     """The mean of each metric over a method's networks (seeds), with an interval over seeds and samples.
 
@@ -162,34 +188,54 @@ def mean_over_seeds(
         middle, half = (highs.mean() + lows.mean()) / 2, (highs.mean() - lows.mean()) / 2
         reach = math.hypot(half, seeds)
         largest = describe(name).largest or math.inf
-        means[name] = Interval(float(estimates.mean()), max(0.0, middle - reach), min(largest, middle + reach))
+        means[name] = Interval(
+            float(estimates.mean()), max(0.0, middle - reach), min(largest, middle + reach)
+        )
     return means
 
 
-def _own_intervals(network: Measured, draws: Draws, wanted: Collection[str], level: float) -> dict[str, Interval]:
+def _own_intervals(
+    network: Measured, draws: Draws, wanted: Collection[str], level: float
+) -> dict[str, Interval]:
     found: dict[str, Interval] = {}
     for prefix in ("", AFTER_TEMPERATURE):
-        own = {plain_name(name) for name in wanted if name.startswith(AFTER_TEMPERATURE) == bool(prefix)}
+        own = {
+            plain_name(name)
+            for name in wanted
+            if name.startswith(AFTER_TEMPERATURE) == bool(prefix)
+        }
         if own:
             by = (network.temperature or 1.0) if prefix else 1.0
-            scaled = Predictions(network.predictions.logits.double() / by, network.predictions.labels)
+            scaled = Predictions(
+                network.predictions.logits.double() / by, network.predictions.labels
+            )
             sure = intervals(measured(scaled, draws, own)[""], level, own)
             found |= {prefix + name: one for name, one in sure.items()}
     return found
 
 
-def _one_network(network: Measured, counts: Floats, wanted: Collection[str], level: float) -> dict[str, Seeds]:
+def _one_network(
+    network: Measured, counts: Floats, wanted: Collection[str], level: float
+) -> dict[str, Seeds]:
     """Each metric of one network, as Seeds of one value."""
     found = {}
     for prefix in ("", AFTER_TEMPERATURE):
-        own = {plain_name(name) for name in wanted if name.startswith(AFTER_TEMPERATURE) == bool(prefix)}
+        own = {
+            plain_name(name)
+            for name in wanted
+            if name.startswith(AFTER_TEMPERATURE) == bool(prefix)
+        }
         if own:
             classwise = "classwise_ece" in own
-            table, again = resampled(network.predictions, counts, prefix, classwise, network.temperature)
+            table, again = resampled(
+                network.predictions, counts, prefix, classwise, network.temperature
+            )
             total, moved = table.total(), again.metrics(own)
             for name, value in total.metrics(own).items():
                 if name in moved:
-                    found[prefix + name] = Seeds(value, moved[name][None], unseen(total, name, level))
+                    found[prefix + name] = Seeds(
+                        value, moved[name][None], unseen(total, name, level)
+                    )
     return found
 
 

@@ -24,13 +24,20 @@ def recommended(ranking: Ranking) -> TrialRecord | None:
     if knee is None or nll not in knee.metrics or not names:
         return knee
     costs = served_with_nll(study)
-    measured = [record for record in ranking.eligible if all(one.metric in record.metrics for one in costs)]
-    better = [record for record in front(measured, costs) if record.metrics[nll] < knee.metrics[nll]]
+    measured = [
+        record for record in ranking.eligible if all(one.metric in record.metrics for one in costs)
+    ]
+    better = [
+        record for record in front(measured, costs) if record.metrics[nll] < knee.metrics[nll]
+    ]
     better.sort(key=lambda record: (record.metrics[nll], record.label, record.number))
     for start in range(0, len(better), AT_ONCE):
         some = better[start : start + AT_ONCE]
         found = [differences_from(study, knee, some, name) for name in names]
         for record in some:
-            if all(low <= 0 <= high for low, high in (differences[record.name] for differences in found)):
+            if all(
+                low <= 0 <= high
+                for low, high in (differences[record.name] for differences in found)
+            ):
                 return record
     return knee

@@ -59,7 +59,11 @@ class Sums:
     class_gaps: Floats  # [classes * bins, B]; no rows unless classwise ECE is wanted
 
     def arrays(self) -> dict[str, Floats]:
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("samples", "classes")}
+        return {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in ("samples", "classes")
+        }
 
     def metrics(self, wanted: Collection[str] = RESAMPLED) -> dict[str, Floats]:
         """The wanted metrics that are defined here, [B] each."""
@@ -67,7 +71,9 @@ class Sums:
         found = {"accuracy": accuracy, "error": 1 - accuracy, "nll": nll, "brier": brier}
         if self.classes > 5:
             found["top5_accuracy"] = top5
-        return {name: values for name, values in found.items() if name in wanted} | self.calibration(wanted)
+        return {
+            name: values for name, values in found.items() if name in wanted
+        } | self.calibration(wanted)
 
     def calibration(self, wanted: Collection[str] = CALIBRATION) -> dict[str, Floats]:
         """The wanted calibration errors that are defined here, [B] each."""
@@ -116,10 +122,14 @@ class Table:
     width: Indices  # [N]: its equal-width bin
     mass: Indices  # [N]: its equal-mass bin
     labels: Indices  # [N]
-    cells: Indices | None  # [N, K]: bin k of class c is k + BINS * c; None unless classwise ECE is wanted
+    cells: (
+        Indices | None
+    )  # [N, K]: bin k of class c is k + BINS * c; None unless classwise ECE is wanted
 
     @classmethod
-    def of(cls, logits: Floats, labels: Indices, classwise: bool = True, starts: Floats | None = None) -> Table:
+    def of(
+        cls, logits: Floats, labels: Indices, classwise: bool = True, starts: Floats | None = None
+    ) -> Table:
         """starts: confidences at which the equal-mass bins start; default: those of these samples."""
         top, own = logits.max(axis=1, keepdims=True), np.take_along_axis(logits, labels[:, None], 1)
         odds = np.exp(logits - top)
@@ -130,7 +140,9 @@ class Table:
         ahead = ((logits > own) | ((logits == own) & (classes < labels[:, None]))).sum(axis=1)
         nll = (np.log(total) + top - own)[:, 0]
         brier = (probs**2).sum(axis=1) - 2 * np.take_along_axis(probs, labels[:, None], 1)[:, 0] + 1
-        mass = np.searchsorted(mass_starts(confidence) if starts is None else starts, confidence, side="right")
+        mass = np.searchsorted(
+            mass_starts(confidence) if starts is None else starts, confidence, side="right"
+        )
         cells = _width_index(probs) + BINS * classes if classwise else None
         scores = np.stack([ahead == 0, ahead < 5, nll, brier], axis=1)
         return cls(probs, scores, scores[:, 0], _width_index(confidence), mass, labels, cells)

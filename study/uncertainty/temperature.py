@@ -29,13 +29,18 @@ def temperatures(logits: Floats, labels: Indices, counts: Floats) -> Floats:
 
     Equal to `post_hoc.fit_temperature` on the rows of the resample, with the same clamping.
     """
-    ahead, weights = ahead_of_label(torch.from_numpy(logits), torch.from_numpy(labels)), torch.from_numpy(counts)
+    ahead, weights = (
+        ahead_of_label(torch.from_numpy(logits), torch.from_numpy(labels)),
+        torch.from_numpy(counts),
+    )
 
     def slopes(log_t: Floats, dtype: torch.dtype = weights.dtype) -> Tensor:
         """d NLL / d(1/T), summed over the samples outside each fold, [len(log_t), FOLDS, B]: falls with T."""
         each = torch.stack([slope_and_curvature(ahead, math.exp(at))[0] for at in log_t]).to(dtype)
         # torch's products stay on one thread (`in_threads`); NumPy's would compete for cores.
-        own = torch.stack([each[:, k::FOLDS] @ weights[k::FOLDS].to(dtype) for k in range(FOLDS)], dim=1)
+        own = torch.stack(
+            [each[:, k::FOLDS] @ weights[k::FOLDS].to(dtype) for k in range(FOLDS)], dim=1
+        )
         return own.sum(dim=1, keepdim=True) - own
 
     edges = np.linspace(math.log(LOWEST), math.log(HIGHEST), CELLS + 1)
@@ -61,7 +66,9 @@ def temperatures(logits: Floats, labels: Indices, counts: Floats) -> Floats:
 def _root(series: Floats) -> Floats:
     """Roots in [-1, 1] of decreasing Chebyshev series [M, n], by Newton's method within a bracket."""
     derivative = chebyshev.chebder(series)
-    low, high = np.full((2, series.shape[1]), [[-1.0], [1.0]]) * 1.01  # the cell was found in float32
+    low, high = (
+        np.full((2, series.shape[1]), [[-1.0], [1.0]]) * 1.01
+    )  # the cell was found in float32
     x = np.zeros_like(low)
     for _ in range(STEPS):
         value = chebyshev.chebval(x, series, tensor=False)
@@ -72,7 +79,9 @@ def _root(series: Floats) -> Floats:
     return x
 
 
-def sums_after(logits: Floats, labels: Indices, counts: Floats, starts: Floats, classwise: bool) -> Sums:
+def sums_after(
+    logits: Floats, labels: Indices, counts: Floats, starts: Floats, classwise: bool
+) -> Sums:
     """The sums of each resample after temperature scaling fitted inside it. starts: of equal-mass bins, as in Table."""
     fitted = temperatures(logits, labels, counts)
     total: dict[str, Floats] = {}
@@ -82,6 +91,8 @@ def sums_after(logits: Floats, labels: Indices, counts: Floats, starts: Floats, 
             scaled = part / math.exp(own[group].mean())
             sums = Table.of(scaled, names, classwise, starts).sums(weights[:, group])
             for name, values in sums.arrays().items():
-                found = total.setdefault(name, np.zeros((len(values), counts.shape[1]), counts.dtype))
+                found = total.setdefault(
+                    name, np.zeros((len(values), counts.shape[1]), counts.dtype)
+                )
                 found[:, group] += values
     return Sums(samples=len(logits), classes=logits.shape[1], **total)

@@ -17,7 +17,18 @@ def test_has_the_images_of_the_uci_description():
     assert data.train.images.dtype == np.uint8
     assert (data.train.images.min(), data.train.images.max()) == (0, 16)
     # Samples of each digit, as the UCI repository lists them for the test part of the set.
-    assert np.bincount(data.train.labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert np.bincount(data.train.labels).tolist() == [
+        178,
+        182,
+        177,
+        183,
+        181,
+        182,
+        181,
+        179,
+        174,
+        180,
+    ]
     assert data.train.labels.dtype == np.int64
     assert data.classes == tuple("0123456789")
     assert data.validation is None
@@ -34,4 +45,7 @@ def test_is_what_scikit_learn_loads():
 
 
 def test_digest_is_of_the_bytes_and_not_of_the_options_that_come_later():
-    assert Digits().source_digest() == Digits(augment="flip", padding=4, validation=0.5).source_digest()
+    assert (
+        Digits().source_digest()
+        == Digits(augment="flip", padding=4, validation=0.5).source_digest()
+    )

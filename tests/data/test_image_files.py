@@ -62,13 +62,23 @@ def test_reads_the_classes_of_each_split_in_the_order_of_their_names(tmp_path: P
 
 
 def test_with_train_and_val_alone_val_is_sealed(tmp_path: Path) -> None:
-    data = ImageFolder(path=str(folder(tmp_path, train={"a": [1], "b": [2]}, val={"a": [3], "b": [4]}))).read()
+    data = ImageFolder(
+        path=str(folder(tmp_path, train={"a": [1], "b": [2]}, val={"a": [3], "b": [4]}))
+    ).read()
     assert data.validation is None and first(data.test) == [3, 4]
 
 
 def test_splits_name_the_folders_to_take(tmp_path: Path) -> None:
-    folder(tmp_path, fit={"a": [1], "b": [2]}, val={"a": [3], "b": [4]}, held={"a": [5], "b": [6]}, other={"c": [7]})
-    data = ImageFolder(path=str(tmp_path), splits={"train": "fit", "validation": "val", "test": "held"}).read()
+    folder(
+        tmp_path,
+        fit={"a": [1], "b": [2]},
+        val={"a": [3], "b": [4]},
+        held={"a": [5], "b": [6]},
+        other={"c": [7]},
+    )
+    data = ImageFolder(
+        path=str(tmp_path), splits={"train": "fit", "validation": "val", "test": "held"}
+    ).read()
     assert (first(data.train), first(data.validation), first(data.test)) == ([1, 2], [3, 4], [5, 6])
 
 
@@ -80,7 +90,9 @@ def flat(root: Path) -> Path:
     return root
 
 
-def test_class_folders_without_splits_are_split_by_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_folders_without_splits_are_split_by_seed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A fifth of each class is sealed; then a quarter of each class's rest is validation."""
     monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
     data = ImageFolder(path=str(flat(tmp_path / "set")), validation=0.25)
@@ -93,17 +105,27 @@ def test_class_folders_without_splits_are_split_by_seed(tmp_path: Path, monkeypa
         assert np.bincount(labels).tolist() == [cats, dogs]
         assert np.array_equal(images[:, 0, 0, 0] >= 100, labels == 1)
         colours[name] = set(images[:, 0, 0, 0].tolist())
-    assert set.union(*colours.values()) == {*range(20), *range(100, 110)}  # 30: each image is in one split
+    assert set.union(*colours.values()) == {
+        *range(20),
+        *range(100, 110),
+    }  # 30: each image is in one split
     with pytest.raises(ValueError, match="test is sealed"):
         load_split(found, "test")
     other = prepare(data, seed=1)
     assert set(np.load(other.directory / "test.npy")[:, 0, 0, 0].tolist()) != colours["test"]
-    assert prepare(ImageFolder(path=data.path, validation=0.25, splits={"train": "."}), seed=0).digest == found.digest
+    assert (
+        prepare(ImageFolder(path=data.path, validation=0.25, splits={"train": "."}), seed=0).digest
+        == found.digest
+    )
 
 
-def test_a_folder_with_a_train_folder_of_classes_has_splits_whatever_else_it_holds(tmp_path: Path) -> None:
+def test_a_folder_with_a_train_folder_of_classes_has_splits_whatever_else_it_holds(
+    tmp_path: Path,
+) -> None:
     """The digest is of what was taken before class folders were recognized."""
-    expected = ImageFolder(path=str(good(tmp_path)), splits={"train": "train", "test": "test"}).source_digest()
+    expected = ImageFolder(
+        path=str(good(tmp_path)), splits={"train": "train", "test": "test"}
+    ).source_digest()
     for loose in ("unlabelled", "train", "test"):
         image(tmp_path / loose / "0.png", 9)
     assert ImageFolder(path=str(tmp_path)).source_digest() == expected
@@ -121,8 +143,14 @@ def test_a_folder_with_a_train_folder_of_classes_has_splits_whatever_else_it_hol
 def test_folders_that_may_be_classes_or_splits(tmp_path: Path, extra: str, said: str) -> None:
     image(flat(tmp_path) / extra, 50)
     error = error_of(ImageFolder(path=str(tmp_path)))
-    assert error.path == "splits" and f"{said}. If every folder of {tmp_path} is a class, write" in error.problem
-    assert ImageFolder(path=str(tmp_path), splits={"train": "."}).read().classes[:2] == ("cat", "dog")
+    assert (
+        error.path == "splits"
+        and f"{said}. If every folder of {tmp_path} is a class, write" in error.problem
+    )
+    assert ImageFolder(path=str(tmp_path), splits={"train": "."}).read().classes[:2] == (
+        "cat",
+        "dog",
+    )
 
 
 def test_size_resizes_the_shorter_side_and_cuts_out_the_middle(tmp_path: Path) -> None:
@@ -133,9 +161,14 @@ def test_size_resizes_the_shorter_side_and_cuts_out_the_middle(tmp_path: Path) -
     data = ImageFolder(path=str(tmp_path), size=8).read()
     assert data.train.images.shape == (5, 3, 8, 8)
     # 8 is its height already: the middle 8x8 as it is, nothing of the black.
-    assert np.array_equal(data.train.images[0], np.broadcast_to(np.array([200, 100, 50])[:, None, None], (3, 8, 8)))
+    assert np.array_equal(
+        data.train.images[0], np.broadcast_to(np.array([200, 100, 50])[:, None, None], (3, 8, 8))
+    )
     half = ImageFolder(path=str(tmp_path), size=4).read()
-    assert half.train.images.shape == (5, 3, 4, 4) and half.train.images[0, 0, 1:3, 1:3].tolist() == [[200] * 2] * 2
+    assert (
+        half.train.images.shape == (5, 3, 4, 4)
+        and half.train.images[0, 0, 1:3, 1:3].tolist() == [[200] * 2] * 2
+    )
 
 
 def test_grey_stays_one_channel_and_among_colours_becomes_rgb(tmp_path: Path) -> None:
@@ -150,12 +183,17 @@ def test_grey_stays_one_channel_and_among_colours_becomes_rgb(tmp_path: Path) ->
 def test_more_images_than_one_slice_stay_in_order(tmp_path: Path) -> None:
     values = [index % 250 for index in range(SLICE + 44)]
     folder(tmp_path, train={"a": [0], "b": [1]})
-    pixels = [image(tmp_path / "train" / "a" / f"{index:04}.png", value, (1, 1)) for index, value in enumerate(values)]
+    pixels = [
+        image(tmp_path / "train" / "a" / f"{index:04}.png", value, (1, 1))
+        for index, value in enumerate(values)
+    ]
     image(tmp_path / "train" / "a" / "0.png", 7, (1, 1))
     image(tmp_path / "train" / "b" / "0.png", 8, (1, 1))
     assert len(pixels) == len(values)
     told: list[tuple[int, int]] = []
-    data = ImageFolder(path=str(tmp_path)).read(progress=lambda done, total: told.append((done, total)))
+    data = ImageFolder(path=str(tmp_path)).read(
+        progress=lambda done, total: told.append((done, total))
+    )
     assert first(data.train) == [7, *values, 8]
     assert told == [(SLICE, SLICE + 46), (SLICE + 46, SLICE + 46)]
 
@@ -175,7 +213,9 @@ def test_digest_is_of_the_images_their_places_and_the_options(tmp_path: Path) ->
     assert ImageFolder(path=str(tmp_path / "one"), limit=2).source_digest() != digest
     image(tmp_path / "other" / "train" / "ant" / "0.png", 99)
     assert ImageFolder(path=str(tmp_path / "other")).source_digest() != digest
-    (tmp_path / "one" / "train" / "ant" / "0.png").rename(tmp_path / "one" / "train" / "cat" / "9.png")
+    (tmp_path / "one" / "train" / "ant" / "0.png").rename(
+        tmp_path / "one" / "train" / "cat" / "9.png"
+    )
     assert ImageFolder(path=str(tmp_path / "one")).source_digest() != digest
 
 
@@ -191,7 +231,9 @@ def test_a_truncated_image_is_named(tmp_path: Path) -> None:
     error = error_of(ImageFolder(path=str(tmp_path), size=4))
     assert error.path == "path" and f"{file}: the image cannot be decoded (" in error.problem
     file.write_bytes(b"no image")
-    reason = "the image cannot be decoded (not an image, or in an unknown format). Fix or remove it."
+    reason = (
+        "the image cannot be decoded (not an image, or in an unknown format). Fix or remove it."
+    )
     assert error_of(ImageFolder(path=str(tmp_path), size=4)).problem == f"{file}: {reason}"
     assert "truncated" in error.problem
 
@@ -204,7 +246,9 @@ def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(tmp_path:
         assert error_of(ImageFolder(path=str(tmp_path), size=size)).problem == f"{file}: {said}"
 
 
-def test_images_that_do_not_fit_into_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_that_do_not_fit_into_memory_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     good(tmp_path)  # seven images of 4x4 pixels
     monkeypatch.setattr(images, "memory", lambda: 7 * 3 * 16)
     assert ImageFolder(path=str(tmp_path)).read().train.images.nbytes == 5 * 3 * 16
@@ -212,7 +256,9 @@ def test_images_that_do_not_fit_into_memory_are_refused(tmp_path: Path, monkeypa
     assert "7 images of 4x4 pixels take 0 GB" in error_of(ImageFolder(path=str(tmp_path))).problem
 
 
-def test_a_file_replaced_while_it_is_decoded_is_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_replaced_while_it_is_decoded_is_not_cached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = good(tmp_path / "set")
     decode = images.decode
 
@@ -229,7 +275,11 @@ def test_a_file_replaced_while_it_is_decoded_is_not_cached(tmp_path: Path, monke
 def test_sizes_that_differ_want_a_size(tmp_path: Path) -> None:
     file = image(good(tmp_path) / "train" / "ant" / "9.png", 5, (6, 3))
     error = error_of(ImageFolder(path=str(tmp_path)))
-    assert error.path == "size" and f"{file} is 6x3 pixels" in error.problem and "`size: 4`" in error.problem
+    assert (
+        error.path == "size"
+        and f"{file} is 6x3 pixels" in error.problem
+        and "`size: 4`" in error.problem
+    )
 
 
 def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
@@ -254,7 +304,9 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
         ImageFolder(path=str(tmp_path), splits={"test": "test"})
 
 
-def test_a_class_with_too_few_images_to_split_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_with_too_few_images_to_split_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
     folder(tmp_path / "set", train={"ant": [1], "cat": [2, 3, 4]}, test={"ant": [5], "cat": [6]})
     with pytest.raises(FieldError, match="class 'ant' has too few samples to split: train has 1"):
@@ -268,10 +320,14 @@ def tiny(root: Path) -> Path:
     """Two classes, listed out of order, with three train and two validation images each."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "wnids.txt").write_text("n02\nn01\n")
-    (root / "words.txt").write_text("n00\tentity\nn01\tgoldfish, Carassius auratus\nn02\tbullfrog\n")
+    (root / "words.txt").write_text(
+        "n00\tentity\nn01\tgoldfish, Carassius auratus\nn02\tbullfrog\n"
+    )
     for label, wnid in enumerate(("n01", "n02")):
         for index in range(3):
-            image(root / "train" / wnid / "images" / f"{wnid}_{index}.JPEG", 100 * label + 10 * index)
+            image(
+                root / "train" / wnid / "images" / f"{wnid}_{index}.JPEG", 100 * label + 10 * index
+            )
     rows = []
     for index, wnid in enumerate(("n02", "n01", "n01", "n02")):
         image(root / "val" / "images" / f"val_{index}.JPEG", 40 * index)
@@ -295,7 +351,10 @@ def test_tiny_imagenet_that_cannot_be_used(tmp_path: Path) -> None:
         return str(error_of(TinyImagenet(path=str(tmp_path / "set"))))
 
     tiny(tmp_path / "set" / "tiny-imagenet-200")
-    assert f"there is no wnids.txt in {tmp_path / 'set'}. Did you mean {tmp_path / 'set'}/tiny-imagenet-200?" in said()
+    assert (
+        f"there is no wnids.txt in {tmp_path / 'set'}. Did you mean {tmp_path / 'set'}/tiny-imagenet-200?"
+        in said()
+    )
     tiny(tmp_path / "set")
     annotations = tmp_path / "set" / "val" / "val_annotations.txt"
     rows = annotations.read_text()
@@ -318,7 +377,9 @@ def cub(root: Path) -> Path:
     names += [f"002.Laysan_Albatross/b_{i}.jpg" for i in (1, 2, 3)]
     for number, name in enumerate(names, start=1):
         image(root / "images" / name, 40 * number, (20 + number, 30))
-    (root / "images.txt").write_text("".join(f"{number} {name}\n" for number, name in enumerate(names, start=1)))
+    (root / "images.txt").write_text(
+        "".join(f"{number} {name}\n" for number, name in enumerate(names, start=1))
+    )
     (root / "image_class_labels.txt").write_text("1 1\n2 1\n3 2\n4 2\n5 2\n")
     (root / "train_test_split.txt").write_text("1 0\n2 1\n3 1\n4 0\n5 1\n")
     return root
@@ -339,13 +400,30 @@ def test_cub_splits_as_its_list_does(tmp_path: Path) -> None:
     ("name", "old", "new", "said"),
     [
         ("image_class_labels.txt", "3 2\n", "", "image_class_labels.txt has no entry for image 3"),
-        ("image_class_labels.txt", "3 2\n", "3 7\n", "image_class_labels.txt has an invalid entry '7' for image 3"),
-        ("train_test_split.txt", "4 0\n", "4 2\n", "train_test_split.txt has an invalid entry '2' for image 4"),
-        ("train_test_split.txt", "2 1\n", "2 0\n", "class 'Black_footed_Albatross' has no training image"),
+        (
+            "image_class_labels.txt",
+            "3 2\n",
+            "3 7\n",
+            "image_class_labels.txt has an invalid entry '7' for image 3",
+        ),
+        (
+            "train_test_split.txt",
+            "4 0\n",
+            "4 2\n",
+            "train_test_split.txt has an invalid entry '2' for image 4",
+        ),
+        (
+            "train_test_split.txt",
+            "2 1\n",
+            "2 0\n",
+            "class 'Black_footed_Albatross' has no training image",
+        ),
         ("images.txt", "b_3.jpg", "b_9.jpg", "image 5 in images.txt, "),
     ],
 )
-def test_cub_with_lists_that_disagree(tmp_path: Path, name: str, old: str, new: str, said: str) -> None:
+def test_cub_with_lists_that_disagree(
+    tmp_path: Path, name: str, old: str, new: str, said: str
+) -> None:
     file = cub(tmp_path) / name
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new))

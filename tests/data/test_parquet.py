@@ -45,7 +45,10 @@ def good(path: Path, **changes: Any) -> Path:
         "label": [0] * 6 + [1] * 6 + [0, 0, 1, 1],
         "split": ["train"] * 12 + ["test"] * 4,
     }
-    return write(path, **{name: values for name, values in {**columns, **changes}.items() if values is not None})
+    return write(
+        path,
+        **{name: values for name, values in {**columns, **changes}.items() if values is not None},
+    )
 
 
 def error_of(**options: Any) -> FieldError:
@@ -77,7 +80,9 @@ def test_reads_the_rows_of_each_split(tmp_path):
 
 def test_splits_that_lie_among_each_other_keep_their_rows(tmp_path):
     split = ["test", "train"] * 8
-    data = Parquet(path=str(good(tmp_path / "set.parquet", split=split, label=[0, 0, 1, 1] * 4))).read()
+    data = Parquet(
+        path=str(good(tmp_path / "set.parquet", split=split, label=[0, 0, 1, 1] * 4))
+    ).read()
     assert [pixel[0] for pixel in first_pixels(data.train)] == list(range(1, 16, 2))
     assert [pixel[0] for pixel in first_pixels(data.test)] == list(range(0, 16, 2))
     assert data.test.labels.tolist() == [0, 1] * 4
@@ -85,7 +90,11 @@ def test_splits_that_lie_among_each_other_keep_their_rows(tmp_path):
 
 def test_more_rows_than_one_slice_stay_in_order(tmp_path):
     images, n = rgb(0, 100), 700
-    path = write(tmp_path / "set.parquet", image=[images[i % 2] for i in range(n)], label=[i % 2 for i in range(n)])
+    path = write(
+        tmp_path / "set.parquet",
+        image=[images[i % 2] for i in range(n)],
+        label=[i % 2 for i in range(n)],
+    )
     told: list[tuple[int, int]] = []
     data = Parquet(path=str(path)).read(progress=lambda done, total: told.append((done, total)))
     assert data.train.images[:, 0, 0, 0].tolist() == [0, 100] * (n // 2)
@@ -118,7 +127,12 @@ def test_images_may_be_structs_of_bytes(tmp_path):
 
 
 def test_other_column_names(tmp_path):
-    path = write(tmp_path / "a.parquet", img=rgb(0, 1, 2), fine_label=[0, 1, 1], part=["train", "train", "test"])
+    path = write(
+        tmp_path / "a.parquet",
+        img=rgb(0, 1, 2),
+        fine_label=[0, 1, 1],
+        part=["train", "train", "test"],
+    )
     data = Parquet(path=str(path), image="img", label="fine_label", split_column="part").read()
     assert data.train.labels.tolist() == [0, 1]
     assert data.test.labels.tolist() == [1]
@@ -166,7 +180,9 @@ def test_class_names_of_hugging_face_metadata(tmp_path):
 
 
 def test_class_names_of_a_class_column(tmp_path):
-    path = good(tmp_path / "set.parquet", **{"class": ["cat"] * 6 + ["dog"] * 6 + ["cat"] * 2 + ["dog"] * 2})
+    path = good(
+        tmp_path / "set.parquet", **{"class": ["cat"] * 6 + ["dog"] * 6 + ["cat"] * 2 + ["dog"] * 2}
+    )
     assert Parquet(path=str(path)).read().classes == ("cat", "dog")
 
 
@@ -210,7 +226,10 @@ def test_missing_file(tmp_path):
     good(tmp_path / "cifar10.parquet")
     error = error_of(path=str(tmp_path / "cifar01.parquet"))
     assert error.path == "path"
-    assert f"there is no {tmp_path / 'cifar01.parquet'}. Did you mean 'cifar10.parquet'?" in error.problem
+    assert (
+        f"there is no {tmp_path / 'cifar01.parquet'}. Did you mean 'cifar10.parquet'?"
+        in error.problem
+    )
     with pytest.raises(FieldError, match="there is no"):
         Parquet(path=str(tmp_path / "nowhere" / "x.parquet")).source_digest()
 
@@ -249,9 +268,17 @@ def test_damaged_parquet_file(tmp_path):
         ({"image": "split"}, "image", "has type string, not encoded images"),
         ({"label": "split"}, "label", "has type string, not integers. Integer columns: label"),
         ({"splits": {"train": "trian"}}, "splits", "has no split 'trian'. Did you mean 'train'?"),
-        ({"splits": {"train": "train", "tset": "test"}}, "splits", "there is no split 'tset'. Did you mean 'test'?"),
+        (
+            {"splits": {"train": "train", "tset": "test"}},
+            "splits",
+            "there is no split 'tset'. Did you mean 'test'?",
+        ),
         ({"splits": {"test": "test"}}, "splits", "must name the train split"),
-        ({"splits": {"train": "train", "test": "train"}}, "splits", "uses one split of the source twice"),
+        (
+            {"splits": {"train": "train", "test": "train"}},
+            "splits",
+            "uses one split of the source twice",
+        ),
         ({"splits": {"train": "train", "test": 1}}, "splits", "'test' must be the name of a split"),
         ({"splits": "train"}, "splits", "must be a mapping"),
         ({"limit": 1}, "limit", "1 is too few for 2 classes"),
@@ -268,8 +295,16 @@ def test_bad_option(tmp_path, options, path, said):
 @pytest.mark.parametrize(
     ("changes", "path", "said"),
     [
-        ({"image": [*rgb(*range(13)), b"no image", *rgb(1, 2)]}, "image", "13: the image cannot be decoded (not an"),
-        ({"image": [*rgb(*range(13)), png(3)[:45], *rgb(1, 2)]}, "image", "row 13: the image cannot be decoded"),
+        (
+            {"image": [*rgb(*range(13)), b"no image", *rgb(1, 2)]},
+            "image",
+            "13: the image cannot be decoded (not an",
+        ),
+        (
+            {"image": [*rgb(*range(13)), png(3)[:45], *rgb(1, 2)]},
+            "image",
+            "row 13: the image cannot be decoded",
+        ),
         ({"image": [*rgb(*range(13)), None, *rgb(1, 2)]}, "image", "row 13: the image is missing"),
         (
             {"image": [*rgb(*range(15)), png(1, mode="I;16")]},
@@ -282,8 +317,16 @@ def test_bad_option(tmp_path, options, path, said):
         ({"label": [0, 1] * 7 + [0, None]}, "label", "row 15: the label is missing"),
         ({"label": [0, 2] * 8}, "label", "no training sample has label 1, but the highest is 2"),
         ({"label": [1, 2] * 8}, "label", "no training sample has label 0, but the highest is 2"),
-        ({"label": [0, 10**12] * 8}, "label", "no training sample has label 1, but the highest is 1000000000000"),
-        ({"label": [0, 1] * 7 + [0, 2]}, "label", "row 15: the label is 2 in test, but train has 0 to 1"),
+        (
+            {"label": [0, 10**12] * 8},
+            "label",
+            "no training sample has label 1, but the highest is 1000000000000",
+        ),
+        (
+            {"label": [0, 1] * 7 + [0, 2]},
+            "label",
+            "row 15: the label is 2 in test, but train has 0 to 1",
+        ),
         ({"label": [0] * 16}, "label", "at least two classes are needed"),
         ({"split": ["train"] * 15 + [None]}, "split_column", "row 15: the split is missing"),
         ({"split": ["a"] * 12 + ["b"] * 4}, "splits", "is called train. Its splits: a, b."),
@@ -308,7 +351,10 @@ def test_images_of_two_sizes_far_from_each_other(tmp_path):
 def test_row_is_counted_in_its_own_file(tmp_path):
     write(tmp_path / "test.parquet", image=rgb(0, 1), label=[0, 1])
     write(tmp_path / "train.parquet", image=[*rgb(0, 1), b"x"], label=[0, 1, 1])
-    assert f"{tmp_path / 'train.parquet'}, row 2: the image cannot" in error_of(path=str(tmp_path)).problem
+    assert (
+        f"{tmp_path / 'train.parquet'}, row 2: the image cannot"
+        in error_of(path=str(tmp_path)).problem
+    )
 
 
 def test_no_rows(tmp_path):
@@ -320,7 +366,9 @@ def test_no_rows(tmp_path):
 
 
 def test_empty_train_split_beside_a_full_test(tmp_path):
-    write(tmp_path / "train.parquet", image=pa.array([], pa.binary()), label=pa.array([], pa.int64()))
+    write(
+        tmp_path / "train.parquet", image=pa.array([], pa.binary()), label=pa.array([], pa.int64())
+    )
     write(tmp_path / "test.parquet", image=rgb(0, 1), label=[0, 1])
     error = error_of(path=str(tmp_path))
     assert error.path == "path"
@@ -330,7 +378,10 @@ def test_empty_train_split_beside_a_full_test(tmp_path):
 def test_too_few_samples_of_a_class_to_split(tmp_path):
     labels, names = [0] * 14 + [1] * 2, ["cat"] * 14 + ["dog"] * 2
     path = good(tmp_path / "set.parquet", label=labels, split=None, **{"class": names})
-    with pytest.raises(FieldError, match="class 'dog' has too few samples to split: train has 2, but train, test, val"):
+    with pytest.raises(
+        FieldError,
+        match="class 'dog' has too few samples to split: train has 2, but train, test, val",
+    ):
         prepare(Parquet(path=str(path)), 0, tmp_path / "cache")
 
 
@@ -351,7 +402,9 @@ def test_large_images_are_decoded_by_many_threads_to_the_same(tmp_path):
     assert np.array_equal(Parquet(path=str(path)).read().train.images, noise.transpose(0, 3, 1, 2))
 
 
-@pytest.mark.parametrize("size", [(10_000, 8_001), (9_459, 10_000), (100_000, 100_000)])  # below, above Pillow's limits
+@pytest.mark.parametrize(
+    "size", [(10_000, 8_001), (9_459, 10_000), (100_000, 100_000)]
+)  # below, above Pillow's limits
 def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(size, tmp_path):
     path = good(tmp_path / "set.parquet", image=[*rgb(*range(15)), png_of(*size)])
     pixels = f"{size[0] * size[1]:,}"
@@ -361,9 +414,13 @@ def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(size, tmp
 
 def test_images_that_do_not_fit_into_memory_are_refused_by_the_header_of_the_first(tmp_path):
     """A dictionary holds one small image for all rows."""
-    path = write(tmp_path / "set.parquet", image=[png_of(8_000, 8_000)] * 100_000, label=[0, 1] * 50_000)
+    path = write(
+        tmp_path / "set.parquet", image=[png_of(8_000, 8_000)] * 100_000, label=[0, 1] * 50_000
+    )
     assert path.stat().st_size < 1_000_000
-    said = "100,000 images of 8000x8000 pixels take 6,400 GB once decoded, this machine's memory has"
+    said = (
+        "100,000 images of 8000x8000 pixels take 6,400 GB once decoded, this machine's memory has"
+    )
     assert error_of(path=str(path)).problem.startswith(said)
 
 
@@ -371,14 +428,22 @@ def test_images_that_do_not_fit_into_memory_are_refused_by_the_header_of_the_fir
     ("changes", "limit", "said"),
     [
         ({}, 16 * 128 - 1, "16 rows of {path} would take 0.0 GB"),
-        ({"image": [*rgb(*range(15)), bytes(100_000)]}, 100_000, "a row group of {path} would take 0.0 GB"),
+        (
+            {"image": [*rgb(*range(15)), bytes(100_000)]},
+            100_000,
+            "a row group of {path} would take 0.0 GB",
+        ),
     ],
 )
-def test_more_than_memory_holds_is_refused_by_the_footer(changes, limit, said, tmp_path, monkeypatch):
+def test_more_than_memory_holds_is_refused_by_the_footer(
+    changes, limit, said, tmp_path, monkeypatch
+):
     path = good(tmp_path / "set.parquet", **changes)
     monkeypatch.setattr(parquet, "memory", lambda: limit)
     monkeypatch.setattr(pq.ParquetFile, "read", None)  # it is not called
-    assert error_of(path=str(path)).problem.startswith(f"{said.format(path=path)}, this machine's memory has 0.0 GB. ")
+    assert error_of(path=str(path)).problem.startswith(
+        f"{said.format(path=path)}, this machine's memory has 0.0 GB. "
+    )
 
 
 @pytest.mark.parametrize("content", ["the same rows", "fewer rows", "nothing"])
@@ -400,5 +465,7 @@ def test_a_file_replaced_while_it_is_decoded_is_not_cached(content, tmp_path, mo
     monkeypatch.setattr(parquet, "decode", replacing)
     with pytest.raises(FieldError) as error:
         prepare(Parquet(path=str(path)), 0, tmp_path / "cache")
-    assert rows and error.value.problem.startswith(f"{path} was changed while it was read. Nothing is kept of it")
+    assert rows and error.value.problem.startswith(
+        f"{path} was changed while it was read. Nothing is kept of it"
+    )
     assert not [found for found in (tmp_path / "cache").iterdir() if found.is_dir()]

@@ -30,13 +30,17 @@ def test_all_of_them_are_tested() -> None:
 
 
 @every_set
-def test_reads_what_the_files_hold(name: str, tmp_path: Path, internet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reads_what_the_files_hold(
+    name: str, tmp_path: Path, internet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     splits = WRITERS[name](tmp_path / "set", internet, monkeypatch)
     shutil.rmtree(internet)  # with `path` nothing is downloaded
     data = find(name)(path=str(tmp_path / "set")).read()
     assert data.validation is None and len(data.classes) == splits[0][1].max() + 1
     for found, (images, labels) in zip((data.train, data.test), splits, strict=True):
-        assert found is not None and found.images.dtype == np.uint8 and found.labels.dtype == np.int64
+        assert (
+            found is not None and found.images.dtype == np.uint8 and found.labels.dtype == np.int64
+        )
         assert np.array_equal(found.images, images)
         assert np.array_equal(found.labels, labels)
 
@@ -52,9 +56,14 @@ def test_its_header_tells_what_it_holds(
     header = data.samples_header()
     assert header.shape == samples.images.shape[1:]
     if not name.startswith("cifar"):  # whose class names are decoded with the images
-        assert header.labels is not None and (header.labels.tolist(), header.names) == ([*range(10)], samples.names)
+        assert header.labels is not None and (header.labels.tolist(), header.names) == (
+            [*range(10)],
+            samples.names,
+        )
     with pytest.raises(FieldError, match="is the study's own data"):
-        check_header(ShiftSet(data), find(name)(limit=100).source_rows(), tuple("0123456789"), (3, 96, 96))
+        check_header(
+            ShiftSet(data), find(name)(limit=100).source_rows(), tuple("0123456789"), (3, 96, 96)
+        )
     with pytest.raises(FieldError, match=r"path: .*nowhere does not contain"):
         find(name)(path="/nowhere").samples_header()
 
@@ -68,8 +77,13 @@ def test_downloads_once_and_then_needs_no_internet(
     assert np.array_equal(find(name)().read().train.images, images)
     shutil.rmtree(internet)
     assert np.array_equal(find(name)().read().train.images, images)
-    kept = [file.name for file in (tmp_path / "cache" / "downloads" / name).rglob("*") if file.is_file()]
-    assert not [file for file in kept if file.endswith((".tar.gz", ".partial"))] and "unlabeled_X.bin" not in kept
+    kept = [
+        file.name for file in (tmp_path / "cache" / "downloads" / name).rglob("*") if file.is_file()
+    ]
+    assert (
+        not [file for file in kept if file.endswith((".tar.gz", ".partial"))]
+        and "unlabeled_X.bin" not in kept
+    )
 
 
 @every_set
@@ -112,7 +126,9 @@ def test_missing_and_damaged_files_are_named(
     with pytest.raises(FieldError, match=re.escape(f"{file.path} is not the published file")):
         dataset.read()
     (tmp_path / "set" / file.path).unlink()
-    with pytest.raises(FieldError, match=re.escape(f"does not contain {file.path}. Add them, or remove `path`")):
+    with pytest.raises(
+        FieldError, match=re.escape(f"does not contain {file.path}. Add them, or remove `path`")
+    ):
         dataset.read()
 
 
@@ -121,7 +137,9 @@ def test_a_damaged_download_is_downloaded_again(
 ) -> None:
     (images, _), _ = WRITERS["cifar10"](tmp_path / "set", internet, monkeypatch)
     find("cifar10")().read()
-    (tmp_path / "cache" / "downloads" / "cifar10" / "cifar-10-batches-py" / "test_batch").write_bytes(b"torn")
+    (
+        tmp_path / "cache" / "downloads" / "cifar10" / "cifar-10-batches-py" / "test_batch"
+    ).write_bytes(b"torn")
     assert np.array_equal(find("cifar10")().read().train.images, images)
 
 
@@ -134,7 +152,9 @@ def test_an_archive_that_is_another_is_not_unpacked(
         find("cifar10")().read()
 
 
-def test_limit_is_stratified(tmp_path: Path, internet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_is_stratified(
+    tmp_path: Path, internet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     WRITERS["cifar10"](tmp_path / "set", internet, monkeypatch)
     data = find("cifar10")(path=str(tmp_path / "set"), limit=30).read()
     for split in (data.train, data.test):
@@ -143,12 +163,19 @@ def test_limit_is_stratified(tmp_path: Path, internet: Path, monkeypatch: pytest
         find("cifar10")(path=str(tmp_path / "set"), limit=9).read()
 
 
-def test_is_prepared_like_any_other(tmp_path: Path, internet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_is_prepared_like_any_other(
+    tmp_path: Path, internet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     WRITERS["svhn"](tmp_path / "set", internet, monkeypatch)
     here = find("svhn")(validation=0.25)
     prepared = prepare(here, seed=0)
     assert prepared.sizes == {"train": 30, "validation": 10, "test": 40}
-    assert prepared.input_shape == (3, 32, 32) and load_split(prepared, "train").images.shape == (30, 3, 32, 32)
+    assert prepared.input_shape == (3, 32, 32) and load_split(prepared, "train").images.shape == (
+        30,
+        3,
+        32,
+        32,
+    )
     # A node that is given the files is of one mind with one that downloads them.
     assert data_digest(find("svhn")(validation=0.25, path="/elsewhere"), 0) == prepared.digest
 

@@ -67,7 +67,10 @@ def write_mnist(cls: type) -> Callable[..., tuple[Arrays, Arrays]]:
     def write(root: Path, internet: Path, patch: pytest.MonkeyPatch) -> tuple[Arrays, Arrays]:
         folder = root / cls.__name__ / "raw"
         folder.mkdir(parents=True)
-        resources, whole = [], [miniature((1, 28, 28), 10, 40, 0), miniature((1, 28, 28), 10, 20, 1)]
+        resources, whole = (
+            [],
+            [miniature((1, 28, 28), 10, 40, 0), miniature((1, 28, 28), 10, 20, 1)],
+        )
         for (images, labels), split in zip(whole, ("train", "t10k"), strict=True):
             for kind, array in (("images-idx3", images[:, 0]), ("labels-idx1", labels)):
                 header = np.array([0x800 + array.ndim, *array.shape], dtype=">i4").tobytes()

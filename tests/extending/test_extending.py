@@ -37,7 +37,11 @@ def listed() -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
     for section in DOCUMENT.split("\n### ")[1:]:
         modules = re.findall(r"`([\w.]+)`", section.partition("\n")[0])
-        found |= {(module, name) for module in modules for name in re.findall(r"^- `(\w+)`: ", section, re.MULTILINE)}
+        found |= {
+            (module, name)
+            for module in modules
+            for name in re.findall(r"^- `(\w+)`: ", section, re.MULTILINE)
+        }
     return found
 
 
@@ -45,7 +49,10 @@ def imported(*files: Path) -> set[tuple[str, str]]:
     """(module, name) of ours, as the files import them."""
     nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
     found = {
-        (str(node.module), alias.name) for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names
+        (str(node.module), alias.name)
+        for node in nodes
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
     }
     return {(module, name) for module, name in found if module.partition(".")[0] == "trainables"}
 
@@ -68,7 +75,11 @@ def test_a_former_name_is_the_same_module() -> None:
 
 
 def test_our_own_files_use_no_former_name() -> None:
-    files = [file for package in ("trainables", "search_spaces", "study") for file in (ROOT / package).rglob("*.py")]
+    files = [
+        file
+        for package in ("trainables", "search_spaces", "study")
+        for file in (ROOT / package).rglob("*.py")
+    ]
     assert not {module for module, _ in imported(*files)} & set(FORMER)
 
 
@@ -77,7 +88,12 @@ def test_it_is_found() -> None:
     for folder in (methods, models, data):
         assert {"listed", "listed_formerly"} <= set(folder.names())
         assert folder.find("listed").__name__ == "Listed"
-    named = {"data": "listed", "model": "listed", "methods": ["listed"], "extensions": str(EXTENSION)}
+    named = {
+        "data": "listed",
+        "model": "listed",
+        "methods": ["listed"],
+        "extensions": str(EXTENSION),
+    }
     spec = spec_from_mapping({"name": "theirs", **named}, "theirs.yaml")
     assert list(spec.variant("listed").space.distributions) == ["method.weight"]
 
@@ -89,9 +105,17 @@ def test_it_trains(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     source = {"path": str(tmp_path)} if name == "listed_formerly" else {}
     for number in range(40 if source else 0):
         shade, kind = (200, "bright") if number % 2 else (50, "dark")
-        pixels = np.random.default_rng(number).integers(shade - 30, shade + 30, (8, 8), dtype=np.uint8)
+        pixels = np.random.default_rng(number).integers(
+            shade - 30, shade + 30, (8, 8), dtype=np.uint8
+        )
         Image.fromarray(pixels).save(tmp_path / f"{kind}_{number}.png")
-    plain = {"data": {"name": name, **source}, "model": name, "method": name, "epochs": 2, "batch_size": 8}
+    plain = {
+        "data": {"name": name, **source},
+        "model": name,
+        "method": name,
+        "epochs": 2,
+        "batch_size": 8,
+    }
     config = TrialConfig.from_mapping({**plain, "extensions": str(EXTENSION)})
     learner = Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu"))
     losses = [learner.train_epoch()["train_loss"] for _ in range(2)]
@@ -125,7 +149,9 @@ class Mine(Method):
 
 
 @pytest.mark.parametrize(("line", "kind"), [("", "float"), ("tensors_only = True", "torch.Tensor")])
-def test_a_method_gets_numbers_unless_it_takes_tensors(line: str, kind: str, tmp_path: Path) -> None:
+def test_a_method_gets_numbers_unless_it_takes_tensors(
+    line: str, kind: str, tmp_path: Path
+) -> None:
     """As extensions were written before a step kept to the device."""
     (tmp_path / "methods").mkdir()
     (tmp_path / "methods" / "mine.py").write_text(NUMBERS.format(line=line, kind=kind))

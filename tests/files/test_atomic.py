@@ -18,7 +18,9 @@ from trainables.files.atomic import append, retry_until_space, write_stream, wri
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)],
+        capture_output=True,
+        check=False,
     )
     if mounted.returncode != 0:
         pytest.skip("no tmpfs can be mounted here: a full disk is not tried")
@@ -65,7 +67,9 @@ def test_a_stream_is_what_was_written_and_its_digest_and_a_full_disk_is_waited_f
     found: list[str] = []
     weights = {"weights": torch.arange(5_000.0)}
     saving = threading.Thread(
-        target=lambda: found.append(write_stream(small_disk / "model.pt", lambda file: torch.save(weights, file)))
+        target=lambda: found.append(
+            write_stream(small_disk / "model.pt", lambda file: torch.save(weights, file))
+        )
     )
     saving.start()
     saving.join(0.3)
@@ -74,7 +78,9 @@ def test_a_stream_is_what_was_written_and_its_digest_and_a_full_disk_is_waited_f
     saving.join(10)
     assert found == [hashlib.sha256((small_disk / "model.pt").read_bytes()).hexdigest()]
     read = torch.load(small_disk / "model.pt", weights_only=True)
-    assert torch.equal(read["weights"], weights["weights"]) and os.listdir(small_disk) == ["model.pt"]
+    assert torch.equal(read["weights"], weights["weights"]) and os.listdir(small_disk) == [
+        "model.pt"
+    ]
 
 
 def test_what_fails_while_streaming_is_raised_and_leaves_nothing(tmp_path: Path) -> None:
@@ -132,7 +138,9 @@ def test_a_linked_folder_is_written_through(tmp_path: Path) -> None:
     (tmp_path / "trials").symlink_to(tmp_path / "disk")
     write_whole(tmp_path / "trials" / "f", b"one")
     append(tmp_path / "trials" / "log", b"two")
-    assert (tmp_path / "disk" / "f").read_bytes() == b"one" and (tmp_path / "disk" / "log").read_bytes() == b"two"
+    assert (tmp_path / "disk" / "f").read_bytes() == b"one" and (
+        tmp_path / "disk" / "log"
+    ).read_bytes() == b"two"
 
 
 def test_a_file_has_the_mode_of_the_umask_or_less(tmp_path: Path) -> None:
@@ -142,7 +150,10 @@ def test_a_file_has_the_mode_of_the_umask_or_less(tmp_path: Path) -> None:
         write_whole(tmp_path / "secret", b"", mode=0o600)
     finally:
         os.umask(before)
-    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("shared", "secret")] == [0o640, 0o600]
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("shared", "secret")] == [
+        0o640,
+        0o600,
+    ]
 
 
 def test_an_error_leaves_nothing(tmp_path: Path) -> None:

@@ -29,7 +29,9 @@ def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_home_that_can_be_written_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_can_be_written_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("CALSTUDY_CACHE", raising=False)
     assert own_place(".ray") == tmp_path / ".ray" and not (tmp_path / ".ray").exists()
@@ -63,7 +65,9 @@ def test_a_home_that_cannot_be_written_is_read(
 
 
 @pytest.mark.parametrize("what", ["a link", "open", "another user's"])
-def test_a_folder_that_is_not_ours_alone_is_refused(what: str, homeless: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_ours_alone_is_refused(
+    what: str, homeless: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     own = homeless / f"calstudy-{os.geteuid()}"
     if what == "a link":
         (homeless / "elsewhere").mkdir(mode=0o700)
@@ -76,14 +80,18 @@ def test_a_folder_that_is_not_ours_alone_is_refused(what: str, homeless: Path, m
         uid = os.geteuid()
         own.rename(homeless / f"calstudy-{uid + 1}")
         monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
-    with pytest.raises(OSError, match=r"calstudy-\d+ (is no folder|belongs to|is open).* Set HOME or TMPDIR"):
+    with pytest.raises(
+        OSError, match=r"calstudy-\d+ (is no folder|belongs to|is open).* Set HOME or TMPDIR"
+    ):
         default_cache()
 
 
 def test_a_home_that_is_not_known_is_named(homeless: Path) -> None:
     assert expanded("data/~x", "data.path") == "data/~x"
     for path in ("~/studies", "~no-such-user/studies"):
-        with pytest.raises(FieldError, match=r"^storage: '~.*' is no home folder here\. Write the whole path\.$"):
+        with pytest.raises(
+            FieldError, match=r"^storage: '~.*' is no home folder here\. Write the whole path\.$"
+        ):
             expanded(path, "storage")
 
 
@@ -103,4 +111,6 @@ sent = cloudpickle.dumps((node_facts.answers, questions))
 subprocess.run([sys.executable, "-c", there], input=sent, check=True)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert {"authentication", "open_token", "disks", "memory", "gpus"} <= {*done.stdout.split()}, done.stderr
+    assert {"authentication", "open_token", "disks", "memory", "gpus"} <= {*done.stdout.split()}, (
+        done.stderr
+    )

@@ -27,7 +27,9 @@ pytestmark = pytest.mark.timeout(60)  # a pipe would be waited for
 
 
 @pytest.fixture(params=["pipe", "socket", "folder", "device"])
-def no_file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def no_file(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     path = tmp_path / "file"
     if request.param == "pipe":
         os.mkfifo(path)
@@ -48,7 +50,9 @@ def test_each_reader_refuses_what_is_no_file(no_file: Path) -> None:
             read(no_file)
     with pytest.raises(strict_yaml.YamlError):
         strict_yaml.read(no_file)
-    with pytest.raises(FieldError, match=r" is a (pipe|socket|folder|device), not a file; give arrays\.$"):
+    with pytest.raises(
+        FieldError, match=r" is a (pipe|socket|folder|device), not a file; give arrays\.$"
+    ):
         read_arrays(no_file, "arrays")
 
 
@@ -91,16 +95,22 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_machine")
-@pytest.mark.parametrize(("name", "kind"), [("logits", "float16"), ("logits", "float32"), ("probs", "float32")])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("logits", "float16"), ("logits", "float32"), ("probs", "float32")]
+)
 def test_the_copies_that_evaluation_makes_are_counted(tmp_path: Path, name: str, kind: str) -> None:
     """A few kB that unpack to less than half of the memory, and whose float64 copies exceed it."""
     file, samples = tmp_path / "p.npz", 100_000
     labels = np.zeros(samples, np.int8)
     np.savez_compressed(file, **{name: np.full((samples, 10), 0.1, kind), "labels": labels})
     assert file.stat().st_size < 20_000 and samples * 10 * 8 * 2 < MACHINE < samples * 10 * 8 * 10
-    with pytest.raises(FieldError, match=r"arrays and their use take 0\.1 GB, this machine's memory is 0\.1 GB"):
+    with pytest.raises(
+        FieldError, match=r"arrays and their use take 0\.1 GB, this machine's memory is 0\.1 GB"
+    ):
         Predictions.load(file)
-    np.savez_compressed(file, **{name: np.full((samples // 10, 10), 0.1, kind), "labels": labels[: samples // 10]})
+    np.savez_compressed(
+        file, **{name: np.full((samples // 10, 10), 0.1, kind), "labels": labels[: samples // 10]}
+    )
     assert len(Predictions.load(file).labels) == samples // 10
 
 
@@ -125,7 +135,10 @@ def test_weights_are_loaded_as_torch_stores_them(tmp_path: Path) -> None:
     file, made = tmp_path / "model.pt", classifier()
     made.save(file)
     loaded = classifier().load(file)
-    assert all(torch.equal(one, two) for one, two in zip(made.parameters(), loaded.parameters(), strict=True))
+    assert all(
+        torch.equal(one, two)
+        for one, two in zip(made.parameters(), loaded.parameters(), strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,7 +149,9 @@ def test_weights_are_loaded_as_torch_stores_them(tmp_path: Path) -> None:
         (zipfile.ZIP_STORED, 9, "has records of"),
     ],
 )
-def test_a_record_that_torch_would_inflate_is_refused(tmp_path: Path, method: int, repeated: int, problem: str) -> None:
+def test_a_record_that_torch_would_inflate_is_refused(
+    tmp_path: Path, method: int, repeated: int, problem: str
+) -> None:
     file = tmp_path / "model.pt"
     classifier().save(file)
     rewritten(file, method, repeated)
@@ -160,5 +175,8 @@ def test_weights_must_fit_in_the_memory(tmp_path: Path) -> None:
 
 def test_a_checkpoint_holds_no_more_than_its_file(tmp_path: Path) -> None:
     """A tensor of one byte, repeated: 256 bytes would become a terabyte."""
-    torch.save({"state": torch.zeros(1, dtype=torch.uint8).expand(2**40), "sha256": ""}, tmp_path / "last.pt")
+    torch.save(
+        {"state": torch.zeros(1, dtype=torch.uint8).expand(2**40), "sha256": ""},
+        tmp_path / "last.pt",
+    )
     assert digested_payload(tmp_path / "last.pt") is None

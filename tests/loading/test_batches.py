@@ -11,7 +11,13 @@ from torchvision.transforms import v2
 
 from trainables.config import TrialConfig
 from trainables.loading import batches
-from trainables.loading.batches import DeviceSplit, augment_images, crop_images, draw_augmentation, mirrored_in_turn
+from trainables.loading.batches import (
+    DeviceSplit,
+    augment_images,
+    crop_images,
+    draw_augmentation,
+    mirrored_in_turn,
+)
 from trainables.loading.cache import Split, prepare
 from trainables.loading.trial_data import TrialData
 
@@ -47,7 +53,9 @@ def test_crop_is_torchvisions(height, width, padding):
     assert cropped.dtype == torch.uint8
     for i in range(9):
         padded = v2.functional.pad(images[i], [padding])
-        assert torch.equal(cropped[i], v2.functional.crop(padded, int(top[i]), int(left[i]), height, width))
+        assert torch.equal(
+            cropped[i], v2.functional.crop(padded, int(top[i]), int(left[i]), height, width)
+        )
 
 
 def test_crop_in_the_middle_changes_nothing():
@@ -78,7 +86,9 @@ def test_crops_reach_as_far_as_the_padding_and_no_further(padding):
     for side in (images, images.flip(2), images.transpose(2, 3), images.flip(3).transpose(2, 3)):
         assert (side == 0).all(dim=3).sum(dim=2).max() == widest
     part = data.subset(torch.arange(200), "crop")
-    assert (part.batch(part.decide(torch.arange(200), generator())).images == 0).all(dim=3).sum(dim=2).max() == widest
+    assert (part.batch(part.decide(torch.arange(200), generator())).images == 0).all(dim=3).sum(
+        dim=2
+    ).max() == widest
 
 
 def test_half_of_the_images_are_mirrored():
@@ -118,7 +128,9 @@ def test_batch_holds_the_samples_asked_for(split):
 
 def test_normalised_by_its_own_statistics_has_mean_0_and_std_1(split):
     pixels = split.images.numpy().astype(np.float64)
-    data = DeviceSplit(split, pixels.mean((0, 2, 3)).tolist(), pixels.std((0, 2, 3)).tolist(), "cpu")
+    data = DeviceSplit(
+        split, pixels.mean((0, 2, 3)).tolist(), pixels.std((0, 2, 3)).tolist(), "cpu"
+    )
     normalised = data.images(0, 40).numpy()
     assert normalised.mean((0, 2, 3)) == pytest.approx(np.zeros(3), abs=1e-5)
     assert normalised.std((0, 2, 3)) == pytest.approx(np.ones(3), abs=1e-5)
@@ -137,7 +149,9 @@ def test_a_split_too_large_to_keep_normalised_gives_the_same_bits(split, monkeyp
 
 def test_same_generator_same_batch_other_generator_other_batch(split):
     data, indices = DeviceSplit(split, MEAN, STD, "cpu", "crop_flip"), torch.arange(40)
-    first, again, other = (data.batch(data.decide(indices, generator(seed))).images for seed in (0, 0, 1))
+    first, again, other = (
+        data.batch(data.decide(indices, generator(seed))).images for seed in (0, 0, 1)
+    )
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
@@ -181,16 +195,22 @@ def test_an_alternating_flip_goes_by_the_sample_whatever_its_batch(split, augmen
     for data, rows in ((whole, torch.arange(40)), (whole.subset(part, augment), part)):
         order = torch.randperm(len(rows), generator=generator(2))
         images = data.batch(data.decide(order, generator(5), mirrored)).images
-        drawn = draw_augmentation(order.shape, augment.replace("alternating_flip", "none"), 2, generator(5))
+        drawn = draw_augmentation(
+            order.shape, augment.replace("alternating_flip", "none"), 2, generator(5)
+        )
         for image, row, *corner in zip(images, rows[order].tolist(), *drawn.values(), strict=True):
             expected = split.images[row]
             if corner:
                 expected = crop_images(expected[None], corner[0][None], corner[1][None], 2)[0]
-            expected = torch.from_numpy(expected.numpy()[..., ::-1].copy()) if mirrored[row] else expected
+            expected = (
+                torch.from_numpy(expected.numpy()[..., ::-1].copy()) if mirrored[row] else expected
+            )
             assert_close(image.double(), definition(expected), atol=1e-6, rtol=1e-6)
 
 
-@pytest.mark.parametrize("augment", ["none", "flip", "crop", "crop_flip", "alternating_flip", "crop_alternating_flip"])
+@pytest.mark.parametrize(
+    "augment", ["none", "flip", "crop", "crop_flip", "alternating_flip", "crop_alternating_flip"]
+)
 @pytest.mark.parametrize("size", [(6, 6), (5, 9)])
 def test_a_gather_of_resident_pixels_gives_the_same_images(augment, size, monkeypatch):
     """What a GPU does, on the CPU."""
@@ -199,13 +219,20 @@ def test_a_gather_of_resident_pixels_gives_the_same_images(augment, size, monkey
     monkeypatch.setattr(batches, "place_of", lambda size, device: "resident")
     resident = DeviceSplit(split, MEAN, STD, "cpu", augment, padding=2)
     part, mirrored = torch.arange(0, 60, 2), mirrored_in_turn(60, generator(), 0)
-    for ours, theirs in ((resident, mapped), (resident.subset(part, "none"), mapped.subset(part, "none"))):
+    for ours, theirs in (
+        (resident, mapped),
+        (resident.subset(part, "none"), mapped.subset(part, "none")),
+    ):
         indices = torch.randperm(30, generator=generator()).view(2, 15)
-        decided, expected = (data.decide(indices, generator(1), mirrored) for data in (ours, theirs))
+        decided, expected = (
+            data.decide(indices, generator(1), mirrored) for data in (ours, theirs)
+        )
         for step in range(2):
             batch = ours.batch({name: values[step] for name, values in decided.items()})
             other = theirs.batch({name: values[step] for name, values in expected.items()})
-            assert_close(batch.images, other.images, rtol=0, atol=1e-6)  # it normalises in one operation
+            assert_close(
+                batch.images, other.images, rtol=0, atol=1e-6
+            )  # it normalises in one operation
             assert torch.equal(batch.targets, other.targets)
             assert batch.images.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(ours.images(3, 20), theirs.images(3, 20))
@@ -213,10 +240,15 @@ def test_a_gather_of_resident_pixels_gives_the_same_images(augment, size, monkey
 
 def test_images_that_would_take_half_of_a_trials_memory_are_streamed(monkeypatch):
     """A GPU of 1000 bytes, of which a trial has 60%."""
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=1000))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=1000)
+    )
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda: 0.6)
     places = [batches.place_of(size, torch.device("cuda")) for size in (300, 301)]
-    assert places == ["resident", "streamed"] and batches.place_of(10**9, torch.device("cpu")) == "mapped"
+    assert (
+        places == ["resident", "streamed"]
+        and batches.place_of(10**9, torch.device("cpu")) == "mapped"
+    )
     assert batches.padded_bytes(10, (3, 4, 5), 2) == 10 * 3 * 8 * 9
     asked: list[int] = []
     monkeypatch.setattr(batches, "place_of", lambda size, device: asked.append(size) or "mapped")
@@ -234,9 +266,13 @@ def test_streamed_images_are_the_same(augment, monkeypatch):
     monkeypatch.setattr(batches, "place_of", lambda size, device: "streamed")
     streamed = DeviceSplit(split, MEAN, STD, "cpu", augment, padding=2)
     part = torch.arange(0, 60, 2)
-    for ours, theirs in ((streamed, mapped), (streamed.subset(part, augment), mapped.subset(part, augment))):
+    for ours, theirs in (
+        (streamed, mapped),
+        (streamed.subset(part, augment), mapped.subset(part, augment)),
+    ):
         decided, expected = (
-            data.decide(torch.randperm(30, generator=generator()), generator(1)) for data in (ours, theirs)
+            data.decide(torch.randperm(30, generator=generator()), generator(1))
+            for data in (ours, theirs)
         )
         batch = ours.batch({**decided, "images": ours.gather(decided["rows"])})
         assert torch.equal(batch.images, theirs.batch(expected).images)

@@ -82,7 +82,12 @@ def test_a_data_set_that_tells_how_far_it_is_is_listened_to(tmp_path):
     told = []
     for dataset in (Counted(), Telling()):
         for _ in range(2):  # the second time it is in the cache
-            prepare(dataset, 0, tmp_path / type(dataset).__name__, progress=lambda *counts: told.append(counts))
+            prepare(
+                dataset,
+                0,
+                tmp_path / type(dataset).__name__,
+                progress=lambda *counts: told.append(counts),
+            )
         assert told == ([] if type(dataset) is Counted else [(40, 100)])
 
 
@@ -118,7 +123,10 @@ def test_same_seed_same_splits_other_seed_other_splits(tmp_path):
 
 
 def test_share_of_validation_does_not_move_the_sealed_test(tmp_path):
-    one, other = prepare(Counted(validation=0.1), 0, tmp_path), prepare(Counted(validation=0.4), 0, tmp_path)
+    one, other = (
+        prepare(Counted(validation=0.1), 0, tmp_path),
+        prepare(Counted(validation=0.4), 0, tmp_path),
+    )
     assert rows_of(one, "test") == rows_of(other, "test")
 
 
@@ -137,7 +145,10 @@ def test_a_class_of_three_has_one_sample_in_each_split(tmp_path):
 
 
 def test_a_class_too_small_to_split_is_refused(tmp_path):
-    with pytest.raises(FieldError, match="class 'b' has too few samples to split: train has 2, but train, test, val"):
+    with pytest.raises(
+        FieldError,
+        match="class 'b' has too few samples to split: train has 2, but train, test, val",
+    ):
         prepare(Counted(counts=(5, 2, 5)), 0, tmp_path)
     given = {"test": raw_split((1, 1, 1))}
     assert prepare(Counted(counts=(5, 2, 5), given=given), 1, tmp_path).sizes["train"] > 0
@@ -162,13 +173,20 @@ def test_statistics_of_many_images_equal_numpy():
 
 
 def test_a_constant_channel_is_divided_by_one():
-    assert module._statistics(np.full((4, 1, 2, 2), 7, dtype=np.uint8), np.arange(4)) == {"mean": [7.0], "std": [1.0]}
+    assert module._statistics(np.full((4, 1, 2, 2), 7, dtype=np.uint8), np.arange(4)) == {
+        "mean": [7.0],
+        "std": [1.0],
+    }
 
 
 def test_ranks_count_up_within_each_class():
     labels = np.array([2, 0, 2, 2, 0, 1])
     ranks = ranks_in_class(labels, torch.Generator().manual_seed(0))
-    assert [sorted(ranks[labels == label].tolist()) for label in range(3)] == [[0, 1], [0], [0, 1, 2]]
+    assert [sorted(ranks[labels == label].tolist()) for label in range(3)] == [
+        [0, 1],
+        [0],
+        [0, 1, 2],
+    ]
 
 
 def test_split_is_mapped_and_writing_to_it_leaves_the_file(tmp_path):
@@ -193,7 +211,11 @@ def test_the_test_split_is_sealed(tmp_path, name):
 def test_digest_follows_what_the_arrays_depend_on():
     digest = data_digest(Counted(), 0)
     assert digest == data_digest(Counted(augment="crop_flip", padding=4), 0)
-    others = {data_digest(Counted(), 1), data_digest(Counted(validation=0.3), 0), data_digest(Digits(), 0)}
+    others = {
+        data_digest(Counted(), 1),
+        data_digest(Counted(validation=0.3), 0),
+        data_digest(Digits(), 0),
+    }
     assert len(others | {digest}) == 4
 
 
@@ -282,7 +304,10 @@ def test_cache_files_are_checked_by_content_and_made_again(tmp_path, damage, cap
     flip(prepared.directory / damage, -1 if digit is None else digit.end() - 1)
     assert (prepared.directory / damage).stat().st_size == len(content)
     assert prepare(Counted(log=str(log)), 0, tmp_path) == prepared
-    assert capsys.readouterr().err == f"{prepared.directory}: {damage} is damaged; it is prepared again.\n"
+    assert (
+        capsys.readouterr().err
+        == f"{prepared.directory}: {damage} is damaged; it is prepared again.\n"
+    )
     assert log.read_text() == "read\nread\n"
     assert {file.name: file.read_bytes() for file in prepared.directory.iterdir()} == contents
     assert prepare(Counted(log=str(log)), 0, tmp_path) == prepared  # and no third time
@@ -358,7 +383,10 @@ def test_unusable_source_leaves_nothing(tmp_path):
 def test_two_who_ask_at_once_decode_once(tmp_path):
     log, found = tmp_path / "log", []
     dataset = Counted(log=str(log), seconds=0.1)
-    threads = [threading.Thread(target=lambda: found.append(prepare(dataset, 0, tmp_path))) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda: found.append(prepare(dataset, 0, tmp_path)))
+        for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -45,7 +45,10 @@ def pack(tmp_path: Path) -> Path:
 
 
 def against(
-    path: Path, classes: tuple[str, ...] = NUMBERS, shape: tuple[int, int, int] = (1, 8, 8), **own: Any
+    path: Path,
+    classes: tuple[str, ...] = NUMBERS,
+    shape: tuple[int, int, int] = (1, 8, 8),
+    **own: Any,
 ) -> Shift:
     return shift_of(ShiftSet.read({"name": "parquet", "path": str(path), **own}), classes, shape)
 
@@ -62,10 +65,13 @@ def test_rows_are_picked_by_their_columns(pack: Path) -> None:
 
 def test_other_classes_are_out_of_distribution(pack: Path) -> None:
     assert against(pack, where={"group": "strange"}).ood  # no labels at all
-    assert against(pack, where={"group": "mild"}, classes=("0", "1")).ood  # a label the study has not
+    assert against(
+        pack, where={"group": "mild"}, classes=("0", "1")
+    ).ood  # a label the study has not
     assert against(pack, where={"group": "mild"}, ood=True).ood  # said so
     with pytest.raises(
-        FieldError, match=r"ood: is false, but the samples are not of the study's classes: they have no labels"
+        FieldError,
+        match=r"ood: is false, but the samples are not of the study's classes: they have no labels",
     ):
         against(pack, where={"group": "strange"}, ood=False)
 
@@ -74,11 +80,19 @@ def test_classes_are_known_by_name_where_both_tell_them(pack: Path) -> None:
     """dog, cat and bird are 2, 0 and 1 in the file and 2, 1 and 0 in the study."""
     table = pq.read_table(pack)
     names = {2: "dog", 0: "cat", 1: "bird", -1: "whale"}
-    told = table.append_column("class", pa.array([names[label] for label in table["label"].to_pylist()]))
+    told = table.append_column(
+        "class", pa.array([names[label] for label in table["label"].to_pylist()])
+    )
     pq.write_table(told, pack)
     mild = against(pack, ANIMALS, where={"group": "mild"})
-    assert not mild.ood and [ANIMALS[label] for label in mild.labels.tolist()] == ["dog", "cat", "bird"]
-    assert not against(pack, NUMBERS, where={"group": "mild"}).ood  # the study tells none: by number
+    assert not mild.ood and [ANIMALS[label] for label in mild.labels.tolist()] == [
+        "dog",
+        "cat",
+        "bird",
+    ]
+    assert not against(
+        pack, NUMBERS, where={"group": "mild"}
+    ).ood  # the study tells none: by number
     fish = ("bird", "fish", "dog")
     assert against(pack, fish, where={"group": "mild"}).ood
     with pytest.raises(FieldError, match="the study has no class 'cat'"):
@@ -112,7 +126,10 @@ def test_it_is_decoded_once(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None
         ({"where": {"grup": "mild"}}, "has no column 'grup'. Did you mean 'group'?"),
         ({"where": {"group": "none"}}, 'matches {"group": "none"}'),
         ({"path": "/nowhere/x.parquet"}, "path: there is no /nowhere/x.parquet"),
-        ({"shape": (3, 32, 32)}, "its images are 1 x 8 x 8, the study's 3 x 32 x 32 (channels, height, width)"),
+        (
+            {"shape": (3, 32, 32)},
+            "its images are 1 x 8 x 8, the study's 3 x 32 x 32 (channels, height, width)",
+        ),
         ({"name": "digits", "path": None}, "Digits has no 'path'"),
         ({"ood": "yes"}, "ood: must be true or false, got 'yes'."),
         ({"where": "mild"}, "where: must be a mapping, got 'mild'."),
@@ -124,18 +141,27 @@ def test_what_does_not_fit_is_said(pack: Path, own: dict[str, Any], said: str) -
         shift_of(ShiftSet.read({"name": "parquet", "path": str(pack), **own}), NUMBERS, shape)
     assert said in str(error.value) and "\n" not in str(error.value)
     with pytest.raises(FieldError) as earlier:
-        check_header(ShiftSet.read({"name": "parquet", "path": str(pack), **own}), {}, NUMBERS, shape)
+        check_header(
+            ShiftSet.read({"name": "parquet", "path": str(pack), **own}), {}, NUMBERS, shape
+        )
     assert str(earlier.value) == str(error.value)
 
 
-def test_a_header_is_read_without_pixels(pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_header_is_read_without_pixels(
+    pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ImageFile.ImageFile, "load", None)
     for name in ("a", "b"):
         (tmp_path / "folder" / "train" / name).mkdir(parents=True)
         (tmp_path / "folder" / "train" / name / "x.png").write_bytes(png(1, (9, 7)))
     folder = {"name": "image_folder", "path": str(tmp_path / "folder")}
     rows = {"name": "parquet", "path": str(pack), "where": {"group": "hard"}}
-    for fits, shape in (({**folder, "size": 8}, (3, 8, 8)), (folder, (1, 7, 9)), (rows, (1, 8, 8)), (rows, (3, 8, 8))):
+    for fits, shape in (
+        ({**folder, "size": 8}, (3, 8, 8)),
+        (folder, (1, 7, 9)),
+        (rows, (1, 8, 8)),
+        (rows, (3, 8, 8)),
+    ):
         assert check_header(ShiftSet.read(fits), {}, NUMBERS, shape) is False
     for other, shape, said in (
         (folder, (1, 9, 7), "its images are 1 x 7 x 9, the study's 1 x 9 x 7"),
@@ -150,7 +176,9 @@ def test_a_header_is_read_without_pixels(pack: Path, tmp_path: Path, monkeypatch
 def test_its_digest_is_as_ever(pack: Path) -> None:
     """Results in ledgers name it."""
     options = json.dumps(["image", "label", "split", None, None])
-    source = hashlib.sha256(f"{options} {hashlib.sha256(pack.read_bytes()).hexdigest()}\n".encode()).hexdigest()
+    source = hashlib.sha256(
+        f"{options} {hashlib.sha256(pack.read_bytes()).hexdigest()}\n".encode()
+    ).hexdigest()
     whole = json.dumps([1, "parquet", source, {"group": "mild"}]).encode()
     found = ShiftSet.read({"name": "parquet", "path": str(pack), "where": {"group": "mild"}})
     assert found.digest() == hashlib.sha256(whole).hexdigest()

@@ -68,7 +68,12 @@ def test_it_is_refused_whatever_its_name_and_options(pack: Path, tmp_path: Path)
     (tmp_path / "folder").mkdir()
     shutil.copy(pack, tmp_path / "folder" / "test.parquet")  # of a folder's files one is enough
     for path in (pack, copy, tmp_path / "folder"):
-        for options in ({}, {"limit": 4}, {"ood": True}, {"splits": {"train": "train", "test": "test"}}):
+        for options in (
+            {},
+            {"limit": 4},
+            {"ood": True},
+            {"splits": {"train": "train", "test": "test"}},
+        ):
             said = refusal(study, name="parquet", path=str(path), **options)
             assert said.startswith("is the study's own data, with its sealed test split.")
     assert "own data" in refusal(build(Dataset, "digits"), name="digits", validation=0.5)
@@ -83,19 +88,28 @@ def test_of_it_only_rows_of_no_split_are_taken(pack: Path) -> None:
         Parquet(path=path, splits={"train": "train", "test": "fog"}),
         Parquet(path=path, splits=train_on_a_half, split_column="half", limit=6),
     ]
-    wheres = [{"split": name} for name in ("train", "test", "fog")] + [{"split": "fog", "half": "b"}, {"half": "a"}]
+    wheres = [{"split": name} for name in ("train", "test", "fog")] + [
+        {"split": "fog", "half": "b"},
+        {"half": "a"},
+    ]
     outcomes = set()
     for study in studies:
         raw = study.read()
-        used = {int(row) for split in (raw.train, raw.test) if split for row in split.images[:, 0, 0, 0]}
+        used = {
+            int(row) for split in (raw.train, raw.test) if split for row in split.images[:, 0, 0, 0]
+        }
         assert {int(row) for rows in study.source_rows().values() for row in rows} == used
         for where in wheres:
             shift = {"name": "parquet", "path": path, "where": where}
-            wanted = [int(value) for value in ShiftSet.read(shift).data.samples(where).images[:, 0, 0, 0]]
+            wanted = [
+                int(value) for value in ShiftSet.read(shift).data.samples(where).images[:, 0, 0, 0]
+            ]
             shared = len(used & set(wanted))
             outcomes.add(bool(shared))
             if shared:
-                assert f"where: {shared} of the {len(wanted)} rows are in the study's" in refusal(study, **shift)
+                assert f"where: {shared} of the {len(wanted)} rows are in the study's" in refusal(
+                    study, **shift
+                )
             else:
                 assert is_own(study, **shift)
     assert outcomes == {True, False}
@@ -113,7 +127,9 @@ def test_rows_that_a_limit_leaves_are_in_no_split(tmp_path: Path) -> None:
     left = {"name": "parquet", "path": str(file), "where": {"left": True}}
     assert is_own(study, **left)
     found = unseen_shift(ShiftSet.read(left), study.source_rows(), prepare(study, 0))
-    assert sorted([*used, *found.images[:, 0, 0, 0].tolist()]) == [*range(40)] and found.dropped == 0
+    assert (
+        sorted([*used, *found.images[:, 0, 0, 0].tolist()]) == [*range(40)] and found.dropped == 0
+    )
     for where, said in (
         ({"left": False}, "10 of the 10 rows"),
         ({"label": 1}, "5 of the 20 rows"),
@@ -123,12 +139,20 @@ def test_rows_that_a_limit_leaves_are_in_no_split(tmp_path: Path) -> None:
 
 
 def test_files_of_images_are_known_by_what_they_hold(tmp_path: Path) -> None:
-    for number, (split, name) in enumerate((s, n) for s in ("train", "test", "fog") for n in CLASSES):
+    for number, (split, name) in enumerate(
+        (s, n) for s in ("train", "test", "fog") for n in CLASSES
+    ):
         (tmp_path / "set" / split / name).mkdir(parents=True)
-        (tmp_path / "set" / split / name / "x.png").write_bytes(png(np.full((8, 8), number, np.uint8)))
+        (tmp_path / "set" / split / name / "x.png").write_bytes(
+            png(np.full((8, 8), number, np.uint8))
+        )
     study = ImageFolder(path=str(tmp_path / "set"))
     shutil.copytree(tmp_path / "set" / "test", tmp_path / "copy" / "renamed")
-    for options in ({"path": "set"}, {"path": "set", "size": 8}, {"path": "copy", "splits": {"train": "renamed"}}):
+    for options in (
+        {"path": "set"},
+        {"path": "set", "size": 8},
+        {"path": "copy", "splits": {"train": "renamed"}},
+    ):
         own = {**options, "path": str(tmp_path / options["path"])}
         assert "own data" in refusal(study, name="image_folder", **own)
     fog = {"train": "train", "test": "fog"}
@@ -179,8 +203,13 @@ def test_an_extension_is_decoded_by_confirm_alone(tmp_path: Path) -> None:
     with pytest.raises(FieldError, match="where: Stripes has no columns"):
         check_header(ShiftSet(Stripes(), where={"any": 1}), study, CLASSES, GREY)
     used = Chosen().source_rows()
-    assert check_header(ShiftSet(Chosen(header=2)), used, CLASSES, GREY) is False  # its pixels will tell
-    for own in (ShiftSet(Chosen()), ShiftSet(Chosen(), where={"any": 1})):  # which rows, nobody can tell
+    assert (
+        check_header(ShiftSet(Chosen(header=2)), used, CLASSES, GREY) is False
+    )  # its pixels will tell
+    for own in (
+        ShiftSet(Chosen()),
+        ShiftSet(Chosen(), where={"any": 1}),
+    ):  # which rows, nobody can tell
         with pytest.raises(FieldError, match="the study's"):
             check_header(own, used, CLASSES, GREY)
 
@@ -192,7 +221,9 @@ def test_an_extension_is_decoded_by_confirm_alone(tmp_path: Path) -> None:
 def study(request: pytest.FixtureRequest, tmp_path: Path) -> Parquet:
     """Random images, each colour channel alike; of those in colour the first has another."""
     images = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8)
-    encoded = [png(image if request.param == GREY else np.stack([image] * 3, axis=-1)) for image in images]
+    encoded = [
+        png(image if request.param == GREY else np.stack([image] * 3, axis=-1)) for image in images
+    ]
     if request.param == COLOUR:
         encoded[0] = png(np.random.default_rng(1).integers(0, 256, (8, 8, 3), dtype=np.uint8))
     table = {"image": encoded, "label": [0, 1] * 30, "split": ["train"] * 50 + ["test"] * 10}
@@ -209,15 +240,22 @@ def other(folder: Path, study: Parquet, split: str, shared: int, size: int) -> S
     buffers = [io.BytesIO() for _ in range(size)]
     for buffer, image in zip(buffers, [*noise, *grey], strict=True):
         Image.fromarray(image).save(buffer, "bmp")
-    columns = {"image": [buffer.getvalue() for buffer in buffers], "label": [0, 1] * (size // 2) + [0] * (size % 2)}
+    columns = {
+        "image": [buffer.getvalue() for buffer in buffers],
+        "label": [0, 1] * (size // 2) + [0] * (size % 2),
+    }
     pq.write_table(pa.table(columns), folder / "other.parquet")
     return ShiftSet.read({"name": "parquet", "path": str(folder / "other.parquet")})
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
-def test_a_thousandth_is_dropped(study: Parquet, split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousandth_is_dropped(
+    study: Parquet, split: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("trainables.loading.shift.CHUNK", 7)
-    found = unseen_shift(other(tmp_path, study, split, 2, 2000), study.source_rows(), prepare(study, 0))
+    found = unseen_shift(
+        other(tmp_path, study, split, 2, 2000), study.source_rows(), prepare(study, 0)
+    )
     assert (found.dropped, len(found.images)) == (2, 2000)
     assert found.kept.tolist() == [True] * 1998 + [False] * 2
 

@@ -49,19 +49,36 @@ def test_a_trial_that_asks_for_test_fails_with_that_reason(tmp_path: Path) -> No
     folder = tmp_path / "extensions"
     (folder / "methods").mkdir(parents=True)
     (folder / "methods" / "peeks.py").write_text(PEEKS)
-    plain = {"data": "digits", "model": "mlp", "method": "peeks", "epochs": 1, "extensions": str(folder)}
+    plain = {
+        "data": "digits",
+        "model": "mlp",
+        "method": "peeks",
+        "epochs": 1,
+        "extensions": str(folder),
+    }
     try:
         config = TrialConfig.from_mapping(plain).to_mapping()
         given = Assignment(
-            "peeks/0000", str(tmp_path / "t"), 1, config, data_digest(Digits(), 0), 30.0, {"cpu": 1.0, "gpu": 0.0}
+            "peeks/0000",
+            str(tmp_path / "t"),
+            1,
+            config,
+            data_digest(Digits(), 0),
+            30.0,
+            {"cpu": 1.0, "gpu": 0.0},
         )
-        actor = CalibrationTrainable.__new__(CalibrationTrainable)  # Tune's own set-up wants a storage
+        actor = CalibrationTrainable.__new__(
+            CalibrationTrainable
+        )  # Tune's own set-up wants a storage
         assert actor.reset_config({"assignment": given.to_json()})
         outcome = json.loads(actor.step()["report"])["outcome"]
     finally:
         use_extensions(None)
     assert outcome["state"] == "failed"
-    assert "split 'test' cannot be loaded: trials use train and validation, test is sealed" in outcome["reason"]
+    assert (
+        "split 'test' cannot be loaded: trials use train and validation, test is sealed"
+        in outcome["reason"]
+    )
 
 
 def test_it_opens_for_an_opening_that_stands_in_the_ledger(tmp_path: Path) -> None:
@@ -73,7 +90,9 @@ def test_it_opens_for_an_opening_that_stands_in_the_ledger(tmp_path: Path) -> No
             open_test(prepared, number, ledger)
     split = open_test(prepared, 4, ledger)
     parts = [load_split(prepared, "train"), load_split(prepared, "validation"), split]
-    rows = np.concatenate([np.column_stack([part.images.flatten(1), part.labels]) for part in parts])
+    rows = np.concatenate(
+        [np.column_stack([part.images.flatten(1), part.labels]) for part in parts]
+    )
     source = load_digits()
     expected = np.column_stack([source.data.astype(int), source.target])
     assert len(split.labels) == prepared.sizes["test"] == 359

@@ -17,7 +17,12 @@ class FakeLearner:
     epoch, epochs = 1, 2
     learning_rate = 0.5
 
-    def __init__(self, logits: Tensor | None = None, network: Network | None = None, meta: Batch | None = None) -> None:
+    def __init__(
+        self,
+        logits: Tensor | None = None,
+        network: Network | None = None,
+        meta: Batch | None = None,
+    ) -> None:
         if network is None:
             assert logits is not None
             network = Network(nn.Identity(), Given(logits))
@@ -26,7 +31,9 @@ class FakeLearner:
         self.logits = logits
         self.gradients: list[dict[str, Tensor]] = []
 
-    def apply(self, module: nn.Module, inputs: Tensor, weights: dict[str, Tensor] | None = None) -> Tensor:
+    def apply(
+        self, module: nn.Module, inputs: Tensor, weights: dict[str, Tensor] | None = None
+    ) -> Tensor:
         output: Tensor = functional_call(module, weights or {}, (inputs,))
         return output
 
@@ -35,7 +42,9 @@ class FakeLearner:
         if loss.requires_grad:
             loss.backward()  # type: ignore[no-untyped-call]
         found = self.network.named_parameters()
-        self.gradients.append({name: value.grad.clone() for name, value in found if value.grad is not None})
+        self.gradients.append(
+            {name: value.grad.clone() for name, value in found if value.grad is not None}
+        )
 
     def meta_batch(self) -> Batch:
         assert self.meta is not None

@@ -25,7 +25,9 @@ def test_soft_targets() -> None:
 
 
 @pytest.mark.parametrize(("label", "expected"), [(0, 0.0), (1, 2.0)])
-def test_saturated_right_is_0_and_wrong_is_2_without_a_gradient(label: int, expected: float) -> None:
+def test_saturated_right_is_0_and_wrong_is_2_without_a_gradient(
+    label: int, expected: float
+) -> None:
     logits = torch.tensor([[1000.0, 0.0, 0.0]], requires_grad=True)
     loss = brier_loss(logits, torch.tensor([label]))
     (gradient,) = torch.autograd.grad(loss, logits)
@@ -35,5 +37,7 @@ def test_saturated_right_is_0_and_wrong_is_2_without_a_gradient(label: int, expe
 def test_gradient_is_that_of_its_definition() -> None:
     logits, labels = random_case((6, 4, 2.0))
     (gradient,) = torch.autograd.grad(brier_loss(logits.requires_grad_(), labels), logits)
-    expected = references.central_differences(lambda z: references.brier_loss(z, labels), logits.detach())
+    expected = references.central_differences(
+        lambda z: references.brier_loss(z, labels), logits.detach()
+    )
     assert gradient.numpy() == approx(expected, abs=1e-8)

@@ -45,7 +45,9 @@ def test_mixed_targets_cost_the_mixture_of_both_losses() -> None:
     logits, labels, tolerance = golden.input_a()
     first, second = F.one_hot(labels, 10).float(), F.one_hot(labels.flip(0), 10).float()
     loss = CrossEntropy().loss(logits, 0.3 * first + 0.7 * second, 0.0)
-    assert loss.item() == approx(golden.GOLDEN["other"]["mixup CE A lam=.3 perm=reversed"], rel=tolerance)
+    assert loss.item() == approx(
+        golden.GOLDEN["other"]["mixup CE A lam=.3 perm=reversed"], rel=tolerance
+    )
 
 
 def test_one_hot_targets_are_labels() -> None:

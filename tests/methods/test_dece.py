@@ -15,11 +15,17 @@ FLOOR = 2e-5
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("bins", "tau_a", "tau_b"), [(15, 100.0, 0.01), (10, 10.0, 0.1), (1, 100.0, 0.01)])
-def test_matches_its_definition(shape: tuple[int, int, float], bins: int, tau_a: float, tau_b: float) -> None:
+@pytest.mark.parametrize(
+    ("bins", "tau_a", "tau_b"), [(15, 100.0, 0.01), (10, 10.0, 0.1), (1, 100.0, 0.01)]
+)
+def test_matches_its_definition(
+    shape: tuple[int, int, float], bins: int, tau_a: float, tau_b: float
+) -> None:
     logits, labels = random_case(shape)
     expected = references.dece(logits, labels, bins, tau_a, tau_b)
-    assert differentiable_ece(logits, labels, bins, tau_a, tau_b).item() == approx(expected, rel=FLOOR, abs=FLOOR)
+    assert differentiable_ece(logits, labels, bins, tau_a, tau_b).item() == approx(
+        expected, rel=FLOOR, abs=FLOOR
+    )
 
 
 def test_soft_hits_by_hand() -> None:
@@ -43,8 +49,12 @@ def test_one_bin_is_the_gap_of_the_means() -> None:
 
 def test_gradient_is_that_of_its_definition() -> None:
     logits, labels = random_case((6, 4, 2.0))
-    (gradient,) = torch.autograd.grad(differentiable_ece(logits.requires_grad_(), labels, 10, 10.0, 0.1), logits)
-    expected = references.central_differences(lambda z: references.dece(z, labels, 10, 10.0, 0.1), logits.detach())
+    (gradient,) = torch.autograd.grad(
+        differentiable_ece(logits.requires_grad_(), labels, 10, 10.0, 0.1), logits
+    )
+    expected = references.central_differences(
+        lambda z: references.dece(z, labels, 10, 10.0, 0.1), logits.detach()
+    )
     assert gradient.numpy() == approx(expected, abs=FLOOR)
 
 

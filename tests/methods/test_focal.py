@@ -46,7 +46,9 @@ def test_two_classes_by_hand() -> None:
 def test_gradient_is_that_of_its_definition(gamma: float) -> None:
     logits, labels = random_case((6, 4, 2.0))
     (gradient,) = torch.autograd.grad(focal_loss(logits.requires_grad_(), labels, gamma), logits)
-    expected = references.central_differences(lambda z: references.focal(z, labels, gamma), logits.detach())
+    expected = references.central_differences(
+        lambda z: references.focal(z, labels, gamma), logits.detach()
+    )
     assert gradient.numpy() == approx(expected, abs=1e-8)
 
 
@@ -109,7 +111,9 @@ def test_first_and_second_gradients_are_exact_at_p_one(gamma: float) -> None:
         (second,) = torch.autograd.grad(first[0, 0], logits)
         for order, found in enumerate((loss, first[0, 0], second[0, 0])):
             with mpmath.workdps(60):
-                expected = float(mpmath.diff(lambda x: references.focal_of_lead(x, gamma), lead, order))
+                expected = float(
+                    mpmath.diff(lambda x: references.focal_of_lead(x, gamma), lead, order)
+                )
             # exp and log cost digits in proportion to the exponent; below 1e-37 float32 underflows.
             assert found.item() == approx(expected, rel=2e-5, abs=1e-37), (lead, order)
 
@@ -125,7 +129,10 @@ def test_gradients_where_p_rounds_to_zero(gamma: float) -> None:
 
 
 def test_gradient_with_respect_to_gamma() -> None:
-    logits, gamma = logits_of([0.75, 0.25]), torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
+    logits, gamma = (
+        logits_of([0.75, 0.25]),
+        torch.tensor(2.0, dtype=torch.float64, requires_grad=True),
+    )
     (gradient,) = torch.autograd.grad(focal_loss(logits, torch.tensor([0]), gamma), gamma)
     assert gradient.item() == approx(0.25**2 * math.log(0.25) * math.log(4 / 3), rel=1e-12)
 

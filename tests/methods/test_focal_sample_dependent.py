@@ -7,7 +7,11 @@ from pytest import approx
 from tests import references
 from tests.cases import every_shape, logits_of, random_case
 from tests.golden import GOLDEN, INPUTS
-from trainables.methods.focal_sample_dependent import FocalSampleDependent, gamma_of_p0, sample_gamma
+from trainables.methods.focal_sample_dependent import (
+    FocalSampleDependent,
+    gamma_of_p0,
+    sample_gamma,
+)
 
 # methods.md A.5: p0 and gamma*, to 12 digits.
 TABLE = {
@@ -37,7 +41,11 @@ def test_bands_match_their_definition(shape: tuple[int, int, float], schedule: s
 
 def test_a_bound_belongs_to_the_band_above() -> None:
     below = logits_of([0.199, 0.801], [0.499, 0.501], [0.5, 0.5])
-    assert sample_gamma(below, torch.zeros(3, dtype=torch.int64), "flsd_532").tolist() == [5.0, 3.0, 2.0]
+    assert sample_gamma(below, torch.zeros(3, dtype=torch.int64), "flsd_532").tolist() == [
+        5.0,
+        3.0,
+        2.0,
+    ]
     assert sample_gamma(torch.zeros(1, 5), torch.tensor([3]), "flsd_53").tolist() == [3.0]
 
 
@@ -52,7 +60,9 @@ def test_golden_band_counts(name: str) -> None:
 @pytest.mark.parametrize("p0", TABLE)
 def test_gamma_of_p0_is_the_papers_by_lamberts_w(p0: float) -> None:
     found = gamma_of_p0(torch.tensor([p0], dtype=torch.float64), 100.0).item()
-    assert found == approx(TABLE[p0], rel=1e-8) and found == approx(references.gamma_star(p0), rel=1e-9)
+    assert found == approx(TABLE[p0], rel=1e-8) and found == approx(
+        references.gamma_star(p0), rel=1e-9
+    )
     assert references.gradient_ratio(p0, found) == approx(1.0, abs=1e-9)
 
 
@@ -65,9 +75,14 @@ def test_gamma_of_p0_at_its_ends() -> None:
 def test_the_rule_while_training_is_the_rule() -> None:
     """Read from a table: off by less than 1e-5 where gamma is of order 1."""
     p = torch.linspace(0.0, 1.0, 4001, dtype=torch.float64).clamp(1e-6, 1 - 1e-6)
-    logits, labels = torch.stack([p.log(), (1 - p).log()], dim=1), torch.zeros(len(p), dtype=torch.int64)
+    logits, labels = (
+        torch.stack([p.log(), (1 - p).log()], dim=1),
+        torch.zeros(len(p), dtype=torch.int64),
+    )
     expected = gamma_of_p0(p, 5.0)
-    assert sample_gamma(logits, labels, "lambert_w", 5.0).tolist() == approx(expected.tolist(), abs=1e-5)
+    assert sample_gamma(logits, labels, "lambert_w", 5.0).tolist() == approx(
+        expected.tolist(), abs=1e-5
+    )
 
 
 def test_gammas_are_constants_of_the_gradient() -> None:
@@ -75,5 +90,7 @@ def test_gammas_are_constants_of_the_gradient() -> None:
     loss = FocalSampleDependent(schedule="lambert_w").loss(logits.requires_grad_(), labels, 0.5)
     (gradient,) = torch.autograd.grad(loss, logits)
     gammas = sample_gamma(logits, labels, "lambert_w").tolist()
-    expected = references.central_differences(lambda z: references.focal(z, labels, gammas), logits.detach())
+    expected = references.central_differences(
+        lambda z: references.focal(z, labels, gammas), logits.detach()
+    )
     assert gradient.numpy() == approx(expected, abs=1e-8)

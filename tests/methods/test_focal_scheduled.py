@@ -27,7 +27,9 @@ def test_a_shorter_training_steps_at_the_same_shares(epochs: int) -> None:
 def test_matches_its_definition(progress: float) -> None:
     logits, labels = random_case((40, 10, 5.0))
     expected = references.focal(logits, labels, references.gamma_at("532", progress))
-    assert FocalScheduled(schedule="flsc_532").loss(logits, labels, progress).item() == approx(expected, rel=1e-9)
+    assert FocalScheduled(schedule="flsc_532").loss(logits, labels, progress).item() == approx(
+        expected, rel=1e-9
+    )
 
 
 def test_own_gammas_and_steps_by_epoch() -> None:
@@ -41,7 +43,9 @@ def test_own_gammas_and_steps_by_epoch() -> None:
     ):
         for epoch, gamma in gammas.items():
             expected = references.focal(logits, labels, gamma)
-            assert method.loss(logits, labels, epoch / 100).item() == approx(expected, rel=1e-9), epoch
+            assert method.loss(logits, labels, epoch / 100).item() == approx(expected, rel=1e-9), (
+                epoch
+            )
 
 
 @pytest.mark.parametrize(
@@ -50,7 +54,10 @@ def test_own_gammas_and_steps_by_epoch() -> None:
         ({"gammas": [4, 1], "steps": [0.5]}, "gammas: goes with `schedule: custom`; set both"),
         ({"schedule": "custom"}, "gammas: goes with `schedule: custom`; set both"),
         ({"steps": [0.5]}, "steps: must be one fewer than the gammas, got 1 for 3 gammas."),
-        ({"schedule": "custom", "gammas": [4, 1]}, "steps: must be one fewer than the gammas, got 2 for 2 gammas."),
+        (
+            {"schedule": "custom", "gammas": [4, 1]},
+            "steps: must be one fewer than the gammas, got 2 for 2 gammas.",
+        ),
         ({"steps": [0.7, 0.3]}, r"steps: must increase, got \[0.7, 0.3\]."),
         ({"steps": [0.3, 0.3]}, r"steps: must increase, got \[0.3, 0.3\]."),
         ({"steps": [30, 70]}, "steps: each number must be > 0 and < 1, got 30."),

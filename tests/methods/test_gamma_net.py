@@ -28,7 +28,9 @@ LOOKS = pytest.mark.parametrize("lookahead", ["head", "all"])
 
 
 def grid(rows: int, columns: int) -> tuple[Tensor, Tensor]:
-    return torch.arange(1.0, rows + 1).double()[:, None], torch.arange(1.0, columns + 1).double()[None, :]
+    return torch.arange(1.0, rows + 1).double()[:, None], torch.arange(1.0, columns + 1).double()[
+        None, :
+    ]
 
 
 def by_formula() -> tuple[Batch, Batch, Tensor, dict[str, Tensor]]:
@@ -61,7 +63,9 @@ def hypergradient(step: Step) -> dict[str, Tensor]:
 @pytest.mark.parametrize(("row", "tau"), [("gamma_net b=8 d=6 k=4 tau=1", 1.0), ("tau=0.1", 0.1)])
 def test_golden_gammas(row: str, tau: float) -> None:
     train, _, _, phi = by_formula()
-    assert learned_gamma(train.images, phi["A"], phi["W"], tau).tolist() == approx(ROWS[row], rel=1e-10)
+    assert learned_gamma(train.images, phi["A"], phi["W"], tau).tolist() == approx(
+        ROWS[row], rel=1e-10
+    )
 
 
 @LOOKS
@@ -78,13 +82,19 @@ def test_golden_hypergradient(lookahead: str) -> None:
 def test_hypergradient_is_that_of_central_differences(outer: str) -> None:
     train, validation, head, phi = by_formula()
     definition = (
-        partial(references.smooth_ece, bandwidth=0.05) if outer == "sece" else partial(references.dece, bins=15)
+        partial(references.smooth_ece, bandwidth=0.05)
+        if outer == "sece"
+        else partial(references.dece, bins=15)
     )
     batches = [meta.Batch(batch.images.numpy(), batch.targets) for batch in (train, validation)]
     weights = phi["A"].numpy(), phi["W"].squeeze(1).numpy()
-    of_a, of_w = meta.gamma_net_hypergradient(definition, *batches, meta.Head(head.numpy()), *weights, 1.0, 0.5)
+    of_a, of_w = meta.gamma_net_hypergradient(
+        definition, *batches, meta.Head(head.numpy()), *weights, 1.0, 0.5
+    )
     found = hypergradient(stepped(GammaNet(tau=1.0, bandwidth=0.05, outer=outer))[0])
-    assert found["A"].numpy() == approx(of_a, abs=2e-8) and found["W"].squeeze(1).numpy() == approx(of_w, abs=2e-8)
+    assert found["A"].numpy() == approx(of_a, abs=2e-8) and found["W"].squeeze(1).numpy() == approx(
+        of_w, abs=2e-8
+    )
 
 
 @LOOKS
@@ -128,7 +138,10 @@ def test_the_base_codes_leak_and_batch_norm_by_name() -> None:
     name = "features.weight"
     assert not torch.allclose(plain.gradients[0][name], leaking.gradients[0][name])
     moved = stepped(GammaNet(tau=1.0, meta_batch_norm="train"), normed())[1]
-    assert plain.network.features.num_batches_tracked == 1 and moved.network.features.num_batches_tracked == 2
+    assert (
+        plain.network.features.num_batches_tracked == 1
+        and moved.network.features.num_batches_tracked == 2
+    )
 
 
 def test_phi_first_trains_at_the_new_gammas() -> None:
@@ -136,7 +149,9 @@ def test_phi_first_trains_at_the_new_gammas() -> None:
     step, _ = stepped(GammaNet(tau=1.0, moves_first="phi", meta_lr=0.1))
     phi = step.state["phi"]
     gamma = learned_gamma(train.images, phi["A"], phi["W"], 1.0)
-    assert step.loss.item() == approx(focal_loss(train.images @ head, train.targets, gamma).item(), rel=1e-10)
+    assert step.loss.item() == approx(
+        focal_loss(train.images @ head, train.targets, gamma).item(), rel=1e-10
+    )
     assert step.state["gamma"].tolist() == approx(gamma.tolist(), rel=1e-10)
 
 
@@ -146,7 +161,9 @@ def test_the_sum_looks_as_many_times_further_ahead() -> None:
     train, validation, head, phi = by_formula()
     learner = FakeLearner(network=linear(head), meta=validation)
     learner.learning_rate = 4.0
-    far = GammaNet(tau=1.0).step(learner, {"phi": phi, "adam": moments(phi), "gamma": torch.zeros(8).double()}, train)
+    far = GammaNet(tau=1.0).step(
+        learner, {"phi": phi, "adam": moments(phi), "gamma": torch.zeros(8).double()}, train
+    )
     for name, value in hypergradient(whole).items():
         assert_close(value, hypergradient(far)[name])
 
@@ -160,11 +177,18 @@ def test_a_head_that_is_not_linear_is_refused() -> None:
 
 @pytest.mark.slow
 def test_while_training_phi_moves_and_its_gammas_are_told() -> None:
-    plain = {"data": "digits", "model": "mlp", "method": {"name": "gamma_net", "meta_lr": 0.01}, "epochs": 2}
+    plain = {
+        "data": "digits",
+        "model": "mlp",
+        "method": {"name": "gamma_net", "meta_lr": 0.01},
+        "epochs": 2,
+    }
     config = TrialConfig.from_mapping(plain)
     learner = Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu"))
     before = {name: value.clone() for name, value in learner.method_state["phi"].items()}
     row = learner.train_epoch()
-    assert all(not torch.equal(value, before[name]) for name, value in learner.method_state["phi"].items())
+    assert all(
+        not torch.equal(value, before[name]) for name, value in learner.method_state["phi"].items()
+    )
     assert 0 <= row["gamma_q05"] <= row["gamma_q50"] <= row["gamma_q95"] <= 20
     assert len(learner.train) + len(learner._meta or ()) == len(learner.data.train)

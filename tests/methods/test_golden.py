@@ -41,7 +41,9 @@ def _summed(loss: Loss) -> Loss:
 
 def _margin_sum(margin: float) -> Loss:
     """The paper's sum over K = 10 classes: our mean at ten times the weight."""
-    return lambda logits, labels: mbls_loss(logits, labels, margin, 10.0) - mbls_loss(logits, labels, margin, 0.0)
+    return lambda logits, labels: (
+        mbls_loss(logits, labels, margin, 10.0) - mbls_loss(logits, labels, margin, 0.0)
+    )
 
 
 def _gradient_norm(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
@@ -73,7 +75,10 @@ ROWS: dict[str, Loss] = {  # where a row holds several numbers, its first is mea
     **{f"LS_K a={e} (torch)": partial(label_smoothing_loss, epsilon=e) for e in EPSILONS},
     # That convention spreads epsilon over the K - 1 wrong classes: ours at epsilon K / (K - 1).
     **{f"LS_Km1 a={e} (MDCA)": partial(label_smoothing_loss, epsilon=e * 10 / 9) for e in EPSILONS},
-    **{f"MbLS m={m} a=0.1 (total,ce,margin_mean_NK)": partial(mbls_loss, margin=m, weight=0.1) for m in MARGINS},
+    **{
+        f"MbLS m={m} a=0.1 (total,ce,margin_mean_NK)": partial(mbls_loss, margin=m, weight=0.1)
+        for m in MARGINS
+    },
     "brier_sumK_meanN": brier_loss,
     "brier_mean_NK": lambda logits, labels: brier_loss(logits, labels) / logits.shape[1],
     "FLSD-53_sum (torrvision)": _summed(_sample_dependent("flsd_53")),
@@ -81,12 +86,16 @@ ROWS: dict[str, Loss] = {  # where a row holds several numbers, its first is mea
     "FLSD-532_sum (torrvision)": _summed(_sample_dependent("flsd_532")),
     "FLSD-532_mean": _sample_dependent("flsd_532"),
     # Over the 10 classes too, in MbLS's code: a tenth of our weight.
-    "ECP a=0.1 (MbLS total, ce, entropy_mean_over_NK)": partial(confidence_penalty_loss, weight=0.01),
+    "ECP a=0.1 (MbLS total, ce, entropy_mean_over_NK)": partial(
+        confidence_penalty_loss, weight=0.01
+    ),
     "ECP w=0.1 (torch-uncertainty: CE+w*(logK-H))": _log_k_less_entropy,
     "ECP netcal mean/batchmean": _mean_over_classes,
     "entropy_mean_nats": lambda logits, labels: entropy(logits).mean(),
     "MMCE_w (netcal penalty, single-normalised)": partial(mmce_penalty, kernel_width=0.4),
-    "MMCE_w (torrvision, double-normalised)": partial(mmce_penalty, kernel_width=0.4, normalization="released_code"),
+    "MMCE_w (torrvision, double-normalised)": partial(
+        mmce_penalty, kernel_width=0.4, normalization="released_code"
+    ),
     **{f"MbLS m={m} margin sum_K mean_N": _margin_sum(m) for m in MARGINS},
 }
 ELSEWHERE = {
@@ -101,12 +110,18 @@ SECE_ROWS: dict[str, Loss] = {
     "mean|abar-c|": partial(smooth_ece, bandwidth=1e6),
     "NW h=0.1 gradL2": partial(_gradient_norm, partial(smooth_ece, bandwidth=0.1)),
     **{f"h={h} NW_selfincluded": partial(smooth_ece, bandwidth=h) for h in BANDWIDTHS},
-    **{f"h={h} NW_leave1out": partial(smooth_ece, bandwidth=h, self_weight=False) for h in BANDWIDTHS},
+    **{
+        f"h={h} NW_leave1out": partial(smooth_ece, bandwidth=h, self_weight=False)
+        for h in BANDWIDTHS
+    },
 }
 SECE_DIFFERENT = {
     "ece15": "the binned error, a metric: test_metrics.py",
     **{f"h={h} literal_sum": "weights not normalised: it grows with N" for h in BANDWIDTHS},
-    **{f"h={h} kde_1/(Mh)": "a density, not a weighted mean: above 1 on B at h = .1" for h in BANDWIDTHS},
+    **{
+        f"h={h} kde_1/(Mh)": "a density, not a weighted mean: above 1 on B at h = .1"
+        for h in BANDWIDTHS
+    },
 }
 
 

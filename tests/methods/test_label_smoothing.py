@@ -52,6 +52,10 @@ def test_least_loss_is_the_entropy_of_the_smoothed_target() -> None:
 def test_method_passes_its_epsilon_on() -> None:
     logits, labels = random_case((40, 10, 5.0))
     expected = references.label_smoothing(logits, labels, 0.07)
-    assert LabelSmoothing(epsilon=0.07).loss(logits, labels, 0.5).item() == approx(expected, rel=1e-9)
+    assert LabelSmoothing(epsilon=0.07).loss(logits, labels, 0.5).item() == approx(
+        expected, rel=1e-9
+    )
     one_hot = F.one_hot(labels, 10).double()
-    assert LabelSmoothing(epsilon=0.07).loss(logits, one_hot, 0.5).item() == approx(expected, rel=1e-9)
+    assert LabelSmoothing(epsilon=0.07).loss(logits, one_hot, 0.5).item() == approx(
+        expected, rel=1e-9
+    )

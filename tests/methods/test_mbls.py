@@ -15,7 +15,9 @@ from trainables.methods.mbls import Mbls, mbls_loss
 
 @every_shape
 @pytest.mark.parametrize(("margin", "weight"), [(0.0, 0.1), (2.0, 0.5), (10.0, 0.1), (10.0, 1.0)])
-def test_matches_its_definition(shape: tuple[int, int, float], margin: float, weight: float) -> None:
+def test_matches_its_definition(
+    shape: tuple[int, int, float], margin: float, weight: float
+) -> None:
     logits, labels = random_case(shape)
     expected = references.mbls(logits, labels, margin, weight)
     assert mbls_loss(logits, labels, margin, weight).item() == approx(expected, rel=1e-9)
@@ -43,13 +45,19 @@ def test_only_differences_of_logits_count() -> None:
 def test_gradient_is_that_of_its_definition() -> None:
     logits, labels = random_case((6, 4, 4.0))
     (gradient,) = torch.autograd.grad(mbls_loss(logits.requires_grad_(), labels, 1.0, 0.7), logits)
-    expected = references.central_differences(lambda z: references.mbls(z, labels, 1.0, 0.7), logits.detach())
+    expected = references.central_differences(
+        lambda z: references.mbls(z, labels, 1.0, 0.7), logits.detach()
+    )
     assert gradient.numpy() == approx(expected, abs=1e-8)
 
 
 def test_method_passes_its_fields_on() -> None:
     logits, labels = random_case((40, 10, 5.0))
     expected = references.mbls(logits, labels, 4.0, 0.3)
-    assert Mbls(margin=4.0, weight=0.3).loss(logits, labels, 0.5).item() == approx(expected, rel=1e-9)
+    assert Mbls(margin=4.0, weight=0.3).loss(logits, labels, 0.5).item() == approx(
+        expected, rel=1e-9
+    )
     one_hot = F.one_hot(labels, 10).double()
-    assert Mbls(margin=4.0, weight=0.3).loss(logits, one_hot, 0.5).item() == approx(expected, rel=1e-9)
+    assert Mbls(margin=4.0, weight=0.3).loss(logits, one_hot, 0.5).item() == approx(
+        expected, rel=1e-9
+    )

@@ -24,7 +24,10 @@ def test_hypergradient_and_loss_match_their_definition() -> None:
     learner = FakeLearner(network=linear(head), meta=validation)
     step = MetaL2(bandwidth=0.1).step(learner, {"phi": phi, "adam": moments(phi)}, train)
     assert hypergradient(step)["weight"].T.numpy() == approx(expected.weight, abs=1e-9)
-    loss = references.cross_entropy(train.images @ head, train.targets) + float((coefficients * head**2).sum()) / 8
+    loss = (
+        references.cross_entropy(train.images @ head, train.targets)
+        + float((coefficients * head**2).sum()) / 8
+    )
     assert step.loss.item() == approx(loss, rel=1e-10)
 
 
@@ -33,6 +36,10 @@ def test_it_starts_as_plain_cross_entropy() -> None:
     learner = FakeLearner(network=linear(head), meta=validation)
     task = Task(3, torch.arange(8), torch.device("cpu"), torch.Generator(), learner.network, "")
     step = MetaL2().step(learner, MetaL2().start(task), train)
-    assert step.loss.item() == approx(references.cross_entropy(train.images @ head, train.targets), rel=1e-10)
+    assert step.loss.item() == approx(
+        references.cross_entropy(train.images @ head, train.targets), rel=1e-10
+    )
     assert step.state["phi"]["weight"].abs().sum() > 0
-    assert MetaL2().measured(step.state)["l2_mean"] == approx(step.state["phi"]["weight"].mean().item())
+    assert MetaL2().measured(step.state)["l2_mean"] == approx(
+        step.state["phi"]["weight"].mean().item()
+    )

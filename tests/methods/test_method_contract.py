@@ -37,7 +37,9 @@ BATCHES = {  # float32 logits, at most of which softmax is exactly 0 or 1; label
 
 def batch(n: int = 24, k: int = 5) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(3)
-    return torch.randn(n, k, generator=generator).double() * 3, torch.randint(0, k, (n,), generator=generator)
+    return torch.randn(n, k, generator=generator).double() * 3, torch.randint(
+        0, k, (n,), generator=generator
+    )
 
 
 def ends_of_the_space(name: str) -> list[dict[str, Any]]:
@@ -52,9 +54,13 @@ def ends_of_the_space(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("case", BATCHES)
 @pytest.mark.parametrize(
-    ("name", "values"), [(name, values) for name in WITH_LOSS for values in ends_of_the_space(name)], ids=str
+    ("name", "values"),
+    [(name, values) for name in WITH_LOSS for values in ends_of_the_space(name)],
+    ids=str,
 )
-def test_first_and_second_gradients_are_finite(name: str, values: dict[str, Any], case: str) -> None:
+def test_first_and_second_gradients_are_finite(
+    name: str, values: dict[str, Any], case: str
+) -> None:
     rows, classes = BATCHES[case]
     logits, labels = torch.tensor(rows, requires_grad=True), torch.tensor(classes)
     loss = methods.find(name)(**values).loss(logits, labels, 0.5)
@@ -86,9 +92,13 @@ def test_hyperparameters_may_be_tensors(name: str) -> None:
     method: Method = methods.find(name)()
     numbers = {spec.name: getattr(method, spec.name) for spec in fields(method)}
     tensors = {
-        key: torch.tensor(value, dtype=torch.float64) for key, value in numbers.items() if isinstance(value, float)
+        key: torch.tensor(value, dtype=torch.float64)
+        for key, value in numbers.items()
+        if isinstance(value, float)
     }
-    assert_close(replace(method, **tensors).loss(logits, labels, 0.5), method.loss(logits, labels, 0.5))
+    assert_close(
+        replace(method, **tensors).loss(logits, labels, 0.5), method.loss(logits, labels, 0.5)
+    )
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -103,14 +113,19 @@ class Hooked(CrossEntropy):
     """Uses every hook: half the samples an epoch, noisy images, a count of what each sample has been through."""
 
     def start(self, task: Task) -> Any:
-        return {"seen": torch.zeros(task.num_samples), "noise": torch.rand(1, generator=task.generator)}
+        return {
+            "seen": torch.zeros(task.num_samples),
+            "noise": torch.rand(1, generator=task.generator),
+        }
 
     def order(self, learner: Trainer, state: Any, generator: torch.Generator) -> Tensor:
         tired = state["seen"] + 0.1 * torch.rand(learner.num_samples, generator=generator)
         return tired.argsort()[: learner.num_samples // 2]
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
-        return batch._replace(images=batch.images + 0.1 * torch.randn(batch.images.shape, generator=generator))
+        return batch._replace(
+            images=batch.images + 0.1 * torch.randn(batch.images.shape, generator=generator)
+        )
 
     def observe(self, state: Any, batch: Batch, logits: Tensor) -> Any:
         seen = state["seen"].index_add(0, batch.indices, torch.ones(len(batch.indices)))
@@ -119,7 +134,12 @@ class Hooked(CrossEntropy):
 
 def learner(method: Method | str, **settings: Any) -> Learner:
     small = {"name": "cnn", "width": 4}  # batch norm's statistics are state too
-    plain = {"data": {"name": "digits", "augment": "crop_flip"}, "model": small, "epochs": 3, "batch_size": 128}
+    plain = {
+        "data": {"name": "digits", "augment": "crop_flip"},
+        "model": small,
+        "epochs": 3,
+        "batch_size": 128,
+    }
     told = {"record": "train_entropy", "diagnostics": True}
     base = TrialConfig.from_mapping({**plain, **told, "method": "cross_entropy", **settings})
     config = replace(base, method=methods.find(method)() if isinstance(method, str) else method)
@@ -133,7 +153,9 @@ def assert_equal_state(one: Any, other: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", [*methods.names(), "hooked"])
-def test_resume_equals_no_interruption_bit_for_bit(name: str, precision: str, tmp_path: Path) -> None:
+def test_resume_equals_no_interruption_bit_for_bit(
+    name: str, precision: str, tmp_path: Path
+) -> None:
     method = Hooked() if name == "hooked" else name
     settings = {"result": "best_nll", "precision": precision}
     whole, cut = learner(method, **settings), learner(method, **settings)
@@ -151,6 +173,12 @@ def test_resume_equals_no_interruption_bit_for_bit(name: str, precision: str, tm
     assert_equal_state(resumed.predict().logits, whole.predict().logits)
     assert_equal_state(resumed.method_state, whole.method_state)
     assert_close(resumed._recorded, whole._recorded, rtol=0, atol=0, equal_nan=True)
-    untimed = [{key: value for key, value in row.items() if key not in ("time", "seconds")} for row in whole.history]
-    again = [{key: value for key, value in row.items() if key not in ("time", "seconds")} for row in resumed.history]
+    untimed = [
+        {key: value for key, value in row.items() if key not in ("time", "seconds")}
+        for row in whole.history
+    ]
+    again = [
+        {key: value for key, value in row.items() if key not in ("time", "seconds")}
+        for row in resumed.history
+    ]
     assert again == untimed

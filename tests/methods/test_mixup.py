@@ -39,7 +39,14 @@ def test_images_and_labels_of_a_mixed_batch() -> None:
     expected = references.mixed_inputs(images_and_labels().images, 0.3, partner)
     assert mixed.images.numpy() == approx(expected, rel=1e-12)
     assert isinstance(mixed.targets, Mixed) and mixed.targets.share == 0.3
-    assert mixed.targets.first.tolist() == [0, 1, 2, 0, 1, 2] and mixed.targets.second.tolist() == [2, 1, 0, 2, 1, 0]
+    assert mixed.targets.first.tolist() == [0, 1, 2, 0, 1, 2] and mixed.targets.second.tolist() == [
+        2,
+        1,
+        0,
+        2,
+        1,
+        0,
+    ]
     assert mixed.indices.tolist() == [0, 1, 2, 3, 4, 5]
 
 
@@ -48,13 +55,19 @@ def test_shares_are_beta_distributed_and_partners_any(alpha: float) -> None:
     drawn = [prepared(Mixup(alpha=alpha), seed) for seed in range(400)]
     shares = [batch.targets.share for batch in drawn if isinstance(batch.targets, Mixed)]
     assert len(shares) == 400 and kstest(shares, beta(alpha, alpha).cdf).pvalue > 1e-3
-    seconds = torch.stack([batch.targets.second for batch in drawn if isinstance(batch.targets, Mixed)])
-    assert seconds.double().mean(0).tolist() == approx([1.0] * 6, abs=0.15)  # each class as often, at every place
+    seconds = torch.stack(
+        [batch.targets.second for batch in drawn if isinstance(batch.targets, Mixed)]
+    )
+    assert seconds.double().mean(0).tolist() == approx(
+        [1.0] * 6, abs=0.15
+    )  # each class as often, at every place
 
 
 def test_alpha_zero_mixes_nothing() -> None:
     batch = prepared(Mixup(alpha=0.0), 1)
-    assert torch.equal(batch.images, images_and_labels().images) and isinstance(batch.targets, torch.Tensor)
+    assert torch.equal(batch.images, images_and_labels().images) and isinstance(
+        batch.targets, torch.Tensor
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +88,9 @@ def test_the_loss_is_that_of_both_labels(base: Method, definition: Any) -> None:
     learner = FakeLearner(logits)
     batch = Batch(torch.empty(12), Mixed(labels, labels[partner], 0.3), torch.arange(12))
     step = Mixup(base=base).step(learner, None, batch)
-    assert step.loss.item() == approx(references.mixup(definition, logits, labels, 0.3, list(partner)), rel=1e-9)
+    assert step.loss.item() == approx(
+        references.mixup(definition, logits, labels, 0.3, list(partner)), rel=1e-9
+    )
 
 
 def test_for_cross_entropy_it_is_the_loss_of_the_mixed_label() -> None:
@@ -87,7 +102,9 @@ def test_for_cross_entropy_it_is_the_loss_of_the_mixed_label() -> None:
     assert_close(step.loss, F.cross_entropy(logits, soft))
 
 
-@pytest.mark.parametrize(("base", "problem"), [(GammaNet(), "GammaNet overrides"), (Mixup(), "already contains")])
+@pytest.mark.parametrize(
+    ("base", "problem"), [(GammaNet(), "GammaNet overrides"), (Mixup(), "already contains")]
+)
 def test_bases_that_cannot_be_mixed(base: Method, problem: str) -> None:
     with pytest.raises(FieldError, match=problem):
         Mixup(base=base)

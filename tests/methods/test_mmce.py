@@ -29,7 +29,9 @@ def test_matches_its_definition(shape: tuple[int, int, float], width: float) -> 
 def test_the_released_codes_normalisation(shape: tuple[int, int, float]) -> None:
     logits, labels = random_case(shape)
     expected = references.weighted_mmce_squared(logits, labels, 0.4, "released")
-    assert weighted_mmce(logits, labels, 0.4, "released_code").item() == approx(expected, rel=1e-8, abs=1e-14)
+    assert weighted_mmce(logits, labels, 0.4, "released_code").item() == approx(
+        expected, rel=1e-8, abs=1e-14
+    )
 
 
 def test_two_samples_by_hand() -> None:
@@ -43,13 +45,19 @@ def test_two_samples_by_hand() -> None:
 @pytest.mark.parametrize("labels", [[0, 0, 0], [1, 1, 1]], ids=["all right", "all wrong"])
 def test_nothing_to_compare_is_the_base_alone(labels: list[int]) -> None:
     logits, classes = torch.tensor([[2.0, 0.0], [1.0, 0.0], [90.0, 0.0]]), torch.tensor(labels)
-    assert_close(Mmce().loss(logits, classes, 0.5), F.cross_entropy(logits, classes), rtol=0, atol=0)
+    assert_close(
+        Mmce().loss(logits, classes, 0.5), F.cross_entropy(logits, classes), rtol=0, atol=0
+    )
 
 
 def test_gradient_is_that_of_its_definition() -> None:
     logits, labels = random_case((7, 3, 1.0))
-    (gradient,) = torch.autograd.grad(Mmce(weight=2.0).loss(logits.requires_grad_(), labels, 0.5), logits)
-    expected = references.central_differences(lambda z: references.mmce_loss(z, labels, 2.0), logits.detach())
+    (gradient,) = torch.autograd.grad(
+        Mmce(weight=2.0).loss(logits.requires_grad_(), labels, 0.5), logits
+    )
+    expected = references.central_differences(
+        lambda z: references.mmce_loss(z, labels, 2.0), logits.detach()
+    )
     assert gradient.numpy() == approx(expected, abs=1e-6)
 
 

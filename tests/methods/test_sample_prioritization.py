@@ -32,7 +32,13 @@ CPU = torch.device("cpu")
 
 
 def learner(method: dict[str, Any], **settings: Any) -> Learner:
-    plain = {"data": "digits", "model": {"name": "mlp", "width": 16}, "epochs": 4, "method": method, **settings}
+    plain = {
+        "data": "digits",
+        "model": {"name": "mlp", "width": 16},
+        "epochs": 4,
+        "method": method,
+        **settings,
+    }
     config = TrialConfig.from_mapping(plain)
     return Learner(config, trial_data(config, CPU), CPU)
 
@@ -85,7 +91,9 @@ class Noted(SamplePrioritization):
         return order
 
     def observe(self, state: Any, batch: Batch, logits: Tensor) -> Any:
-        SCORES[-1].update(zip(batch.indices.tolist(), references.entropies(logits.double()), strict=True))
+        SCORES[-1].update(
+            zip(batch.indices.tolist(), references.entropies(logits.double()), strict=True)
+        )
         return super().observe(state, batch, logits)
 
 
@@ -111,7 +119,10 @@ def test_choices_are_by_the_last_pass_over_each_sample() -> None:
             scores = [kept[i] for i in range(n)]
             cut = sorted(scores, reverse=True)[len(chosen) - 1]
             # float32 against float64: those at the very cut may go either way.
-            must, may = {i for i in range(n) if scores[i] > cut + 1e-5}, {i for i in range(n) if scores[i] > cut - 1e-5}
+            must, may = (
+                {i for i in range(n) if scores[i] > cut + 1e-5},
+                {i for i in range(n) if scores[i] > cut - 1e-5},
+            )
             assert must <= set(chosen) <= may
         kept |= SCORES[epoch]
 
@@ -130,7 +141,10 @@ def test_a_fresh_pass_scores_all_and_costs_its_samples() -> None:
 def test_random_takes_any() -> None:
     method = SamplePrioritization(fraction=0.5, warmup=0.0, criterion="random")
     fake = FakeLearner(torch.zeros(10, 3))
-    drawn = [method.order(fake, {"base": None}, torch.Generator().manual_seed(seed)).tolist() for seed in range(400)]
+    drawn = [
+        method.order(fake, {"base": None}, torch.Generator().manual_seed(seed)).tolist()
+        for seed in range(400)
+    ]
     assert all(len(set(chosen)) == 5 for chosen in drawn)
     counts = torch.bincount(torch.tensor(drawn).flatten(), minlength=10)
     assert counts.tolist() == approx([200] * 10, abs=45)  # 4.5 standard deviations
@@ -153,9 +167,14 @@ def test_guided_by_what_another_trial_recorded(tmp_path: Path) -> None:
 
 def test_recorded_entropies_fill_their_gaps_and_know_their_data(tmp_path: Path) -> None:
     nan = torch.nan
-    TrainEntropy(torch.tensor([[1.0, nan, 3.0], [nan, 2.0, 4.0]]), "abc").save(tmp_path / "file.npz")
+    TrainEntropy(torch.tensor([[1.0, nan, 3.0], [nan, 2.0, 4.0]]), "abc").save(
+        tmp_path / "file.npz"
+    )
     loaded = TrainEntropy.load(tmp_path / "file.npz")
-    assert loaded.of("abc", torch.tensor([2, 1, 0])).tolist() == [[3.0, torch.inf, 1.0], [4.0, 2.0, 1.0]]
+    assert loaded.of("abc", torch.tensor([2, 1, 0])).tolist() == [
+        [3.0, torch.inf, 1.0],
+        [4.0, 2.0, 1.0],
+    ]
     with pytest.raises(FieldError, match="use a trial with the same data and seed"):
         loaded.of("another", torch.arange(3))
     with pytest.raises(FieldError, match="no such file"):
@@ -175,7 +194,10 @@ def test_it_stands_around_any_method(base: Method) -> None:
         (lambda: Sece(base=SamplePrioritization()), "Wrap Sece in SamplePrioritization instead"),
         (lambda: Mixup(base=SamplePrioritization()), "Wrap Mixup in SamplePrioritization instead"),
         (lambda: Sece(base=GammaNet()), "overrides the training step"),
-        (lambda: SamplePrioritization(target="x", criterion="margin"), "records entropies, not 'margin'"),
+        (
+            lambda: SamplePrioritization(target="x", criterion="margin"),
+            "records entropies, not 'margin'",
+        ),
     ],
 )
 def test_combinations_that_make_no_sense_are_refused(build: Any, problem: str) -> None:
@@ -187,7 +209,10 @@ def test_combinations_that_make_no_sense_are_refused(build: Any, problem: str) -
 @pytest.mark.parametrize("recorded_epochs", [1, 3, 200])
 def test_the_targets_scores_are_those_of_the_same_epoch(recorded_epochs: int) -> None:
     """For every length 1-400: row e of e + 1 .. n; a share of training in floating point truncates 29 / 200 * 200."""
-    method, fake = SamplePrioritization(target="recorded.npz", warmup=0.0), FakeLearner(torch.zeros(1, 2))
+    method, fake = (
+        SamplePrioritization(target="recorded.npz", warmup=0.0),
+        FakeLearner(torch.zeros(1, 2)),
+    )
     for epochs in range(1, 401):
         for length in {epochs, recorded_epochs}:
             rows = torch.arange(length)[:, None]

@@ -29,7 +29,9 @@ def confidences_and_hits(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor
 @pytest.mark.parametrize("shape", SHAPES[1:])
 @every_variant
 @pytest.mark.parametrize("bandwidth", [0.01, 0.1, 0.3])
-def test_matches_its_definition(shape: tuple[int, int, float], hits: Hits, self_weight: bool, bandwidth: float) -> None:
+def test_matches_its_definition(
+    shape: tuple[int, int, float], hits: Hits, self_weight: bool, bandwidth: float
+) -> None:
     logits, labels = random_case(shape)
     expected = references.smooth_ece(logits, labels, bandwidth, hits, self_weight)
     value = smooth_ece(logits, labels, bandwidth, hits=hits, self_weight=self_weight)
@@ -46,7 +48,9 @@ def test_two_samples_by_hand() -> None:
     """Confidences .9 (right) and .6 (wrong), h = .3: each weighs the other by w = e^-.5 / (1 + e^-.5)."""
     logits, labels = logits_of([0.9, 0.1], [0.6, 0.4]), torch.tensor([0, 1])
     w = math.exp(-0.5) / (1 + math.exp(-0.5))
-    assert smooth_ece(logits, labels, 0.3).item() == approx((abs(1 - w - 0.9) + abs(w - 0.6)) / 2, rel=1e-12)
+    assert smooth_ece(logits, labels, 0.3).item() == approx(
+        (abs(1 - w - 0.9) + abs(w - 0.6)) / 2, rel=1e-12
+    )
     without_self = smooth_ece(logits, labels, 0.3, self_weight=False)
     assert without_self.item() == approx((0.9 + 0.4) / 2, rel=1e-12)
 
@@ -76,7 +80,9 @@ def test_narrow_kernel_is_each_hit_against_its_own_confidence() -> None:
 def test_saturated_batches_by_hand(hits: Hits, self_weight: bool) -> None:
     logits = torch.tensor([[1000.0, 0.0, 0.0]] * 4, dtype=torch.float64)
     right, wrong = torch.zeros(4, dtype=torch.int64), torch.ones(4, dtype=torch.int64)
-    assert smooth_ece(logits, right, 0.1, hits=hits, self_weight=self_weight).item() == approx(0.0, abs=1e-12)
+    assert smooth_ece(logits, right, 0.1, hits=hits, self_weight=self_weight).item() == approx(
+        0.0, abs=1e-12
+    )
     assert smooth_ece(logits, wrong, 0.1, hits=hits, self_weight=self_weight).item() == approx(1.0)
 
 
@@ -86,7 +92,9 @@ def test_a_lone_sample_leans_on_its_nearest_neighbour(dtype: torch.dtype) -> Non
     rows = logits_of([0.95, 0.05], [0.55, 0.45], [0.54, 0.46]).to(dtype).requires_grad_()
     value = smooth_ece(rows, torch.tensor([1, 0, 1]), 0.01, self_weight=False)
     (gradient,) = torch.autograd.grad(value, rows)
-    w = 1 / (1 + math.exp(-((0.41**2 - 0.40**2) / (2 * 0.01**2))))  # of the .55 against the .54: almost 1
+    w = 1 / (
+        1 + math.exp(-((0.41**2 - 0.40**2) / (2 * 0.01**2)))
+    )  # of the .55 against the .54: almost 1
     assert value.dtype == dtype
     assert value.item() == approx((abs(w - 0.95) + 0.55 + abs(1 - 0.54)) / 3, rel=1e-5)
     assert torch.isfinite(gradient).all()
@@ -95,7 +103,9 @@ def test_a_lone_sample_leans_on_its_nearest_neighbour(dtype: torch.dtype) -> Non
 def test_a_batch_of_one() -> None:
     logits, label = logits_of([0.7, 0.3]).requires_grad_(), torch.tensor([0])
     assert smooth_ece(logits, label, 0.1).item() == approx(0.3, rel=1e-12)
-    nothing = smooth_ece(logits, label, 0.1, self_weight=False)  # no other sample to be compared with
+    nothing = smooth_ece(
+        logits, label, 0.1, self_weight=False
+    )  # no other sample to be compared with
     (gradient,) = torch.autograd.grad(nothing, logits)
     assert nothing.item() == 0.0 and gradient.tolist() == [[0.0, 0.0]]
 
@@ -146,7 +156,9 @@ def test_method_adds_its_weight_of_it_to_the_base() -> None:
 
 def test_method_stands_on_cross_entropy_unless_told() -> None:
     logits, labels = random_case((40, 10, 5.0))
-    expected = references.cross_entropy(logits, labels) + 0.5 * references.smooth_ece(logits, labels, 0.1)
+    expected = references.cross_entropy(logits, labels) + 0.5 * references.smooth_ece(
+        logits, labels, 0.1
+    )
     assert Sece().base == CrossEntropy()
     assert Sece().loss(logits, labels, 0.0).item() == approx(expected, rel=1e-9)
 

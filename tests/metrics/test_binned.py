@@ -57,13 +57,19 @@ def test_all_right_and_all_wrong() -> None:
     for function in (ECE, MCE, ADAPTIVE):
         assert function(logits, right).item() == approx(0.3, rel=1e-12)
         assert function(logits, wrong).item() == approx(0.7, rel=1e-12)
-    assert scores.accuracy(logits, right).item() == 1.0 and scores.error(logits, right).item() == 0.0
-    assert scores.accuracy(logits, wrong).item() == 0.0 and scores.error(logits, wrong).item() == 1.0
+    assert (
+        scores.accuracy(logits, right).item() == 1.0 and scores.error(logits, right).item() == 0.0
+    )
+    assert (
+        scores.accuracy(logits, wrong).item() == 0.0 and scores.error(logits, wrong).item() == 1.0
+    )
 
 
 def test_two_classes_by_hand() -> None:
     logits, label = logits_of([0.75, 0.25]), torch.tensor([0])
-    assert scores.negative_log_likelihood(logits, label).item() == approx(math.log(4 / 3), rel=1e-12)
+    assert scores.negative_log_likelihood(logits, label).item() == approx(
+        math.log(4 / 3), rel=1e-12
+    )
     assert scores.brier_score(logits, label).item() == approx(0.25**2 + 0.25**2, rel=1e-12)
     assert CLASSWISE(logits, label).item() == approx(0.25, rel=1e-12)
 
@@ -184,7 +190,10 @@ def test_debiased_l2_is_unbiased_where_the_plug_in_is_not() -> None:
 
 
 def test_sure_samples_by_hand() -> None:
-    logits, labels = logits_of([0.995, 0.005], [0.99, 0.01], [0.999, 0.001], [0.6, 0.4]), torch.tensor([0, 0, 1, 1])
+    logits, labels = (
+        logits_of([0.995, 0.005], [0.99, 0.01], [0.999, 0.001], [0.6, 0.4]),
+        torch.tensor([0, 0, 1, 1]),
+    )
     assert scores.share_above_99(logits, labels).item() == 0.5
     assert scores.accuracy_above_99(logits, labels).item() == 0.5
     assert scores.accuracy_above_99(logits[3:], labels[3:]).isnan()
@@ -195,7 +204,10 @@ def test_sure_samples_by_hand() -> None:
 def test_brier_splits_without_a_rest(bins: int) -> None:
     for shape in ((1, 2, 1.0), (40, 10, 5.0), (200, 70, 2.0)):
         logits, labels = random_case(shape)
-        parts = [part(logits, labels, bins) for part in (classwise.brier_calibration, classwise.brier_refinement)]
+        parts = [
+            part(logits, labels, bins)
+            for part in (classwise.brier_calibration, classwise.brier_refinement)
+        ]
         assert min(parts).item() >= 0
         assert sum(parts).item() == approx(scores.brier_score(logits, labels).item(), rel=1e-12)
 
@@ -211,7 +223,9 @@ def test_a_threshold_leaves_out_classes_without_samples() -> None:
     """Two classes of three above 1%: gaps .1 and .1 over two classes; of the third nothing is said."""
     logits, labels = logits_of(*[[0.896, 0.1, 0.004]] * 10), torch.tensor([0] * 8 + [1] * 2)
     expected = ((0.896 - 0.8) + (0.2 - 0.1)) / 2
-    assert classwise.thresholded_classwise_calibration_error(logits, labels).item() == approx(expected)
+    assert classwise.thresholded_classwise_calibration_error(logits, labels).item() == approx(
+        expected
+    )
     assert classwise.classwise_calibration_error(logits, labels, threshold=0.9).isnan()
 
 
@@ -223,7 +237,9 @@ def test_sweep_stops_before_accuracy_falls() -> None:
     assert bins == 2 and error.item() == approx((abs(1 - 1.3) + abs(1 - 1.7)) / 4)
     falling = torch.tensor([0, 0, 1, 1])
     assert sweep.equal_mass_sweep(logits, falling)[1] == 1
-    assert sweep.equal_mass_sweep(logits, torch.zeros(4, dtype=torch.int64))[1] == 4  # all right: rises for ever
+    assert (
+        sweep.equal_mass_sweep(logits, torch.zeros(4, dtype=torch.int64))[1] == 4
+    )  # all right: rises for ever
 
 
 def test_sweep_does_not_depend_on_the_order_of_ties() -> None:

@@ -16,12 +16,18 @@ from tests.cases import logits_of, random_case
 from tests.golden import GOLDEN
 from trainables.metrics import binned, classwise, conventions
 
-TOP_LABEL = [name for name, one in conventions.CONVENTIONS.items() if one.measures in ("ece", "adaptive_ece")]
+TOP_LABEL = [
+    name for name, one in conventions.CONVENTIONS.items() if one.measures in ("ece", "adaptive_ece")
+]
 
 
 def value(name: str, confidence: Tensor, hits: Tensor, bins: int, patch: MonkeyPatch) -> float:
     """A top-label convention of confidences that no logits give exactly."""
-    patch.setattr(conventions, "top_label", lambda logits, labels, dtype: (confidence.to(dtype).double(), hits))
+    patch.setattr(
+        conventions,
+        "top_label",
+        lambda logits, labels, dtype: (confidence.to(dtype).double(), hits),
+    )
     return conventions.CONVENTIONS[name].value(torch.empty(0), hits, bins).item()
 
 
@@ -43,7 +49,9 @@ def test_edge_vector(name: str, monkeypatch: MonkeyPatch) -> None:
     confidence = torch.tensor([0.6, 0.6, 0.8, 1.0, 1.0], dtype=torch.float64)
     hits = torch.tensor([1.0, 0.0, 1.0, 1.0, 0.0], dtype=torch.float64)
     dtype, row = E5[name]
-    assert value(name, confidence, hits, 5, monkeypatch) == approx(GOLDEN["edge_vector_E5"][dtype][row], abs=1e-6)
+    assert value(name, confidence, hits, 5, monkeypatch) == approx(
+        GOLDEN["edge_vector_E5"][dtype][row], abs=1e-6
+    )
 
 
 def by_numpy(name: str, c: np.ndarray, a: np.ndarray, bins: int) -> float:
@@ -58,7 +66,9 @@ def by_numpy(name: str, c: np.ndarray, a: np.ndarray, bins: int) -> float:
         sums = [np.histogram(c, edges, weights=a - c)[0]]
         return float(np.abs(sums).sum() / n)
     elif name == "netcal":
-        return float(np.abs(np.histogram(c, np.linspace(0, 1, bins + 1), weights=a - c)[0]).sum() / n)
+        return float(
+            np.abs(np.histogram(c, np.linspace(0, 1, bins + 1), weights=a - c)[0]).sum() / n
+        )
     else:
         index = np.digitize(c, np.histogram_bin_edges([], bins, (0.0, 1.0))[1:])
         groups = [index == b for b in range(bins + 1)]
@@ -70,7 +80,9 @@ def by_numpy(name: str, c: np.ndarray, a: np.ndarray, bins: int) -> float:
 def test_matches_numpy(name: str, bins: int) -> None:
     for shape in ((7, 3, 1.0), (40, 10, 5.0), (64, 4, 0.1)):
         logits, labels = random_case(shape)
-        confidence, hits = (each.numpy() for each in conventions.top_label(logits, labels, torch.float64))
+        confidence, hits = (
+            each.numpy() for each in conventions.top_label(logits, labels, torch.float64)
+        )
         found = conventions.CONVENTIONS[name].value(logits, labels, bins).item()
         assert found == approx(by_numpy(name, confidence, hits, bins), rel=1e-9, abs=1e-12)
 
@@ -102,9 +114,13 @@ def test_samples_as_edges_with_exact_ones(name: str, ones: int) -> None:
 @pytest.mark.parametrize("name", ["adaptive", "tace"])
 def test_an_edge_at_one_separates_a_few_ones(name: str) -> None:
     """Hit at .9 and miss at 1.0: in one bin (.9 + 1 - 1) / 2, in two (.1 + 1) / 2. Many ones are an edge themselves."""
-    logits, labels = torch.tensor([[math.log(9.0), 0.0], [900.0, 0.0]], dtype=torch.float64), torch.tensor([0, 1])
+    logits, labels = (
+        torch.tensor([[math.log(9.0), 0.0], [900.0, 0.0]], dtype=torch.float64),
+        torch.tensor([0, 1]),
+    )
     google, separate = (
-        conventions.CONVENTIONS[f"{code}_{name}"].value(logits, labels, 1) for code in ("google", "robustness_metrics")
+        conventions.CONVENTIONS[f"{code}_{name}"].value(logits, labels, 1)
+        for code in ("google", "robustness_metrics")
     )
     # tace: the mean with class 1, where .1 is a miss.
     assert google.item() == approx(0.45 if name == "adaptive" else (0.45 + 0.1) / 2)
@@ -114,7 +130,9 @@ def test_an_edge_at_one_separates_a_few_ones(name: str) -> None:
 @pytest.mark.parametrize("name", TOP_LABEL)
 def test_only_the_lossy_ones_lose_a_sample(name: str, monkeypatch: MonkeyPatch) -> None:
     """Ten samples, all off by their own confidence: the error is the mean confidence unless one is in no bin."""
-    confidence = torch.tensor([0.3, 0.35, 0.41, 0.5, 0.55, 0.62, 0.7, 0.83, 0.9, 1.0], dtype=torch.float64)
+    confidence = torch.tensor(
+        [0.3, 0.35, 0.41, 0.5, 0.55, 0.62, 0.7, 0.83, 0.9, 1.0], dtype=torch.float64
+    )
     found = value(name, confidence, torch.zeros(10, dtype=torch.float64), 4, monkeypatch)
     lossless = not conventions.CONVENTIONS[name].loses
     assert (found == approx(confidence.mean().item())) == lossless
@@ -122,10 +140,15 @@ def test_only_the_lossy_ones_lose_a_sample(name: str, monkeypatch: MonkeyPatch) 
 
 def test_a_confidence_of_one() -> None:
     """.95 right and 1.0 wrong: in one bin |.975 - .5|; apart (.05 + 1) / 2; without the 1.0, .05."""
-    logits, labels = torch.tensor([[np.log(19.0), 0.0], [1000.0, 0.0]], dtype=torch.float64), torch.tensor([0, 1])
+    logits, labels = (
+        torch.tensor([[np.log(19.0), 0.0], [1000.0, 0.0]], dtype=torch.float64),
+        torch.tensor([0, 1]),
+    )
     found = conventions.evaluate(logits, labels)
     together = [found[name] for name in ("torrvision", "torrvision_numpy", "netcal")]
-    assert together == approx([0.475] * 3) and binned.expected_calibration_error(logits, labels) == approx(0.475)
+    assert together == approx([0.475] * 3) and binned.expected_calibration_error(
+        logits, labels
+    ) == approx(0.475)
     assert [found["torchmetrics"], found["google"]] == approx([0.525] * 2)
     assert found["sample_prioritization"] == approx(0.05)
 
@@ -141,7 +164,9 @@ def test_a_confidence_that_is_one_in_float32_alone() -> None:
 def test_classes_after_the_largest_label_are_lost() -> None:
     """The three rows of methods.md's note: class 2 has no label, and torrvision no error for it."""
     logits, labels = logits_of([0.6, 0.2, 0.2], [0.2, 0.6, 0.2]), torch.tensor([0, 1])
-    assert classwise.classwise_calibration_error(logits, labels).item() == approx((0.3 + 0.3 + 0.2) / 3)
+    assert classwise.classwise_calibration_error(logits, labels).item() == approx(
+        (0.3 + 0.3 + 0.2) / 3
+    )
     assert conventions.evaluate(logits, labels)["torrvision_classwise"] == approx((0.3 + 0.3) / 2)
 
 
@@ -154,4 +179,6 @@ def test_the_order_of_ties_matters_to_some() -> None:
     """Sixty samples at .5, half right, hits first: calibrated, or off by a half in every bin."""
     found = conventions.evaluate(torch.zeros(60, 2), torch.arange(60) // 30, bins=2)
     assert found["torch_uncertainty_adaptive"] == approx(0.5)
-    assert binned.adaptive_calibration_error(torch.zeros(60, 2), torch.arange(60) // 30, 2).item() == approx(0.0)
+    assert binned.adaptive_calibration_error(
+        torch.zeros(60, 2), torch.arange(60) // 30, 2
+    ).item() == approx(0.0)

@@ -17,14 +17,21 @@ from trainables.fields import FieldError
 from trainables.metrics import scores
 
 
-def of_pairs(pairs: Callable[..., list[list[float]]], mean: Callable[[list[list[float]]], float]) -> Callable:
+def of_pairs(
+    pairs: Callable[..., list[list[float]]], mean: Callable[[list[list[float]]], float]
+) -> Callable:
     return lambda logits, labels: mean(pairs(logits, labels))
 
 
 FULL, TOP = (
     {f"{name}{form}": of_pairs(pairs, mean) for form, mean in means.items()}
-    for means in [{"": references.biased, "_unbiased": references.unbiased, "_linear": references.linear}]
-    for name, pairs in (("skce", references.skce_pairs), ("skce_top_label", references.top_label_pairs))
+    for means in [
+        {"": references.biased, "_unbiased": references.unbiased, "_linear": references.linear}
+    ]
+    for name, pairs in (
+        ("skce", references.skce_pairs),
+        ("skce_top_label", references.top_label_pairs),
+    )
 )
 DEFINITIONS: dict[str, Callable[..., float]] = {
     **{
@@ -34,22 +41,35 @@ DEFINITIONS: dict[str, Callable[..., float]] = {
     },
     **FULL,
     **TOP,
-    "mmce": lambda logits, labels: math.sqrt(references.biased(references.top_label_pairs(logits, labels))),
+    "mmce": lambda logits, labels: math.sqrt(
+        references.biased(references.top_label_pairs(logits, labels))
+    ),
 }
 NAMES = [*DEFINITIONS, "smooth_ece"]  # whose definition is in test_smooth.py
-BINNED = [name for name in DEFINITIONS if "bins" in inspect.signature(metrics.find(name)).parameters]
+BINNED = [
+    name for name in DEFINITIONS if "bins" in inspect.signature(metrics.find(name)).parameters
+]
 nothing = -math.inf
 
 
 def saturated() -> tuple[Tensor, Tensor]:
     """Confidences of exactly 1, right and wrong, beside ties at 1/2, 1/4 and a softer one."""
-    logits = [[900.0, 0.0, 0.0, 0.0]] * 4 + [[0.0, 0.0, -900.0, -900.0]] * 3 + [[0.0] * 4] * 2 + [[1.0, 2.0, 0.0, 0.0]]
+    logits = (
+        [[900.0, 0.0, 0.0, 0.0]] * 4
+        + [[0.0, 0.0, -900.0, -900.0]] * 3
+        + [[0.0] * 4] * 2
+        + [[1.0, 2.0, 0.0, 0.0]]
+    )
     return torch.tensor(logits, dtype=torch.float64), torch.tensor([0, 0, 0, 1, 0, 1, 0, 0, 3, 1])
 
 
 def impossible() -> tuple[Tensor, Tensor]:
     """Logarithms of stored probabilities with zeros, one of them the label's."""
-    logits = [[0.0, nothing, nothing], [math.log(0.5), math.log(0.5), nothing], [nothing, 0.0, nothing]]
+    logits = [
+        [0.0, nothing, nothing],
+        [math.log(0.5), math.log(0.5), nothing],
+        [nothing, 0.0, nothing],
+    ]
     return torch.tensor(logits, dtype=torch.float64), torch.tensor([0, 1, 2])
 
 
@@ -69,7 +89,10 @@ def all_wrong() -> tuple[Tensor, Tensor]:
 
 
 CASES = [
-    *[partial(random_case, shape) for shape in [(1, 2, 1.0), (2, 2, 3.0), (2, 7, 1.0), (3, 2, 1.0)]],
+    *[
+        partial(random_case, shape)
+        for shape in [(1, 2, 1.0), (2, 2, 3.0), (2, 7, 1.0), (3, 2, 1.0)]
+    ],
     saturated,
     one_class_of_labels,
     all_right,
@@ -86,25 +109,35 @@ def test_every_metric_has_a_definition() -> None:
 def test_matches_its_definition(name: str, shape: tuple[int, int, float]) -> None:
     logits, labels = random_case(shape, seed=1)
     expected = DEFINITIONS[name](logits, labels)
-    assert metrics.find(name)(logits, labels).item() == approx(expected, rel=1e-9, abs=1e-10, nan_ok=True)
+    assert metrics.find(name)(logits, labels).item() == approx(
+        expected, rel=1e-9, abs=1e-10, nan_ok=True
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", DEFINITIONS)
-def test_matches_its_definition_at_the_edges(name: str, case: Callable[[], tuple[Tensor, Tensor]]) -> None:
+def test_matches_its_definition_at_the_edges(
+    name: str, case: Callable[[], tuple[Tensor, Tensor]]
+) -> None:
     logits, labels = case()
     expected = DEFINITIONS[name](logits, labels)
     # Pairs of equal predictions: a distance of 1e-8 instead of 0.
-    assert metrics.find(name)(logits, labels).item() == approx(expected, rel=1e-7, abs=1e-10, nan_ok=True)
+    assert metrics.find(name)(logits, labels).item() == approx(
+        expected, rel=1e-7, abs=1e-10, nan_ok=True
+    )
 
 
 @every_shape
 @pytest.mark.parametrize("bins", [1, 10, 100])
 @pytest.mark.parametrize("name", BINNED)
-def test_matches_its_definition_for_any_bins(name: str, bins: int, shape: tuple[int, int, float]) -> None:
+def test_matches_its_definition_for_any_bins(
+    name: str, bins: int, shape: tuple[int, int, float]
+) -> None:
     logits, labels = random_case(shape)
     expected = DEFINITIONS[name](logits, labels, bins)
-    assert metrics.find(name)(logits, labels, bins=bins).item() == approx(expected, rel=1e-9, abs=1e-10, nan_ok=True)
+    assert metrics.find(name)(logits, labels, bins=bins).item() == approx(
+        expected, rel=1e-9, abs=1e-10, nan_ok=True
+    )
 
 
 def test_a_stored_probability_of_zero() -> None:
@@ -114,7 +147,9 @@ def test_a_stored_probability_of_zero() -> None:
     assert values.pop("nll") == math.inf
     assert all(math.isfinite(value) for value in values.values())
     assert values["brier"] == approx((0 + 0.5 + 2) / 3)
-    assert values["ece"] == approx((1 + 0.5) / 3)  # two of confidence 1 in one bin: |1 - 2|; the tie: |0 - .5|
+    assert values["ece"] == approx(
+        (1 + 0.5) / 3
+    )  # two of confidence 1 in one bin: |1 - 2|; the tie: |0 - .5|
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -140,7 +175,9 @@ def test_the_order_of_the_samples_does_not_matter(name: str) -> None:
 def test_top5_matches_its_definition_where_it_is_not_one() -> None:
     logits, labels = random_case((200, 12, 1.0))
     assert 0.5 < references.top5_accuracy(logits, labels) < 1.0
-    assert scores.top5_accuracy(logits, labels).item() == approx(references.top5_accuracy(logits, labels))
+    assert scores.top5_accuracy(logits, labels).item() == approx(
+        references.top5_accuracy(logits, labels)
+    )
 
 
 def test_evaluate_holds_what_is_stored_and_what_is_named() -> None:
@@ -156,8 +193,16 @@ def test_evaluate_holds_what_is_stored_and_what_is_named() -> None:
 
 def test_what_is_not_defined_is_absent() -> None:
     values = metrics.evaluate(torch.zeros(1, 3), torch.tensor([0]), also=metrics.names())
-    absent = {"top5_accuracy", "debiased_l2", "debiased_l2_marginal", "mce_of_ten", "accuracy_above_99"}
-    absent |= {f"skce{part}_{form}" for part in ("", "_top_label") for form in ("unbiased", "linear")}
+    absent = {
+        "top5_accuracy",
+        "debiased_l2",
+        "debiased_l2_marginal",
+        "mce_of_ten",
+        "accuracy_above_99",
+    }
+    absent |= {
+        f"skce{part}_{form}" for part in ("", "_top_label") for form in ("unbiased", "linear")
+    }
     assert set(NAMES) - set(values) == absent
 
 

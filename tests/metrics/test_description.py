@@ -77,7 +77,10 @@ def test_the_order_of_every_table() -> None:
 @pytest.mark.parametrize("name", ALL)
 def test_the_function_is_there(name: str) -> None:
     function = metrics.find(name)
-    assert list(inspect.signature(function).parameters)[:2] == ["logits", "labels"] and inspect.getdoc(function)
+    assert list(inspect.signature(function).parameters)[:2] == [
+        "logits",
+        "labels",
+    ] and inspect.getdoc(function)
     assert function.__module__ == f"trainables.metrics.{metrics.describe(name).family}"
 
 
@@ -85,17 +88,31 @@ def test_which_way_is_better() -> None:
     higher = {name for name in metrics.names() if metrics.describe(name).better == "higher"}
     plain = {"accuracy", "top5_accuracy", "accuracy_above_99"}
     assert higher == plain | {f"ts_{name}" for name in plain}
-    assert [name for name in metrics.described() if metrics.describe(name).better is None] == ["share_above_99"]
+    assert [name for name in metrics.described() if metrics.describe(name).better is None] == [
+        "share_above_99"
+    ]
     assert FRACTIONS == ["accuracy", "error", "top5_accuracy"]
     assert CALIBRATION == ("ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2")
 
 
 def test_how_they_are_shown() -> None:
-    shown = ["accuracy", "error", "top-5 accuracy", "NLL in nats", "Brier score", "ECE", "MCE", "adaptive ECE"]
+    shown = [
+        "accuracy",
+        "error",
+        "top-5 accuracy",
+        "NLL in nats",
+        "Brier score",
+        "ECE",
+        "MCE",
+        "adaptive ECE",
+    ]
     assert [displayed(name) for name in STORED] == [*shown, "classwise ECE", "debiased L2 error"]
     assert displayed("ts_smooth_ece") == "smooth ECE after temperature scaling"
     assert displayed("share_above_99") == "share above 99"
-    assert _heading("ts_adaptive_ece") == ("AdaECE (%)", True) and _heading("nll") == ("NLL (nats)", False)
+    assert _heading("ts_adaptive_ece") == ("AdaECE (%)", True) and _heading("nll") == (
+        "NLL (nats)",
+        False,
+    )
 
 
 def test_descriptions_are_read_without_torch() -> None:
@@ -105,14 +122,19 @@ def test_descriptions_are_read_without_torch() -> None:
         "Objective('ts_ece', 'minimize')\nassert metrics.describe('nll').worst(2) < 1 and metrics.names()\n"
         "print('torch' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        == "False\n"
+    )
 
 
 # ---- a new one -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("annotation", ["", ": dict[str, dict]"])
-def test_a_file_adds_its_metrics(folder: Path, capsys: CaptureFixture[str], annotation: str) -> None:
+def test_a_file_adds_its_metrics(
+    folder: Path, capsys: CaptureFixture[str], annotation: str
+) -> None:
     (folder / "toy.py").write_text(TOY.replace("METRICS", f"METRICS{annotation}"))
     new = ["mean_confidence", "log_odds"]  # after ours, as they stand in the file
     assert list(metrics.described()) == [*ALL, *new]
@@ -121,14 +143,21 @@ def test_a_file_adds_its_metrics(folder: Path, capsys: CaptureFixture[str], anno
     with pytest.raises(FieldError, match="higher mean_confidence is better; write maximize"):
         Objective("mean_confidence", "minimize")
     record = TrialRecord("focal", 0, "complete", {}, {"ts_mean_confidence": 0.5, "log_odds": 3.5})
-    assert hypervolume([record], (sure, less), worst_point((sure, less), 10)) == approx(0.5 * 2.0)  # before 0 and 5.5
+    assert hypervolume([record], (sure, less), worst_point((sure, less), 10)) == approx(
+        0.5 * 2.0
+    )  # before 0 and 5.5
     assert parse_rule("max mean_confidence").weights == {"mean_confidence": -1.0}
     assert parse_where("log_odds<40")[0].bound == 40
-    with pytest.raises(FieldError, match=r"mean_confidence lies in \[0, 1\], got 40\. Did you mean 0\.4\?"):
+    with pytest.raises(
+        FieldError, match=r"mean_confidence lies in \[0, 1\], got 40\. Did you mean 0\.4\?"
+    ):
         parse_where("mean_confidence<40")
 
     assert displayed("ts_mean_confidence") == "mean top probability after temperature scaling"
-    assert displayed("log_odds") == "log odds in nats" and _heading("log_odds") == ("Odds (nats)", False)
+    assert displayed("log_odds") == "log odds in nats" and _heading("log_odds") == (
+        "Odds (nats)",
+        False,
+    )
     with pytest.raises(SystemExit):
         main(["list", "metrics", "--json"])
     summaries = {row["name"]: row["summary"] for row in json.loads(capsys.readouterr().out)}
@@ -143,13 +172,31 @@ def test_a_file_adds_its_metrics(folder: Path, capsys: CaptureFixture[str], anno
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ('{"toy": {"lable": "toy"}}', "metrics/toy.py: toy.lable: Metric has no 'lable'. Did you mean 'label'?"),
-        ('{"toy": {"better": "less"}}', "metrics/toy.py: toy.better: there is no 'less'. Valid values: lower, higher."),
-        ('{"toy": {"stored": "yes"}}', "metrics/toy.py: toy.stored: must be true or false, got 'yes'."),
+        (
+            '{"toy": {"lable": "toy"}}',
+            "metrics/toy.py: toy.lable: Metric has no 'lable'. Did you mean 'label'?",
+        ),
+        (
+            '{"toy": {"better": "less"}}',
+            "metrics/toy.py: toy.better: there is no 'less'. Valid values: lower, higher.",
+        ),
+        (
+            '{"toy": {"stored": "yes"}}',
+            "metrics/toy.py: toy.stored: must be true or false, got 'yes'.",
+        ),
         ('{"toy": {"largest": None}}', "toy.reference: is required for unbounded values"),
-        ('{"toy": {"largest": None, "reference": "K"}}', "toy.reference: must be a number or 'log K', got 'K'."),
-        ('{"toy": {"better": "higher", "heading": "Toy"}}', "toy.heading: the papers' table marks the smallest"),
-        ('{"toy": {"largest": math.inf}}', "metrics/toy.py: METRICS (line 1) must contain only plain values"),
+        (
+            '{"toy": {"largest": None, "reference": "K"}}',
+            "toy.reference: must be a number or 'log K', got 'K'.",
+        ),
+        (
+            '{"toy": {"better": "higher", "heading": "Toy"}}',
+            "toy.heading: the papers' table marks the smallest",
+        ),
+        (
+            '{"toy": {"largest": math.inf}}',
+            "metrics/toy.py: METRICS (line 1) must contain only plain values",
+        ),
         ('{"ece": {}}', "metrics/toy.py: 'ece' is already in binned.py; rename one."),
     ],
 )

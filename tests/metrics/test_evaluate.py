@@ -42,7 +42,9 @@ def test_the_main_metrics(capsys: CaptureFixture[str], files: dict[str, Path]) -
     assert code == 0 and list(found) == ["num_samples", "num_classes", "metrics"]
     assert list(found["metrics"]) == [*MAIN, *(f"ts_{name}" for name in MAIN)]
     golden = GOLDEN["metrics"]["B"]
-    assert found["metrics"]["debiased_l2"] == approx(golden["L2 debiased top-label equal-mass15 (Kumar)"], abs=1e-6)
+    assert found["metrics"]["debiased_l2"] == approx(
+        golden["L2 debiased top-label equal-mass15 (Kumar)"], abs=1e-6
+    )
     _, shown, _ = run(capsys, files["B"])
     assert [line.split()[0] for line in shown.splitlines()[2:]] == MAIN
 
@@ -54,26 +56,52 @@ def test_metrics_by_name(capsys: CaptureFixture[str], files: dict[str, Path]) ->
     assert list(found) == ["skce", "nll", "ts_skce", "ts_nll"]
     assert found["skce"] == approx(0.004425186677, abs=1e-6)
     assert found["nll"] == approx(GOLDEN["metrics"]["B"]["NLL mean"], abs=1e-7)
-    _, shown, _ = run(capsys, files["B"], "--metrics", "accuracy_above_99")  # nothing of B is 99% sure
+    _, shown, _ = run(
+        capsys, files["B"], "--metrics", "accuracy_above_99"
+    )  # nothing of B is 99% sure
     assert shown.splitlines()[-1].split()[:2] == ["accuracy_above_99", "-"]
 
 
 def test_intervals(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
     logits, labels, _ = INPUTS["B"]
-    _, out, _ = run(capsys, files["B"], "--metrics", "accuracy,nll,skce", "--intervals", "--interval", 90, "--json")
+    _, out, _ = run(
+        capsys,
+        files["B"],
+        "--metrics",
+        "accuracy,nll,skce",
+        "--intervals",
+        "--interval",
+        90,
+        "--json",
+    )
     found = json.loads(out)
     assert (found["level"], found["resamples"]) == (0.9, 1000)
     assert set(found["intervals"]) == {"accuracy", "nll", "ts_accuracy", "ts_nll"}
     n, share, z = len(labels), found["metrics"]["accuracy"], 1.6448536269514722
-    middle, reach = share + z**2 / (2 * n), z * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5  # Wilson 1927
+    middle, reach = (
+        share + z**2 / (2 * n),
+        z * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5,
+    )  # Wilson 1927
     ends = [(middle - reach) / (1 + z**2 / n), (middle + reach) / (1 + z**2 / n)]
     assert list(found["intervals"]["accuracy"].values()) == approx(ends, rel=1e-9)
     losses = -logits.double().log_softmax(-1).numpy()[np.arange(n), labels.numpy()]
     width = 2 * z * losses.std() / n**0.5  # the mean of many losses is nearly normal
-    assert found["intervals"]["nll"]["high"] - found["intervals"]["nll"]["low"] == approx(width, rel=0.1)
-    assert found["intervals"]["nll"]["low"] < found["metrics"]["nll"] < found["intervals"]["nll"]["high"]
-    _, shown, _ = run(capsys, files["B"], "--metrics", "accuracy,skce", "--intervals", "--interval", 90)
-    assert f"[{ends[0]:.4f}, {ends[1]:.4f}]" in shown and "90% interval" in shown and "rejected at 5%" in shown
+    assert found["intervals"]["nll"]["high"] - found["intervals"]["nll"]["low"] == approx(
+        width, rel=0.1
+    )
+    assert (
+        found["intervals"]["nll"]["low"]
+        < found["metrics"]["nll"]
+        < found["intervals"]["nll"]["high"]
+    )
+    _, shown, _ = run(
+        capsys, files["B"], "--metrics", "accuracy,skce", "--intervals", "--interval", 90
+    )
+    assert (
+        f"[{ends[0]:.4f}, {ends[1]:.4f}]" in shown
+        and "90% interval" in shown
+        and "rejected at 5%" in shown
+    )
     assert next(line for line in shown.splitlines() if line.startswith("skce")).split()[2] == "-"
 
 
@@ -122,8 +150,16 @@ def test_every_metric_is_shown(capsys: CaptureFixture[str], files: dict[str, Pat
     found = json.loads(out)
     assert code == 0
     # Nothing of B is 99% sure before temperature scaling.
-    assert set(metrics.names()) - set(found["metrics"]) == {"accuracy_above_99", "ts_accuracy_above_99"}
-    assert list(found["post_hoc"]) == ["none", "temperature", "temperature_of_ece", "vector_scaling"]
+    assert set(metrics.names()) - set(found["metrics"]) == {
+        "accuracy_above_99",
+        "ts_accuracy_above_99",
+    }
+    assert list(found["post_hoc"]) == [
+        "none",
+        "temperature",
+        "temperature_of_ece",
+        "vector_scaling",
+    ]
     assert list(found["conventions"]) == list(CONVENTIONS)
     assert found["conventions"]["torrvision_adaptive"]["loses"] == "the least confident sample"
     assert found["conventions"]["torrvision_adaptive"]["value"] == approx(
@@ -149,10 +185,17 @@ def test_post_hoc(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
     assert list(rows) == ["none", "temperature", "temperature_of_ece", "vector_scaling"]
     assert rows["none"]["ece"] == approx(GOLDEN["metrics"]["B"]["ECE10 netcal"], abs=1e-6)
     assert rows["temperature"]["nll"] == approx(found["metrics"]["ts_nll"], rel=1e-12)
-    assert rows["temperature"]["accuracy"] == rows["temperature_of_ece"]["accuracy"] == rows["none"]["accuracy"]
+    assert (
+        rows["temperature"]["accuracy"]
+        == rows["temperature_of_ece"]["accuracy"]
+        == rows["none"]["accuracy"]
+    )
     assert rows["temperature"]["nll"] < rows["none"]["nll"] < rows["temperature_of_ece"]["nll"]
     assert rows["temperature_of_ece"]["ece"] < rows["none"]["ece"]
-    assert rows["temperature_of_ece"]["fitted"] == approx(0.4, abs=0.11) and rows["temperature"]["fitted"] > 1
+    assert (
+        rows["temperature_of_ece"]["fitted"] == approx(0.4, abs=0.11)
+        and rows["temperature"]["fitted"] > 1
+    )
 
 
 @pytest.mark.slow
@@ -179,7 +222,11 @@ def test_strange_samples(capsys: CaptureFixture[str], files: dict[str, Path]) ->
     ],
 )
 def test_strange_files(
-    capsys: CaptureFixture[str], files: dict[str, Path], tmp_path: Path, arrays: dict[str, Any] | None, said: str
+    capsys: CaptureFixture[str],
+    files: dict[str, Path],
+    tmp_path: Path,
+    arrays: dict[str, Any] | None,
+    said: str,
 ) -> None:
     if arrays is not None:
         np.savez(tmp_path / "strange.npz", **arrays)
@@ -189,7 +236,11 @@ def test_strange_files(
 
 @pytest.mark.parametrize("samples", [1, 2])
 def test_a_sample_or_two(capsys: CaptureFixture[str], tmp_path: Path, samples: int) -> None:
-    np.savez(tmp_path / "f.npz", probs=np.array([[1.0, 0.0], [0.0, 1.0]])[:samples], labels=np.zeros(samples, int))
+    np.savez(
+        tmp_path / "f.npz",
+        probs=np.array([[1.0, 0.0], [0.0, 1.0]])[:samples],
+        labels=np.zeros(samples, int),
+    )
     code, out, err = run(capsys, tmp_path / "f.npz", "--json")
     assert code == 0 and err == ""
     assert json.loads(out)["metrics"]["ece"] == approx((samples - 1) / 2)

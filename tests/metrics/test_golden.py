@@ -8,7 +8,16 @@ from pytest import approx
 from torch import Tensor
 
 from tests.golden import GOLDEN, INPUTS
-from trainables.metrics import binned, classwise, conventions, kernel, out_of_distribution, scores, smooth, sweep
+from trainables.metrics import (
+    binned,
+    classwise,
+    conventions,
+    kernel,
+    out_of_distribution,
+    scores,
+    smooth,
+    sweep,
+)
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 
@@ -71,10 +80,26 @@ ROWS: dict[str, Metric] = {
 # Rows that mean the same as a metric of ours and differ from it by choice: our function, by how much on A or B at
 # least, and why.
 DIFFERENT: dict[str, tuple[Metric, float, str]] = {
-    "cwECE15 (SCE) Jonathan-Pearce": (CLASSWISE, 0.1, "one-hot against one-hot: true negatives count as hits"),
-    "TACE15 t=0.01 Jonathan-Pearce": (_as("google_tace"), 0.01, "zeroes the rest, and counts true negatives"),
-    "L1 normal-debiased top-label equal-mass15 (np.random.seed(0))": (ADAPTIVE, 1e-3, "a bias drawn at random; see L2"),
-    "smECE relplot (value,width)": (smooth.smooth_calibration_error, 1e-3, "cells that count the boundary once"),
+    "cwECE15 (SCE) Jonathan-Pearce": (
+        CLASSWISE,
+        0.1,
+        "one-hot against one-hot: true negatives count as hits",
+    ),
+    "TACE15 t=0.01 Jonathan-Pearce": (
+        _as("google_tace"),
+        0.01,
+        "zeroes the rest, and counts true negatives",
+    ),
+    "L1 normal-debiased top-label equal-mass15 (np.random.seed(0))": (
+        ADAPTIVE,
+        1e-3,
+        "a bias drawn at random; see L2",
+    ),
+    "smECE relplot (value,width)": (
+        smooth.smooth_calibration_error,
+        1e-3,
+        "cells that count the boundary once",
+    ),
     "smECE_sigma 0.05 / 0.1 relplot": (
         lambda z, y: smooth.smooth_calibration_error_at(z, y, 0.05),
         1e-4,
@@ -89,13 +114,19 @@ OTHER: dict[str, Callable[[], list[float]]] = {
     "smECE exact sigma .05/.1 B": lambda: _values("B", *_at_sigmas),
     "SKCE A laplacian L2 nu=0.5 (biased V,unbiased,linear pairs)": lambda: _values("A", *_whole),
     "SKCE B laplacian L2 nu=0.5 (biased V,unbiased,linear pairs)": lambda: _values("B", *_whole),
-    "top-label kernel CE A nu=.4 (biased == torrvision MMCE_m, unbiased)": lambda: _values("A", *_top),
-    "top-label kernel CE B nu=.4 (biased == torrvision MMCE_m, unbiased)": lambda: _values("B", *_top),
+    "top-label kernel CE A nu=.4 (biased == torrvision MMCE_m, unbiased)": lambda: _values(
+        "A", *_top
+    ),
+    "top-label kernel CE B nu=.4 (biased == torrvision MMCE_m, unbiased)": lambda: _values(
+        "B", *_top
+    ),
     "AUROC ood=A id=B entropy / 1-msp": lambda: [
         float(out_of_distribution.auroc(score(INPUTS["B"].logits), score(INPUTS["A"].logits)))
         for score in out_of_distribution.SCORES.values()
     ],
-    "exact entropy nats A first5": lambda: out_of_distribution.entropy(INPUTS["A"].logits)[:5].tolist(),
+    "exact entropy nats A first5": lambda: out_of_distribution.entropy(INPUTS["A"].logits)[
+        :5
+    ].tolist(),
 }
 ELSEWHERE = {
     "csp": "sample_prioritization's scores",
@@ -138,7 +169,12 @@ def test_rows_said_to_differ_do(row: str) -> None:
     gaps = []
     for name, (logits, labels, _) in INPUTS.items():
         theirs = GOLDEN["metrics"][name][row]
-        gaps.append(abs(function(logits, labels).item() - (theirs[0] if isinstance(theirs, list) else theirs)))
+        gaps.append(
+            abs(
+                function(logits, labels).item()
+                - (theirs[0] if isinstance(theirs, list) else theirs)
+            )
+        )
     assert max(gaps) > least, reason
 
 

@@ -13,7 +13,9 @@ def test_two_samples_by_hand() -> None:
     cross = -2 * 0.2 * 0.6 * torch.tensor(-(0.2 * 2**0.5) / 0.5).exp().item()
     assert kernel.kernel_calibration_error_unbiased(logits, labels).item() == approx(cross)
     assert kernel.kernel_calibration_error_linear(logits, labels).item() == approx(cross)
-    assert kernel.kernel_calibration_error(logits, labels).item() == approx((2 * cross + 2 * 0.04 + 2 * 0.36) / 4)
+    assert kernel.kernel_calibration_error(logits, labels).item() == approx(
+        (2 * cross + 2 * 0.04 + 2 * 0.36) / 4
+    )
 
 
 def test_pairs_are_summed_in_blocks(monkeypatch: MonkeyPatch) -> None:
@@ -28,7 +30,9 @@ def test_unbiased_estimates_are_zero_on_average_for_a_calibrated_model() -> None
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(40, 3, generator=generator, dtype=torch.float64)
     forms = [
-        name + form for name in ("kernel_calibration_error", "top_label_kernel_error") for form in ("", "_unbiased")
+        name + form
+        for name in ("kernel_calibration_error", "top_label_kernel_error")
+        for form in ("", "_unbiased")
     ]
     means = dict.fromkeys(forms, 0.0)
     for _ in range(300):

@@ -17,7 +17,9 @@ def test_matches_its_definition(inside: int, outside: int) -> None:
     generator = torch.Generator().manual_seed(inside)
     own = (torch.rand(inside, generator=generator) * 10).round() / 10
     strange = (torch.rand(outside, generator=generator) * 10 + 2).round() / 10
-    assert ood.auroc(own, strange).item() == approx(references.auroc(own.tolist(), strange.tolist()), rel=1e-12)
+    assert ood.auroc(own, strange).item() == approx(
+        references.auroc(own.tolist(), strange.tolist()), rel=1e-12
+    )
     expected = references.fpr_at_95(own.tolist(), strange.tolist())
     assert ood.fpr_at_95(own, strange).item() == approx(expected, rel=1e-12)
 
@@ -33,11 +35,18 @@ def test_told_apart_perfectly_and_not_at_all() -> None:
 
 
 def test_scores_by_hand() -> None:
-    logits = torch.cat([logits_of([0.5, 0.25, 0.25]), torch.tensor([[0.0, -math.inf, -math.inf], [0.0, -40.0, -50.0]])])
+    logits = torch.cat(
+        [
+            logits_of([0.5, 0.25, 0.25]),
+            torch.tensor([[0.0, -math.inf, -math.inf], [0.0, -40.0, -50.0]]),
+        ]
+    )
     entropies = [0.5 * math.log(2) + 0.5 * math.log(4), 0.0, 40 * math.exp(-40) + math.exp(-40)]
     assert ood.entropy(logits).tolist() == approx(entropies, rel=1e-3)
     # 1 - p in float64 would be 0 for the last.
-    assert ood.one_minus_confidence(logits).tolist() == approx([0.5, 0.0, math.exp(-40) + math.exp(-50)], rel=1e-6)
+    assert ood.one_minus_confidence(logits).tolist() == approx(
+        [0.5, 0.0, math.exp(-40) + math.exp(-50)], rel=1e-6
+    )
 
 
 def test_evaluate_names_both_scores() -> None:

@@ -34,7 +34,9 @@ def test_matches_its_definition_at_a_bandwidth(shape: tuple[int, int, float], si
     [
         random_case((33, 12, 30.0)),
         random_case((64, 4, 0.1)),
-        of_confidences((0.9, 20, 20), (1.0, 20, 17)),  # the mass at 1 is too sure, that beside it not sure enough
+        of_confidences(
+            (0.9, 20, 20), (1.0, 20, 17)
+        ),  # the mass at 1 is too sure, that beside it not sure enough
         of_confidences((0.6, 100, 63), (0.7, 100, 68), (0.8, 100, 80), (0.95, 100, 96)),
     ],
 )
@@ -61,7 +63,9 @@ def test_two_opposite_masses_by_hand() -> None:
     logits, labels = logits_of([0.4, 0.35, 0.25], [0.6, 0.2, 0.2]), torch.tensor([0, 1])
     for sigma in (0.02, 0.05):
         expected = 0.3 * 2 * (2 * norm.cdf(0.1 / sigma) - 1)
-        assert smooth_calibration_error_at(logits, labels, sigma).item() == approx(expected, abs=1e-6)
+        assert smooth_calibration_error_at(logits, labels, sigma).item() == approx(
+            expected, abs=1e-6
+        )
 
 
 def test_between_the_mean_residual_and_the_mean_of_residuals() -> None:
@@ -70,12 +74,17 @@ def test_between_the_mean_residual_and_the_mean_of_residuals() -> None:
     residual = (logits.argmax(-1) == labels).double() - confidence
     value = smooth_calibration_error(logits, labels)
     assert residual.mean().abs() <= value <= residual.abs().mean()
-    assert smooth_calibration_error_at(logits, labels, 1.0).item() == approx(residual.mean().abs().item(), abs=1e-3)
+    assert smooth_calibration_error_at(logits, labels, 1.0).item() == approx(
+        residual.mean().abs().item(), abs=1e-3
+    )
 
 
 def test_falls_as_the_bandwidth_grows() -> None:
     logits, labels = random_case((64, 4, 1.0))
-    values = [smooth_calibration_error_at(logits, labels, sigma).item() for sigma in (1e-3, 1e-2, 0.1, 0.3, 1.0)]
+    values = [
+        smooth_calibration_error_at(logits, labels, sigma).item()
+        for sigma in (1e-3, 1e-2, 0.1, 0.3, 1.0)
+    ]
     assert values == sorted(values, reverse=True) and values[0] > values[-1]
 
 
@@ -90,7 +99,9 @@ def test_small_values_are_resolved(scale: float) -> None:
 
 
 def test_calibrated_is_zero() -> None:
-    assert smooth_calibration_error(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])).item() == approx(0.0, abs=1e-12)
+    assert smooth_calibration_error(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1])).item() == approx(
+        0.0, abs=1e-12
+    )
     sure = torch.tensor([[900.0, 0.0]] * 3)
     assert smooth_calibration_error(sure, torch.tensor([0, 0, 0])).item() == 0.0
     assert smooth_calibration_error(sure, torch.tensor([1, 1, 1])).item() == 1.0
@@ -100,5 +111,7 @@ def test_samples_are_transformed_in_chunks() -> None:
     """More samples than one chunk: thrice the same set gives the same value."""
     logits, labels = random_case((3000, 4, 1.0))
     value = metrics.find("smooth_ece")(logits, labels).item()
-    assert metrics.find("smooth_ece")(logits.repeat(3, 1), labels.repeat(3)).item() == approx(value, rel=1e-9)
+    assert metrics.find("smooth_ece")(logits.repeat(3, 1), labels.repeat(3)).item() == approx(
+        value, rel=1e-9
+    )
     assert not math.isclose(value, metrics.find("ece")(logits, labels).item(), rel_tol=1e-6)

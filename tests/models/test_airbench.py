@@ -16,8 +16,16 @@ from trainables.models.airbench import EPSILON, IMAGES, Airbench, whitening_filt
 from trainables.outputs.classifier import Classifier
 
 CPU = torch.device("cpu")
-SETTINGS = {"data": {"name": "digits", "augment": "crop_alternating_flip"}, "model": {"name": "airbench", "width": 4}}
-SETTINGS |= {"method": "cross_entropy", "batch_size": 64, "epochs": 3, "optimizer": {"lr": 0.05, "nesterov": True}}
+SETTINGS = {
+    "data": {"name": "digits", "augment": "crop_alternating_flip"},
+    "model": {"name": "airbench", "width": 4},
+}
+SETTINGS |= {
+    "method": "cross_entropy",
+    "batch_size": 64,
+    "epochs": 3,
+    "optimizer": {"lr": 0.05, "nesterov": True},
+}
 
 
 def learner(device: torch.device = CPU, **more: object) -> Learner:
@@ -54,7 +62,9 @@ def test_the_stem_whitens_the_patches(channels: int, height: int, width: int) ->
     # Uncorrelated, and of variance 1 but for what is added to the eigenvalues.
     eigenvalues = np.linalg.svd(patches, compute_uv=False) ** 2 / len(patches)
     assert np.allclose(
-        responses.T @ responses / len(responses), np.diag(eigenvalues / (eigenvalues + EPSILON)), atol=1e-5
+        responses.T @ responses / len(responses),
+        np.diag(eigenvalues / (eigenvalues + EPSILON)),
+        atol=1e-5,
     )
     assert eigenvalues.min() > 100 * EPSILON and np.all(np.diff(eigenvalues) < 0)
     # The stem as a convolution gives the same responses, largest direction first.
@@ -80,7 +90,10 @@ def test_it_has_the_parameters_counted_by_hand() -> None:
     convolutions = 9 * (24 * 64 + 64 * 64 + 64 * 256 + 3 * 256 * 256)
     network = Airbench().build((3, 32, 32), 10)
     # Of the stem and of batch norm only the biases are trained.
-    assert sum(each.numel() for each in network.parameters()) == 24 + convolutions + 2 * (64 + 256 + 256) + 10 * 256
+    assert (
+        sum(each.numel() for each in network.parameters())
+        == 24 + convolutions + 2 * (64 + 256 + 256) + 10 * 256
+    )
     narrow = Airbench(width=8).build((3, 32, 32), 10)
     assert narrow.head.in_features == 32 and narrow.features.block1[0].out_channels == 8
 
@@ -91,11 +104,23 @@ def test_maps_have_the_published_sizes() -> None:
     for layer in features:
         maps = layer(maps)
         shapes.append(tuple(maps.shape[1:]))
-    assert shapes == [(24, 31, 31), (24, 31, 31), (64, 15, 15), (256, 7, 7), (256, 3, 3), (256, 1, 1), (256,)]
+    assert shapes == [
+        (24, 31, 31),
+        (24, 31, 31),
+        (64, 15, 15),
+        (256, 7, 7),
+        (256, 3, 3),
+        (256, 1, 1),
+        (256,),
+    ]
 
 
 def test_convolutions_begin_as_the_identity_of_their_input() -> None:
-    for layer in (layer for layer in Airbench().build((3, 32, 32), 10).modules() if type(layer) is torch.nn.Conv2d):
+    for layer in (
+        layer
+        for layer in Airbench().build((3, 32, 32), 10).modules()
+        if type(layer) is torch.nn.Conv2d
+    ):
         images = torch.randn(2, layer.in_channels, 5, 5)
         assert_close(layer(images)[:, : layer.in_channels], images)
 
@@ -127,7 +152,10 @@ def test_the_filters_do_not_depend_on_the_device_or_the_trial() -> None:
     for device in (CPU, torch.device("meta")):
         asked.append(trial_data(config, device).images_of(torch.arange(30)))
     assert asked[1].device == CPU and torch.equal(*asked)
-    assert torch.equal(learner(number=1).network.features.whitening.weight, learner().network.features.whitening.weight)
+    assert torch.equal(
+        learner(number=1).network.features.whitening.weight,
+        learner().network.features.whitening.weight,
+    )
 
 
 def test_a_resumed_training_equals_one_without_interruption(tmp_path: Path) -> None:

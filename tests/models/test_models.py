@@ -24,18 +24,28 @@ MLP_PARAMETERS = ("features.1.weight", "head.weight", "features.1.bias", "head.b
 # Odd sides and larger images for the small networks; the large ones differ from them in size alone.
 SHAPES = [(1, 8, 8), (3, 32, 32)]
 CASES = [(name, shape) for name in names() for shape in SHAPES]
-CASES += [(name, shape) for name in ("mlp", "cnn", "resnet18", "resnet110") for shape in [(1, 28, 28), (3, 64, 64)]]
-CASES = [pytest.param(name, shape, marks=[] if name in ("mlp", "cnn") else pytest.mark.slow) for name, shape in CASES]
+CASES += [
+    (name, shape)
+    for name in ("mlp", "cnn", "resnet18", "resnet110")
+    for shape in [(1, 28, 28), (3, 64, 64)]
+]
+CASES = [
+    pytest.param(name, shape, marks=[] if name in ("mlp", "cnn") else pytest.mark.slow)
+    for name, shape in CASES
+]
 # Those that take seconds to build or to export; of the two whose code another has too, one is exported.
 LARGE = {"resnet34", "resnet50", "resnet101", "wide_resnet_26_10"}
 TWINS = {"resnet34", "resnet101"}
 every_network = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in names()]
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in names()],
 )
 
 
 @cache
-def built(model: Model, shape: tuple[int, int, int] = (3, 32, 32), num_classes: int = 10) -> Network:
+def built(
+    model: Model, shape: tuple[int, int, int] = (3, 32, 32), num_classes: int = 10
+) -> Network:
     """In evaluation mode, built once: for tests that only look."""
     return model.build(shape, num_classes).eval()
 
@@ -65,7 +75,11 @@ def test_weights_come_from_the_global_generator(name):
     for seed in (0, 0, 1):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            built.append(torch.cat([w.detach().flatten() for w in find(name)().build((1, 8, 8), 4).parameters()]))
+            built.append(
+                torch.cat(
+                    [w.detach().flatten() for w in find(name)().build((1, 8, 8), 4).parameters()]
+                )
+            )
     assert torch.equal(built[0], built[1])
     assert not torch.equal(built[0], built[2])
 
@@ -81,10 +95,15 @@ def test_the_weights_of_residual_networks_are_drawn_once(name):
         for module in network.modules():
             if isinstance(module, nn.Conv2d):  # He et al. 2015: the variance is 2 / fan out
                 fan_out = module.weight.shape[0] * module.weight[0, 0].numel()
-                assert torch.equal(module.weight, torch.empty(module.weight.shape).normal_(std=(2 / fan_out) ** 0.5))
+                assert torch.equal(
+                    module.weight,
+                    torch.empty(module.weight.shape).normal_(std=(2 / fan_out) ** 0.5),
+                )
             if isinstance(module, nn.Linear):
                 alone = nn.Linear(module.in_features, module.out_features)
-                assert torch.equal(module.weight, alone.weight) and torch.equal(module.bias, alone.bias)
+                assert torch.equal(module.weight, alone.weight) and torch.equal(
+                    module.bias, alone.bias
+                )
             if isinstance(module, nn.BatchNorm2d):
                 values = (module.weight, module.bias, module.running_mean, module.running_var)
                 assert [value.unique().tolist() for value in values] == [[1.0], [0.0], [0.0], [1.0]]
@@ -118,14 +137,19 @@ def test_mlp_has_the_parameters_counted_by_hand():
     # 64 pixels -> 128 -> 10, with biases.
     assert parameters(Mlp().build((1, 8, 8), 10)) == (64 * 128 + 128) + (128 * 10 + 10)
     # 3072 -> 50 -> 50 -> 10.
-    assert parameters(Mlp(width=50, depth=2).build((3, 32, 32), 10)) == 3072 * 50 + 50 + 50 * 50 + 50 + 50 * 10 + 10
+    assert (
+        parameters(Mlp(width=50, depth=2).build((3, 32, 32), 10))
+        == 3072 * 50 + 50 + 50 * 50 + 50 + 50 * 10 + 10
+    )
     # No hidden layer: logistic regression.
     assert parameters(Mlp(depth=0).build((1, 8, 8), 10)) == 64 * 10 + 10
 
 
 def test_mlp_is_its_formula():
     network, images = Mlp(width=5).build((1, 2, 3), 4), torch.randn(7, 1, 2, 3)
-    first, second, first_bias, second_bias = (network.get_parameter(path) for path in MLP_PARAMETERS)
+    first, second, first_bias, second_bias = (
+        network.get_parameter(path) for path in MLP_PARAMETERS
+    )
     hidden = (images.reshape(7, 6) @ first.T + first_bias).clamp(min=0)
     assert_close(network(images), hidden @ second.T + second_bias)
 
@@ -154,7 +178,9 @@ def test_has_the_published_number_of_parameters(model, published):
 
 
 def test_resnet110_of_the_focal_loss_code_has_the_parameters_counted_by_hand():
-    def bottleneck(before: int, width: int) -> int:  # 1x1, 3x3, 1x1, each normalised; a projection where it widens
+    def bottleneck(
+        before: int, width: int
+    ) -> int:  # 1x1, 3x3, 1x1, each normalised; a projection where it widens
         after = 4 * width
         weights = before * width + 9 * width**2 + width * after + 2 * (width + width + after)
         return weights + (before * after + 2 * after if before != after else 0)
@@ -163,7 +189,9 @@ def test_resnet110_of_the_focal_loss_code_has_the_parameters_counted_by_hand():
     for width, blocks in zip((64, 128, 256, 512), (3, 4, 26, 3), strict=True):
         for _ in range(blocks):
             count, before = count + bottleneck(before, width), 4 * width
-    assert parameters(Resnet110(blocks="bottleneck").build((3, 32, 32), 10)) == count + 2048 * 10 + 10
+    assert (
+        parameters(Resnet110(blocks="bottleneck").build((3, 32, 32), 10)) == count + 2048 * 10 + 10
+    )
 
 
 def test_wide_resnet_has_the_parameters_counted_by_hand():
@@ -179,14 +207,34 @@ def test_wide_resnet_has_the_parameters_counted_by_hand():
 @pytest.mark.parametrize(
     ("model", "expected"),
     [
-        (Resnet18(), {"conv1": (64, 32), "layer1": (64, 32), "layer2": (128, 16), "layer4": (512, 4)}),
-        (Resnet50(), {"conv1": (64, 32), "layer1": (256, 32), "layer2": (512, 16), "layer4": (2048, 4)}),
+        (
+            Resnet18(),
+            {"conv1": (64, 32), "layer1": (64, 32), "layer2": (128, 16), "layer4": (512, 4)},
+        ),
+        (
+            Resnet50(),
+            {"conv1": (64, 32), "layer1": (256, 32), "layer2": (512, 16), "layer4": (2048, 4)},
+        ),
         # He et al. 2016, the table in Section 4.2: 32x32 with 16 filters, 16x16 with 32, 8x8 with 64.
-        (Resnet110(), {"conv1": (16, 32), "layer1": (16, 32), "layer2": (32, 16), "layer3": (64, 8)}),
+        (
+            Resnet110(),
+            {"conv1": (16, 32), "layer1": (16, 32), "layer2": (32, 16), "layer3": (64, 8)},
+        ),
         # Zagoruyko & Komodakis 2016, Table 1, at k = 10.
-        (WideResnet2610(), {"conv1": (16, 32), "layer1": (160, 32), "layer2": (320, 16), "layer3": (640, 8)}),
+        (
+            WideResnet2610(),
+            {"conv1": (16, 32), "layer1": (160, 32), "layer2": (320, 16), "layer3": (640, 8)},
+        ),
         # Huang et al. 2017: 64 + 6 * 32 maps, halved in number and size by each transition, ending in 1024.
-        (Densenet121(), {"conv0": (64, 32), "denseblock1": (256, 32), "transition1": (128, 16), "norm5": (1024, 4)}),
+        (
+            Densenet121(),
+            {
+                "conv0": (64, 32),
+                "denseblock1": (256, 32),
+                "transition1": (128, 16),
+                "norm5": (1024, 4),
+            },
+        ),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "",
 )
@@ -202,7 +250,9 @@ def test_maps_have_the_published_sizes(model, expected):
         features(torch.zeros(1, 3, 32, 32))
     for hook in hooks:
         hook.remove()
-    assert shapes == {name: (1, channels, side, side) for name, (channels, side) in expected.items()}
+    assert shapes == {
+        name: (1, channels, side, side) for name, (channels, side) in expected.items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -219,7 +269,11 @@ def test_maps_have_the_published_sizes(model, expected):
     ids=lambda value: type(value).__name__ if not isinstance(value, int) else None,
 )
 def test_the_name_counts_the_layers_with_weights_but_the_shortcuts(model, depth):
-    layers = [name for name, m in built(model).named_modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)]
+    layers = [
+        name
+        for name, m in built(model).named_modules()
+        if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)
+    ]
     assert len([name for name in layers if not name.endswith("downsample.0")]) == depth
 
 
@@ -244,7 +298,8 @@ def test_pool_two_gives_the_head_four_averages():
 
 
 @pytest.mark.parametrize(
-    ("cls", "options"), [(Mlp, {"width": 0}), (Mlp, {"depth": -1}), (Cnn, {"width": 0}), (Resnet18, {"pool": 0})]
+    ("cls", "options"),
+    [(Mlp, {"width": 0}), (Mlp, {"depth": -1}), (Cnn, {"width": 0}), (Resnet18, {"pool": 0})],
 )
 def test_sizes_are_checked(cls, options):
     with pytest.raises(FieldError, match="must be >="):

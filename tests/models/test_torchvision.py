@@ -35,7 +35,9 @@ def published(tmp_path: Path, state: object) -> Path:
 
 
 def test_takes_those_that_end_in_a_linear_layer() -> None:
-    assert {"resnet50", "convnext_tiny", "vit_b_16", "densenet121", "efficientnet_b0"} <= set(networks())
+    assert {"resnet50", "convnext_tiny", "vit_b_16", "densenet121", "efficientnet_b0"} <= set(
+        networks()
+    )
     assert not {"squeezenet1_0", "googlenet", "inception_v3"} & set(networks())
     with pytest.raises(FieldError, match="network: there is no 'resnet51'"):
         Torchvision(network="resnet51")
@@ -65,7 +67,9 @@ def test_grey_images_enter_as_three_equal_channels(hub: Path) -> None:
         assert_close(network.features(images), network.features[1](images.repeat(1, 3, 1, 1)))
 
 
-def test_names_of_an_older_densenet_are_todays(tmp_path: Path, hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_of_an_older_densenet_are_todays(
+    tmp_path: Path, hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = list(models.get_model("densenet121", weights=None).state_dict())
     inner = ("norm1", "norm2", "conv1", "conv2")
     older = {
@@ -91,7 +95,9 @@ def test_without_internet_one_line_says_which_file_belongs_where(
     assert "No such file" in error.value.problem
 
 
-def test_a_file_that_is_another_is_not_read(tmp_path: Path, hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_is_another_is_not_read(
+    tmp_path: Path, hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = published(tmp_path, {}).rename(tmp_path / "resnet18-f37072fd.pth")
     publish(monkeypatch, other.as_uri())
     with pytest.raises(FieldError, match=r"different file, sha256 [0-9a-f]{8}, not f37072fd"):
@@ -100,5 +106,7 @@ def test_a_file_that_is_another_is_not_read(tmp_path: Path, hub: Path, monkeypat
 
 
 def test_images_it_does_not_take() -> None:
-    with pytest.raises(FieldError, match=r"network: alexnet does not support images of 3x8x8: .*another network"):
+    with pytest.raises(
+        FieldError, match=r"network: alexnet does not support images of 3x8x8: .*another network"
+    ):
         Torchvision(network="alexnet").build((3, 8, 8), 7)

@@ -60,18 +60,28 @@ def by_name(study: Study) -> dict[str, TrialRecord]:
 def test_it_reads_as_it_did_then(old: Path) -> None:
     """Nothing of it has to be mended to be read: not even `home`."""
     storage = ("--storage", old / "studies")
-    said = {name: json.loads((old / "said" / f"{name}.json").read_text()) for name in ("status", "pareto")}
+    said = {
+        name: json.loads((old / "said" / f"{name}.json").read_text())
+        for name in ("status", "pareto")
+    }
     status = here_json("status", "small", *storage)
     assert {label: status["methods"][label]["complete"] for label in said["status"]["methods"]} == {
         label: found["complete"] for label, found in said["status"]["methods"].items()
     }
-    for now, then in zip(here_json("pareto", "small", *storage)["front"], said["pareto"]["front"], strict=True):
+    for now, then in zip(
+        here_json("pareto", "small", *storage)["front"], said["pareto"]["front"], strict=True
+    ):
         assert {key: now[key] for key in ("method", "number", "params")} == {
             key: then[key] for key in ("method", "number", "params")
         }
-        assert {name: now["validation"][name] for name in then["validation"]} == pytest.approx(then["validation"])
+        assert {name: now["validation"][name] for name in then["validation"]} == pytest.approx(
+            then["validation"]
+        )
     table = " ".join(here("report", "small", "--format", "md", *storage).split())
-    assert "focal_default: published default (Mukhoti et al. 2020); soft_focal_default: our default;" in table
+    assert (
+        "focal_default: published default (Mukhoti et al. 2020); soft_focal_default: our default;"
+        in table
+    )
     here("audit", "small", *storage)
     here("audit", "small-confirm", *storage)
     here("verify", "models:/small@champion", *storage, "--trust-files")
@@ -86,13 +96,26 @@ def test_it_exports_with_its_temperature(old: Path) -> None:
     storage = ("--storage", old / "studies")
     client = MlflowClient(f"sqlite:///{old / 'studies' / 'mlflow.db'}")
     then = client.get_model_version_by_alias("small", "champion")
-    words = ("export", "small-confirm", "--trial", then.tags["calstudy.trial"], "--name", "small", *storage)
+    words = (
+        "export",
+        "small-confirm",
+        "--trial",
+        then.tags["calstudy.trial"],
+        "--name",
+        "small",
+        *storage,
+    )
     shown = here(*words, "--alias", "again")
-    assert shown.count("made before `serve` and keeps the temperature") == 1 and "(--raw serves it)" in shown
+    assert (
+        shown.count("made before `serve` and keeps the temperature") == 1
+        and "(--raw serves it)" in shown
+    )
     version = client.get_model_version_by_alias("small", "again")
     assert version.version == then.version + 1
     keys = ("trial", "model_sha256", "predictions_sha256")
-    assert [version.tags[f"calstudy.{key}"] for key in keys] == [then.tags[f"calstudy.{key}"] for key in keys]
+    assert [version.tags[f"calstudy.{key}"] for key in keys] == [
+        then.tags[f"calstudy.{key}"] for key in keys
+    ]
     here("verify", "models:/small@again", *storage)
     raw = here(*words, "--raw")
     assert "registered models:/small/3 from small-confirm/" in raw and "made before" not in raw
@@ -119,14 +142,18 @@ def test_a_finished_study_goes_on(old: Path) -> None:
     here("report", "small", *storage, "--bootstrap", 100)
     here("confirm", "small", *storage, "--top", 1, "--seeds", 3)
     here("export", "small", *storage, "--pick", "min ece where accuracy>=0.5", "--name", "small")
-    here("export", "small", *storage, "--trial", "focal/0001", "--name", "small", "--alias", "other")
+    here(
+        "export", "small", *storage, "--trial", "focal/0001", "--name", "small", "--alias", "other"
+    )
     here("verify", "models:/small@other", *storage)
     here("verify", "models:/small@champion", *storage, "--trust-files")
     for name in ("small", "small-confirm"):
         here("audit", name, *storage)
 
 
-@pytest.mark.parametrize(("old", "run"), [("72dc48a", calstudy), ("c7d6098", here)], indirect=["old"])
+@pytest.mark.parametrize(
+    ("old", "run"), [("72dc48a", calstudy), ("c7d6098", here)], indirect=["old"]
+)
 def test_a_killed_study_is_taken_up(old: Path, run: Callable[..., object]) -> None:
     """Its driver was killed while trials trained: they go on from their checkpoints, one on Ray, and count once."""
     remove_home(old / "studies")
@@ -141,7 +168,9 @@ def test_a_killed_study_is_taken_up(old: Path, run: Callable[..., object]) -> No
         "soft_focal": "complete",
         "cross_entropy": "complete",
     }
-    assert left and all("resumed from attempt-1" in (trial / "attempt-2" / "log").read_text() for trial in left)
+    assert left and all(
+        "resumed from attempt-1" in (trial / "attempt-2" / "log").read_text() for trial in left
+    )
     # Its checkpoints hold the state of torch's optimizers.
     assert here_json("audit", "killed", *storage)["epochs"]["converted"] > 0
 
@@ -151,7 +180,10 @@ def test_a_study_goes_on_with_its_spaces_where_ours_have_changed(old: Path) -> N
     """More trials of each method whose space has changed, over the ranges it had; then they are confirmed."""
     remove_home(old / "studies")
     storage, spec = ("--storage", old / "studies"), old / "specs" / "spaces.yaml"
-    then, before = open_study("spaces", str(old / "studies")), strict_yaml.read(old / "studies/spaces/study.yaml")
+    then, before = (
+        open_study("spaces", str(old / "studies")),
+        strict_yaml.read(old / "studies/spaces/study.yaml"),
+    )
     kept = (
         "spaces keeps what it recorded when it began, where search_spaces/ has changed since (confidence_penalty:"
         " method.weight; mmce: method.normalization; fl_gamma_sece: method.meta_lr; fl_gamma_dece: method.bandwidth,"
@@ -169,8 +201,14 @@ def test_a_study_goes_on_with_its_spaces_where_ours_have_changed(old: Path) -> N
         assert record.params.keys() == searched[record.label]["space"].keys()
     assert "method.bandwidth" in records["fl_gamma_dece/0004"].params
     # Two defaults of MMCE were enqueued, and no other is: the study has one normalization.
-    assert [records[f"mmce/000{number}"].params["method.weight"] for number in range(2)] == [2.0, 4.0]
-    assert all(records[f"mmce/000{number}"].params["method.weight"] not in (2.0, 4.0) for number in range(2, 5))
+    assert [records[f"mmce/000{number}"].params["method.weight"] for number in range(2)] == [
+        2.0,
+        4.0,
+    ]
+    assert all(
+        records[f"mmce/000{number}"].params["method.weight"] not in (2.0, 4.0)
+        for number in range(2, 5)
+    )
     now = strict_yaml.read(old / "studies/spaces/study.yaml")["recorded"]["meaning"]["methods"]
     assert {label: parts["space"] for label, parts in now.items()} == {
         label: parts["space"] for label, parts in searched.items()
@@ -184,7 +222,12 @@ def test_a_study_goes_on_with_its_spaces_where_ours_have_changed(old: Path) -> N
     here("confirm", "spaces", *storage, "--trial", "fl_gamma_dece/0004", "--seeds", 2)
     for name in ("spaces", "spaces-confirm"):
         here("audit", name, *storage)
-    changed = spec.read_text().replace("search_space: {", "search_space: {method.weight: {low: 0.1, high: 9.0}, ")
+    changed = spec.read_text().replace(
+        "search_space: {", "search_space: {method.weight: {low: 0.1, high: 9.0}, "
+    )
     spec.write_text(changed)
     refused = calstudy("run", spec, *storage, check=2).stderr
-    assert "methods.mmce: method.weight: was {low: 0.1, high: 13.0, log: true}, is {low: 0.1, high: 9.0}" in refused
+    assert (
+        "methods.mmce: method.weight: was {low: 0.1, high: 13.0, log: true}, is {low: 0.1, high: 9.0}"
+        in refused
+    )

@@ -8,7 +8,13 @@ from tests.references.calibration_terms import (
     smooth_ece,
     weighted_mmce_squared,
 )
-from tests.references.gammas import band_gammas, gamma_at, gamma_star, gradient_ratio, lambert_gammas
+from tests.references.gammas import (
+    band_gammas,
+    gamma_at,
+    gamma_star,
+    gradient_ratio,
+    lambert_gammas,
+)
 from tests.references.gradients import central_differences, richardson_differences
 from tests.references.losses import (
     brier_loss,

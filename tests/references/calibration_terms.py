@@ -3,7 +3,17 @@
 import math
 from typing import Literal
 
-from tests.references.arrays import Array, Labels, classes, mean, others, probabilities, rows, sigmoid, top_class
+from tests.references.arrays import (
+    Array,
+    Labels,
+    classes,
+    mean,
+    others,
+    probabilities,
+    rows,
+    sigmoid,
+    top_class,
+)
 from tests.references.losses import cross_entropy
 
 
@@ -34,8 +44,12 @@ def smooth_ece(
     for i, c_i in enumerate(confidences):
         neighbours = [j for j in range(len(confidences)) if self_weight or j != i]
         exponents = [-((c_i - confidences[j]) ** 2) / (2 * bandwidth**2) for j in neighbours]
-        weights = [math.exp(e - max(exponents)) for e in exponents]  # shifted: the nearest neighbour weighs 1
-        smooth = sum(w * accuracies[j] for w, j in zip(weights, neighbours, strict=True)) / sum(weights)
+        weights = [
+            math.exp(e - max(exponents)) for e in exponents
+        ]  # shifted: the nearest neighbour weighs 1
+        smooth = sum(w * accuracies[j] for w, j in zip(weights, neighbours, strict=True)) / sum(
+            weights
+        )
         gaps.append(abs(smooth - c_i))
     return mean(gaps)
 
@@ -57,7 +71,9 @@ def dece(
     return sum(abs(sum(term[b] for term in terms)) for b in range(bins)) / len(terms)
 
 
-def soft_gaps(row: list[float], y: int, bins: int, tau_a: float, tau_b: float, released: bool = True) -> list[float]:
+def soft_gaps(
+    row: list[float], y: int, bins: int, tau_a: float, tau_b: float, released: bool = True
+) -> list[float]:
     """q_b (a - c) of one sample in every bin, a its soft hit."""
     p = probabilities(row)
     gap = soft_hit(p, y, tau_a) - max(p)
@@ -76,7 +92,12 @@ def soft_bins(confidence: float, bins: int, tau_b: float, released: bool = True)
 
 
 def dece_loss(
-    logits: Array, labels: Labels, weight: float, bins: int = 15, tau_a: float = 100.0, tau_b: float = 0.01
+    logits: Array,
+    labels: Labels,
+    weight: float,
+    bins: int = 15,
+    tau_a: float = 100.0,
+    tau_b: float = 0.01,
 ) -> float:
     """Cross-entropy + weight * DECE. On another base: that loss + weight * dece(...)."""
     return cross_entropy(logits, labels) + weight * dece(logits, labels, bins, tau_a, tau_b)

@@ -19,7 +19,9 @@ Bands = Literal["53", "532"]
 def gamma_at(schedule: Schedule, progress: float | Fraction) -> float:
     """5 before epoch 100 of 350, 3 before epoch 250, then 1 ("531") or 2 ("532"), at progress = epoch / epochs."""
     early, late = Fraction(100, 350), Fraction(250, 350)
-    if isinstance(progress, float):  # 100 / 350 in float is below 2 / 7, and means epoch 100 all the same
+    if isinstance(
+        progress, float
+    ):  # 100 / 350 in float is below 2 / 7, and means epoch 100 all the same
         early, late = float(early), float(late)
     if progress < early:
         return 5.0
@@ -53,7 +55,9 @@ def gamma_star(p0: float) -> float:
     """
     if p0 >= 0.5:
         return 0.0
-    with mpmath.workdps(60):  # near 1/2 the argument nears W's branch point, where half the digits go
+    with mpmath.workdps(
+        60
+    ):  # near 1/2 the argument nears W's branch point, where half the digits go
         s = 1 - mpmath.mpf(p0)
         b = p0 * mpmath.log(p0)
         argument = -(s ** (1 - s / b)) / b * mpmath.log(s)

@@ -26,5 +26,8 @@ def richardson_differences(
     function: Callable[[NDArray[np.float64]], float], at: Array, step: float = 1e-3
 ) -> NDArray[np.float64]:
     """d function / d at from central differences at `step` and its half; error of order step^4."""
-    coarse, fine = central_differences(function, at, step), central_differences(function, at, step / 2)
+    coarse, fine = (
+        central_differences(function, at, step),
+        central_differences(function, at, step / 2),
+    )
     return (4 * fine - coarse) / 3

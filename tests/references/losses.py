@@ -93,7 +93,11 @@ def mbls(logits: Array, targets: Targets, margin: float, weight: float) -> float
 
 
 def mixup(
-    base: Callable[[Array, Labels], float], logits: Array, labels: Labels, lam: float, permutation: Sequence[int]
+    base: Callable[[Array, Labels], float],
+    logits: Array,
+    labels: Labels,
+    lam: float,
+    permutation: Sequence[int],
 ) -> float:
     """lam base(z, y) + (1 - lam) base(z, y[permutation]), z the logits of the mixed inputs; Zhang et al. 2018."""
     return lam * base(logits, labels) + (1 - lam) * base(logits, labels[list(permutation)])

@@ -91,7 +91,14 @@ def outer_value(outer: Outer, meta: Batch, head: Head) -> float:
 
 
 def gamma_net_hypergradient(
-    outer: Outer, train: Batch, meta: Batch, head: Head, a: Numbers, w: Numbers, tau: float, lr: float
+    outer: Outer,
+    train: Batch,
+    meta: Batch,
+    head: Head,
+    a: Numbers,
+    w: Numbers,
+    tau: float,
+    lr: float,
 ) -> tuple[Numbers, Numbers]:
     """d outer(meta, head after one focal step) / d a [d, k] and / d w [d]."""
 
@@ -99,7 +106,9 @@ def gamma_net_hypergradient(
         gammas = gamma_net(train.features, keys, weights, tau)
         return outer_value(outer, meta, after_focal(train, head, gammas, lr))
 
-    return richardson_differences(lambda keys: value(keys, w), a), richardson_differences(lambda v: value(a, v), w)
+    return richardson_differences(lambda keys: value(keys, w), a), richardson_differences(
+        lambda v: value(a, v), w
+    )
 
 
 def l2_hypergradient(

@@ -9,7 +9,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.references.arrays import Array, Labels, classes, log_sum_exp, probabilities, rows, top_class
+from tests.references.arrays import (
+    Array,
+    Labels,
+    classes,
+    log_sum_exp,
+    probabilities,
+    rows,
+    top_class,
+)
 
 
 def accuracy(logits: Array, labels: Labels) -> float:
@@ -30,7 +38,9 @@ def top5_accuracy(logits: Array, labels: Labels) -> float:
 
 def nll(logits: Array, labels: Labels) -> float:
     """mean -log p_y from logits, in nats: finite where p_y underflows."""
-    return _mean([log_sum_exp(row) - row[y] for row, y in zip(rows(logits), classes(labels), strict=True)])
+    return _mean(
+        [log_sum_exp(row) - row[y] for row, y in zip(rows(logits), classes(labels), strict=True)]
+    )
 
 
 def brier(logits: Array, labels: Labels) -> float:
@@ -50,7 +60,9 @@ def ece(logits: Array, labels: Labels, bins: int = 15) -> float:
 def mce(logits: Array, labels: Labels, bins: int = 15, min_count: int = 1) -> float:
     """max_b |acc_b - conf_b| over equal-width bins of that many samples."""
     gaps = binned_gaps(_confidences(logits), _hits(logits, labels), bins)
-    return max((gap for share, gap in gaps if round(share * len(labels)) >= min_count), default=math.nan)
+    return max(
+        (gap for share, gap in gaps if round(share * len(labels)) >= min_count), default=math.nan
+    )
 
 
 def mce_of_ten(logits: Array, labels: Labels, bins: int = 15) -> float:
@@ -85,7 +97,9 @@ def debiased_l2_marginal(logits: Array, labels: Labels, bins: int = 15) -> float
     table, truth = [probabilities(row) for row in rows(logits)], classes(labels)
     squares = []
     for k in range(len(table[0])):
-        squares.append(_floored(_debiased_square([p[k] for p in table], [float(y == k) for y in truth], bins)))
+        squares.append(
+            _floored(_debiased_square([p[k] for p in table], [float(y == k) for y in truth], bins))
+        )
     return math.sqrt(_mean(squares))
 
 
@@ -111,7 +125,9 @@ def share_above_99(logits: Array, labels: Labels) -> float:
 
 
 def accuracy_above_99(logits: Array, labels: Labels) -> float:
-    sure = [hit for c, hit in zip(_confidences(logits), _hits(logits, labels), strict=True) if c > 0.99]
+    sure = [
+        hit for c, hit in zip(_confidences(logits), _hits(logits, labels), strict=True) if c > 0.99
+    ]
     return _mean(sure) if sure else math.nan
 
 
@@ -137,7 +153,9 @@ def thresholded_classwise_ece(logits: Array, labels: Labels, bins: int = 15) -> 
     return _mean(errors) if errors else math.nan
 
 
-def google_adaptive(logits: Array, labels: Labels, bins: int = 15, edge_at_one: bool = False) -> float:
+def google_adaptive(
+    logits: Array, labels: Labels, bins: int = 15, edge_at_one: bool = False
+) -> float:
     """General calibration error of the top label, adaptive bins; Nixon et al. 2019 and their code."""
     return _google_error(_confidences(logits), _hits(logits, labels), bins, edge_at_one)
 
@@ -148,7 +166,11 @@ def google_tace(logits: Array, labels: Labels, bins: int = 15, edge_at_one: bool
     errors = []
     for k in range(len(table[0])):
         kept = [(p[k], float(y == k)) for p, y in zip(table, truth, strict=True) if p[k] > 0.01]
-        errors.append(_google_error([p for p, _ in kept], [hit for _, hit in kept], bins, edge_at_one) if kept else 0.0)
+        errors.append(
+            _google_error([p for p, _ in kept], [hit for _, hit in kept], bins, edge_at_one)
+            if kept
+            else 0.0
+        )
     return _mean(errors)
 
 
@@ -166,7 +188,9 @@ def _google_error(values: list[float], hits: list[float], bins: int, edge_at_one
 
 def brier_calibration(logits: Array, labels: Labels, bins: int = 15) -> float:
     """sum over classes and equal-width bins of n / N * (mean p - frequency)^2."""
-    return sum(len(r) * _mean(r) ** 2 for r in _binned_residuals(logits, labels, bins)) / len(labels)
+    return sum(len(r) * _mean(r) ** 2 for r in _binned_residuals(logits, labels, bins)) / len(
+        labels
+    )
 
 
 def brier_refinement(logits: Array, labels: Labels, bins: int = 15) -> float:
@@ -192,7 +216,9 @@ def adaptive_ece(logits: Array, labels: Labels, bins: int = 15) -> float:
     """
     confidences, hits = _confidences(logits), _hits(logits, labels)
     groups = equal_mass_groups(confidences, bins)
-    return sum(abs(sum(hits[i] - confidences[i] for i in group)) for group in groups) / len(confidences)
+    return sum(abs(sum(hits[i] - confidences[i] for i in group)) for group in groups) / len(
+        confidences
+    )
 
 
 def equal_mass_groups(values: list[float], bins: int) -> list[list[int]]:
@@ -242,13 +268,19 @@ def smooth_ece_at(logits: Array, labels: Labels, sigma: float, points: int = 400
     By the midpoint rule, from the density itself.
     """
     c, a = _confidences(logits), _hits(logits, labels)
-    weight = {value: sum(h - v for v, h in zip(c, a, strict=True) if v == value) / len(c) for value in c}
+    weight = {
+        value: sum(h - v for v, h in zip(c, a, strict=True) if v == value) / len(c) for value in c
+    }
     t = (np.arange(points) + 0.5) / points
     smoothed = np.zeros(points)
     for value, residual in weight.items():
         for image in range(-3, 4):
             for centre in (value + 2 * image, -value + 2 * image):
-                smoothed += residual * np.exp(-((t - centre) ** 2) / (2 * sigma**2)) / (sigma * math.sqrt(2 * math.pi))
+                smoothed += (
+                    residual
+                    * np.exp(-((t - centre) ** 2) / (2 * sigma**2))
+                    / (sigma * math.sqrt(2 * math.pi))
+                )
     return float(np.abs(smoothed).mean())
 
 
@@ -262,10 +294,14 @@ def skce_pairs(logits: Array, labels: Labels) -> list[list[float]]:
 def top_label_pairs(logits: Array, labels: Labels) -> list[list[float]]:
     """h_ij = exp(-|c_i - c_j| / .4) (a_i - c_i) (a_j - c_j); Kumar et al. 2018."""
     c, a = _confidences(logits), _hits(logits, labels)
-    return _pairs([[value] for value in c], [[hit - value] for hit, value in zip(a, c, strict=True)], 0.4)
+    return _pairs(
+        [[value] for value in c], [[hit - value] for hit, value in zip(a, c, strict=True)], 0.4
+    )
 
 
-def _pairs(points: list[list[float]], residuals: list[list[float]], scale: float) -> list[list[float]]:
+def _pairs(
+    points: list[list[float]], residuals: list[list[float]], scale: float
+) -> list[list[float]]:
     return [
         [
             math.exp(-math.dist(p, q) / scale) * sum(map(operator.mul, r, s))
@@ -303,7 +339,9 @@ def fpr_at_95(inside: list[float], outside: list[float]) -> float:
     return min(found)
 
 
-def binned_gaps(confidences: list[float], hits: list[float], bins: int) -> list[tuple[float, float]]:
+def binned_gaps(
+    confidences: list[float], hits: list[float], bins: int
+) -> list[tuple[float, float]]:
     """(n_b / N, |acc_b - conf_b|) of every non-empty bin (lo, hi]; the first bin also holds 0."""
     result = []
     for b in range(1, bins + 1):
@@ -347,7 +385,9 @@ def _confidences(logits: Array) -> list[float]:
 
 
 def _hits(logits: Array, labels: Labels) -> list[float]:
-    return [float(top_class(row) == y) for row, y in zip(rows(logits), classes(labels), strict=True)]
+    return [
+        float(top_class(row) == y) for row, y in zip(rows(logits), classes(labels), strict=True)
+    ]
 
 
 def _mean(values: list[float]) -> float:

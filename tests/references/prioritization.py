@@ -13,12 +13,18 @@ from tests.references.arrays import Array, minus_log_p, probabilities, rows
 
 def entropies(logits: Array) -> list[float]:
     """-sum_k p_k log p_k of every sample, in nats."""
-    return [sum(p * minus_log_p(row, k) for k, p in enumerate(probabilities(row))) for row in rows(logits)]
+    return [
+        sum(p * minus_log_p(row, k) for k, p in enumerate(probabilities(row)))
+        for row in rows(logits)
+    ]
 
 
 def normalized_entropies(logits: Array) -> list[float]:
     """-sum_k p_k log(p_k + 1e-6) / log K, as in the released code: in [0, 1] up to 1e-6 K / log K."""
-    return [-sum(p * math.log(p + 1e-6) for p in probabilities(row)) / math.log(len(row)) for row in rows(logits)]
+    return [
+        -sum(p * math.log(p + 1e-6) for p in probabilities(row)) / math.log(len(row))
+        for row in rows(logits)
+    ]
 
 
 def least_confidences(logits: Array) -> list[float]:
@@ -46,7 +52,12 @@ def random_choice(samples: int, count: int, generator: np.random.Generator) -> l
 
 
 def selections(
-    score: Callable[[int, int], float], samples: int, count: int, warmup: int, epochs: int, refresh_all: bool = False
+    score: Callable[[int, int], float],
+    samples: int,
+    count: int,
+    warmup: int,
+    epochs: int,
+    refresh_all: bool = False,
 ) -> list[list[int]]:
     """The samples of each epoch: all of them for `warmup` >= 1 epochs, then the `count` of the largest kept scores.
 

@@ -97,5 +97,9 @@ def test_lambert_rule_by_hand() -> None:
     logits = logits_of([0.01, 0.99], [0.1, 0.9], [0.3, 0.7], [0.6, 0.4])
     gammas = [GAMMA_STARS[p] for p in (0.25, 0.25, 0.3)] + [0.0]
     assert ref.lambert_gammas(logits, labels, 0.25) == approx(gammas)
-    terms = [-((1 - p) ** g) * math.log(p) for p, g in zip((0.01, 0.1, 0.3, 0.6), gammas, strict=True)]
-    assert ref.focal(logits, labels, ref.lambert_gammas(logits, labels, 0.25)) == approx(sum(terms) / 4)
+    terms = [
+        -((1 - p) ** g) * math.log(p) for p, g in zip((0.01, 0.1, 0.3, 0.6), gammas, strict=True)
+    ]
+    assert ref.focal(logits, labels, ref.lambert_gammas(logits, labels, 0.25)) == approx(
+        sum(terms) / 4
+    )

@@ -41,7 +41,9 @@ def mbls_row(logits: Tensor, labels: Tensor, margin: float) -> list[float]:
     return [total, ce, 10 * (total - ce)]
 
 
-def dece_gradient_norm(logits: Tensor, labels: Tensor, bins: int, tau_a: float, tau_b: float) -> float:
+def dece_gradient_norm(
+    logits: Tensor, labels: Tensor, bins: int, tau_a: float, tau_b: float
+) -> float:
     """Bins keep their sign under a small step, so each sample moves sum_b sign_b q_b (a - c) / N alone."""
     samples = list(zip(rows(logits), labels.tolist(), strict=True))
     signs = np.sign(sum(np.array(soft_gaps(row, y, bins, tau_a, tau_b)) for row, y in samples))
@@ -93,9 +95,14 @@ ROWS: dict[str, Values] = {
     "ECP netcal mean/batchmean": lambda z, y: [0.01 * entropy(z, y), 0.1 * entropy(z, y)],
     "entropy_mean_nats": one(entropy),
     **{f"MbLS m={m} a=0.1 (total,ce,margin_mean_NK)": partial(mbls_row, margin=m) for m in MARGINS},
-    **{f"MbLS m={m} margin sum_K mean_N": lambda z, y, m=m: [10 * mbls_row(z, y, m)[2]] for m in MARGINS},
+    **{
+        f"MbLS m={m} margin sum_K mean_N": lambda z, y, m=m: [10 * mbls_row(z, y, m)[2]]
+        for m in MARGINS
+    },
     "MMCE_m (torrvision: sum/N^2, no sqrt)": one(ref.mmce_squared),
-    "MMCE_w (torrvision, double-normalised)": rooted(partial(ref.weighted_mmce_squared, normalisation="released")),
+    "MMCE_w (torrvision, double-normalised)": rooted(
+        partial(ref.weighted_mmce_squared, normalisation="released")
+    ),
     "MMCE_w (netcal penalty, single-normalised)": rooted(ref.weighted_mmce_squared),
     **{
         f"DECE bins={b} ta={a} tb={t} (metacal) value,gradL2": lambda z, y, s=(b, a, t): [
@@ -113,7 +120,9 @@ NO_METHOD = ["MDCA", "DCA (netcal)"]
 def test_golden_row(name: str, row: str) -> None:
     logits, labels, tolerance = INPUTS[name]
     expected = GOLDEN["losses"][name][row]
-    assert ROWS[row](logits, labels) == approx(np.atleast_1d(expected).tolist(), rel=tolerance, abs=1e-12)
+    assert ROWS[row](logits, labels) == approx(
+        np.atleast_1d(expected).tolist(), rel=tolerance, abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("name", ["A", "B"])
@@ -127,15 +136,21 @@ def test_golden_sece_rows(name: str, bandwidth: float) -> None:
     logits, labels, tolerance = INPUTS[name]
     for row, self_weight in (("NW_selfincluded", True), ("NW_leave1out", False)):
         expected = GOLDEN["sece"][f"{name} h={bandwidth} {row}"]
-        assert ref.smooth_ece(logits, labels, bandwidth, self_weight=self_weight) == approx(expected, rel=tolerance)
+        assert ref.smooth_ece(logits, labels, bandwidth, self_weight=self_weight) == approx(
+            expected, rel=tolerance
+        )
 
 
 @pytest.mark.parametrize("name", ["A", "B"])
 def test_golden_rows_outside_the_losses(name: str) -> None:
     logits, labels, tolerance = INPUTS[name]
     plain = ref.mmce_squared(logits, labels)
-    assert math.sqrt(plain) == approx(GOLDEN["metrics"][name]["MMCE metric netcal sqrt"], rel=tolerance)
-    biased = GOLDEN["other"][f"top-label kernel CE {name} nu=.4 (biased == torrvision MMCE_m, unbiased)"][0]
+    assert math.sqrt(plain) == approx(
+        GOLDEN["metrics"][name]["MMCE metric netcal sqrt"], rel=tolerance
+    )
+    biased = GOLDEN["other"][
+        f"top-label kernel CE {name} nu=.4 (biased == torrvision MMCE_m, unbiased)"
+    ][0]
     assert plain == approx(biased, rel=1e-9)
 
 
@@ -143,7 +158,9 @@ def test_golden_mixup_row() -> None:
     logits, labels, tolerance = input_a()
     reversed_order = list(range(63, -1, -1))
     expected = GOLDEN["other"]["mixup CE A lam=.3 perm=reversed"]
-    assert ref.mixup(ref.cross_entropy, logits, labels, 0.3, reversed_order) == approx(expected, rel=tolerance)
+    assert ref.mixup(ref.cross_entropy, logits, labels, 0.3, reversed_order) == approx(
+        expected, rel=tolerance
+    )
     onehot = torch.eye(10)[labels]
     soft = 0.3 * onehot + 0.7 * onehot.flip(0)
     assert ref.cross_entropy(logits, soft) == approx(expected, rel=tolerance)
@@ -160,7 +177,9 @@ def test_nothing_added_is_cross_entropy(shape: tuple[int, int, float]) -> None:
     assert ref.mbls(logits, labels, 0.0, 0.0) == expected
     assert ref.mmce_loss(logits, labels, 0.0) == expected
     assert ref.dece_loss(logits, labels, 0.0) == expected
-    assert ref.mixup(ref.cross_entropy, logits, labels, 1.0, list(range(shape[0]))[::-1]) == expected
+    assert (
+        ref.mixup(ref.cross_entropy, logits, labels, 1.0, list(range(shape[0]))[::-1]) == expected
+    )
     assert ref.mixup(ref.cross_entropy, logits, labels, 0.3, range(shape[0])) == expected
 
 
@@ -195,7 +214,9 @@ def test_saturated_logits_by_hand() -> None:
 
 def test_brier_is_exact_close_to_certainty() -> None:
     """p = (1 - q, q) with q = e^-40: 2 q^2, though p_0 rounds to 1."""
-    assert ref.brier_loss(torch.tensor([[40.0, 0.0]]), torch.tensor([0])) == approx(2 * math.exp(-80), rel=1e-12)
+    assert ref.brier_loss(torch.tensor([[40.0, 0.0]]), torch.tensor([0])) == approx(
+        2 * math.exp(-80), rel=1e-12
+    )
 
 
 @every_shape
@@ -205,7 +226,10 @@ def test_brier_is_the_metric(shape: tuple[int, int, float]) -> None:
 
 
 def test_soft_targets_by_hand() -> None:
-    logits, target = logits_of([0.5, 0.3, 0.2]), torch.tensor([[0.6, 0.0, 0.4]], dtype=torch.float64)
+    logits, target = (
+        logits_of([0.5, 0.3, 0.2]),
+        torch.tensor([[0.6, 0.0, 0.4]], dtype=torch.float64),
+    )
     ce = -0.6 * math.log(0.5) - 0.4 * math.log(0.2)
     assert ref.cross_entropy(logits, target) == approx(ce)
     assert ref.brier_loss(logits, target) == approx(0.1**2 + 0.3**2 + 0.2**2)
@@ -218,7 +242,9 @@ def test_soft_targets_by_hand() -> None:
 def test_mixup_mixes_each_input_with_its_partner() -> None:
     inputs = torch.arange(12, dtype=torch.float64).view(3, 2, 2)
     mixed = ref.mixed_inputs(inputs, 0.25, [2, 0, 1])
-    assert mixed == approx(np.array([0.25 * inputs[i] + 0.75 * inputs[j] for i, j in ((0, 2), (1, 0), (2, 1))]))
+    assert mixed == approx(
+        np.array([0.25 * inputs[i] + 0.75 * inputs[j] for i, j in ((0, 2), (1, 0), (2, 1))])
+    )
     assert ref.mixed_inputs(inputs, 1.0, [2, 0, 1]) == approx(inputs.numpy())
 
 

@@ -50,7 +50,9 @@ def test_golden_look_ahead() -> None:
     assert inner == approx(GAMMA_NET["inner_focal"], rel=1e-12)
     assert stepped.weight[0] == approx(np.array(GAMMA_NET["theta1_row0"]), rel=1e-12)
     assert meta.outer_value(SECE, validation, head) == approx(GAMMA_NET["sece_before"], rel=1e-12)
-    assert meta.outer_value(SECE, validation, stepped) == approx(GAMMA_NET["sece_after_lookahead"], rel=1e-12)
+    assert meta.outer_value(SECE, validation, stepped) == approx(
+        GAMMA_NET["sece_after_lookahead"], rel=1e-12
+    )
 
 
 def test_golden_hypergradient() -> None:
@@ -95,15 +97,23 @@ def test_steps_follow_the_gradient_of_the_head() -> None:
         (focal, meta.after_focal(train, biased, gammas, ETA)),
         (penalised, meta.after_l2(train, biased, l2, ETA)),
     ):
-        of_weight = ref.richardson_differences(lambda t, loss=loss: loss(Head(t, biased.bias)), biased.weight)
-        of_bias = ref.richardson_differences(lambda t, loss=loss: loss(Head(biased.weight, t)), biased.bias)
+        of_weight = ref.richardson_differences(
+            lambda t, loss=loss: loss(Head(t, biased.bias)), biased.weight
+        )
+        of_bias = ref.richardson_differences(
+            lambda t, loss=loss: loss(Head(biased.weight, t)), biased.bias
+        )
         assert stepped.weight == approx(biased.weight - ETA * of_weight, abs=1e-10)
         assert stepped.bias == approx(biased.bias - ETA * of_bias, abs=1e-10)
 
 
 def test_gamma_net_by_hand() -> None:
     """One key is all the attention there is: x~ = a, and gamma the same for every sample."""
-    features, a, w = np.array([[1.0, 2.0], [3.0, -1.0]]), np.array([[0.5], [-2.0]]), np.array([1.0, 1.0])
+    features, a, w = (
+        np.array([[1.0, 2.0], [3.0, -1.0]]),
+        np.array([[0.5], [-2.0]]),
+        np.array([1.0, 1.0]),
+    )
     assert meta.gamma_net(features, a, w, 0.5) == approx(np.array([3.0, 3.0]))
     # Two keys that features of zero see alike: x~ is their mean.
     pair = np.array([[1.0, 3.0], [0.0, 4.0]])
@@ -114,31 +124,45 @@ def test_no_step_no_hypergradient() -> None:
     train, validation, head, a, w = by_formula()
     of_a, of_w = meta.gamma_net_hypergradient(SECE, train, validation, head, a, w, 1.0, 0.0)
     assert not of_a.any() and not of_w.any()
-    assert not meta.l2_hypergradient(SECE, train, validation, head, Head(0 * head.weight), 0.0).weight.any()
+    assert not meta.l2_hypergradient(
+        SECE, train, validation, head, Head(0 * head.weight), 0.0
+    ).weight.any()
 
 
 def test_zero_gamma_and_zero_l2_are_one_step_of_cross_entropy() -> None:
     train, _, head, _, _ = by_formula()
     focal = meta.after_focal(train, head, np.zeros(8), ETA)
-    assert focal.weight == approx(meta.after_l2(train, head, Head(0 * head.weight), ETA).weight, rel=1e-12)
+    assert focal.weight == approx(
+        meta.after_l2(train, head, Head(0 * head.weight), ETA).weight, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("outer", ["sece", "dece", "cross_entropy + dece / 2"])
 def test_gamma_net_hypergradient_by_the_chain_rule(outer: str) -> None:
     """-eta / N sum_i d g_i / d gamma_i [x_i . (d S / d theta') . (p_i - onehot_i)] d gamma_i / d w_j."""
     train, validation, head, a, w = by_formula()
-    value = {"sece": SECE, "dece": ref.dece, "cross_entropy + dece / 2": partial(ref.dece_loss, weight=0.5)}[outer]
-    value = partial(value, tau_b=0.1, tau_a=10.0) if outer != "sece" else value  # smooth enough to be differenced
+    value = {
+        "sece": SECE,
+        "dece": ref.dece,
+        "cross_entropy + dece / 2": partial(ref.dece_loss, weight=0.5),
+    }[outer]
+    value = (
+        partial(value, tau_b=0.1, tau_a=10.0) if outer != "sece" else value
+    )  # smooth enough to be differenced
     tau = 0.1
     _, of_w = meta.gamma_net_hypergradient(value, train, validation, head, a, w, tau, ETA)
     gammas = meta.gamma_net(train.features, a, w, tau)
     stepped = meta.after_focal(train, head, gammas, ETA)
-    slope = ref.richardson_differences(lambda t: meta.outer_value(value, validation, Head(t)), stepped.weight, 1e-4)
+    slope = ref.richardson_differences(
+        lambda t: meta.outer_value(value, validation, Head(t)), stepped.weight, 1e-4
+    )
     logits = meta.head_logits(train.features, head)
     p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     p_y = p[np.arange(8), train.labels]
     rest, log_p = np.log1p(-p_y), np.log(p_y)
-    ratio_slope = np.exp((gammas - 1) * rest) * ((1 - p_y) * rest - p_y * log_p - gammas * p_y * log_p * rest)
+    ratio_slope = np.exp((gammas - 1) * rest) * (
+        (1 - p_y) * rest - p_y * log_p - gammas * p_y * log_p * rest
+    )
     along = ((train.features @ slope) * (p - np.eye(3)[train.labels])).sum(1) / 8
     attention = np.exp(train.features @ a) / np.exp(train.features @ a).sum(1, keepdims=True)
     mixed = attention @ a.T

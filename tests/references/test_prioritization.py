@@ -82,7 +82,9 @@ TABLE = [[0.9, 0.5, 0.1], [0.2, 0.6, 0.7], [0.2, 0.3, 0.8], [0.1, 0.1, 0.1]]
         (True, [[0, 1, 2], [0], [2], [2]]),
     ],
 )
-def test_scores_of_unselected_samples_are_stale(refresh_all: bool, expected: list[list[int]]) -> None:
+def test_scores_of_unselected_samples_are_stale(
+    refresh_all: bool, expected: list[list[int]]
+) -> None:
     chosen = ref.selections(lambda epoch, i: TABLE[epoch][i], 3, 1, 1, 4, refresh_all)
     assert chosen == expected
 

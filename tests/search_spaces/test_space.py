@@ -110,11 +110,15 @@ def test_published_values():
     focal = find_space("focal")
     assert focal.space == {"method.gamma": FloatDistribution(0.0, 5.0)}
     by = "Mukhoti et al. 2020"
-    assert focal.defaults == [Default({"method.gamma": gamma}, "published", by) for gamma in (3.0, 2.0, 1.0)]
+    assert focal.defaults == [
+        Default({"method.gamma": gamma}, "published", by) for gamma in (3.0, 2.0, 1.0)
+    ]
     assert "Mukhoti" in focal.source
     # README of the released code: loss.margin=10.0 loss.alpha=0.1
     assert find_space("mbls").defaults[0].values == {"method.margin": 10.0, "method.weight": 0.1}
-    assert find_space("sece").defaults == [Default({"method.bandwidth": 0.1, "method.weight": 0.5}, "ours")]
+    assert find_space("sece").defaults == [
+        Default({"method.bandwidth": 0.1, "method.weight": 0.5}, "ours")
+    ]
     # Scripts of the released code: MMCE_w divided twice, weight 2.
     doubly = {"method.normalization": "released_code", "method.weight": 2.0}
     assert find_space("mmce").defaults[0] == Default(doubly, "published", by)
@@ -126,7 +130,9 @@ def test_a_method_without_a_file_has_no_recommendation(tmp_path):
 
 
 def test_a_folder_of_the_user(tmp_path):
-    (tmp_path / "mine.yaml").write_text("source: us\nspace: {method.a: {low: 0, high: 1}}\ndefaults: [{method.a: 1}]\n")
+    (tmp_path / "mine.yaml").write_text(
+        "source: us\nspace: {method.a: {low: 0, high: 1}}\ndefaults: [{method.a: 1}]\n"
+    )
     assert find_space("mine", [tmp_path]).defaults == [Default({"method.a": 1}, "ours")]
     (tmp_path / "focal.yaml").write_text("source: us\n")
     with pytest.raises(SpaceError, match="the method already has one"):
@@ -151,11 +157,19 @@ def test_a_folder_of_the_user(tmp_path):
             "high: 1.0",
         ),
         ("source: us\ndefaults: {}\n", "defaults", "list"),
-        ("source: us\ndefaults: [{status: publisht, by: us}]\n", "defaults[0].status", "Did you mean 'published'?"),
+        (
+            "source: us\ndefaults: [{status: publisht, by: us}]\n",
+            "defaults[0].status",
+            "Did you mean 'published'?",
+        ),
         ("source: us\ndefaults: [{status: [1]}]\n", "defaults[0].status", "there is no status [1]"),
         ("source: us\ndefaults: [{status: published}]\n", "defaults[0].by", "is missing"),
         ("source: us\ndefaults: [{by: Brier 1950}]\n", "defaults[0].by", "write their status"),
-        ("source: us\ndefaults: [{status: published, by: 1950}]\n", "defaults[0].by", "must be text"),
+        (
+            "source: us\ndefaults: [{status: published, by: 1950}]\n",
+            "defaults[0].by",
+            "must be text",
+        ),
         ("- 1\n", "", "mapping"),
         ("a: 1\na: 2\n", "a", "defined twice"),
     ],
@@ -192,7 +206,9 @@ def test_scalars_of_the_core_schema(text, value):
     assert type(parsed) is type(value)
 
 
-@pytest.mark.parametrize("value", [0.0005, 1e-7, 10, "1e-3", "no", "null", "12", None, True, [1, {"a": "x: y"}]])
+@pytest.mark.parametrize(
+    "value", [0.0005, 1e-7, 10, "1e-3", "no", "null", "12", None, True, [1, {"a": "x: y"}]]
+)
 def test_what_is_dumped_reads_back(value):
     assert strict_yaml.parse(strict_yaml.dump({"key": value})) == {"key": value}
     assert strict_yaml.parse(strict_yaml.one_line(value)) == value
@@ -200,19 +216,28 @@ def test_what_is_dumped_reads_back(value):
 
 def test_merge_keys_and_aliases_still_work():
     text = "base: &base {a: 1, b: 2}\nmine: {<<: *base, b: 3}\n"
-    assert strict_yaml.parse(text) == yaml.safe_load(text) == {"base": {"a": 1, "b": 2}, "mine": {"a": 1, "b": 3}}
+    assert (
+        strict_yaml.parse(text)
+        == yaml.safe_load(text)
+        == {"base": {"a": 1, "b": 2}, "mine": {"a": 1, "b": 3}}
+    )
 
 
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (b"name: small\ntrials: [" + b"1, " * 800_000 + b"1]\n", "is larger than 2 MB, the limit of a YAML file."),
+        (
+            b"name: small\ntrials: [" + b"1, " * 800_000 + b"1]\n",
+            "is larger than 2 MB, the limit of a YAML file.",
+        ),
         ("x: é".encode() * 600_000, "is larger than 2 MB"),  # cut within a character
         (b"x: [" + b"1, " * 2_500 + b"1]", "contains more than 1000 values."),
         (b"{a: " * 101, "is nested more than 100 levels deep."),
     ],
 )
-def test_a_file_that_is_too_large_is_refused_before_it_is_read_whole(content, problem, tmp_path, monkeypatch):
+def test_a_file_that_is_too_large_is_refused_before_it_is_read_whole(
+    content, problem, tmp_path, monkeypatch
+):
     (tmp_path / "study.yaml").write_bytes(content)
     made = []
     monkeypatch.setattr(strict_yaml, "MOST_VALUES", 1000)
@@ -225,7 +250,10 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read_whole(content, pr
 @pytest.mark.slow
 def test_the_largest_files_that_we_write_are_read(tmp_path):
     """Twenty thousand classes with long names, in study.yaml."""
-    names = [f"n{number:08d} Carassius auratus auratus, the goldfish, a fish in a bowl" for number in range(21_000)]
+    names = [
+        f"n{number:08d} Carassius auratus auratus, the goldfish, a fish in a bowl"
+        for number in range(21_000)
+    ]
     (tmp_path / "study.yaml").write_text(strict_yaml.dump({"recorded": {"classes": names}}))
     assert strict_yaml.read(tmp_path / "study.yaml")["recorded"]["classes"] == names
     deep: list[object] = []

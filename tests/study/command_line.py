@@ -31,7 +31,9 @@ def calstudy(*words: object, check: int | None = 0) -> subprocess.CompletedProce
     """Run a command to its end; `check` is the exit code it must have."""
     command = [sys.executable, "-m", "study.cli", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=280)
-    assert check is None or done.returncode == check, f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert check is None or done.returncode == check, (
+        f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+    )
     return done
 
 
@@ -66,10 +68,16 @@ def trained_here(study: Any, ledger: Any, listeners: list[Any], *engine: Any) ->
     """What Ray Tune does with the search and its trials."""
     search = LedgerSearch(study, ledger, listeners, lambda: 1)
     while isinstance(config := search.suggest("one"), dict):
-        actor = CalibrationTrainable.__new__(CalibrationTrainable)  # Tune's own set-up wants a storage
+        actor = CalibrationTrainable.__new__(
+            CalibrationTrainable
+        )  # Tune's own set-up wants a storage
         actor.reset_config(config)
         search.attempt_started("one")
-        while not (result := actor.step())["done"] and search.goes_on("one", result) and search.fault is None:
+        while (
+            not (result := actor.step())["done"]
+            and search.goes_on("one", result)
+            and search.fault is None
+        ):
             search.on_trial_result("one", result)
         if search.fault is None:
             search.on_trial_complete("one", result)
@@ -79,10 +87,16 @@ def trained_here(study: Any, ledger: Any, listeners: list[Any], *engine: Any) ->
         raise search.fault
 
 
-def verified_here(command: list[str], env: dict[str, str], **options: object) -> subprocess.CompletedProcess[str]:
+def verified_here(
+    command: list[str], env: dict[str, str], **options: object
+) -> subprocess.CompletedProcess[str]:
     """What the process does that `verify` starts; a fresh one takes ten seconds to import what this one has."""
     shown = io.StringIO()
-    with mock.patch.dict(os.environ, env, clear=True), mock.patch("sys.argv", command[3:]), redirect_stdout(shown):
+    with (
+        mock.patch.dict(os.environ, env, clear=True),
+        mock.patch("sys.argv", command[3:]),
+        redirect_stdout(shown),
+    ):
         verify.main()
     return subprocess.CompletedProcess(command, 0, shown.getvalue(), "")
 
@@ -90,7 +104,9 @@ def verified_here(command: list[str], env: dict[str, str], **options: object) ->
 def start(*words: object) -> subprocess.Popen[str]:
     """Start a command and leave it running."""
     command = [sys.executable, "-m", "study.cli", *map(str, words)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT
+    )
 
 
 def kill(driver: subprocess.Popen[str]) -> None:

@@ -24,16 +24,26 @@ def counted_once(storage: Path, planned: int, name: str = "small") -> Study:
     """Every planned trial once in the ledger and once in MLflow; none left over, none like another."""
     study = open_study(name, str(storage))
     records = [record for found in study.records().values() for record in found]
-    assert len(records) == planned and {record.state for record in records} <= {"complete", "pruned", "failed"}
+    assert len(records) == planned and {record.state for record in records} <= {
+        "complete",
+        "pruned",
+        "failed",
+    }
     runs = runs_of(storage, name)
-    assert Counter(run.data.tags["calstudy.trial"] for run in runs) == Counter(record.name for record in records)
+    assert Counter(run.data.tags["calstudy.trial"] for run in runs) == Counter(
+        record.name for record in records
+    )
     assert not [run for run in runs if run.info.status in ("RUNNING", "SCHEDULED")]
     for label, found in study.records().items():
-        assert len({json.dumps(record.params) for record in found}) == len(found), f"equal parameters in {label}"
+        assert len({json.dumps(record.params) for record in found}) == len(found), (
+            f"equal parameters in {label}"
+        )
     client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}")
     for run in runs:
         if run.info.status == "FINISHED":
-            steps = [point.step for point in client.get_metric_history(run.info.run_id, "train_loss")]
+            steps = [
+                point.step for point in client.get_metric_history(run.info.run_id, "train_loss")
+            ]
             assert steps == list(range(1, study.spec.epochs + 1))
     return study
 

@@ -22,7 +22,9 @@ from trainables.outputs.attempts import attempt_directory
 from trainables.outputs.predictions import Predictions
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
-Trial = tuple[dict[str, float], list[dict[str, float]]]  # its metrics ({}: it failed) and its history
+Trial = tuple[
+    dict[str, float], list[dict[str, float]]
+]  # its metrics ({}: it failed) and its history
 
 
 def made_study(
@@ -44,7 +46,10 @@ def made_study(
         "name": name,
         "data": "digits",
         "model": "mlp",
-        "methods": [{"label": label, "name": label if label in known else "cross_entropy"} for label in trials],
+        "methods": [
+            {"label": label, "name": label if label in known else "cross_entropy"}
+            for label in trials
+        ],
         "objectives": [{"metric": each.metric, "direction": each.direction} for each in objectives],
         "trials": planned or max(1, *map(len, trials.values())),
     }
@@ -60,17 +65,29 @@ def made_study(
         "majority": majority,
         "meaning": spec.meaning(),
     }
-    (directory / "study.yaml").write_text(strict_yaml.dump({**spec.to_mapping(), "recorded": recorded}))
+    (directory / "study.yaml").write_text(
+        strict_yaml.dump({**spec.to_mapping(), "recorded": recorded})
+    )
     ledger = Ledger(open_storage(directory, None), name, name)
     for label, found in trials.items():
         ledger.open(label, objectives)
         for metrics, history in found:
             number = asked(ledger, label, space).number
-            files = attempt_directory(trial_directory(directory, label, number), ledger.begin_attempt(label, number))
+            files = attempt_directory(
+                trial_directory(directory, label, number), ledger.begin_attempt(label, number)
+            )
             digests = _write(files, history, predictions(label, number) if predictions else None)
-            of = {"attempt": 1, "epoch": len(history), "samples": 1000, "seconds": 1.5, "digests": digests}
+            of = {
+                "attempt": 1,
+                "epoch": len(history),
+                "samples": 1000,
+                "seconds": 1.5,
+                "digests": digests,
+            }
             told = (
-                {"state": "complete", "metrics": metrics} if metrics else {"state": "failed", "reason": "loss is nan"}
+                {"state": "complete", "metrics": metrics}
+                if metrics
+                else {"state": "failed", "reason": "loss is nan"}
             )
             ledger.tell(label, number, {**of, **told}, objectives)
     return open_study(name, str(root))
@@ -84,11 +101,16 @@ def asked(
 ) -> TrialRecord:
     """A new trial, RUNNING, with the given parameters, and random ones."""
     sampler = RandomSampler(seed=len(ledger.records(label)))
-    return ledger.add(label, propose([], OBJECTIVES, space or {}, sampler) | dict(given or {}), space or {})
+    return ledger.add(
+        label, propose([], OBJECTIVES, space or {}, sampler) | dict(given or {}), space or {}
+    )
 
 
 def unwritten_study(
-    labels: Sequence[str], objectives: tuple[Objective, ...] = OBJECTIVES, trials: int = 1, **recorded: Any
+    labels: Sequence[str],
+    objectives: tuple[Objective, ...] = OBJECTIVES,
+    trials: int = 1,
+    **recorded: Any,
 ) -> Study:
     """A study that is on no disk: what is read of its spec and of the recorded facts to rank trials."""
     plain = {
@@ -98,7 +120,11 @@ def unwritten_study(
         "trials": trials,
         "ledger": None,
         "confirms": None,
-        **{key: recorded.pop(key) for key in ("constraints", "serve", "search_space", "resources") if key in recorded},
+        **{
+            key: recorded.pop(key)
+            for key in ("constraints", "serve", "search_space", "resources")
+            if key in recorded
+        },
     }
     facts = {
         "id": "small",
@@ -106,13 +132,17 @@ def unwritten_study(
         "sizes": {"train": 900, "validation": 287, "test": 360},
         "serves": served_by_default(objectives),
         "majority": 0.0,
-        "meaning": {"methods": {label: {"fixed": {}, "space": {}, "defaults": []} for label in labels}},
+        "meaning": {
+            "methods": {label: {"fixed": {}, "space": {}, "defaults": []} for label in labels}
+        },
         **recorded,
     }
     return Study(Path("small"), plain, facts)
 
 
-def _write(files: Path, history: list[dict[str, float]], predictions: Predictions | None) -> dict[str, str]:
+def _write(
+    files: Path, history: list[dict[str, float]], predictions: Predictions | None
+) -> dict[str, str]:
     files.mkdir(parents=True)
     (files / "history.json").write_text(json.dumps(history))
     if predictions is not None:

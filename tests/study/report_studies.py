@@ -61,7 +61,13 @@ class Confirmation:
 
 def make_study(root: Path, name: str = "small", **changes: Any) -> Study:
     """A study that nobody has run. cross_entropy has nothing to search."""
-    plain = {"name": name, "data": "digits", "model": "mlp", "methods": ["cross_entropy", "focal", "mbls"], "trials": 3}
+    plain = {
+        "name": name,
+        "data": "digits",
+        "model": "mlp",
+        "methods": ["cross_entropy", "focal", "mbls"],
+        "trials": 3,
+    }
     recorded = {
         "id": f"id-of-{name}",
         "created": "2023-11-14T22:13:20+00:00",
@@ -88,7 +94,15 @@ def complete(study: Study, label: str, number: int, **changes: Any) -> TrialReco
     of_trial = predictions(seed, 1.0 + 0.5 * number)
     params = {path: 0.25 * (number + 1) for path in study.spec.variant(label).space.distributions}
     record = TrialRecord(
-        label, number, "complete", params, attempt=1, epoch=20, seconds=10.0 + number, samples=23_020, started=1.0
+        label,
+        number,
+        "complete",
+        params,
+        attempt=1,
+        epoch=20,
+        seconds=10.0 + number,
+        samples=23_020,
+        started=1.0,
     )
     file = study.files(record) / "predictions.npz"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +117,11 @@ def curve(seed: int) -> list[dict[str, float]]:
     """A trial's history: 20 epochs, each metric nearer to its last value, 0.9 for accuracy and 0.1 for the others."""
     rest = [(1 + seed / 1000) * 0.5**epoch for epoch in range(20)]
     return [
-        {"epoch": epoch, "accuracy": 0.9 - 0.5 * far, **{name: 0.1 + far for name in ("nll", "brier", "ece")}}
+        {
+            "epoch": epoch,
+            "accuracy": 0.9 - 0.5 * far,
+            **{name: 0.1 + far for name in ("nll", "brier", "ece")},
+        }
         for epoch, far in enumerate(rest, 1)
     ]
 
@@ -111,7 +129,9 @@ def curve(seed: int) -> list[dict[str, float]]:
 def small(root: Path) -> tuple[Study, dict[str, list[TrialRecord]]]:
     """Three trials of cross_entropy; two of focal one that failed with a hostile reason; of mbls one interrupted."""
     study = make_study(root)
-    begun = TrialRecord("mbls", 0, "running", {"method.margin": 10.0, "method.weight": 0.1}, attempt=1)
+    begun = TrialRecord(
+        "mbls", 0, "running", {"method.margin": 10.0, "method.weight": 0.1}, attempt=1
+    )
     study.files(begun).mkdir(parents=True)
     (study.files(begun) / "log").write_text("process 1 on node\n")
     failed = TrialRecord("focal", 2, "failed", {"method.gamma": 4.5}, attempt=2, reason=HOSTILE)
@@ -127,11 +147,14 @@ def analysis_of(records: Mapping[str, Sequence[TrialRecord]]) -> Analysis:
     done = [record for found in records.values() for record in found if record.state == "complete"]
     intervals = {
         record.name: {
-            name: Interval(value, max(0.0, value - 0.01), value + 0.01) for name, value in record.metrics.items()
+            name: Interval(value, max(0.0, value - 0.01), value + 0.01)
+            for name, value in record.metrics.items()
         }
         for record in done
     }
-    return Analysis(intervals, {record.name: 0.25 * (place % 4) for place, record in enumerate(done)})
+    return Analysis(
+        intervals, {record.name: 0.25 * (place % 4) for place, record in enumerate(done)}
+    )
 
 
 def confirmation_of(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> Confirmation:
@@ -139,13 +162,27 @@ def confirmation_of(study: Study, records: Mapping[str, Sequence[TrialRecord]]) 
     candidate = records["focal"][1]
     seeds = tuple(replace(candidate, number=number) for number in range(2))
     accuracy, ece = candidate.metrics["accuracy"], candidate.metrics["ece"]
-    tests = tuple({**candidate.metrics, "accuracy": accuracy - fall, "ece": ece + 0.01} for fall in (0.02, 0.04))
+    tests = tuple(
+        {**candidate.metrics, "accuracy": accuracy - fall, "ece": ece + 0.01}
+        for fall in (0.02, 0.04)
+    )
     shifts = {"noisy": ({"auroc": 0.9, "fpr95": 0.25}, {"auroc": 0.8, "fpr95": 0.35})}
     confirming = make_study(study.directory.parent, f"{study.spec.name}-confirm")
     return Confirmation(
         confirming,
         (
-            Confirmed("focal_0001", "candidate", candidate, seeds, tests, shifts, {"noisy": 5000}, {"noisy": 3}),
-            Confirmed("cross_entropy_default", "baseline", None, tuple(records["cross_entropy"][:2])),
+            Confirmed(
+                "focal_0001",
+                "candidate",
+                candidate,
+                seeds,
+                tests,
+                shifts,
+                {"noisy": 5000},
+                {"noisy": 3},
+            ),
+            Confirmed(
+                "cross_entropy_default", "baseline", None, tuple(records["cross_entropy"][:2])
+            ),
         ),
     )

@@ -36,9 +36,14 @@ def test_help_groups_every_command_and_cuts_no_summary(
     _, out, _ = calstudy(capsys, "--help")
     examples, _, listed = out.partition("Options:")
     names = cli.calstudy.list_commands(click.Context(cli.calstudy))
-    rows = [line for line in listed.splitlines() if line.startswith("  ") and line.split()[0] in names]
+    rows = [
+        line for line in listed.splitlines() if line.startswith("  ") and line.split()[0] in names
+    ]
     assert sorted(line.split()[0] for line in rows) == sorted(names) and "..." not in listed
-    assert all(line.endswith(".") and len(line) <= 80 for line in [*rows, *examples.strip().splitlines()[-1:]])
+    assert all(
+        line.endswith(".") and len(line) <= 80
+        for line in [*rows, *examples.strip().splitlines()[-1:]]
+    )
     assert all(f"calstudy {name} " in examples for name in ("list", "evaluate", "sync"))
     assert [line.split()[0] for line in rows[-2:]] == ["audit", "sync"] and "\nOther:\n" in listed
 
@@ -72,7 +77,9 @@ def predictions(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_evaluate_gives_the_golden_values(capsys: pytest.CaptureFixture[str], predictions: Path) -> None:
+def test_evaluate_gives_the_golden_values(
+    capsys: pytest.CaptureFixture[str], predictions: Path
+) -> None:
     code, out, _ = calstudy(capsys, "evaluate", predictions, "--json")
     found = json.loads(out)
     assert code == 0 and (found["num_samples"], found["num_classes"]) == (200, 10)
@@ -84,7 +91,9 @@ def test_evaluate_gives_the_golden_values(capsys: pytest.CaptureFixture[str], pr
 
 
 @pytest.mark.slow
-def test_evaluate_takes_probabilities_and_bins(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_evaluate_takes_probabilities_and_bins(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     logits, labels, _ = golden.input_b()
     np.savez(tmp_path / "p.npz", probs=logits.softmax(-1).numpy(), labels=labels.numpy())
     _, out, _ = calstudy(capsys, "evaluate", tmp_path / "p.npz", "--bins", 10, "--json")
@@ -115,7 +124,10 @@ BAD_ARRAYS: list[tuple[dict[str, Any], str]] = [
     ({**GOOD, "labels": np.array([0, -1, 2, 0])}, "0..2, got -1..2"),
     ({**GOOD, "logits": np.full((4, 3), np.nan)}, "NaN or infinite values in 4 rows"),
     ({"probs": np.full((4, 3), 0.5), "labels": GOOD["labels"]}, "sum to 1"),
-    ({"logits": np.array([{}], dtype=object), "labels": GOOD["labels"]}, "holds Python objects; give an npz"),
+    (
+        {"logits": np.array([{}], dtype=object), "labels": GOOD["labels"]},
+        "holds Python objects; give an npz",
+    ),
 ]
 
 
@@ -138,18 +150,24 @@ def test_evaluate_allocates_no_more_than_a_file_holds(
     assert err.endswith(f"bad.npz: {claimed} The file is damaged: save it again.\n")
     (tmp_path / "one.npz").write_bytes(npy_of(shape))
     code, out, err = calstudy(capsys, "evaluate", tmp_path / "one.npz")
-    assert code == 2 and err.endswith("is a single array; save `logits` and `labels` with numpy.savez.\n")
+    assert code == 2 and err.endswith(
+        "is a single array; save `logits` and `labels` with numpy.savez.\n"
+    )
 
 
 def test_evaluate_reads_no_more_than_memory_holds(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    np.savez_compressed(tmp_path / "bomb.npz", logits=np.zeros((2**20, 4), np.float32), labels=np.zeros(2**20, int))
+    np.savez_compressed(
+        tmp_path / "bomb.npz", logits=np.zeros((2**20, 4), np.float32), labels=np.zeros(2**20, int)
+    )
     assert (tmp_path / "bomb.npz").stat().st_size < 100_000
     monkeypatch.setattr(arrays, "memory", lambda: 40_000_000)
     code, out, err = calstudy(capsys, "evaluate", tmp_path / "bomb.npz")
     assert (code, out) == (2, "")
-    assert err.endswith("bomb.npz: its arrays take 0.0 GB, half of this machine's memory is 0.0 GB.\n")
+    assert err.endswith(
+        "bomb.npz: its arrays take 0.0 GB, half of this machine's memory is 0.0 GB.\n"
+    )
     content = bytearray((tmp_path / "bomb.npz").read_bytes())
     content[200:260] = bytes(byte ^ 0xFF for byte in content[200:260])  # what deflate cannot read
     (tmp_path / "torn.npz").write_bytes(content)
@@ -159,14 +177,18 @@ def test_evaluate_reads_no_more_than_memory_holds(
 
 
 @pytest.mark.parametrize("content", [None, b"", b"name: mine\n", b"PK\x03\x04 torn"])
-def test_evaluate_of_no_archive(capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes | None) -> None:
+def test_evaluate_of_no_archive(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, content: bytes | None
+) -> None:
     if content is not None:
         (tmp_path / "f.npz").write_bytes(content)
     code, _, err = calstudy(capsys, "evaluate", tmp_path / "f.npz")
     assert code == 2 and "f.npz" in err and err.count("\n") == 1
     assert "pickle" not in err
     if content == b"name: mine\n":
-        assert err.endswith("f.npz: is no npz; give an npz with `logits` or `probs`, and `labels`.\n")
+        assert err.endswith(
+            "f.npz: is no npz; give an npz with `logits` or `probs`, and `labels`.\n"
+        )
 
 
 @pytest.mark.parametrize(
@@ -179,22 +201,36 @@ def test_evaluate_of_no_archive(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         ("metrics", {"accuracy", "ece", "ts_ece", "top5_accuracy", "adaptive_ece"}),
     ],
 )
-def test_list_names_all_there_is(capsys: pytest.CaptureFixture[str], kind: str, expected: set[str]) -> None:
+def test_list_names_all_there_is(
+    capsys: pytest.CaptureFixture[str], kind: str, expected: set[str]
+) -> None:
     code, out, _ = calstudy(capsys, "list", kind, "--json")
     rows = json.loads(out)
-    assert code == 0 and expected <= {row["name"] for row in rows} and all(row["summary"] for row in rows)
+    assert (
+        code == 0
+        and expected <= {row["name"] for row in rows}
+        and all(row["summary"] for row in rows)
+    )
     _, shown, _ = calstudy(capsys, "list", kind)
     assert all(name in shown for name in expected)
 
 
-def test_plan_writes_nothing_and_explains(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_plan_writes_nothing_and_explains(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     spec = Path("study/specs/digits.yaml").resolve()
     code, out, _ = calstudy(capsys, "plan", spec, "--storage", tmp_path / "none")
     assert code == 0 and "1151 train, 287 validation, 359 test" in out and "sece_on_focal" in out
     assert not (tmp_path / "none").exists()
     code, out, _ = calstudy(capsys, "plan", spec, "--explain", "--json")
     rows = {row["key"]: row for row in json.loads(out)["explain"]}
-    assert code == 0 and {"name", "trials", "optimizer.lr", "checkpoint_seconds", "tracking"} <= set(rows)
+    assert code == 0 and {
+        "name",
+        "trials",
+        "optimizer.lr",
+        "checkpoint_seconds",
+        "tracking",
+    } <= set(rows)
 
 
 @pytest.mark.parametrize(
@@ -205,7 +241,10 @@ def test_plan_writes_nothing_and_explains(capsys: pytest.CaptureFixture[str], tm
         (("sync", "none"), "no study at"),
         (("export", "none", "--pick", "knee", "--name", "m"), "no study at"),
         (("export", "none", "--name", "m"), "no study at"),
-        (("export", "none", "--name", "m", "--trial", "focal/0001", "--pick", "knee"), "one of --trial and --pick"),
+        (
+            ("export", "none", "--name", "m", "--trial", "focal/0001", "--pick", "knee"),
+            "one of --trial and --pick",
+        ),
         (("run", "none.yaml"), "none.yaml"),
         (("plan", "none.yaml"), "none.yaml"),
         (("list", "metods"), "metods"),
@@ -218,7 +257,11 @@ def test_plan_writes_nothing_and_explains(capsys: pytest.CaptureFixture[str], tm
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_a_mistake_is_one_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Any, said: str
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: Any,
+    said: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, out, err = calstudy(capsys, *words)
@@ -231,15 +274,24 @@ def test_bad_data_is_one_line_and_nothing_is_written(
 ) -> None:
     monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
     (tmp_path / "bad.parquet").write_bytes(b"this is no parquet")
-    plain = {"name": "bad", "data": {"name": "parquet", "path": "bad.parquet"}, "model": "mlp", "methods": ["focal"]}
+    plain = {
+        "name": "bad",
+        "data": {"name": "parquet", "path": "bad.parquet"},
+        "model": "mlp",
+        "methods": ["focal"],
+    }
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump(plain))
     for command in ("plan", "run"):
-        code, _, err = calstudy(capsys, command, tmp_path / "bad.yaml", "--storage", tmp_path / "studies")
+        code, _, err = calstudy(
+            capsys, command, tmp_path / "bad.yaml", "--storage", tmp_path / "studies"
+        )
         assert code == 2 and err.startswith("bad.yaml: data.path: ") and err.count("\n") == 1
         assert not (tmp_path / "studies").exists()
 
 
-def test_an_objective_the_data_cannot_have(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_an_objective_the_data_cannot_have(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -259,7 +311,9 @@ def test_an_objective_the_data_cannot_have(capsys: pytest.CaptureFixture[str], t
     assert code == 2 and "objectives[0].metric" in err and "3 classes" in err
 
 
-def test_no_permission_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_permission_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Root may write anywhere, so the error is raised by hand."""
 
     def refused(*words: object) -> None:
@@ -267,4 +321,6 @@ def test_no_permission_is_one_line(capsys: pytest.CaptureFixture[str], monkeypat
 
     monkeypatch.setattr("study.store.study.open_study", refused)
     code, out, err = calstudy(capsys, "status", "mine")
-    assert (code, out) == (2, "") and err.startswith("calstudy: no permission for /srv/studies. Give another path")
+    assert (code, out) == (2, "") and err.startswith(
+        "calstudy: no permission for /srv/studies. Give another path"
+    )

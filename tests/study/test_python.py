@@ -24,7 +24,14 @@ def some_predictions(label: str, number: int) -> Predictions:
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
     """Two complete trials and a failed one; focal/0001 is better in both objectives."""
-    row = {"epoch": 1, "time": 1.7e9, "seconds": 2.0, "samples": 900, "train_loss": 0.5, "accuracy": 0.8}
+    row = {
+        "epoch": 1,
+        "time": 1.7e9,
+        "seconds": 2.0,
+        "samples": 900,
+        "train_loss": 0.5,
+        "accuracy": 0.8,
+    }
     trials = {
         "focal": [
             ({"accuracy": 0.8, "ece": 0.1}, [row, {**row, "epoch": 2, "accuracy": 0.9}]),
@@ -39,18 +46,40 @@ def study(tmp_path: Path) -> Study:
 def test_trials_are_rows(study: Study) -> None:
     frame = study.trials()
     assert list(frame.trial) == ["focal/0000", "focal/0001", "mbls/0000"]
-    assert list(frame.state) == ["complete", "complete", "failed"] and list(frame.front) == [False, True, False]
-    assert frame.accuracy.tolist()[:2] == [0.8, 0.9] and frame.accuracy.isna().tolist() == [False, False, True]
+    assert list(frame.state) == ["complete", "complete", "failed"] and list(frame.front) == [
+        False,
+        True,
+        False,
+    ]
+    assert frame.accuracy.tolist()[:2] == [0.8, 0.9] and frame.accuracy.isna().tolist() == [
+        False,
+        False,
+        True,
+    ]
     assert str(frame.started.dtype).startswith("datetime64") and frame.started.dt.tz is not None
     assert frame.reason.notna().tolist() == [False, False, True]
     columns = ["trial", "method", "number", "state", "front"]
-    assert list(frame)[:5] == columns and {"epoch", "samples", "seconds", "attempts", "ended", "device"} <= {*frame}
+    assert list(frame)[:5] == columns and {
+        "epoch",
+        "samples",
+        "seconds",
+        "attempts",
+        "ended",
+        "device",
+    } <= {*frame}
 
 
 def test_epochs_are_rows(study: Study) -> None:
     frame = study.epochs()
-    assert list(zip(frame.trial, frame.epoch, strict=True)) == [("focal/0000", 1), ("focal/0000", 2), ("focal/0001", 1)]
-    assert frame.time[0] == pandas.Timestamp("2023-11-14 22:13:20", tz="UTC") and frame.accuracy[1] == 0.9
+    assert list(zip(frame.trial, frame.epoch, strict=True)) == [
+        ("focal/0000", 1),
+        ("focal/0000", 2),
+        ("focal/0001", 1),
+    ]
+    assert (
+        frame.time[0] == pandas.Timestamp("2023-11-14 22:13:20", tz="UTC")
+        and frame.accuracy[1] == 0.9
+    )
 
 
 def test_the_front_and_predictions(study: Study) -> None:
@@ -89,4 +118,7 @@ def test_trials_as_a_table(study: Study, tmp_path: Path) -> None:
     here("trials", "made", "--storage", tmp_path, "--csv", tmp_path / "all.csv")
     frame = pandas.read_csv(tmp_path / "all.csv")
     assert pandas.to_datetime(frame.started)[0] == study.trials().started[0].floor("s")
-    assert frame.trial.tolist() == study.trials().trial.tolist() and frame.ece.tolist()[:2] == [0.1, 0.05]
+    assert frame.trial.tolist() == study.trials().trial.tolist() and frame.ece.tolist()[:2] == [
+        0.1,
+        0.05,
+    ]

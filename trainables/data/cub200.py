@@ -23,7 +23,9 @@ class Cub200(ImageFiles):
         lists = {}
         for split, wanted in (("train", 1), ("test", 0)):
             keys = [key for key in images if in_train[key] == wanted]
-            lists[split] = ImageList([images[key] for key in keys], np.array([labels[key] for key in keys], np.int64))
+            lists[split] = ImageList(
+                [images[key] for key in keys], np.array([labels[key] for key in keys], np.int64)
+            )
         # `001.Black_footed_Albatross`
         classes = tuple(species[key].rpartition(".")[2] for key in numbers)
         check_lists(self.path, classes, lists)
@@ -32,21 +34,32 @@ class Cub200(ImageFiles):
     def _list(self, name: str) -> dict[str, str]:
         """The entries of a list file by number, e.g. `1 001.Black_footed_Albatross`."""
         rows = required(self.path, name).read_text().splitlines()
-        return {key: value for key, _, value in (row.strip().partition(" ") for row in rows if row.strip())}
+        return {
+            key: value
+            for key, _, value in (row.strip().partition(" ") for row in rows if row.strip())
+        }
 
     def _images(self) -> dict[str, Path]:
         folder = required(self.path, "images")
         images = {key: folder / name for key, name in self._list("images.txt").items()}
         for key, file in images.items():
             if not file.is_file():
-                raise FieldError("path", f"image {key} in images.txt, {file}, is missing. Unpack the archive again.")
+                raise FieldError(
+                    "path",
+                    f"image {key} in images.txt, {file}, is missing. Unpack the archive again.",
+                )
         return images
 
-    def _values(self, name: str, images: dict[str, Path], meanings: dict[str, int]) -> dict[str, int]:
+    def _values(
+        self, name: str, images: dict[str, Path], meanings: dict[str, int]
+    ) -> dict[str, int]:
         """{image: the meaning of its entry in the list file}."""
         listed = self._list(name)
         for key in images:
             if listed.get(key) not in meanings:
                 found = f"an invalid entry {listed[key]!r}" if key in listed else "no entry"
-                raise FieldError("path", f"{self.path}: {name} has {found} for image {key}. Unpack the archive again.")
+                raise FieldError(
+                    "path",
+                    f"{self.path}: {name} has {found} for image {key}. Unpack the archive again.",
+                )
         return {key: meanings[listed[key]] for key in images}

@@ -22,7 +22,9 @@ class ImageFolder(ImageFiles):
     that every folder is a class.
     """
 
-    splits: dict[str, str] | None = text(None, doc="folder of each split, e.g. {train: train, test: val}")
+    splits: dict[str, str] | None = text(
+        None, doc="folder of each split, e.g. {train: train, test: val}"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -30,7 +32,11 @@ class ImageFolder(ImageFiles):
 
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
         folders = self._folders()
-        names = {"train": "."} if self._are_classes(folders) else split_names(self.splits, folders, self.path)
+        names = (
+            {"train": "."}
+            if self._are_classes(folders)
+            else split_names(self.splits, folders, self.path)
+        )
         classes = self._classes(names["train"])
         numbers = {name: number for number, name in enumerate(classes)}
         lists = {}
@@ -39,7 +45,9 @@ class ImageFolder(ImageFiles):
                 if name not in numbers:
                     problem = f"{ours} has the class '{name}', which train does not have.{nearest(name, classes)}"
                     raise FieldError("path", f"{self.path}: {problem} Rename or remove it.")
-            found = make_dataset(str(Path(self.path) / theirs), numbers, IMG_EXTENSIONS, allow_empty=True)
+            found = make_dataset(
+                str(Path(self.path) / theirs), numbers, IMG_EXTENSIONS, allow_empty=True
+            )
             lists[ours] = ImageList(
                 [Path(file) for file, _ in found], np.array([label for _, label in found], np.int64)
             )
@@ -63,7 +71,9 @@ class ImageFolder(ImageFiles):
             return False
         root = Path(self.path)
         with_images = [name for name in folders if _has_images(root / name)]
-        named = [name for name in folders if any(name.lower() in words for words in KNOWN_NAMES.values())]
+        named = [
+            name for name in folders if any(name.lower() in words for words in KNOWN_NAMES.values())
+        ]
         train = [root / name for name in named if name.lower() in KNOWN_NAMES["train"]]
         if not with_images or any(entry.is_dir() for folder in train for entry in folder.iterdir()):
             return False
@@ -81,7 +91,9 @@ class ImageFolder(ImageFiles):
         try:
             names: list[str] = find_classes(Path(self.path) / split)[0]
         except FileNotFoundError:
-            raise FieldError("path", f"{Path(self.path) / split} has no class folders; add one per class.") from None
+            raise FieldError(
+                "path", f"{Path(self.path) / split} has no class folders; add one per class."
+            ) from None
         return names
 
 

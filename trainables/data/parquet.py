@@ -28,7 +28,9 @@ from trainables.files.arrays import memory
 from trainables.files.digest import file_digest
 
 SPLIT_COLUMN = "split"
-ROW_BYTES = 128  # of memory for a row, its image aside; a few bytes of a file may claim any number of rows
+ROW_BYTES = (
+    128  # of memory for a row, its image aside; a few bytes of a file may claim any number of rows
+)
 SLICE = 256  # images a thread decodes at a time
 
 T = TypeVar("T")
@@ -66,7 +68,9 @@ class Parquet(Dataset):
     image: str = text("image", doc="column of encoded images, or of structs with them in `bytes`")
     label: str = text("label", doc="column of class numbers")
     split_column: str = text(SPLIT_COLUMN, doc="column of split names, if the file has one")
-    splits: dict[str, str] | None = text(None, doc="name of each split in the file, e.g. {train: train, test: val}")
+    splits: dict[str, str] | None = text(
+        None, doc="name of each split in the file, e.g. {train: train, test: val}"
+    )
     limit: int | None = number(None, low=1, doc="maximum rows per split, stratified by label")
 
     def __post_init__(self) -> None:
@@ -82,7 +86,9 @@ class Parquet(Dataset):
             # In a folder the file name gives the split; a single file may have any name.
             name = "" if Path(self.path).is_file() else file.name
             with open(file, "rb") as source:
-                digest.update(f"{name} {hashlib.file_digest(source, 'sha256').hexdigest()}\n".encode())
+                digest.update(
+                    f"{name} {hashlib.file_digest(source, 'sha256').hexdigest()}\n".encode()
+                )
         return digest.hexdigest()
 
     def read(self, progress: Progress = nothing) -> RawData:
@@ -90,7 +96,9 @@ class Parquet(Dataset):
         num_classes, rows = self._taken(table)
         images = self._images(table, rows, progress)
         named = (table.class_names or [])[:num_classes]
-        classes = named if len(named) == num_classes else [str(label) for label in range(num_classes)]
+        classes = (
+            named if len(named) == num_classes else [str(label) for label in range(num_classes)]
+        )
         splits = {name: RawSplit(images[name], table.labels[taken]) for name, taken in rows.items()}
         return RawData(tuple(classes), **splits)
 
@@ -104,7 +112,8 @@ class Parquet(Dataset):
         rows = {ours: np.flatnonzero(table.splits == theirs) for ours, theirs in names.items()}
         num_classes = self._check_labels(table, rows)
         return num_classes, {
-            name: taken[limited(table.labels[taken], self.limit, name, num_classes)] for name, taken in rows.items()
+            name: taken[limited(table.labels[taken], self.limit, name, num_classes)]
+            for name, taken in rows.items()
         }
 
     def samples(self, where: dict[str, Any] | None = None) -> Samples:
@@ -118,7 +127,9 @@ class Parquet(Dataset):
     def samples_header(self, where: dict[str, Any] | None = None) -> Header:
         table = self._table()
         rows = self._sampled(table, where)
-        return Header(_by_file(table, rows), self._first_shape(table, rows), table.labels[rows], table.names)
+        return Header(
+            _by_file(table, rows), self._first_shape(table, rows), table.labels[rows], table.names
+        )
 
     def _first_shape(self, table: _Table, rows: np.ndarray) -> tuple[int, int, int]:
         """[C, H, W] of the first of these images, from its header."""
@@ -135,7 +146,9 @@ class Parquet(Dataset):
         if not len(rows):
             several = any(isinstance(value, list) for value in (where or {}).values())
             hint = " Each value must be a single one, not a list." if several else ""
-            raise FieldError("where", f"no row of {self.path} matches {json.dumps(where or {})}.{hint}")
+            raise FieldError(
+                "where", f"no row of {self.path} matches {json.dumps(where or {})}.{hint}"
+            )
         return rows
 
     def _where(self, table: _Table, where: dict[str, Any]) -> np.ndarray:
@@ -146,10 +159,14 @@ class Parquet(Dataset):
                 names = source.schema_arrow.names
                 for column in where:
                     if column not in names:
-                        raise FieldError("where", f"{file} has no column '{column}'.{nearest(column, names)}")
+                        raise FieldError(
+                            "where", f"{file} has no column '{column}'.{nearest(column, names)}"
+                        )
                 columns = source.read(list(where))
             for column, value in where.items():
-                found = np.array([here == value for here in columns[column].to_pylist()], dtype=bool)
+                found = np.array(
+                    [here == value for here in columns[column].to_pylist()], dtype=bool
+                )
                 kept[start : start + len(found)] &= found
         return kept
 
@@ -159,11 +176,17 @@ class Parquet(Dataset):
             return [path]
         if not path.exists():
             near = [other.name for other in sorted(path.parent.glob("*.parquet"))][:20]
-            raise FieldError("path", f"there is no {path}.{nearest(path.name, near) if near else ''}")
+            raise FieldError(
+                "path", f"there is no {path}.{nearest(path.name, near) if near else ''}"
+            )
         files = sorted(path.glob("*.parquet"))
         if not files:
             near = sorted({str(file.parent) for file in path.glob("*/*.parquet")})
-            hint = nearest(str(path), near) if near else " Give a parquet file, or a folder with parquet files."
+            hint = (
+                nearest(str(path), near)
+                if near
+                else " Give a parquet file, or a folder with parquet files."
+            )
             raise FieldError("path", f"no .parquet file in {path}.{hint}")
         return files
 
@@ -197,36 +220,53 @@ class Parquet(Dataset):
         with _opened(file) as source:
             schema = source.schema_arrow
             self._check_schema(file, schema)
-            return source.read([name for name in schema.names if name in (self.label, self.split_column)])
+            return source.read(
+                [name for name in schema.names if name in (self.label, self.split_column)]
+            )
 
     def _check_schema(self, file: Path, schema: Any) -> None:
         for option in ("image", "label", "split_column"):
             column = getattr(self, option)
             # Without a split column the file name gives the split, unless the user named a column.
             if column not in schema.names and (option, column) != ("split_column", SPLIT_COLUMN):
-                raise FieldError(option, f"{file} has no column '{column}'.{nearest(column, schema.names)}")
+                raise FieldError(
+                    option, f"{file} has no column '{column}'.{nearest(column, schema.names)}"
+                )
         kind = schema.field(self.image).type
         if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
             kind = kind.field("bytes").type
         if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-            raise FieldError("image", f"{file}: column '{self.image}' has type {kind}, not encoded images (e.g. PNG).")
+            raise FieldError(
+                "image",
+                f"{file}: column '{self.image}' has type {kind}, not encoded images (e.g. PNG).",
+            )
         kind = schema.field(self.label).type
         if not pa.types.is_integer(kind):
             others = [field.name for field in schema if pa.types.is_integer(field.type)]
-            hint = f" Integer columns: {', '.join(others)}." if others else " Number the classes from 0."
-            raise FieldError("label", f"{file}: column '{self.label}' has type {kind}, not integers.{hint}")
+            hint = (
+                f" Integer columns: {', '.join(others)}."
+                if others
+                else " Number the classes from 0."
+            )
+            raise FieldError(
+                "label", f"{file}: column '{self.label}' has type {kind}, not integers.{hint}"
+            )
 
     def _labels(self, file: Path, columns: Any) -> np.ndarray:
         column = columns[self.label].combine_chunks()
         if column.null_count:
-            raise FieldError("label", f"{file}, row {_first_null(column)}: the label is missing. Remove the row.")
+            raise FieldError(
+                "label", f"{file}, row {_first_null(column)}: the label is missing. Remove the row."
+            )
         labels: np.ndarray = column.to_numpy(zero_copy_only=False).astype(np.int64)
         return labels
 
     def _splits(self, file: Path, columns: Any) -> np.ndarray:
         column = columns[self.split_column].combine_chunks()
         if column.null_count:
-            raise FieldError("split_column", f"{file}, row {_first_null(column)}: the split is missing. Add one.")
+            raise FieldError(
+                "split_column", f"{file}, row {_first_null(column)}: the split is missing. Add one."
+            )
         return np.array(column.to_pylist(), dtype=str)
 
     def _check_labels(self, table: _Table, rows: dict[str, np.ndarray]) -> int:
@@ -238,7 +278,9 @@ class Parquet(Dataset):
             if len(negative):
                 label = table.labels[negative[0]]
                 fix = "Labels start at 0; remove rows without a label, or exclude their split with `splits`."
-                raise FieldError("label", f"{table.place(negative[0])}: the label is {label}. {fix}")
+                raise FieldError(
+                    "label", f"{table.place(negative[0])}: the label is {label}. {fix}"
+                )
         present = np.unique(table.labels[rows["train"]])
         num_classes = int(present[-1]) + 1
         if len(present) < num_classes:
@@ -247,14 +289,18 @@ class Parquet(Dataset):
             raise FieldError("label", f"{problem} Number the classes from 0 without gaps.")
         if num_classes == 1:
             raise FieldError(
-                "label", f"all training samples of {self.path} have label 0; at least two classes are needed."
+                "label",
+                f"all training samples of {self.path} have label 0; at least two classes are needed.",
             )
         for name, taken in rows.items():
             beyond = taken[table.labels[taken] >= num_classes]
             if len(beyond):
                 label = table.labels[beyond[0]]
                 problem = f"the label is {label} in {name}, but train has 0 to {num_classes - 1}."
-                raise FieldError("label", f"{table.place(beyond[0])}: {problem} Remove classes that are not in train.")
+                raise FieldError(
+                    "label",
+                    f"{table.place(beyond[0])}: {problem} Remove classes that are not in train.",
+                )
         return num_classes
 
     def _images(
@@ -268,9 +314,13 @@ class Parquet(Dataset):
         # A small image takes longer in Python than in the decoder: threads would only wait for each other.
         small = sum(file.stat().st_size for file in table.files) < SMALL_BYTES * len(table.labels)
         with ThreadPoolExecutor(1 if small else None) as pool:
-            for start, chunk in pool.map(lambda part: self._decoded(table, *part), self._parts(table, wanted[order])):
+            for start, chunk in pool.map(
+                lambda part: self._decoded(table, *part), self._parts(table, wanted[order])
+            ):
                 if chunks and chunk.shape[1:3] != chunks[0][1].shape[1:3]:
-                    self._refuse_sizes(table, wanted[order[start]], chunk[0], wanted[order[0]], chunks[0][1][0])
+                    self._refuse_sizes(
+                        table, wanted[order[start]], chunk[0], wanted[order[0]], chunks[0][1][0]
+                    )
                 chunks.append((start, chunk))
                 progress(start + len(chunk), len(wanted))
         channels = max(chunk.shape[3] for _, chunk in chunks)
@@ -282,7 +332,9 @@ class Parquet(Dataset):
         ends = np.cumsum([len(taken) for taken in rows.values()])
         return dict(zip(rows, np.split(images, ends[:-1]), strict=True))
 
-    def _parts(self, table: _Table, wanted: np.ndarray) -> Generator[tuple[int, np.ndarray, Any], None, None]:
+    def _parts(
+        self, table: _Table, wanted: np.ndarray
+    ) -> Generator[tuple[int, np.ndarray, Any], None, None]:
         """(index of the first in `wanted`, rows, encoded images), one slice at a time."""
         for file, first in zip(table.files, table.starts, strict=True):
             with _opened(file) as source:
@@ -293,7 +345,9 @@ class Parquet(Dataset):
                         yield start, wanted[start:stop], column
                     first += len(batch)
 
-    def _decoded(self, table: _Table, start: int, rows: np.ndarray, column: Any) -> tuple[int, np.ndarray]:
+    def _decoded(
+        self, table: _Table, start: int, rows: np.ndarray, column: Any
+    ) -> tuple[int, np.ndarray]:
         """start, and the images [n, H, W, C] uint8; C is 3 if any has colour, else 1."""
         images: list[np.ndarray] = []
         for row, value in zip(rows, _encoded(column), strict=True):
@@ -310,10 +364,18 @@ class Parquet(Dataset):
             return function(value)
         # Decoders raise anything on bad bytes.
         except Exception as error:
-            problem = "the image is missing" if value is None else f"the image cannot be decoded ({error})"
-            raise FieldError("image", f"{table.place(row)}: {problem}. Fix or remove the row.") from None
+            problem = (
+                "the image is missing"
+                if value is None
+                else f"the image cannot be decoded ({error})"
+            )
+            raise FieldError(
+                "image", f"{table.place(row)}: {problem}. Fix or remove the row."
+            ) from None
 
-    def _refuse_sizes(self, table: _Table, row: int, image: np.ndarray, other_row: int, other: np.ndarray) -> None:
+    def _refuse_sizes(
+        self, table: _Table, row: int, image: np.ndarray, other_row: int, other: np.ndarray
+    ) -> None:
         raise FieldError(
             "image",
             f"{table.place(row)}: the image is {image.shape[1]}x{image.shape[0]} pixels, the one in "
@@ -335,21 +397,29 @@ class Parquet(Dataset):
         for file in files:
             with _opened(file) as source:
                 schema = source.schema_arrow
-                if "class" not in schema.names or not pa.types.is_string(schema.field("class").type):
+                if "class" not in schema.names or not pa.types.is_string(
+                    schema.field("class").type
+                ):
                     return None
                 columns = source.read([self.label, "class"])
             for pair in columns.group_by([self.label, "class"]).aggregate([]).to_pylist():
                 if pair[self.label] >= 0:
                     names.setdefault(pair[self.label], set()).add(pair["class"])
         named = [name for label in sorted(names) for name in names[label]]
-        consistent = sorted(names) == list(range(len(named))) and None not in named and len(set(named)) == len(named)
+        consistent = (
+            sorted(names) == list(range(len(named)))
+            and None not in named
+            and len(set(named)) == len(named)
+        )
         return named if consistent else None
 
 
 def _by_file(table: _Table, rows: np.ndarray) -> Rows:
     """Row numbers by the digest of the file, whatever its name."""
     found: Rows = {}
-    for file, first, stop in zip(table.files, table.starts, [*table.starts[1:], len(table.labels)], strict=True):
+    for file, first, stop in zip(
+        table.files, table.starts, [*table.starts[1:], len(table.labels)], strict=True
+    ):
         inside = rows[(rows >= first) & (rows < stop)] - first
         if len(inside):
             digest = file_digest(file)
@@ -359,7 +429,9 @@ def _by_file(table: _Table, rows: np.ndarray) -> Rows:
 
 def _encoded(column: Any) -> list[Any]:
     """The encoded images; None where one is missing."""
-    encoded: list[Any] = (pc.struct_field(column, "bytes") if pa.types.is_struct(column.type) else column).to_pylist()
+    encoded: list[Any] = (
+        pc.struct_field(column, "bytes") if pa.types.is_struct(column.type) else column
+    ).to_pylist()
     return encoded
 
 
@@ -379,7 +451,11 @@ def _check_footer(file: Path, footer: Any) -> None:
     """Raise FieldError if memory cannot hold what the footer says: pyarrow reads a column of a row group at once."""
     groups, limit = [footer.row_group(group) for group in range(footer.num_row_groups)], memory()
     if footer.num_rows * ROW_BYTES > limit:
-        what, needed, fix = f"{footer.num_rows:,} rows", footer.num_rows * ROW_BYTES, "Keep fewer rows."
+        what, needed, fix = (
+            f"{footer.num_rows:,} rows",
+            footer.num_rows * ROW_BYTES,
+            "Keep fewer rows.",
+        )
     else:
         needed = max((group.total_byte_size for group in groups), default=0)
         what, fix = "a row group", "Write smaller row groups."

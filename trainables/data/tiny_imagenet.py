@@ -43,7 +43,10 @@ class TinyImagenet(ImageFiles):
                 problem = f"wnids.txt has no class '{wnid}'.{nearest(wnid, list(labels)[:1000])}"
                 raise FieldError("path", f"{annotations}, line {line}: {problem}")
             if not file.is_file():
-                raise FieldError("path", f"{annotations}, line {line}: {file} is missing. Unpack the archive again.")
+                raise FieldError(
+                    "path",
+                    f"{annotations}, line {line}: {file} is missing. Unpack the archive again.",
+                )
             files.append(file)
             numbers.append(labels[wnid])
         return ImageList(files, np.array(numbers, dtype=np.int64))

@@ -33,12 +33,17 @@ def retry_until_space(write: Callable[[], T]) -> T:
                 raise
             if not reported:
                 where = f" at {error.filename}" if error.filename else ""
-                print(f"no space left{where}: waiting up to {PATIENCE / 60:.0f} minutes.", file=sys.stderr)
+                print(
+                    f"no space left{where}: waiting up to {PATIENCE / 60:.0f} minutes.",
+                    file=sys.stderr,
+                )
                 reported = True
         time.sleep(PAUSE)
 
 
-def write_whole(path: Path, data: bytes | memoryview, durable: bool = False, mode: int = 0o666) -> str:
+def write_whole(
+    path: Path, data: bytes | memoryview, durable: bool = False, mode: int = 0o666
+) -> str:
     """Write a file atomically (temporary file, then rename); returns its sha256.
 
     `durable`: fsync before the rename. `mode`: as in `replacing`.
@@ -107,12 +112,16 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
         raise
 
 
-def append(path: Path, data: bytes, durable: bool = False, follow: bool = False, create: bool = True) -> None:
+def append(
+    path: Path, data: bytes, durable: bool = False, follow: bool = False, create: bool = True
+) -> None:
     """Append atomically to a file without concurrent writers.
 
     follow: also where it is a symbolic link. create: make it if there is none.
     """
-    flags = os.O_WRONLY | os.O_APPEND | (0 if follow else os.O_NOFOLLOW) | (os.O_CREAT if create else 0)
+    flags = (
+        os.O_WRONLY | os.O_APPEND | (0 if follow else os.O_NOFOLLOW) | (os.O_CREAT if create else 0)
+    )
     flags |= os.O_NONBLOCK  # a pipe that nobody reads is an error, and not waited for
 
     def write() -> None:

@@ -19,7 +19,9 @@ def file_digest(path: Path, algorithm: str = "sha256", most: int | None = None) 
     most: bytes it may have.
     """
     with open_regular(path, most) as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(
+            file, lambda: hashlib.new(algorithm, usedforsecurity=False)
+        ).hexdigest()
 
 
 def sampled_digest(path: Path) -> str:
@@ -39,7 +41,9 @@ def sampled_digest(path: Path) -> str:
 
 def sidecar_digest(meta: Mapping[str, Any]) -> str:
     """Hex digest of what a cache says of itself, but for this digest."""
-    return hashlib.sha256(json.dumps({**meta, "sidecar": None}, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps({**meta, "sidecar": None}, sort_keys=True).encode()
+    ).hexdigest()
 
 
 def damaged_files(directory: Path) -> list[str]:
@@ -50,9 +54,13 @@ def damaged_files(directory: Path) -> list[str]:
     """
     meta = json.loads(read_text(directory / "meta.json"))
     sampled: Mapping[str, str] = meta.get("sampled", {})
-    damaged = ["meta.json"] if meta.get("sidecar", sidecar_digest(meta)) != sidecar_digest(meta) else []
+    damaged = (
+        ["meta.json"] if meta.get("sidecar", sidecar_digest(meta)) != sidecar_digest(meta) else []
+    )
     for name, size in meta["bytes"].items():
         path = directory / name
-        if path.stat().st_size != size or (name in sampled and sampled_digest(path) != sampled[name]):
+        if path.stat().st_size != size or (
+            name in sampled and sampled_digest(path) != sampled[name]
+        ):
             damaged.append(name)
     return damaged

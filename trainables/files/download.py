@@ -33,7 +33,11 @@ def download(urls: Sequence[str], target: Path, algorithm: str, digest: str) -> 
             try:
                 _take(url, target, algorithm, digest)
                 return
-            except (OSError, HTTPException, ValueError) as error:  # no network, a broken response, another file
+            except (
+                OSError,
+                HTTPException,
+                ValueError,
+            ) as error:  # no network, a broken response, another file
                 failures.append(f"{url}: {' '.join(str(error).split()) or type(error).__name__}")
         raise DownloadError("; ".join(failures))
 
@@ -41,9 +45,14 @@ def download(urls: Sequence[str], target: Path, algorithm: str, digest: str) -> 
 def _take(url: str, target: Path, algorithm: str, digest: str) -> None:
     # Some servers reject Python's default user agent.
     request = urllib.request.Request(url, headers={"User-Agent": "calstudy"})
-    with urllib.request.urlopen(request, timeout=SILENCE_SECONDS) as answer, replacing(target) as file:
+    with (
+        urllib.request.urlopen(request, timeout=SILENCE_SECONDS) as answer,
+        replacing(target) as file,
+    ):
         shutil.copyfileobj(answer, file, 2**20)
         file.flush()
         found = file_digest(Path(file.name), algorithm)
         if not found.startswith(digest):
-            raise ValueError(f"is a different file, {algorithm} {found[: len(digest)]}, not {digest}")
+            raise ValueError(
+                f"is a different file, {algorithm} {found[: len(digest)]}, not {digest}"
+            )

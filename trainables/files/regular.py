@@ -29,14 +29,23 @@ class NotAFile(OSError):
         self.found = found  # "is a pipe, not a file"
 
 
-def open_regular(path: Path, most: int | None = None, follow: bool = True, write: bool = False) -> File:
+def open_regular(
+    path: Path, most: int | None = None, follow: bool = True, write: bool = False
+) -> File:
     """Open a regular file to read, or to change. Raises NotAFile, and the OSErrors of `open`.
 
     most: bytes it may have. follow: whether the path may be a symbolic link.
     """
-    _check(path, os.stat(path, follow_symlinks=follow), most)  # before it is opened: a tape would rewind
+    _check(
+        path, os.stat(path, follow_symlinks=follow), most
+    )  # before it is opened: a tape would rewind
     # Another may take its place now. Without O_NONBLOCK, opening a pipe that nobody writes waits for ever.
-    flags = os.O_NONBLOCK | os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY) | (0 if follow else os.O_NOFOLLOW)
+    flags = (
+        os.O_NONBLOCK
+        | os.O_CLOEXEC
+        | (os.O_RDWR if write else os.O_RDONLY)
+        | (0 if follow else os.O_NOFOLLOW)
+    )
     number = os.open(path, flags)
     try:
         _check(path, os.fstat(number), most)

@@ -58,5 +58,8 @@ def digested_payload(path: Path) -> bytes | None:
     if outer["state"].numel() > path.stat().st_size:  # a tensor may repeat one byte
         return None
     payload: bytes = outer["state"].numpy().tobytes()
-    is_whole = hashlib.sha256(payload).hexdigest() == outer["sha256"] and saved_problem(io.BytesIO(payload)) is None
+    is_whole = (
+        hashlib.sha256(payload).hexdigest() == outer["sha256"]
+        and saved_problem(io.BytesIO(payload)) is None
+    )
     return payload if is_whole else None

@@ -39,21 +39,34 @@ class DeviceSplit:
         self._shape, self._augment = split.images.shape[1:], augment
         self._padding = padding_of(augment, padding, self._shape[1])
         self._mean, self._std = (
-            torch.tensor(values, dtype=torch.float32, device=self.device)[:, None, None] for values in (mean, std)
+            torch.tensor(values, dtype=torch.float32, device=self.device)[:, None, None]
+            for values in (mean, std)
         )
         self._images = split.images
-        self._columns: Tensor | None = None  # of all images, each beginning at another pixel: they overlap
-        self.place = place_of(beside + padded_bytes(len(split.images), self._shape, self._padding), self.device)
+        self._columns: Tensor | None = (
+            None  # of all images, each beginning at another pixel: they overlap
+        )
+        self.place = place_of(
+            beside + padded_bytes(len(split.images), self._shape, self._padding), self.device
+        )
         if self.place == "resident":
-            padded = F.pad(split.images.to(self.device), (self._padding,) * 4).permute(0, 2, 3, 1).contiguous()
+            padded = (
+                F.pad(split.images.to(self.device), (self._padding,) * 4)
+                .permute(0, 2, 3, 1)
+                .contiguous()
+            )
             self._images = padded.permute(0, 3, 1, 2)
             channels, (height, width) = self._shape[0], padded.shape[1:3]
             count = len(padded) * height * width - (self._shape[1] - 1) * width
-            self._columns = padded.as_strided((count, self._shape[1], channels), (channels, width * channels, 1))
+            self._columns = padded.as_strided(
+                (count, self._shape[1], channels), (channels, width * channels, 1)
+            )
             self._scale, self._shift = 1 / self._std, -self._mean / self._std
             self._across = torch.arange(self._shape[2], device=self.device)
         self._is_normalised = (
-            self.place == "mapped" and augment == "none" and 4 * self._images.numel() <= NORMALISED_BYTES
+            self.place == "mapped"
+            and augment == "none"
+            and 4 * self._images.numel() <= NORMALISED_BYTES
         )
         if self._is_normalised:
             self._images = self._normalise(self._images)
@@ -72,7 +85,9 @@ class DeviceSplit:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def decide(self, indices: Tensor, generator: torch.Generator, mirrored: Tensor | None = None) -> dict[str, Tensor]:
+    def decide(
+        self, indices: Tensor, generator: torch.Generator, mirrored: Tensor | None = None
+    ) -> dict[str, Tensor]:
         """What `batch` needs for samples at indices [..., B], with the random choices of their augmentation.
 
         All on the CPU, of the same leading dimensions. mirrored: [rows of the split] bool, for an alternating flip.
@@ -81,38 +96,68 @@ class DeviceSplit:
         decided = {"indices": indices, "labels": self.labels[indices]}
         drawn = draw_augmentation(indices.shape, self._augment, self._padding, generator)
         if "alternating" in self._augment:
-            assert mirrored is not None, "an alternating flip is decided for the whole split: `mirrored_in_turn`"
+            assert mirrored is not None, (
+                "an alternating flip is decided for the whole split: `mirrored_in_turn`"
+            )
             drawn["mirrored"] = mirrored[rows]
         if self._columns is None:
             return {**decided, "rows": rows, **drawn}
-        unmoved, turned = torch.full((), self._padding), drawn.get("mirrored", torch.zeros_like(rows)).long()
+        unmoved, turned = (
+            torch.full((), self._padding),
+            drawn.get("mirrored", torch.zeros_like(rows)).long(),
+        )
         height, width = self._images.shape[2:]
         first = (rows * height + drawn.get("top", unmoved)) * width + drawn.get("left", unmoved)
-        return {**decided, "first": first + turned * (self._shape[2] - 1), "direction": 1 - 2 * turned}
+        return {
+            **decided,
+            "first": first + turned * (self._shape[2] - 1),
+            "direction": 1 - 2 * turned,
+        }
 
     def batch(self, decided: Mapping[str, Tensor]) -> Batch:
         """The samples [B] that `decide` decided on, with their labels; its tensors are on the device."""
         if self._columns is not None:
-            places = torch.addcmul(decided["first"][:, None], decided["direction"][:, None], self._across)
-            columns = self._columns.index_select(0, places.flatten()).view(*places.shape, *self._columns.shape[1:])
+            places = torch.addcmul(
+                decided["first"][:, None], decided["direction"][:, None], self._across
+            )
+            columns = self._columns.index_select(0, places.flatten()).view(
+                *places.shape, *self._columns.shape[1:]
+            )
             pixels = columns.permute(0, 3, 2, 1)
-            images = torch.empty(pixels.shape, device=self.device, memory_format=torch.channels_last)
-            torch.addcmul(self._shift, pixels, self._scale, out=images)  # normalised in one operation
+            images = torch.empty(
+                pixels.shape, device=self.device, memory_format=torch.channels_last
+            )
+            torch.addcmul(
+                self._shift, pixels, self._scale, out=images
+            )  # normalised in one operation
         else:
-            images = decided["images"] if self.place == "streamed" else self._images.index_select(0, decided["rows"])
+            images = (
+                decided["images"]
+                if self.place == "streamed"
+                else self._images.index_select(0, decided["rows"])
+            )
             if not self._is_normalised:
                 images = self._normalise(augmented(images, decided, self._padding))
         return Batch(images, decided["labels"], decided["indices"])
 
     def gather(self, rows: Tensor) -> Tensor:
         """uint8 [B, C, H, W] on the CPU, where the GPU can fetch them while it works. rows: those of `decide`, [B]."""
-        found = torch.empty(len(rows), *self._shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda")
+        found = torch.empty(
+            len(rows), *self._shape, dtype=torch.uint8, pin_memory=self.device.type == "cuda"
+        )
         return torch.index_select(self._images, 0, rows, out=found)
 
     def images(self, start: int, stop: int) -> Tensor:
         """Samples start to stop, in order, without augmentation: [stop - start, C, H, W] float32, normalised."""
-        rows = slice(start, stop) if self._part is None else self._part[start:stop].to(self._images.device)
-        images, edge = self._images[rows].to(self.device), self._padding if self._columns is not None else 0
+        rows = (
+            slice(start, stop)
+            if self._part is None
+            else self._part[start:stop].to(self._images.device)
+        )
+        images, edge = (
+            self._images[rows].to(self.device),
+            self._padding if self._columns is not None else 0,
+        )
         images = images[:, :, edge : images.shape[2] - edge, edge : images.shape[3] - edge]
         return images if self._is_normalised else self._normalise(images)
 
@@ -127,7 +172,11 @@ def place_of(size: int, device: torch.device) -> str:
     if device.type != "cuda":
         return "resident"
     total = torch.cuda.get_device_properties(device).total_memory
-    return "resident" if 2 * size <= torch.cuda.get_per_process_memory_fraction() * total else "streamed"
+    return (
+        "resident"
+        if 2 * size <= torch.cuda.get_per_process_memory_fraction() * total
+        else "streamed"
+    )
 
 
 def padding_of(augment: str, padding: int | None, height: int) -> int:
@@ -141,7 +190,9 @@ def padded_bytes(count: int, shape: Sequence[int], padding: int) -> int:
     return count * channels * (height + 2 * padding) * (width + 2 * padding)
 
 
-def augment_images(images: Tensor, kind: str, generator: torch.Generator, padding: int | None = None) -> Tensor:
+def augment_images(
+    images: Tensor, kind: str, generator: torch.Generator, padding: int | None = None
+) -> Tensor:
     """Images [N, C, H, W], each cropped or flipped independently. kind: none, flip, crop, crop_flip.
 
     Crop: torchvision's RandomCrop(H, padding) with zero padding; None: an eighth of the height, 4 at 32.
@@ -149,17 +200,23 @@ def augment_images(images: Tensor, kind: str, generator: torch.Generator, paddin
     """
     padding = padding or max(1, images.shape[2] // 8)
     drawn = draw_augmentation(images.shape[:1], kind, padding, generator)
-    return augmented(images, {name: values.to(images.device) for name, values in drawn.items()}, padding)
+    return augmented(
+        images, {name: values.to(images.device) for name, values in drawn.items()}, padding
+    )
 
 
-def draw_augmentation(shape: Sequence[int], kind: str, padding: int, generator: torch.Generator) -> dict[str, Tensor]:
+def draw_augmentation(
+    shape: Sequence[int], kind: str, padding: int, generator: torch.Generator
+) -> dict[str, Tensor]:
     """The random choices of `augment_images` for samples in batches of this shape, by name."""
     drawn, device = {}, generator.device
     if "crop" in kind:
         corners = torch.randint(2 * padding + 1, (2, *shape), generator=generator, device=device)
         drawn["top"], drawn["left"] = corners
     if "flip" in kind and "alternating" not in kind:
-        drawn["mirrored"] = torch.randint(2, tuple(shape), generator=generator, device=device).bool()
+        drawn["mirrored"] = torch.randint(
+            2, tuple(shape), generator=generator, device=device
+        ).bool()
     return drawn
 
 
@@ -186,5 +243,7 @@ def crop_images(images: Tensor, top: Tensor, left: Tensor, padding: int) -> Tens
     """
     height, width = images.shape[2:]
     padded = F.pad(images, (padding,) * 4)
-    windows = padded.unfold(2, height, 1).unfold(3, width, 1)  # [N, C, 2p + 1, 2p + 1, H, W], a view
+    windows = padded.unfold(2, height, 1).unfold(
+        3, width, 1
+    )  # [N, C, 2p + 1, 2p + 1, H, W], a view
     return windows[torch.arange(len(images), device=images.device), :, top, left]

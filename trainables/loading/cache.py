@@ -96,7 +96,10 @@ def prepare(
             pass
     found = data_digest(dataset, seed)
     if digest not in (None, found):
-        raise FieldError("data", f"its digest is {found[:12]}, but the study started with {digest[:12]}. Restore it.")
+        raise FieldError(
+            "data",
+            f"its digest is {found[:12]}, but the study started with {digest[:12]}. Restore it.",
+        )
     digest, directory = found, cache / found
     try:
         return open_prepared(directory)
@@ -107,7 +110,9 @@ def prepare(
             return open_prepared(directory)
         except ValueError as error:
             if directory.exists():
-                print(str(error).replace("prepare it again", "it is prepared again"), file=sys.stderr)
+                print(
+                    str(error).replace("prepare it again", "it is prepared again"), file=sys.stderr
+                )
             _build(dataset, seed, directory, progress)
     return open_prepared(directory)
 
@@ -118,7 +123,9 @@ def open_prepared(directory: Path) -> Prepared:
         damaged = damaged_files(directory)
         meta = json.loads(read_text(directory / "meta.json"))
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(f"{directory}: no prepared data set here ({error}); prepare it again.") from None
+        raise ValueError(
+            f"{directory}: no prepared data set here ({error}); prepare it again."
+        ) from None
     if damaged:
         raise ValueError(f"{directory}: {', '.join(damaged)} is damaged; prepare it again.")
     channels, height, width = meta["input_shape"]
@@ -136,7 +143,9 @@ def open_prepared(directory: Path) -> Prepared:
 def load_split(prepared: Prepared, name: str) -> Split:
     """The memory-mapped train or validation split. Raises ValueError for any other name: test is sealed."""
     if name not in ("train", "validation"):
-        raise ValueError(f"split '{name}' cannot be loaded: trials use train and validation, test is sealed.")
+        raise ValueError(
+            f"split '{name}' cannot be loaded: trials use train and validation, test is sealed."
+        )
     images, labels = (
         # Copy on write: torch needs writable memory, the file must not change.
         torch.from_numpy(np.load(prepared.directory / file, mmap_mode="c", allow_pickle=False))
@@ -145,13 +154,19 @@ def load_split(prepared: Prepared, name: str) -> Split:
     return Split(images, labels)
 
 
-def split_rows(raw: RawData, validation: float, seed: int) -> dict[str, tuple[RawSplit, np.ndarray]]:
+def split_rows(
+    raw: RawData, validation: float, seed: int
+) -> dict[str, tuple[RawSplit, np.ndarray]]:
     """For train, validation, test: the source split and its rows, shuffled.
 
     A split missing in the source is carved from train, stratified: the rounded fraction of each class, at least one.
     Test is carved first, so that `validation` does not change it.
     """
-    carved = [name for name, split in (("test", raw.test), ("validation", raw.validation)) if split is None]
+    carved = [
+        name
+        for name, split in (("test", raw.test), ("validation", raw.validation))
+        if split is None
+    ]
     _check_counts(raw, carved)
     rest = np.arange(len(raw.train.labels))
     rows: dict[str, tuple[RawSplit, np.ndarray]] = {}
@@ -193,7 +208,9 @@ def _build(dataset: Dataset, seed: int, directory: Path, progress: Progress) -> 
     """Write the set atomically (temporary folder, then rename). The caller holds the lock."""
     read: Callable[..., RawData] = dataset.read
     with unchanged(dataset, lambda: data_digest(dataset, seed), directory.name):
-        raw = read(progress=progress) if "progress" in inspect.signature(read).parameters else read()
+        raw = (
+            read(progress=progress) if "progress" in inspect.signature(read).parameters else read()
+        )
     rows = split_rows(raw, dataset.validation, seed)
     partial = directory.with_name(f"{directory.name}.partial")
     # Left by a killed process: under the lock nobody else writes it.
@@ -208,7 +225,9 @@ def _build(dataset: Dataset, seed: int, directory: Path, progress: Progress) -> 
             **_statistics(raw.train.images, rows["train"][1]),
             **_write_arrays(partial, rows),
         }
-        (partial / "meta.json").write_text(json.dumps({**meta, "sidecar": sidecar_digest(meta)}, indent=1))
+        (partial / "meta.json").write_text(
+            json.dumps({**meta, "sidecar": sidecar_digest(meta)}, indent=1)
+        )
         shutil.rmtree(directory, ignore_errors=True)
         partial.rename(directory)
     finally:
@@ -227,7 +246,9 @@ def unchanged(dataset: Dataset, digest: Callable[[], str], before: str) -> Itera
             raise FieldError("path" if hasattr(dataset, "path") else "", problem)
 
 
-def _write_arrays(directory: Path, rows: dict[str, tuple[RawSplit, np.ndarray]]) -> dict[str, dict[str, object]]:
+def _write_arrays(
+    directory: Path, rows: dict[str, tuple[RawSplit, np.ndarray]]
+) -> dict[str, dict[str, object]]:
     sizes: dict[str, object] = {}
     digests: dict[str, object] = {}
     sampled: dict[str, object] = {}

@@ -39,20 +39,32 @@ class ShiftSet(Settings):
     """A set under `shift:`: any data set by name and options, and a selection of its samples."""
 
     data: Dataset = field()
-    where: dict[str, Any] | None = text(None, doc="for parquet: use only rows with these column values")
-    ood: bool | None = text(None, doc="whether it is out of distribution; null: decided by class names or numbers")
+    where: dict[str, Any] | None = text(
+        None, doc="for parquet: use only rows with these column values"
+    )
+    ood: bool | None = text(
+        None, doc="whether it is out of distribution; null: decided by class names or numbers"
+    )
 
     @classmethod
     def read(cls, plain: Any) -> ShiftSet:
         """From plain values, as `to_mapping` gives them. Raises FieldError."""
         plain = {"name": plain} if isinstance(plain, str) else plain
         if not isinstance(plain, Mapping):
-            raise FieldError("", f"must be a data set's name, or a mapping with `name`, got {plain!r}.")
+            raise FieldError(
+                "", f"must be a data set's name, or a mapping with `name`, got {plain!r}."
+            )
         own = {key: plain[key] for key in ("where", "ood") if key in plain}
-        return cls(build(Dataset, {key: value for key, value in plain.items() if key not in own}), **own)
+        return cls(
+            build(Dataset, {key: value for key, value in plain.items() if key not in own}), **own
+        )
 
     def to_mapping(self) -> dict[str, Any]:
-        own = {key: value for key, value in (("where", self.where), ("ood", self.ood)) if value is not None}
+        own = {
+            key: value
+            for key, value in (("where", self.where), ("ood", self.ood))
+            if value is not None
+        }
         return {**to_plain(self.data), **own}
 
     def digest(self) -> str:
@@ -74,7 +86,9 @@ class Shift(NamedTuple):
         return int((~self.kept).sum())
 
 
-def check_header(shift_set: ShiftSet, used: Rows, classes: tuple[str, ...], input_shape: tuple[int, int, int]) -> bool:
+def check_header(
+    shift_set: ShiftSet, used: Rows, classes: tuple[str, ...], input_shape: tuple[int, int, int]
+) -> bool:
     """Whether the set comes from the study's own source, of which the splits use the rows `used`.
 
     Decodes nothing. Raises FieldError if it contains such rows, does not exist or does not fit.
@@ -85,7 +99,9 @@ def check_header(shift_set: ShiftSet, used: Rows, classes: tuple[str, ...], inpu
     own = of_source > SHARED * total
     if own and shift_set.where is None:
         problem = "is the study's own data, with its sealed test split. Name other data"
-        raise FieldError("", f"{problem}; of a table, rows of no split can be selected with `where`.")
+        raise FieldError(
+            "", f"{problem}; of a table, rows of no split can be selected with `where`."
+        )
     shared = sum(int(np.isin(rows, used[file]).sum()) for file, rows in common.items())
     if own and shared:
         problem = f"{shared} of the {total} rows are in the study's train, meta, validation or sealed test split"
@@ -123,11 +139,15 @@ def _digests(images: Tensor) -> Iterator[bytes]:
             yield hashlib.blake2b(pixels, digest_size=16).digest()
 
 
-def shift_of(shift_set: ShiftSet, classes: tuple[str, ...], input_shape: tuple[int, int, int]) -> Shift:
+def shift_of(
+    shift_set: ShiftSet, classes: tuple[str, ...], input_shape: tuple[int, int, int]
+) -> Shift:
     """The set for a study with these classes and images [C, H, W]. Raises FieldError if it does not fit."""
     samples = _samples(shift_set)
     _check_shape(samples.images.shape[1:], input_shape)
-    found = None if shift_set.ood else _labels(samples.labels, samples.names, classes, shift_set.ood)
+    found = (
+        None if shift_set.ood else _labels(samples.labels, samples.names, classes, shift_set.ood)
+    )
     images = torch.from_numpy(samples.images).expand(-1, input_shape[0], -1, -1)
     labels = torch.from_numpy(samples.labels if found is None else found)
     return Shift(images, labels, found is None, torch.ones(len(labels), dtype=torch.bool))
@@ -136,7 +156,9 @@ def shift_of(shift_set: ShiftSet, classes: tuple[str, ...], input_shape: tuple[i
 def _check_shape(found: tuple[int, ...], wanted: tuple[int, int, int]) -> None:
     if found != wanted and not (found[0] == 1 and found[1:] == wanted[1:]):  # grayscale broadcasts
         sizes = [" x ".join(map(str, shape)) for shape in (found, wanted)]
-        raise FieldError("", f"its images are {sizes[0]}, the study's {sizes[1]} (channels, height, width).")
+        raise FieldError(
+            "", f"its images are {sizes[0]}, the study's {sizes[1]} (channels, height, width)."
+        )
 
 
 def _labels(
@@ -167,7 +189,9 @@ def _labels(
     else:
         other = f"their labels go up to {present[-1]}, the study's to {len(classes) - 1}"
     if ood is False:
-        raise FieldError("ood", f"is false, but the samples are not of the study's classes: {other}.")
+        raise FieldError(
+            "ood", f"is false, but the samples are not of the study's classes: {other}."
+        )
     return None
 
 
@@ -190,7 +214,8 @@ def _samples(shift_set: ShiftSet) -> Samples:
                 samples = shift_set.data.samples(shift_set.where)
             _write(samples, directory)
     images, labels = (
-        np.load(directory / f"{name}.npy", mmap_mode="c", allow_pickle=False) for name in ("images", "labels")
+        np.load(directory / f"{name}.npy", mmap_mode="c", allow_pickle=False)
+        for name in ("images", "labels")
     )
     names = json.loads(read_text(directory / "names.json"))
     return Samples(images, labels, {int(label): name for label, name in names.items()})
@@ -204,13 +229,17 @@ def _is_whole(directory: Path) -> bool:
     except (OSError, ValueError, KeyError):
         damaged = ["meta.json"]
     if damaged:
-        print(f"{directory}: {', '.join(damaged)} is damaged; it is prepared again.", file=sys.stderr)
+        print(
+            f"{directory}: {', '.join(damaged)} is damaged; it is prepared again.", file=sys.stderr
+        )
     return not damaged
 
 
 def _write(samples: Samples, directory: Path) -> None:
     partial = directory.with_name(f"{directory.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # left by a killed process: under the lock nobody else writes it
+    shutil.rmtree(
+        partial, ignore_errors=True
+    )  # left by a killed process: under the lock nobody else writes it
     shutil.rmtree(directory, ignore_errors=True)
     partial.mkdir()
     np.save(partial / "images.npy", samples.images, allow_pickle=False)

@@ -28,12 +28,16 @@ def open_test(prepared: Prepared, opening: int, ledger: Openings) -> Split:
     """The memory-mapped test split. Raises ValueError unless the ledger has the opening; FieldError: it is damaged."""
     if not ledger.has(opening):
         raise ValueError(f"the test split is sealed: the ledger has no opening {opening}.")
-    files, meta = ("test.npy", "test_labels.npy"), json.loads(read_text(prepared.directory / "meta.json"))
+    files, meta = (
+        ("test.npy", "test_labels.npy"),
+        json.loads(read_text(prepared.directory / "meta.json")),
+    )
     for file in files:
         if file_digest(prepared.directory / file) != meta["sha256"][file]:
             problem = f"{prepared.directory / file} is damaged. Remove that folder and confirm again: it is made again."
             raise FieldError("data", problem)
     images, labels = (
-        torch.from_numpy(np.load(prepared.directory / file, mmap_mode="c", allow_pickle=False)) for file in files
+        torch.from_numpy(np.load(prepared.directory / file, mmap_mode="c", allow_pickle=False))
+        for file in files
     )
     return Split(images, labels)

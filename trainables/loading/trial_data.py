@@ -20,12 +20,16 @@ from trainables.seeding import stream
 class TrialData:
     """The splits of one prepared data set, shared by all trials in a process."""
 
-    def __init__(self, prepared: Prepared, device: torch.device, augment: str, padding: int | None) -> None:
+    def __init__(
+        self, prepared: Prepared, device: torch.device, augment: str, padding: int | None
+    ) -> None:
         self.prepared = prepared
         self._augment = augment
         statistics = prepared.mean, prepared.std, device
         train, validation = image_bytes(prepared, augment, padding)
-        self.train = DeviceSplit(load_split(prepared, "train"), *statistics, augment, padding, beside=validation)
+        self.train = DeviceSplit(
+            load_split(prepared, "train"), *statistics, augment, padding, beside=validation
+        )
         self.validation = DeviceSplit(load_split(prepared, "validation"), *statistics, beside=train)
         self._with_meta: dict[tuple[float, int], tuple[DeviceSplit, DeviceSplit]] = {}
 
@@ -38,13 +42,17 @@ class TrialData:
     def images_of(self, rows: Tensor) -> Tensor:
         """Images of train at these rows, normalised, not augmented; on the CPU, wherever the splits lie."""
         chosen = Split(*(values[rows] for values in load_split(self.prepared, "train")))
-        return DeviceSplit(chosen, self.prepared.mean, self.prepared.std, "cpu").images(0, len(rows))
+        return DeviceSplit(chosen, self.prepared.mean, self.prepared.std, "cpu").images(
+            0, len(rows)
+        )
 
     def _carve(self, share: float, seed: int) -> tuple[DeviceSplit, DeviceSplit]:
         labels = load_split(self.prepared, "train").labels.numpy()
         counts = np.bincount(labels)
         quota = np.clip(np.rint(share * counts).astype(np.int64), np.minimum(counts - 1, 1), None)
-        kept = torch.from_numpy(ranks_in_class(labels, stream(seed, "split", "meta")) < quota[labels])
+        kept = torch.from_numpy(
+            ranks_in_class(labels, stream(seed, "split", "meta")) < quota[labels]
+        )
         rest = self.train.subset((~kept).nonzero().squeeze(-1), self._augment)
         return rest, self.train.subset(kept.nonzero().squeeze(-1), "none")
 
@@ -52,7 +60,9 @@ class TrialData:
 def image_bytes(prepared: Prepared, augment: str, padding: int | None) -> tuple[int, int]:
     """What train, padded, and validation take on a device."""
     shape, edge = prepared.input_shape, padding_of(augment, padding, prepared.input_shape[1])
-    return padded_bytes(prepared.sizes["train"], shape, edge), padded_bytes(prepared.sizes["validation"], shape, 0)
+    return padded_bytes(prepared.sizes["train"], shape, edge), padded_bytes(
+        prepared.sizes["validation"], shape, 0
+    )
 
 
 @functools.lru_cache(maxsize=2)
@@ -66,4 +76,6 @@ def trial_data(config: TrialConfig, device: torch.device, digest: str | None = N
 
     Raises FieldError if a `digest` is given and the source has another.
     """
-    return _trial_data(json.dumps(to_plain(config.data), sort_keys=True), config.seed, device, digest)
+    return _trial_data(
+        json.dumps(to_plain(config.data), sort_keys=True), config.seed, device, digest
+    )

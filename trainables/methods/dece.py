@@ -55,7 +55,9 @@ class Dece(AuxiliaryMethod):
     bins: int = number(BINS, low=1, doc="number of soft confidence bins")
     tau_a: float = number(TAU_A, above=0, doc="sharpness of the soft rank")
     tau_b: float = number(TAU_B, above=0, doc="temperature of the soft bins")
-    base: Method = field(default_factory=CrossEntropy, metadata={"doc": "the loss the term is added to"})
+    base: Method = field(
+        default_factory=CrossEntropy, metadata={"doc": "the loss the term is added to"}
+    )
 
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
         return differentiable_ece(logits, labels, self.bins, self.tau_a, self.tau_b)

@@ -33,17 +33,23 @@ def gamma_of_p0(p0: Tensor, highest: float) -> Tensor:
 
     gamma = torch.full_like(p0, highest)
     beyond = excess(gamma) >= 0  # the root is above `highest`
-    for _ in range(60):  # six suffice except for p0 near 1/2, where the root approaches the one at 0
+    for _ in range(
+        60
+    ):  # six suffice except for p0 near 1/2, where the root approaches the one at 0
         gamma = gamma - excess(gamma) / (log_rest + slope / (1 - p0 + gamma * slope))
     return torch.where(beyond, highest, torch.where(p0 < 0.5, gamma, 0.0).clamp(min=0.0))
 
 
 @functools.lru_cache(maxsize=8)
 def _table(device: torch.device) -> Tensor:
-    return gamma_of_p0(torch.linspace(0.0, 0.5, POINTS + 1, dtype=torch.float64), HIGHEST).to(device)
+    return gamma_of_p0(torch.linspace(0.0, 0.5, POINTS + 1, dtype=torch.float64), HIGHEST).to(
+        device
+    )
 
 
-def sample_gamma(logits: Tensor, labels: Tensor, schedule: str, highest: float | Tensor = 5.0) -> Tensor:
+def sample_gamma(
+    logits: Tensor, labels: Tensor, schedule: str, highest: float | Tensor = 5.0
+) -> Tensor:
     """[N] gammas, constant in the gradient. logits: [N, K]; labels: [N] int64; `highest`: only for `lambert_w`."""
     p_y = logits.detach().softmax(dim=-1).gather(-1, labels[:, None]).squeeze(-1)
     if schedule == "lambert_w":
@@ -63,8 +69,12 @@ def sample_gamma(logits: Tensor, labels: Tensor, schedule: str, highest: float |
 class FocalSampleDependent(Method):
     """`flsd_53`: 5 if p_y < 0.2, else 3. `flsd_532`: also 2 from 0.5 on. `lambert_w`: the rule both approximate."""
 
-    schedule: str = choice("flsd_53", "flsd_532", "lambert_w", doc="gamma by the probability of the true class")
-    gamma_max: float = number(5.0, above=0, doc="cap on lambert_w's gamma, which grows without bound as p_y falls")
+    schedule: str = choice(
+        "flsd_53", "flsd_532", "lambert_w", doc="gamma by the probability of the true class"
+    )
+    gamma_max: float = number(
+        5.0, above=0, doc="cap on lambert_w's gamma, which grows without bound as p_y falls"
+    )
 
     @property
     def inert(self) -> dict[str, str]:
@@ -76,4 +86,6 @@ class FocalSampleDependent(Method):
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         labels = require_labels(self, targets)
-        return focal_loss(logits, labels, sample_gamma(logits, labels, self.schedule, self.gamma_max))
+        return focal_loss(
+            logits, labels, sample_gamma(logits, labels, self.schedule, self.gamma_max)
+        )

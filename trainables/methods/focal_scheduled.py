@@ -27,7 +27,8 @@ def scheduled_gamma(
     gammas = GAMMAS[schedule] if isinstance(schedule, str) else schedule
     progress = torch.as_tensor(progress, dtype=torch.float64)
     changes = [
-        (progress >= step) * (after - before) for step, (before, after) in zip(steps, pairwise(gammas), strict=True)
+        (progress >= step) * (after - before)
+        for step, (before, after) in zip(steps, pairwise(gammas), strict=True)
     ]
     return gammas[0] + torch.stack(changes).sum()
 
@@ -36,14 +37,23 @@ def scheduled_gamma(
 class FocalScheduled(Method):
     """Training losses are not comparable across a step: never select an epoch by them."""
 
-    schedule: str = choice("flsc_531", "flsc_532", "custom", doc="gamma 5, then 3, then 1 or 2; custom: `gammas`")
-    gammas: tuple[float, ...] | None = numbers(None, low=0, doc="for custom: gamma before each step and after the last")
-    steps: tuple[float, ...] = numbers(STEPS, above=0, below=1, doc="fractions of training at which gamma changes")
+    schedule: str = choice(
+        "flsc_531", "flsc_532", "custom", doc="gamma 5, then 3, then 1 or 2; custom: `gammas`"
+    )
+    gammas: tuple[float, ...] | None = numbers(
+        None, low=0, doc="for custom: gamma before each step and after the last"
+    )
+    steps: tuple[float, ...] = numbers(
+        STEPS, above=0, below=1, doc="fractions of training at which gamma changes"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.gammas is not None) != (self.schedule == "custom"):
-            raise FieldError("gammas", "goes with `schedule: custom`; set both, e.g. `gammas: [5, 3, 1]`, or neither.")
+            raise FieldError(
+                "gammas",
+                "goes with `schedule: custom`; set both, e.g. `gammas: [5, 3, 1]`, or neither.",
+            )
         if list(self.steps) != sorted(set(self.steps)):
             raise FieldError("steps", f"must increase, got {list(self.steps)}.")
         if len(self._gammas) != len(self.steps) + 1:

@@ -37,12 +37,24 @@ class GammaNet(LookaheadMethod):
     detach_features: bool = text(True, doc="stop gamma-net's gradient at the features")
 
     def initial(self, task: Task) -> Parameters:
-        width = next((layer.in_features for layer in task.network.head.modules() if isinstance(layer, nn.Linear)), None)
+        width = next(
+            (
+                layer.in_features
+                for layer in task.network.head.modules()
+                if isinstance(layer, nn.Linear)
+            ),
+            None,
+        )
         if width is None:
-            raise FieldError("model", "GammaNet needs the features before the last layer: the head must be linear.")
+            raise FieldError(
+                "model",
+                "GammaNet needs the features before the last layer: the head must be linear.",
+            )
         bound = width**-0.5
         shapes = {"A": (width, self.k), "W": (width, 1)}
-        drawn = {name: torch.rand(shape, generator=task.generator) for name, shape in shapes.items()}
+        drawn = {
+            name: torch.rand(shape, generator=task.generator) for name, shape in shapes.items()
+        }
         return {name: ((2 * value - 1) * bound).to(task.device) for name, value in drawn.items()}
 
     def gamma(self, features: Tensor, phi: Parameters) -> Tensor:
@@ -50,7 +62,9 @@ class GammaNet(LookaheadMethod):
         features = features.detach() if self.detach_features else features
         return learned_gamma(features, phi["A"], phi["W"], self.tau).clamp(max=self.gamma_max)
 
-    def training_loss(self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters) -> Tensor:
+    def training_loss(
+        self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters
+    ) -> Tensor:
         return focal_loss(forward.logits, labels, self.gamma(forward.features, phi))
 
     def start(self, task: Task) -> State:
@@ -58,7 +72,12 @@ class GammaNet(LookaheadMethod):
         return {**super().start(task), "gamma": unseen}
 
     def noted(self, state: State, batch: Batch, features: Tensor) -> State:
-        return {**state, "gamma": state["gamma"].index_copy(0, batch.indices, self.gamma(features, state["phi"]))}
+        return {
+            **state,
+            "gamma": state["gamma"].index_copy(
+                0, batch.indices, self.gamma(features, state["phi"])
+            ),
+        }
 
     def measured(self, state: Any) -> dict[str, Tensor]:
         """Quantiles over the train samples of their latest gammas."""

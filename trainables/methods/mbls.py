@@ -9,7 +9,9 @@ from trainables.fields import number
 from trainables.method import Method
 
 
-def mbls_loss(logits: Tensor, targets: Tensor, margin: float | Tensor, weight: float | Tensor) -> Tensor:
+def mbls_loss(
+    logits: Tensor, targets: Tensor, margin: float | Tensor, weight: float | Tensor
+) -> Tensor:
     """Cross-entropy + weight * mean over samples *and* classes of max(0, max_j z_j - z_k - margin).
 
     logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. margin >= 0, in logit units. weight >= 0.

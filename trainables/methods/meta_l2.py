@@ -22,10 +22,17 @@ class MetaL2(LookaheadMethod):
     """
 
     def initial(self, task: Task) -> Parameters:
-        return {name: torch.zeros_like(weight).detach() for name, weight in task.network.head.named_parameters()}
+        return {
+            name: torch.zeros_like(weight).detach()
+            for name, weight in task.network.head.named_parameters()
+        }
 
-    def training_loss(self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters) -> Tensor:
-        penalties = [(phi[name] * weight.square()).sum() for name, weight in head.named_parameters()]
+    def training_loss(
+        self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters
+    ) -> Tensor:
+        penalties = [
+            (phi[name] * weight.square()).sum() for name, weight in head.named_parameters()
+        ]
         return F.cross_entropy(forward.logits, labels) + torch.stack(penalties).sum() / len(labels)
 
     def measured(self, state: State) -> dict[str, Tensor]:

@@ -15,7 +15,9 @@ def mixed_batch(batch: Batch, share: float | Tensor, partner: Tensor) -> Batch:
     """Each image times `share` plus its partner's times 1 - share. partner: [N] int64, indices in the batch."""
     assert isinstance(batch.targets, Tensor)
     images = torch.lerp(batch.images[partner], batch.images, share)
-    return batch._replace(images=images, targets=Mixed(batch.targets, batch.targets[partner], share))
+    return batch._replace(
+        images=images, targets=Mixed(batch.targets, batch.targets[partner], share)
+    )
 
 
 @dataclass(frozen=True)
@@ -26,8 +28,12 @@ class Mixup(Wrapper):
     two losses. The usual failure is under-confidence: temperatures below 1.
     """
 
-    alpha: float = number(0.2, low=0, doc="parameter of the Beta distribution of mixing weights; 0: no mixing")
-    base: Method = field(default_factory=CrossEntropy, metadata={"doc": "the loss of the mixed samples"})
+    alpha: float = number(
+        0.2, low=0, doc="parameter of the Beta distribution of mixing weights; 0: no mixing"
+    )
+    base: Method = field(
+        default_factory=CrossEntropy, metadata={"doc": "the loss of the mixed samples"}
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -39,7 +45,9 @@ class Mixup(Wrapper):
         drawn = super().draw(steps, size, generator)
         if self.alpha == 0:
             return drawn
-        seed = int(torch.randint(2**62, (), generator=generator))  # torch draws Beta only from its global generator
+        seed = int(
+            torch.randint(2**62, (), generator=generator)
+        )  # torch draws Beta only from its global generator
         share = np.random.default_rng(seed).beta(self.alpha, self.alpha, steps)
         partner = torch.rand(steps, size, generator=generator, dtype=torch.float64).argsort(dim=-1)
         return {**drawn, "partner": partner, "share": torch.from_numpy(share).float()}

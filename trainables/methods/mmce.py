@@ -10,7 +10,9 @@ from trainables.method import AuxiliaryMethod, Method
 from trainables.methods.cross_entropy import CrossEntropy
 
 
-def weighted_mmce(logits: Tensor, labels: Tensor, kernel_width: float | Tensor, normalization: str = "paper") -> Tensor:
+def weighted_mmce(
+    logits: Tensor, labels: Tensor, kernel_width: float | Tensor, normalization: str = "paper"
+) -> Tensor:
     """MMCE_w squared: weighted kernel means over pairs of correct samples and of wrong ones, minus twice mixed pairs.
 
     With r = 1 - c for the m correct samples, c for the n wrong ones, c the confidence and k = exp(-|c - c'| / width):
@@ -29,13 +31,21 @@ def weighted_mmce(logits: Tensor, labels: Tensor, kernel_width: float | Tensor, 
 
     m, n = right.sum(), wrong.sum()
     shortfall, excess = right * (1 - confidence), wrong * confidence
-    squared = mean(shortfall, shortfall, m * m) + mean(excess, excess, n * n) - 2 * mean(shortfall, excess, m * n)
+    squared = (
+        mean(shortfall, shortfall, m * m)
+        + mean(excess, excess, n * n)
+        - 2 * mean(shortfall, excess, m * n)
+    )
     return torch.where((m > 0) & (n > 0), squared, torch.zeros_like(squared))
 
 
-def mmce_penalty(logits: Tensor, labels: Tensor, kernel_width: float | Tensor, normalization: str = "paper") -> Tensor:
+def mmce_penalty(
+    logits: Tensor, labels: Tensor, kernel_width: float | Tensor, normalization: str = "paper"
+) -> Tensor:
     """sqrt(MMCE_w^2 + 1e-10), as in the released code; 0, not 1e-5, if all are correct or all wrong."""
-    squared = weighted_mmce(logits, labels, kernel_width, normalization).clamp(min=0)  # negative only by rounding
+    squared = weighted_mmce(logits, labels, kernel_width, normalization).clamp(
+        min=0
+    )  # negative only by rounding
     return torch.where(squared > 0, (squared + 1e-10).sqrt(), torch.zeros_like(squared))
 
 
@@ -48,8 +58,12 @@ class Mmce(AuxiliaryMethod):
 
     weight: float = number(2.0, low=0, doc="weight of the MMCE term")
     kernel_width: float = number(0.4, above=0, doc="width of the Laplacian kernel on confidences")
-    normalization: str = choice("paper", "released_code", doc="whether means over pairs are divided once or twice")
-    base: Method = field(default_factory=CrossEntropy, metadata={"doc": "the loss the term is added to"})
+    normalization: str = choice(
+        "paper", "released_code", doc="whether means over pairs are divided once or twice"
+    )
+    base: Method = field(
+        default_factory=CrossEntropy, metadata={"doc": "the loss the term is added to"}
+    )
 
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
         return mmce_penalty(logits, labels, self.kernel_width, self.normalization)

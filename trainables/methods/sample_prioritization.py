@@ -38,22 +38,29 @@ class SamplePrioritization(Wrapper):
     fraction of training; `random` needs none.
     """
 
-    fraction: float = number(0.3, above=0, high=1, doc="fraction of the training samples per epoch after the warm-up")
+    fraction: float = number(
+        0.3, above=0, high=1, doc="fraction of the training samples per epoch after the warm-up"
+    )
     warmup: float = number(0.05, low=0, high=1, doc="fraction of training with all samples")
     criterion: str = choice(
         "entropy", "least_confidence", "margin", "random", doc="score by which samples are selected"
     )
     scores: str = choice("train_passes", "fresh_pass", doc="when scores are computed")
-    target: str | None = text(None, doc="a trial with `record: train_entropy`: STUDY/LABEL/NUMBER, or its file")
+    target: str | None = text(
+        None, doc="a trial with `record: train_entropy`: STUDY/LABEL/NUMBER, or its file"
+    )
     base: Method = field(
-        default_factory=CrossEntropy, metadata={"doc": "the method that trains on the selected samples"}
+        default_factory=CrossEntropy,
+        metadata={"doc": "the method that trains on the selected samples"},
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._refuse_base("order", "selects its own samples")
         if self.target is not None and self.criterion != "entropy":
-            raise FieldError("target", f"records entropies, not '{self.criterion}'; remove one of the two.")
+            raise FieldError(
+                "target", f"records entropies, not '{self.criterion}'; remove one of the two."
+            )
 
     def start(self, task: Task) -> State:
         state = {"base": self.base.start(task)}
@@ -88,7 +95,9 @@ class SamplePrioritization(Wrapper):
     def observe(self, state: State, batch: Batch, logits: Tensor) -> State:
         state = {**state, "base": self.base.observe(state["base"], batch, logits)}
         if self.target is None and self.criterion != "random":
-            scores = state["scores"].index_copy(0, batch.indices, priorities(logits, self.criterion).float())
+            scores = state["scores"].index_copy(
+                0, batch.indices, priorities(logits, self.criterion).float()
+            )
             state["scores"] = scores
         return state
 

@@ -45,8 +45,12 @@ class Sece(AuxiliaryMethod):
     bandwidth: float = number(0.1, above=0, doc="standard deviation of the kernel on confidences")
     weight: float = number(0.5, low=0, doc="weight of the SECE term")
     hits: str = choice("hard", "soft", doc="correctness: 0 or 1, or differentiable")
-    self_weight: bool = field(default=True, metadata={"doc": "include a sample in its own smoothed accuracy"})
-    base: Method = field(default_factory=CrossEntropy, metadata={"doc": "the loss the term is added to"})
+    self_weight: bool = field(
+        default=True, metadata={"doc": "include a sample in its own smoothed accuracy"}
+    )
+    base: Method = field(
+        default_factory=CrossEntropy, metadata={"doc": "the loss the term is added to"}
+    )
 
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
         return smooth_ece(logits, labels, self.bandwidth, self.hits, self.self_weight)

@@ -39,7 +39,12 @@ MAIN = ("accuracy", "nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece
 def described() -> dict[str, Metric]:
     """The metrics' descriptions by name without `ts_`: the stored ones, then the others, by position."""
     found: dict[str, Metric] = {}
-    for metric in (metric for folder in __path__ for name in stems(Path(folder)) for metric in _read(folder, name)):
+    for metric in (
+        metric
+        for folder in __path__
+        for name in stems(Path(folder))
+        for metric in _read(folder, name)
+    ):
         if metric.name in found:
             problem = f"'{metric.name}' is already in {found[metric.name].family}.py; rename one."
             raise FieldError(f"metrics/{metric.family}.py", problem)
@@ -55,15 +60,21 @@ def _read(folder: str, family: str) -> Iterator[Metric]:
     file = Path(folder, f"{family}.py")
     for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body:
         match node:
-            case ast.Assign([ast.Name("METRICS")], value) | ast.AnnAssign(ast.Name("METRICS"), _, ast.expr() as value):
-                yield from (_metric(family, name, row) for name, row in _plain(family, value).items())
+            case ast.Assign([ast.Name("METRICS")], value) | ast.AnnAssign(
+                ast.Name("METRICS"), _, ast.expr() as value
+            ):
+                yield from (
+                    _metric(family, name, row) for name, row in _plain(family, value).items()
+                )
 
 
 def _plain(family: str, value: ast.expr) -> dict[str, dict[str, Any]]:
     try:
         return dict(ast.literal_eval(value))
     except ValueError:
-        problem = f"METRICS (line {value.lineno}) must contain only plain values: no names, no calls."
+        problem = (
+            f"METRICS (line {value.lineno}) must contain only plain values: no names, no calls."
+        )
         raise FieldError(f"metrics/{family}.py", problem) from None
 
 
@@ -71,7 +82,9 @@ def _metric(family: str, name: str, row: dict[str, Any]) -> Metric:
     try:
         for key in row:
             Metric.field_named(key)
-        return Metric(name=name, family=family, **{"function": name, "label": name.replace("_", " "), **row})
+        return Metric(
+            name=name, family=family, **{"function": name, "label": name.replace("_", " "), **row}
+        )
     except FieldError as error:
         raise error.under(f"metrics/{family}.py: {name}") from None
 
@@ -110,7 +123,9 @@ def stored() -> list[str]:
     return [name for name, metric in described().items() if metric.stored]
 
 
-def evaluate(logits: Tensor, labels: Tensor, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
+def evaluate(
+    logits: Tensor, labels: Tensor, bins: int = 15, also: Collection[str] = ()
+) -> dict[str, float]:
     """The stored metrics and those in `also`, as far as they are defined for these predictions.
 
     logits: [N, K]; labels: [N] int64; bins: for metrics that have bins.
@@ -119,7 +134,9 @@ def evaluate(logits: Tensor, labels: Tensor, bins: int = 15, also: Collection[st
     return measure(logits, labels, names, bins)
 
 
-def measure(logits: Tensor, labels: Tensor, names: Collection[str], bins: int = 15) -> dict[str, float]:
+def measure(
+    logits: Tensor, labels: Tensor, names: Collection[str], bins: int = 15
+) -> dict[str, float]:
     """The metrics of these names (without `ts_`), in this order, as far as they are defined for these predictions."""
     logits = logits.double()
     defined = [name for name in names if logits.shape[1] >= described()[name].fewest_classes]

@@ -74,7 +74,9 @@ def equal_mass_index(values: Tensor, bins: int) -> Tensor:
     ordered, order = values.sort(dim=0)
     first = first_of_equals(ordered)
     n = len(values)
-    ends = torch.tensor([k * (n // bins) + min(k, n % bins) for k in range(1, bins)], device=values.device)
+    ends = torch.tensor(
+        [k * (n // bins) + min(k, n % bins) for k in range(1, bins)], device=values.device
+    )
     return torch.empty_like(order).scatter_(0, order, torch.bucketize(first, ends, right=True))
 
 
@@ -95,7 +97,9 @@ def expected_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -
     return ((hits - confidence) @ inside).abs().sum() / len(labels)
 
 
-def maximum_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15, min_count: int = 1) -> Tensor:
+def maximum_calibration_error(
+    logits: Tensor, labels: Tensor, bins: int = 15, min_count: int = 1
+) -> Tensor:
     """Largest |accuracy - confidence| over the non-empty bins. Guo et al. 2017, Eq. 5; inherently noisy.
 
     Bins with fewer than `min_count` samples are skipped; NaN if none is left.

@@ -6,7 +6,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from trainables.metrics.binned import ReliabilityBins, debiased_square, equal_mass_index, equal_width_index
+from trainables.metrics.binned import (
+    ReliabilityBins,
+    debiased_square,
+    equal_mass_index,
+    equal_width_index,
+)
 
 METRICS = {
     "classwise_ece": {"place": 9, "stored": True, "function": "classwise_calibration_error",
@@ -37,16 +42,25 @@ class _Block(NamedTuple):
         return total.reshape(self.probs.shape[1], -1)
 
 
-def _blocks(logits: Tensor, labels: Tensor, bins: int, index: Callable[[Tensor, int], Tensor]) -> Iterator[_Block]:
+def _blocks(
+    logits: Tensor, labels: Tensor, bins: int, index: Callable[[Tensor, int], Tensor]
+) -> Iterator[_Block]:
     probs = logits.double().softmax(dim=-1)
     for start in range(0, probs.shape[1], BLOCK):
         part = probs[:, start : start + BLOCK].contiguous()
         classes = torch.arange(start, start + part.shape[1], device=probs.device)
         offset = bins * torch.arange(len(classes), device=probs.device)
-        yield _Block(part, (labels[:, None] == classes).double(), index(part, bins) + offset, bins * len(classes))
+        yield _Block(
+            part,
+            (labels[:, None] == classes).double(),
+            index(part, bins) + offset,
+            bins * len(classes),
+        )
 
 
-def classwise_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15, threshold: float = 0.0) -> Tensor:
+def classwise_calibration_error(
+    logits: Tensor, labels: Tensor, bins: int = 15, threshold: float = 0.0
+) -> Tensor:
     """Mean over classes k of the ECE of p_k against [y = k]. Kull et al. 2019; decreases with K by construction.
 
     With a threshold, a class is measured on the samples with p_k above it, and left out if there are none; NaN if no
@@ -54,14 +68,20 @@ def classwise_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15, 
     """
     errors = []
     for block in _blocks(logits, labels, bins, equal_width_index):
-        kept = (block.probs > threshold) if threshold > 0 else torch.ones_like(block.probs, dtype=torch.bool)
+        kept = (
+            (block.probs > threshold)
+            if threshold > 0
+            else torch.ones_like(block.probs, dtype=torch.bool)
+        )
         gaps = block.sums((block.hits - block.probs) * kept).abs().sum(dim=-1)
         samples = kept.sum(dim=0)
         errors.append((gaps / samples)[samples > 0])
     return torch.cat(errors).mean()
 
 
-def thresholded_classwise_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def thresholded_classwise_calibration_error(
+    logits: Tensor, labels: Tensor, bins: int = 15
+) -> Tensor:
     """Classwise ECE over the probabilities above 1%. After Nixon et al. 2019, whose TACE has equal-mass bins."""
     return classwise_calibration_error(logits, labels, bins, THRESHOLD)
 
@@ -73,7 +93,9 @@ def debiased_l2_marginal_error(logits: Tensor, labels: Tensor, bins: int = 15) -
     """
     squares = []
     for block in _blocks(logits, labels, bins, equal_mass_index):
-        columns = (block.sums(each) for each in (torch.ones_like(block.probs), block.probs, block.hits))
+        columns = (
+            block.sums(each) for each in (torch.ones_like(block.probs), block.probs, block.hits)
+        )
         for count, prob, hit in zip(*columns, strict=True):
             some = count > 0
             found = ReliabilityBins(count[some], prob[some] / count[some], hit[some] / count[some])
@@ -89,7 +111,10 @@ def brier_calibration(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     """
     total = torch.zeros((), dtype=torch.float64, device=logits.device)
     for block in _blocks(logits, labels, bins, equal_width_index):
-        counts, gaps = block.sums(torch.ones_like(block.probs)), block.sums(block.probs - block.hits)
+        counts, gaps = (
+            block.sums(torch.ones_like(block.probs)),
+            block.sums(block.probs - block.hits),
+        )
         total += (gaps.square() / counts.clamp(min=1)).sum()
     return total / len(labels)
 

@@ -57,7 +57,9 @@ def _left_closed_float32(confidence: Tensor, bins: int) -> Tensor:
 
 
 def _left_closed_float64(confidence: Tensor, bins: int) -> Tensor:
-    return _left_closed(confidence, torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=confidence.device))
+    return _left_closed(
+        confidence, torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=confidence.device)
+    )
 
 
 def _left_closed_without_one(confidence: Tensor, bins: int) -> Tensor:
@@ -70,7 +72,9 @@ def _left_closed_without_one(confidence: Tensor, bins: int) -> Tensor:
 def _interpolated_edges(confidence: Tensor, bins: int) -> Tensor:
     """Edges at the ranks 0, N / bins, 2 N / bins, ..., interpolated between samples; (lo, hi]."""
     ordered, n = confidence.sort().values, len(confidence)
-    rank = torch.linspace(0, n, bins + 1, dtype=torch.float64, device=confidence.device).clamp(max=n - 1)
+    rank = torch.linspace(0, n, bins + 1, dtype=torch.float64, device=confidence.device).clamp(
+        max=n - 1
+    )
     below = rank.long()
     above = (below + 1).clamp(max=n - 1)
     edges = ordered[below] + (rank - below) * (ordered[above] - ordered[below])
@@ -80,7 +84,9 @@ def _interpolated_edges(confidence: Tensor, bins: int) -> Tensor:
 def _split_by_position(confidence: Tensor, bins: int) -> Tensor:
     """array_split of the sorted confidences, ties as the sort leaves them."""
     n = len(confidence)
-    ends = torch.tensor([k * (n // bins) + min(k, n % bins) for k in range(1, bins)], device=confidence.device)
+    ends = torch.tensor(
+        [k * (n // bins) + min(k, n % bins) for k in range(1, bins)], device=confidence.device
+    )
     rank = torch.arange(n, device=confidence.device)
     order = confidence.argsort()
     return torch.empty_like(order).scatter_(0, order, torch.bucketize(rank, ends, right=True))
@@ -89,7 +95,11 @@ def _split_by_position(confidence: Tensor, bins: int) -> Tensor:
 def _edges_at_samples(confidence: Tensor, bins: int) -> Tensor:
     """A bin's lower edge is its first sample; [lo, hi), the first and the last bin unbounded."""
     n = len(confidence)
-    start = (torch.arange(1, bins, dtype=torch.float64, device=confidence.device) * (n / bins)).round().long()
+    start = (
+        (torch.arange(1, bins, dtype=torch.float64, device=confidence.device) * (n / bins))
+        .round()
+        .long()
+    )
     edges = confidence.sort().values[start.clamp(max=n - 1)]
     return torch.bucketize(confidence, edges, right=True)
 
@@ -116,7 +126,9 @@ def _quantile_edges(confidence: Tensor, bins: int) -> Tensor:
 def _error(values: Tensor, hits: Tensor, index: Tensor) -> Tensor:
     """Sum over the bins of |sum of hit - value|, without samples that have no bin."""
     kept = index > DROPPED
-    gap = torch.zeros(int(index.max()) + 1 if len(index) else 0, dtype=torch.float64, device=values.device)
+    gap = torch.zeros(
+        int(index.max()) + 1 if len(index) else 0, dtype=torch.float64, device=values.device
+    )
     return gap.index_add_(0, index[kept], (hits - values)[kept]).abs().sum()
 
 
@@ -125,7 +137,9 @@ def top_label(logits: Tensor, labels: Tensor, dtype: torch.dtype) -> tuple[Tenso
 
     In float32 a confidence is exactly 1.0 from a lead of 17 nats on, where some rules differ.
     """
-    return logits.to(dtype).softmax(dim=-1).amax(dim=-1).double(), (logits.argmax(dim=-1) == labels).double()
+    return logits.to(dtype).softmax(dim=-1).amax(dim=-1).double(), (
+        logits.argmax(dim=-1) == labels
+    ).double()
 
 
 def _top_label(
@@ -136,7 +150,9 @@ def _top_label(
     def value(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
         confidence, hits = top_label(logits, labels, dtype)
         index = rule(confidence, bins)
-        return _error(confidence, hits, index) / ((index > DROPPED).sum() if of_kept else len(labels))
+        return _error(confidence, hits, index) / (
+            (index > DROPPED).sum() if of_kept else len(labels)
+        )
 
     return value
 
@@ -145,18 +161,23 @@ def _seen_classes(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
     """Classwise ECE over the classes up to the largest label."""
     columns = logits.double().softmax(dim=-1).T.contiguous()[: int(labels.max()) + 1]
     errors = [
-        _error(column, (labels == k).double(), _right_closed_float32(column, bins)) for k, column in enumerate(columns)
+        _error(column, (labels == k).double(), _right_closed_float32(column, bins))
+        for k, column in enumerate(columns)
     ]
     return torch.stack(errors).mean() / len(labels)
 
 
-def _thresholded_adaptive(rule: Callable[[Tensor, int], Tensor], logits: Tensor, labels: Tensor, bins: int) -> Tensor:
+def _thresholded_adaptive(
+    rule: Callable[[Tensor, int], Tensor], logits: Tensor, labels: Tensor, bins: int
+) -> Tensor:
     """TACE: for each class, probabilities above 1% in equal-mass bins; a class without any counts as 0."""
     errors = []
     for k, column in enumerate(logits.double().softmax(dim=-1).T):
         kept = column[column > 0.01]
         index = rule(kept, bins) if len(kept) else kept.long()
-        errors.append(_error(kept, (labels == k).double()[column > 0.01], index) / max(1, len(kept)))
+        errors.append(
+            _error(kept, (labels == k).double()[column > 0.01], index) / max(1, len(kept))
+        )
     return torch.stack(errors).mean()
 
 
@@ -208,4 +229,7 @@ CONVENTIONS = {
 
 def evaluate(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, float]:
     """The value under every convention. logits: [N, K]; labels: [N] int64."""
-    return {name: float(convention.value(logits, labels, bins)) for name, convention in CONVENTIONS.items()}
+    return {
+        name: float(convention.value(logits, labels, bins))
+        for name, convention in CONVENTIONS.items()
+    }

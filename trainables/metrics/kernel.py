@@ -95,7 +95,9 @@ def _pair_sum(probs: Tensor, residual: Tensor) -> Tensor:
             if other is one:
                 distance.fill_diagonal_(0)
             weight = distance.div_(-SCALE).exp_()
-            total += weight.mul_(residual[one] @ residual[other].T).sum() * (1 if other is one else 2)
+            total += weight.mul_(residual[one] @ residual[other].T).sum() * (
+                1 if other is one else 2
+            )
     return total
 
 

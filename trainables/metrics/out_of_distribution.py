@@ -30,7 +30,9 @@ def auroc(inside: Tensor, outside: Tensor) -> Tensor:
     """
     ordered = inside.double().sort().values
     outside = outside.double()
-    below, up_to = (torch.searchsorted(ordered, outside, right=right).double() for right in (False, True))
+    below, up_to = (
+        torch.searchsorted(ordered, outside, right=right).double() for right in (False, True)
+    )
     return (below + up_to).mean() / (2 * len(inside))
 
 
@@ -51,11 +53,16 @@ def evaluate(inside: Tensor, outside: Tensor) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, score in SCORES.items():
         own, others = score(inside), score(outside)
-        found |= {f"auroc_{name}": float(auroc(own, others)), f"fpr95_{name}": float(fpr_at_95(own, others))}
+        found |= {
+            f"auroc_{name}": float(auroc(own, others)),
+            f"fpr95_{name}": float(fpr_at_95(own, others)),
+        }
     return found
 
 
 def evaluate_at(inside: Tensor, outside: Tensor, temperature: float) -> dict[str, float]:
     """`evaluate`, and with the prefix `ts_` the same with both sets at the temperature."""
     after = evaluate(inside.double() / temperature, outside.double() / temperature)
-    return evaluate(inside, outside) | {AFTER_TEMPERATURE + name: value for name, value in after.items()}
+    return evaluate(inside, outside) | {
+        AFTER_TEMPERATURE + name: value for name, value in after.items()
+    }

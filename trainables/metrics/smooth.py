@@ -14,7 +14,9 @@ from torch import Tensor
 
 from trainables.metrics.scores import top_label
 
-METRICS = {"smooth_ece": {"place": 19, "function": "smooth_calibration_error", "label": "smooth ECE"}}
+METRICS = {
+    "smooth_ece": {"place": 19, "function": "smooth_calibration_error", "label": "smooth ECE"}
+}
 
 # Square roots of the numbers of modes, tried until the bandwidth is resolved: sigma >= 0.01, 0.0007, 0.00004.
 ROOTS = (16, 64, 256)
@@ -29,7 +31,9 @@ def smooth_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
 
     A fixed point below 0.00004 is not resolved: the result is then the value at that bandwidth, which is even smaller.
     """
-    from scipy.optimize import brentq  # takes half a second to import; readers of a study do not need it
+    from scipy.optimize import (
+        brentq,
+    )  # takes half a second to import; readers of a study do not need it
 
     confidence, hits = top_label(logits, labels)
     residual = hits - confidence
@@ -40,7 +44,9 @@ def smooth_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
         modes = _modes(confidence, residual, root)
         finest = CUTOFF / (math.pi * len(modes))
         if float(_error_at(modes, finest)) > finest:
-            sigma = brentq(lambda width: float(_error_at(modes, width)) - width, finest, 1.0, xtol=1e-12)  # noqa: B023
+            sigma = brentq(
+                lambda width: float(_error_at(modes, width)) - width, finest, 1.0, xtol=1e-12
+            )  # noqa: B023
             return _error_at(modes, sigma)
     return _error_at(modes, finest)
 
@@ -81,5 +87,7 @@ def _error_at(modes: Tensor, sigma: float) -> Tensor:
     integral = even - torch.fft.rfft(rest, n=2 * cells).imag
     left, right = smoothed[:-1], smoothed[1:]
     # A sign change within a cell gives two triangles.
-    turned = (left.square() + right.square()) / (2 * cells * (left.abs() + right.abs()).clamp(min=1e-300))
+    turned = (left.square() + right.square()) / (
+        2 * cells * (left.abs() + right.abs()).clamp(min=1e-300)
+    )
     return torch.where(left * right < 0, turned, integral.diff().abs()).sum()

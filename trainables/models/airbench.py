@@ -41,8 +41,12 @@ class Airbench(Model):
         channels, *sides = input_shape
         if min(sides) < PATCH:
             shape = "x".join(str(side) for side in input_shape)
-            raise FieldError("", f"airbench takes images of at least {PATCH}x{PATCH} pixels, got {shape}.")
-        modules: OrderedDict[str, nn.Module] = OrderedDict(whitening=Whitening(channels), gelu=nn.GELU())
+            raise FieldError(
+                "", f"airbench takes images of at least {PATCH}x{PATCH} pixels, got {shape}."
+            )
+        modules: OrderedDict[str, nn.Module] = OrderedDict(
+            whitening=Whitening(channels), gelu=nn.GELU()
+        )
         before, sides = 2 * channels * PATCH**2, [side - PATCH + 1 for side in sides]
         for block, factor in enumerate((1, 4, 4), start=1):
             pool, after = [min(2, side) for side in sides], factor * self.width

@@ -20,7 +20,11 @@ class Cnn(Model):
         features: list[nn.Module] = []
         for before, after in pairwise(sizes):
             # Batch norm provides the bias.
-            features += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+            features += [
+                nn.Conv2d(before, after, 3, padding=1, bias=False),
+                nn.BatchNorm2d(after),
+                nn.ReLU(),
+            ]
             features += [nn.MaxPool2d(2, ceil_mode=True)]
         features += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         return Network(nn.Sequential(*features), nn.Linear(sizes[-1], num_classes))

@@ -14,7 +14,9 @@ class Resnet110(Model):
     """Two networks with this name: 1.7 million parameters in He et al. 2016, 45 million in Mukhoti et al. 2020."""
 
     blocks: str = choice(
-        "basic", "bottleneck", doc="basic: 54 blocks, 16 to 64 wide; bottleneck: 36, 256 to 2048 wide (focal loss code)"
+        "basic",
+        "bottleneck",
+        doc="basic: 54 blocks, 16 to 64 wide; bottleneck: 36, 256 to 2048 wide (focal loss code)",
     )
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:

@@ -31,22 +31,30 @@ class Torchvision(Model):
     fine-tuning.
     """
 
-    network: str = text("resnet18", doc="torchvision's name, e.g. resnet50, convnext_tiny, vit_b_16")
+    network: str = text(
+        "resnet18", doc="torchvision's name, e.g. resnet50, convnext_tiny, vit_b_16"
+    )
     weights: str = choice(
-        "none", "default", doc="none: random by seed; default: best ImageNet weights, downloaded once"
+        "none",
+        "default",
+        doc="none: random by seed; default: best ImageNet weights, downloaded once",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.network not in networks():
-            raise FieldError("network", f"there is no '{self.network}'.{nearest(self.network, networks())}")
+            raise FieldError(
+                "network", f"there is no '{self.network}'.{nearest(self.network, networks())}"
+            )
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
         """Raises FieldError: unsupported image shape, or weights that cannot be downloaded."""
         network = models.get_model(self.network, weights=None)
         if self.weights == "default":
             network.load_state_dict(self._published_weights())
-        path, last = [item for item in network.named_modules() if isinstance(item[1], nn.Linear)][-1]
+        path, last = [item for item in network.named_modules() if isinstance(item[1], nn.Linear)][
+            -1
+        ]
         network.set_submodule(path, nn.Identity())
         features = nn.Sequential(_ThreeChannels(), network) if input_shape[0] == 1 else network
         self._try(features, input_shape)
@@ -57,7 +65,10 @@ class Torchvision(Model):
             with torch.no_grad():
                 features.eval()(torch.zeros(1, *input_shape))
         except Exception as error:  # each network reports unsupported shapes in its own way
-            shape, reason = "x".join(str(side) for side in input_shape), str(error).partition("\n")[0].rstrip(".!")
+            shape, reason = (
+                "x".join(str(side) for side in input_shape),
+                str(error).partition("\n")[0].rstrip(".!"),
+            )
             problem = f"{self.network} does not support images of {shape}: {reason}. Use another network, or size."
             raise FieldError("network", problem) from None
         features.train()
@@ -70,10 +81,15 @@ class Torchvision(Model):
             download([url], file, "sha256", file.stem.rpartition("-")[2])
         except DownloadError as error:
             fix = f"Download the file elsewhere and copy it to {file} on every node."
-            raise FieldError("weights", f"those of {self.network} cannot be downloaded ({error}). {fix}") from None
+            raise FieldError(
+                "weights", f"those of {self.network} cannot be downloaded ({error}). {fix}"
+            ) from None
         state = torch.load(file, weights_only=True, map_location="cpu")
         # The published DenseNets still use the names of an older torchvision.
-        return {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", key): state[key] for key in state}
+        return {
+            re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12])\.", r"\1\2.", key): state[key]
+            for key in state
+        }
 
 
 class _ThreeChannels(nn.Module):

@@ -14,7 +14,11 @@ def attempt_directory(trial_directory: Path, attempt: int) -> Path:
 
 def attempts_in(trial_directory: Path) -> list[Path]:
     """The attempts on disk, newest first."""
-    found = [path for path in trial_directory.glob("attempt-*") if re.fullmatch(r"attempt-\d+", path.name)]
+    found = [
+        path
+        for path in trial_directory.glob("attempt-*")
+        if re.fullmatch(r"attempt-\d+", path.name)
+    ]
     return sorted(found, key=lambda path: int(path.name.removeprefix("attempt-")), reverse=True)
 
 

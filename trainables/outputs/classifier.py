@@ -29,7 +29,11 @@ class Classifier(nn.Module):
     temperature: Tensor
 
     def __init__(
-        self, network: Network, mean: tuple[float, ...], std: tuple[float, ...], temperature: float = 1.0
+        self,
+        network: Network,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        temperature: float = 1.0,
     ) -> None:
         super().__init__()
         on_cpu = all(each.device.type == "cpu" for each in network.parameters())
@@ -62,4 +66,7 @@ class Classifier(nn.Module):
 
 def batches(images: Tensor) -> Iterator[Tensor]:
     """The images [N, C, H, W] in batches for prediction."""
-    return (images[start : start + PREDICTION_BATCH] for start in range(0, len(images), PREDICTION_BATCH))
+    return (
+        images[start : start + PREDICTION_BATCH]
+        for start in range(0, len(images), PREDICTION_BATCH)
+    )

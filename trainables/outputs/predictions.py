@@ -34,7 +34,9 @@ class Predictions:
         """
         return self._evaluate(post_hoc.cross_fitted(self.logits, self.labels), bins, also)
 
-    def evaluate_at(self, temperature: float, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
+    def evaluate_at(
+        self, temperature: float, bins: int = 15, also: Collection[str] = ()
+    ) -> dict[str, float]:
         """The same metrics at a temperature fitted on other samples."""
         return self._evaluate(self.logits.double() / temperature, bins, also)
 
@@ -62,7 +64,9 @@ class Predictions:
         """
         arrays = read_arrays(path, "an npz with `logits` or `probs`, and `labels`", working=WORKING)
         if "labels" not in arrays:
-            raise FieldError(str(path), f"has no array 'labels'.{nearest('labels', sorted(arrays))}")
+            raise FieldError(
+                str(path), f"has no array 'labels'.{nearest('labels', sorted(arrays))}"
+            )
         logits = _logits(path, arrays)
         return cls(logits, _labels(path, arrays["labels"], *logits.shape))
 
@@ -74,7 +78,9 @@ def load_logits(path: Path) -> Tensor:
 
 def _logits(path: Path, arrays: dict[str, np.ndarray]) -> Tensor:
     if "logits" not in arrays and "probs" not in arrays:
-        raise FieldError(str(path), f"has neither 'logits' nor 'probs'.{nearest('logits', sorted(arrays))}")
+        raise FieldError(
+            str(path), f"has neither 'logits' nor 'probs'.{nearest('logits', sorted(arrays))}"
+        )
     name = "logits" if "logits" in arrays else "probs"
     scores = _checked(path, name, arrays[name])
     with np.errstate(divide="ignore"):
@@ -88,23 +94,33 @@ def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) 
         found = f"{labels.dtype} {list(labels.shape)}"
         raise FieldError(where, f"'labels' must be integers [{num_samples}], got {found}.")
     if labels.min() < 0 or labels.max() >= num_classes:
-        raise FieldError(where, f"'labels' must lie in 0..{num_classes - 1}, got {labels.min()}..{labels.max()}.")
+        raise FieldError(
+            where, f"'labels' must lie in 0..{num_classes - 1}, got {labels.min()}..{labels.max()}."
+        )
     return torch.from_numpy(labels.astype(np.int64))
 
 
 def _checked(path: Path, name: str, scores: np.ndarray) -> np.ndarray:
     where = str(path)
     if scores.ndim != 2 or scores.shape[1] < 2 or not np.issubdtype(scores.dtype, np.floating):
-        raise FieldError(where, f"'{name}' must be float [N, K] with K >= 2, got {scores.dtype} {list(scores.shape)}.")
+        raise FieldError(
+            where,
+            f"'{name}' must be float [N, K] with K >= 2, got {scores.dtype} {list(scores.shape)}.",
+        )
     if len(scores) == 0:
         raise FieldError(where, f"'{name}' is empty.")
     if scores.dtype == np.float16:
         scores = scores.astype(np.float32)
     if not np.isfinite(scores).all():
-        raise FieldError(where, f"'{name}' has NaN or infinite values in {(~np.isfinite(scores)).any(1).sum()} rows.")
+        raise FieldError(
+            where,
+            f"'{name}' has NaN or infinite values in {(~np.isfinite(scores)).any(1).sum()} rows.",
+        )
     if name == "probs":
         off = np.abs(scores.sum(axis=1, dtype=np.float64) - 1)
         if scores.min() < 0 or off.max() > 1e-3:
-            found = f"row {off.argmax()} does not. If the values are logits, name the array 'logits'."
+            found = (
+                f"row {off.argmax()} does not. If the values are logits, name the array 'logits'."
+            )
             raise FieldError(where, f"'probs' must be >= 0 and sum to 1 in each row; {found}")
     return scores

@@ -39,7 +39,9 @@ class TrainEntropy:
         """Read what `save` wrote. Raises FieldError."""
         arrays = read_arrays(path, "the file of a trial with `record: train_entropy`")
         if set(arrays) != {"entropy", "data_digest"} or arrays["entropy"].ndim != 2:
-            raise FieldError(str(path), "has no recorded entropies; give a trial with `record: train_entropy`.")
+            raise FieldError(
+                str(path), "has no recorded entropies; give a trial with `record: train_entropy`."
+            )
         return cls(torch.from_numpy(arrays["entropy"]), str(arrays["data_digest"]))
 
     def check(self, data_digest: str) -> None:

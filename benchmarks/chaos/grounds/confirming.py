@@ -24,10 +24,21 @@ def postgres_restarted_confirming(stage: Stage) -> Strike:
     stage.see_to_driver()
     wait_for(lambda: not stage.alive, FINISH_SECONDS)
     ground.seeds += 1
-    words = ["confirm", stage.name, "--storage", str(ground.storage), "--top", "1", "--seeds", str(ground.seeds)]
+    words = [
+        "confirm",
+        stage.name,
+        "--storage",
+        str(ground.storage),
+        "--top",
+        "1",
+        "--seeds",
+        str(ground.seeds),
+    ]
     command = [sys.executable, "-m", "study.cli", *words]
     with stage.output.open("a") as output:
-        process = ground.popen(command, ground.environment(), stdout=output, stderr=subprocess.STDOUT)
+        process = ground.popen(
+            command, ground.environment(), stdout=output, stderr=subprocess.STDOUT
+        )
     for _ in range(stage.random.choice([1, 2])):
         time.sleep(stage.random.uniform(0.0, LATEST_SECONDS))
         mode = stage.random.choice(["fast", "immediate", "kill"])
@@ -48,7 +59,9 @@ def postgres_restarted_confirming(stage: Stage) -> Strike:
 def _wrong_in(stage: Stage) -> list[str]:
     """What the audit of the confirmation finds, and openings that came to nothing."""
     name = f"{stage.name}-confirm"
-    report = audited(open_directory(stage.ground.storage / name, name), stage.ground.tracking, AUDIT_SECONDS)
+    report = audited(
+        open_directory(stage.ground.storage / name, name), stage.ground.tracking, AUDIT_SECONDS
+    )
     return [] if report["clean"] else [f"its audit: {report['off']}"]
 
 

@@ -80,7 +80,9 @@ def _ground(stage: Stage) -> Database:
 class Database(Volumes):
     """A server of its own."""
 
-    faults = by_kind(postgres_restarted, connection_dropped, cloned_volume, disk_swapped, flock_unavailable)
+    faults = by_kind(
+        postgres_restarted, connection_dropped, cloned_volume, disk_swapped, flock_unavailable
+    )
 
     @classmethod
     def refusal(cls) -> str | None:
@@ -91,6 +93,11 @@ class Database(Volumes):
         return self.server.url
 
     def ledger_contents(self) -> dict[str, str]:
-        tables = [name for (name,) in self.server.query("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")]
+        tables = [
+            name
+            for (name,) in self.server.query(
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+            )
+        ]
         rows = "SELECT md5(string_agg(row::text, ' ' ORDER BY row::text)) FROM {} AS row"
         return {name: str(self.server.query(rows.format(name))[0][0]) for name in tables}

@@ -40,7 +40,9 @@ class Folder(Ground):
         paths = filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")])
         return {**super().environment(), "PYTHONPATH": os.pathsep.join(paths)}
 
-    def popen(self, command: list[str], environment: dict[str, str], **options: Any) -> subprocess.Popen[Any]:
+    def popen(
+        self, command: list[str], environment: dict[str, str], **options: Any
+    ) -> subprocess.Popen[Any]:
         python, *words = command
         safe = [python, "-P", *words]  # as the installed command, whose own folder comes first
         return subprocess.Popen(safe, cwd=self.folder, env={**os.environ, **environment}, **options)

@@ -29,7 +29,9 @@ def driver_sigterm(stage: Stage) -> Strike:
     pid = stage.signal_driver(signal.SIGTERM)
     stopped = stage.printed("stopped by SIGTERM") > said or stage.complete()
     stage.start()
-    return Strike(pid, taken_up=2, check=lambda: [] if stopped else ["the driver did not say what stopped it"])
+    return Strike(
+        pid, taken_up=2, check=lambda: [] if stopped else ["the driver did not say what stopped it"]
+    )
 
 
 def actor_sigkill(stage: Stage) -> Strike:
@@ -66,7 +68,9 @@ def _mended(stage: Stage, pid: int, words: str) -> Strike:
     said = stage.printed(words)
     stage.start()
     return Strike(
-        pid, taken_up=2, check=lambda: [] if stage.printed(words) > said else [f"the driver did not say '{words}'"]
+        pid,
+        taken_up=2,
+        check=lambda: [] if stage.printed(words) > said else [f"the driver did not say '{words}'"],
     )
 
 
@@ -98,7 +102,9 @@ def _damaged(stage: Stage, damage: Callable[[Path], None]) -> Strike:
     by_driver = stage.random.random() < 0.5
     actors = stage.actors()
     _signal(actors, signal.SIGSTOP)  # else one could write a whole checkpoint over the damaged one
-    wait_for(lambda: all(map(stopped, actors)), 10.0, 0.01)  # nor may one be in the midst of a rename
+    wait_for(
+        lambda: all(map(stopped, actors)), 10.0, 0.01
+    )  # nor may one be in the midst of a rename
     # One that is just being handed out again is no target: its next attempt may have read the file already.
     found = [attempt for attempt in _with_checkpoint(stage) if attempt.pid in actors]
     if not found:  # its trial has just ended
@@ -119,7 +125,10 @@ def _damaged(stage: Stage, damage: Callable[[Path], None]) -> Strike:
             for attempt in attempts_of(stage.directory)[lost.trial]
             if attempt.number > lost.number and attempt.resumed_from == f"attempt-{lost.number}"
         ]
-        return [f"{lost.trial}: attempt {attempt.number} went on from a damaged file" for attempt in wrong[:1]]
+        return [
+            f"{lost.trial}: attempt {attempt.number} went on from a damaged file"
+            for attempt in wrong[:1]
+        ]
 
     return Strike(pid, taken_up=1, floors={(lost.trial, lost.number): floor}, check=check)
 
@@ -129,7 +138,10 @@ def _with_checkpoint(stage: Stage) -> list[Attempt]:
     return [
         attempt
         for attempt in stage.training().values()
-        if (attempt_directory(stage.directory / "trials" / attempt.trial, attempt.number) / "last.pt").exists()
+        if (
+            attempt_directory(stage.directory / "trials" / attempt.trial, attempt.number)
+            / "last.pt"
+        ).exists()
     ]
 
 
@@ -140,7 +152,11 @@ def _newest_whole(stage: Stage, trial: Path, lost: Attempt) -> int:
     damaged = {key for key in stage.floors if key[0] == lost.trial}
     for directory in attempts_in(trial):
         number = int(directory.name.removeprefix("attempt-"))
-        if number < lost.number and (lost.trial, number) not in damaged and (directory / "last.pt").exists():
+        if (
+            number < lost.number
+            and (lost.trial, number) not in damaged
+            and (directory / "last.pt").exists()
+        ):
             outer = torch.load(directory / "last.pt", weights_only=True)
             inner = trial / "whole"
             inner.write_bytes(outer["state"].numpy().tobytes())

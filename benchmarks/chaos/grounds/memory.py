@@ -53,6 +53,18 @@ class Memory(Trials):
         monitor = {"RAY_memory_usage_threshold": THRESHOLD, "RAY_memory_monitor_refresh_ms": "100"}
         return {**super().environment(), **monitor}
 
-    def popen(self, command: list[str], environment: dict[str, str], **options: Any) -> subprocess.Popen[Any]:
-        inside = ["unshare", "--mount", "--propagation", "private", "sh", "-c", _ENTER, str(self._cgroup), *command]
+    def popen(
+        self, command: list[str], environment: dict[str, str], **options: Any
+    ) -> subprocess.Popen[Any]:
+        inside = [
+            "unshare",
+            "--mount",
+            "--propagation",
+            "private",
+            "sh",
+            "-c",
+            _ENTER,
+            str(self._cgroup),
+            *command,
+        ]
         return super().popen(inside, environment, **options)

@@ -38,7 +38,11 @@ def raylet_sigkill(stage: Stage) -> Strike:
 
     def check() -> list[str]:
         died = _deaths(stage) - before  # none where its trial had just ended
-        return [] if not died or died["node"] else [f"the trial's death was put down to {', '.join(died)}"]
+        return (
+            []
+            if not died or died["node"]
+            else [f"the trial's death was put down to {', '.join(died)}"]
+        )
 
     return Strike(pid, taken_up=1, and_then=_ground(stage).whole, check=check)
 
@@ -54,7 +58,11 @@ def head_sigkill(stage: Stage) -> Strike:
         assert stage.driver is not None
         with suppress(subprocess.TimeoutExpired):
             stage.driver.wait(GIVES_UP_SECONDS)
-    gone = [] if not stage.alive or stage.driver is None else ["the driver was still there long after its head"]
+    gone = (
+        []
+        if not stage.alive or stage.driver is None
+        else ["the driver was still there long after its head"]
+    )
     ground.head.kill()
     if stage.driver is not None:
         stage.driver.wait()
@@ -75,7 +83,11 @@ def head_lost(stage: Stage) -> Strike:
     with suppress(ProcessLookupError):
         os.kill(_raylet(ground.head), signal.SIGKILL)
     stage.wait_for_end(GIVES_UP_SECONDS, "a lost head", INTERRUPTED)
-    wrong = [] if stage.printed("stopped by the loss of Ray's") else ["the driver did not say what stopped it"]
+    wrong = (
+        []
+        if stage.printed("stopped by the loss of Ray's")
+        else ["the driver did not say what stopped it"]
+    )
     ground.head.kill()
     ground.head.boot()
     ground.raise_head()
@@ -148,7 +160,13 @@ class Nodes(Ground):
     """A Ray cluster with token authentication on namespaced hosts; the studies lie where all of them see them."""
 
     faults = by_kind(
-        raylet_sigkill, head_sigkill, head_lost, partition, partition_two_minutes, partition_for_good, node_clock_skew
+        raylet_sigkill,
+        head_sigkill,
+        head_lost,
+        partition,
+        partition_two_minutes,
+        partition_for_good,
+        node_clock_skew,
     )
     study: ClassVar = {"trials": 4}
 
@@ -171,23 +189,35 @@ class Nodes(Ground):
 
     def environment(self) -> dict[str, str]:
         # Folders for temporary files are each host's own.
-        shared = {name: value for name, value in super().environment().items() if not name.endswith("TMPDIR")}
+        shared = {
+            name: value
+            for name, value in super().environment().items()
+            if not name.endswith("TMPDIR")
+        }
         return {**shared, **HEALTH, "PYTHONWARNINGS": "ignore"}
 
-    def popen(self, command: list[str], environment: dict[str, str], **options: Any) -> subprocess.Popen[Any]:
-        own = {name: value for name, value in environment.items() if name != PATIENCE}  # a driver's own is longer
+    def popen(
+        self, command: list[str], environment: dict[str, str], **options: Any
+    ) -> subprocess.Popen[Any]:
+        own = {
+            name: value for name, value in environment.items() if name != PATIENCE
+        }  # a driver's own is longer
         return self.head.popen(command, env=own, cwd=CHECKOUT, **options)
 
     def stays(self, pid: int) -> bool:
         words = command_line(pid)
-        return not (words.startswith(ACTOR) or (words.startswith(sys.executable) and "study.cli" in words))
+        return not (
+            words.startswith(ACTOR) or (words.startswith(sys.executable) and "study.cli" in words)
+        )
 
     def raise_head(self) -> None:
         """Start Ray on the head."""
         start_head(self.head, cpus=0, env=self.environment())
 
     def _join(self, worker: Host, environment: dict[str, str]) -> None:
-        start_worker(worker, self.head, cpus=1, env={**self.environment(), **environment}, supervised=True)
+        start_worker(
+            worker, self.head, cpus=1, env={**self.environment(), **environment}, supervised=True
+        )
 
     def replace(self, worker: Host, environment: dict[str, str]) -> bool:
         """Another machine in the place of a worker."""

@@ -48,7 +48,11 @@ def _stopped(stage: Stage, program: str) -> Strike:
 
     def check() -> list[str]:
         wrong = [] if stage.alive or stage.complete() else ["the driver ended"]
-        silent = program == CONTROL_STORE and stage.printed("does not answer") == said and not stage.complete()
+        silent = (
+            program == CONTROL_STORE
+            and stage.printed("does not answer") == said
+            and not stage.complete()
+        )
         return [*wrong, "nothing was said"] if silent else wrong
 
     return Strike(pid, recovered=lambda: stage.alive or stage.complete(), check=check)
@@ -61,7 +65,12 @@ def _killed(stage: Stage, program: str) -> Strike:
     stage.wait_for_end(END_SECONDS, f"the loss of {program}", INTERRUPTED)
     said = stage.printed("stopped by the loss of Ray's")
     stage.start()
-    return Strike(pid, taken_up=2, seen=seen, check=lambda: [] if said else ["the driver did not say what stopped it"])
+    return Strike(
+        pid,
+        taken_up=2,
+        seen=seen,
+        check=lambda: [] if said else ["the driver did not say what stopped it"],
+    )
 
 
 def _process(stage: Stage, program: str) -> int:

@@ -29,7 +29,10 @@ def _fault(moment: str) -> Fault:
         stage.driver_may_end()
         driver = stage.driver
         assert driver is not None
-        if not wait_for(lambda: not stage.alive, STRIKE_SECONDS) or driver.returncode != -signal.SIGKILL:
+        if (
+            not wait_for(lambda: not stage.alive, STRIKE_SECONDS)
+            or driver.returncode != -signal.SIGKILL
+        ):
             raise ProcessLookupError  # no trial was left to stop
         seen, name = stage.seen(), note.read_text()
         stage.start()
@@ -41,7 +44,12 @@ def _fault(moment: str) -> Fault:
                 wrong.append(f"{name} was trained again although it had been decided that it stops")
             return wrong
 
-        return Strike(driver.pid, seen=seen, recovered=lambda: stage.records()[name].state != "running", check=check)
+        return Strike(
+            driver.pid,
+            seen=seen,
+            recovered=lambda: stage.records()[name].state != "running",
+            check=check,
+        )
 
     struck.__name__ = f"killed_{moment}"
     return struck
@@ -65,10 +73,15 @@ class Rungs(Ground):
     }
     words = ("--cpus", "4")
 
-    def popen(self, command: list[str], environment: dict[str, str], **options: Any) -> subprocess.Popen[Any]:
+    def popen(
+        self, command: list[str], environment: dict[str, str], **options: Any
+    ) -> subprocess.Popen[Any]:
         """The driver, or one that kills itself."""
         if MOMENT in environment:
-            command = ["benchmarks.chaos.grounds.rungs" if word == "study.cli" else word for word in command]
+            command = [
+                "benchmarks.chaos.grounds.rungs" if word == "study.cli" else word
+                for word in command
+            ]
         return super().popen(command, environment, **options)
 
 

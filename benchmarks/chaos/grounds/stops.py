@@ -17,7 +17,12 @@ from benchmarks.chaos.stage import INTERRUPTED, Ground, Stage, Strike, by_kind
 from study.tracking.reader import read_runs
 
 # Of many faults in a row: trials of a few seconds.
-LIGHT: dict[str, Any] = {"model": {"name": "mlp", "width": 256}, "epochs": 120, "trials": 5, "checkpoint_seconds": 0.5}
+LIGHT: dict[str, Any] = {
+    "model": {"name": "mlp", "width": 256},
+    "epochs": 120,
+    "trials": 5,
+    "checkpoint_seconds": 0.5,
+}
 STOP_SECONDS = 20.0
 # On a pipe a line comes every ten seconds, and the first that nobody reads says that nobody does.
 SILENCE_SECONDS = 10.0
@@ -79,9 +84,13 @@ def _left(stage: Stage) -> list[str]:
     wait_for(lambda: not stage.processes(), REST_SECONDS)
     wrong = [f"left alive: {pid} {command_line(pid)[:100]}" for pid in stage.processes()]
     study = stage.study()
-    parents = [run.status for run in read_runs(study.tracking(None), study.name, study.id) if not run.trial]
+    parents = [
+        run.status for run in read_runs(study.tracking(None), study.name, study.id) if not run.trial
+    ]
     expected = "FINISHED" if stage.complete() else "KILLED"
-    return wrong if parents == [expected] else [*wrong, f"its MLflow run is {parents}, not {expected}"]
+    return (
+        wrong if parents == [expected] else [*wrong, f"its MLflow run is {parents}, not {expected}"]
+    )
 
 
 def flock_unavailable(stage: Stage) -> Strike:
@@ -89,13 +98,19 @@ def flock_unavailable(stage: Stage) -> Strike:
     pid, seen = stage.stop_driver(), stage.seen()
     error = stage.random.choice([errno.ENOLCK, errno.EOPNOTSUPP])
     environment = preload.preloaded("no_flock", stage.ground.directory)
-    environment |= {"CALSTUDY_NO_FLOCK": str(stage.ground.storage), "CALSTUDY_FLOCK_ERROR": str(error)}
+    environment |= {
+        "CALSTUDY_NO_FLOCK": str(stage.ground.storage),
+        "CALSTUDY_FLOCK_ERROR": str(error),
+    }
     said = stage.printed(NO_LOCKS)
     if "://" in (stage.ground.ledger or ""):
         stage.next_environment = environment
         stage.start()
         return Strike(
-            pid, taken_up=2, seen=seen, check=lambda: [] if stage.printed(NO_LOCKS) > said else ["it did not warn"]
+            pid,
+            taken_up=2,
+            seen=seen,
+            check=lambda: [] if stage.printed(NO_LOCKS) > said else ["it did not warn"],
         )
     before = contents(stage.ground.storage)
     wrong = stage.refused(NO_LOCKS, environment)
@@ -113,14 +128,19 @@ class Stops(Ground):
     """What drivers print goes through a pipe into the output."""
 
     faults = by_kind(all_signalled, stdout_closed, flock_unavailable, twenty_signals)
-    study: ClassVar = {**LIGHT, "trials": 15}  # long enough for several lines, so that a closed stdout is noticed
+    study: ClassVar = {
+        **LIGHT,
+        "trials": 15,
+    }  # long enough for several lines, so that a closed stdout is noticed
     reader: subprocess.Popen[Any] | None = None
 
     @classmethod
     def refusal(cls) -> str | None:
         return preload.refusal()
 
-    def popen(self, command: list[str], environment: dict[str, str], **options: Any) -> subprocess.Popen[Any]:
+    def popen(
+        self, command: list[str], environment: dict[str, str], **options: Any
+    ) -> subprocess.Popen[Any]:
         output = options["stdout"]
         if self.reader is not None:
             self.reader.poll()  # the one before has ended with its driver

@@ -35,7 +35,11 @@ def mlflow_killed(stage: Stage) -> Strike:
     ground.proxy.open()
     words = ["sync", stage.name, "--storage", str(ground.storage), *ground.words]
     done = subprocess.run(
-        [sys.executable, "-m", "study.cli", *words], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "study.cli", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     if done.returncode:
         wrong.append(f"sync: exit {done.returncode}, {done.stderr.strip()[-200:]}")

@@ -31,7 +31,9 @@ def _fault(deed: str) -> Fault:
 
     def struck(stage: Stage) -> Strike:
         assert isinstance(stage.ground, Trials)
-        note = wait_for(lambda: stage.see_to_driver() or stage.ground.next_strike(deed), STRIKE_SECONDS)
+        note = wait_for(
+            lambda: stage.see_to_driver() or stage.ground.next_strike(deed), STRIKE_SECONDS
+        )
         if not note:
             raise TimeoutError(f"{STRIKE_SECONDS:g} s without a trial that {deed}")
         name = stage.ground.trial_of(stage, note)
@@ -61,7 +63,9 @@ class Trials(Ground):
 
     @classmethod
     def keys(cls, times: dict[str, int]) -> dict[str, Any]:
-        deeds = [{"label": kind, "name": "struck", "deed": kind.removeprefix("trial_")} for kind in times]
+        deeds = [
+            {"label": kind, "name": "struck", "deed": kind.removeprefix("trial_")} for kind in times
+        ]
         return {
             "model": {"name": "mlp", "width": 256},
             "epochs": 30,

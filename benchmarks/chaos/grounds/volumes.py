@@ -35,7 +35,9 @@ def ledger_unmounted(stage: Stage) -> Strike:
             stage.wait_for_end(NOTICED_SECONDS, "an unmounted ledger", FAILED)
             lines = stage.printed(ledger) - said
             wrong += [] if lines == 1 else [f"it named the ledger {lines} times"]
-        wrong += changes({ground.ledger_mount.name: "a folder"}, contents(ground.ledger_mount.parent))
+        wrong += changes(
+            {ground.ledger_mount.name: "a folder"}, contents(ground.ledger_mount.parent)
+        )
     finally:
         ground.ledger_disk.mount(ground.ledger_mount)
     stage.start()
@@ -103,7 +105,9 @@ class Volumes(Ground):
         self.ledger_mount = self.directory / "disks" / "ledgers"
         self.ledger_mount.mkdir(parents=True)
         self.ledger_disk = self._mounted("ledgers.image", self.ledger_mount, stack)
-        folder = self.ledger_mount / self.random.choice([".", "mine"])  # the second is not there when the disk is not
+        folder = self.ledger_mount / self.random.choice(
+            [".", "mine"]
+        )  # the second is not there when the disk is not
         folder.mkdir(exist_ok=True)
         return str(folder / "study.log")
 

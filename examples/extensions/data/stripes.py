@@ -23,4 +23,7 @@ class Stripes(Dataset):
         rows = 128 + 40 * np.cos(np.pi * np.arange(8))
         stripes = np.where(labels[:, None, None] == 0, rows[:, None], rows)
         images = stripes + rng.normal(0, 60, (self.size, 8, 8))
-        return RawData(("horizontal", "vertical"), RawSplit(images.clip(0, 255).astype(np.uint8)[:, None], labels))
+        return RawData(
+            ("horizontal", "vertical"),
+            RawSplit(images.clip(0, 255).astype(np.uint8)[:, None], labels),
+        )

@@ -19,7 +19,9 @@ def soft_targets_loss(logits: Tensor, labels: Tensor, power: float | Tensor) -> 
 class SoftTargets(Method):
     """One file with one class is all a method needs; its name is the file's."""
 
-    power: float = number(1.0, above=0, doc="1 is focal loss with gamma 1; larger is closer to cross-entropy")
+    power: float = number(
+        1.0, above=0, doc="1 is focal loss with gamma 1; larger is closer to cross-entropy"
+    )
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         return soft_targets_loss(logits, require_labels(self, targets), self.power)

@@ -15,14 +15,24 @@ from study.analysis.pareto import front, front_rows, hypervolume, knee, worst_po
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 
-ACCURACY, ECE, ERROR = Objective("accuracy", "maximize"), Objective("ece", "minimize"), Objective("error", "minimize")
-NLL, BRIER, MCE = Objective("nll", "minimize"), Objective("brier", "minimize"), Objective("mce", "minimize")
+ACCURACY, ECE, ERROR = (
+    Objective("accuracy", "maximize"),
+    Objective("ece", "minimize"),
+    Objective("error", "minimize"),
+)
+NLL, BRIER, MCE = (
+    Objective("nll", "minimize"),
+    Objective("brier", "minimize"),
+    Objective("mce", "minimize"),
+)
 BOTH = (ACCURACY, ECE)
 FRACTIONS = (ACCURACY, ECE, ERROR, MCE)  # reference 0, 1, 1, 1
 
 
 def trial(number, values, objectives=BOTH, label="focal", state="complete"):
-    measured = {objective.metric: value for objective, value in zip(objectives, values, strict=True)}
+    measured = {
+        objective.metric: value for objective, value in zip(objectives, values, strict=True)
+    }
     return TrialRecord(label, number, state, {}, measured if state == "complete" else {})
 
 
@@ -42,7 +52,10 @@ def undominated(records, objectives):
     better = {"maximize": lambda a, b: a > b, "minimize": lambda a, b: a < b}
 
     def beats(one, other):
-        pairs = [(one.metrics[o.metric], other.metrics[o.metric], better[o.direction]) for o in objectives]
+        pairs = [
+            (one.metrics[o.metric], other.metrics[o.metric], better[o.direction])
+            for o in objectives
+        ]
         return any(is_better(a, b) for a, b, is_better in pairs) and not any(
             is_better(b, a) for a, b, is_better in pairs
         )
@@ -55,7 +68,9 @@ def test_front_of_every_set_of_points_of_a_lattice():
     for size in range(len(lattice) + 1):
         for points in itertools.combinations(lattice, size):
             records = trials(points)
-            assert {record.name for record in front(records, BOTH)} == undominated(records, BOTH), points
+            assert {record.name for record in front(records, BOTH)} == undominated(records, BOTH), (
+                points
+            )
 
 
 @pytest.mark.parametrize("dimensions", [1, 2, 3, 4])
@@ -90,7 +105,9 @@ def test_only_complete_trials_are_on_the_front():
 
 def test_front_of_ten_thousand_trials_takes_two_comparisons_a_trial(monkeypatch):
     asked = []
-    monkeypatch.setattr(pareto, "operator", SimpleNamespace(le=lambda one, other: asked.append(1) or one <= other))
+    monkeypatch.setattr(
+        pareto, "operator", SimpleNamespace(le=lambda one, other: asked.append(1) or one <= other)
+    )
     source = random.Random(0)
     mixed = trials([(source.random(), source.random()) for _ in range(10_000)])
     all_kept = trials([(n / 10_000, n / 10_000) for n in range(10_000)])
@@ -125,7 +142,9 @@ def test_hypervolume_of_one_trial_is_its_box(objectives, point, expected):
 
 def test_hypervolume_of_a_staircase():
     """Three boxes of width 1/4 each beyond the last, heights 1, 3/4, 1/2."""
-    assert volume_of([(0.25, 0.0), (0.5, 0.25), (0.75, 0.5)], BOTH) == approx(0.25 * (1 + 0.75 + 0.5))
+    assert volume_of([(0.25, 0.0), (0.5, 0.25), (0.75, 0.5)], BOTH) == approx(
+        0.25 * (1 + 0.75 + 0.5)
+    )
 
 
 def test_hypervolume_of_trials_on_a_simplex_in_three_objectives():
@@ -137,10 +156,14 @@ def test_hypervolume_of_trials_on_a_simplex_in_three_objectives():
 
 def test_hypervolume_is_nothing_without_trials_or_beyond_the_reference():
     assert volume_of([], BOTH) == 0.0
-    assert volume_of([(0.0, 0.1), (0.9, 1.0)], BOTH) == 0.0  # level with the reference in one objective
+    assert (
+        volume_of([(0.0, 0.1), (0.9, 1.0)], BOTH) == 0.0
+    )  # level with the reference in one objective
     nll_too_large = [(0.9, math.log(10) + 1)]
     assert volume_of(nll_too_large, [ACCURACY, NLL]) == 0.0
-    assert volume_of([*nll_too_large, (0.8, 1.0)], [ACCURACY, NLL]) == approx(0.8 * (math.log(10) - 1))
+    assert volume_of([*nll_too_large, (0.8, 1.0)], [ACCURACY, NLL]) == approx(
+        0.8 * (math.log(10) - 1)
+    )
 
 
 @pytest.mark.parametrize("dimensions", [2, 3, 4])
@@ -148,7 +171,9 @@ def test_hypervolume_counts_the_cells_of_a_lattice(dimensions):
     source = random.Random(dimensions)
     objectives, side = FRACTIONS[:dimensions], 6
     for _ in range(20):
-        grid = [[source.randrange(side + 1) for _ in objectives] for _ in range(8)]  # costs in sixths
+        grid = [
+            [source.randrange(side + 1) for _ in objectives] for _ in range(8)
+        ]  # costs in sixths
         covered = sum(
             any(all(p <= c for p, c in zip(point, cell, strict=True)) for point in grid)
             for cell in itertools.product(range(side), repeat=dimensions)
@@ -173,7 +198,9 @@ def test_hypervolume_is_that_of_inclusion_and_exclusion(dimensions):
 
 def test_dominated_trials_add_nothing_to_the_hypervolume():
     source = random.Random(1)
-    records = trials([(source.random(), source.random(), source.random()) for _ in range(40)], FRACTIONS[:3])
+    records = trials(
+        [(source.random(), source.random(), source.random()) for _ in range(40)], FRACTIONS[:3]
+    )
     whole = hypervolume(records, FRACTIONS[:3], (0, 1, 1))
     assert hypervolume(front(records, FRACTIONS[:3]), FRACTIONS[:3], (0, 1, 1)) == approx(whole)
 
@@ -204,7 +231,9 @@ def test_knee_is_the_trial_farthest_from_the_line_in_the_plane():
         points = [(1 - 0.1 * x, 0.3 * (1 - math.sqrt(x)) ** 2) for x in xs]
         (x0, y0), (x1, y1) = (0.0, 1.0), (1.0, 0.0)
         scaled = [((1 - a) / 0.1, e / 0.3) for a, e in points]
-        distances = [abs((x1 - x0) * (y0 - y) - (x0 - x) * (y1 - y0)) / math.sqrt(2) for x, y in scaled]
+        distances = [
+            abs((x1 - x0) * (y0 - y) - (x0 - x) * (y1 - y0)) / math.sqrt(2) for x, y in scaled
+        ]
         assert knee_of(points) == distances.index(max(distances))
 
 
@@ -217,7 +246,9 @@ def test_knee_of_two_is_nearer_to_perfect():
     assert knee_of([(0.95, 0.05), (0.90, 0.01)]) == 0  # .071 and .1005 from (1, 0)
     assert knee_of([(0.95, 0.20), (0.90, 0.01)]) == 1
     assert knee_of([(0.9, 0.5, 0.5), (0.8, 0.1, 0.1)], (ACCURACY, ECE, MCE)) == 1
-    assert knee_of([(0.9, 0.1, 0.1), (0.1, 0.0, 0.0)], (ACCURACY, ECE, MCE)) == 0  # though worse in two of three
+    assert (
+        knee_of([(0.9, 0.1, 0.1), (0.1, 0.0, 0.0)], (ACCURACY, ECE, MCE)) == 0
+    )  # though worse in two of three
 
 
 def test_knee_of_one_and_of_none():
@@ -246,8 +277,16 @@ def test_knee_of_three_objectives_where_one_is_the_same_for_all():
 
 
 def two_methods():
-    one = replace(trial(0, (0.9, 0.1)), params={"optimizer.lr": 0.1, "method.gamma": 3.0}, samples=900)
-    return [one, replace(trial(12, (0.8, 0.05), label="mbls"), params={"optimizer.lr": 0.2, "method.margin": 10.0})]
+    one = replace(
+        trial(0, (0.9, 0.1)), params={"optimizer.lr": 0.1, "method.gamma": 3.0}, samples=900
+    )
+    return [
+        one,
+        replace(
+            trial(12, (0.8, 0.05), label="mbls"),
+            params={"optimizer.lr": 0.2, "method.margin": 10.0},
+        ),
+    ]
 
 
 def test_front_rows_have_one_column_for_each_path_and_metric():
@@ -257,7 +296,16 @@ def test_front_rows_have_one_column_for_each_path_and_metric():
     ]
 
 
-COLUMNS = ["method", "number", "method.gamma", "method.margin", "optimizer.lr", "accuracy", "ece", "samples"]
+COLUMNS = [
+    "method",
+    "number",
+    "method.gamma",
+    "method.margin",
+    "optimizer.lr",
+    "accuracy",
+    "ece",
+    "samples",
+]
 
 
 def test_write_front_csv(tmp_path):

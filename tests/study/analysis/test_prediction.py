@@ -25,7 +25,13 @@ MEASURED = Cost(
 
 
 def study(**keys: object) -> StudySpec:
-    plain = {"name": "small", "data": "digits", "model": "mlp", "methods": ["cross_entropy", "focal"], "epochs": 10}
+    plain = {
+        "name": "small",
+        "data": "digits",
+        "model": "mlp",
+        "methods": ["cross_entropy", "focal"],
+        "epochs": 10,
+    }
     return spec_from_mapping({**plain, "trials": 8, "checkpoint_seconds": 15, **keys}, "small.yaml")
 
 
@@ -34,8 +40,14 @@ def test_a_method_by_hand() -> None:
     spec = study(resources={"cpu": 2, "gpu": 0.5})
     found = predict(spec, {"focal": [(1.0, MEASURED)]}, slots=4)
     (method,) = found.methods
-    assert (method.trial_seconds, method.trial_process_seconds, method.process_seconds) == (40, 33.5, 8 * 33.5)
-    assert method.cpu_hours == pytest.approx(8 * 40 * 2 / 3600) and method.gpu_hours == pytest.approx(8 * 20 / 3600)
+    assert (method.trial_seconds, method.trial_process_seconds, method.process_seconds) == (
+        40,
+        33.5,
+        8 * 33.5,
+    )
+    assert method.cpu_hours == pytest.approx(
+        8 * 40 * 2 / 3600
+    ) and method.gpu_hours == pytest.approx(8 * 20 / 3600)
     assert method.disk == 8 * (1000 + 10 * 10)
     assert found.checkpoint_bandwidth == pytest.approx(4 * 600 / 15)
 
@@ -43,8 +55,12 @@ def test_a_method_by_hand() -> None:
 def test_the_run_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RUN": 5, "RUN_TRIAL": 0.25, "RUN_EPOCH": 0.05, "WORKER": 1.5}.items():
         monkeypatch.setattr(prediction, name, value)
-    found = predict(study(), {"cross_entropy": [(1.0, MEASURED)], "focal": [(1.0, MEASURED)]}, slots=4)
-    assert found.workers == 4 * (2 * 1.5 + 2 * 0.5)  # the first trial of each method in each process
+    found = predict(
+        study(), {"cross_entropy": [(1.0, MEASURED)], "focal": [(1.0, MEASURED)]}, slots=4
+    )
+    assert found.workers == 4 * (
+        2 * 1.5 + 2 * 0.5
+    )  # the first trial of each method in each process
     assert found.driver == 2 * (5 + 16 * 0.25 + 160 * 0.05)
     assert found.process_seconds == 16 * 33.5 + 16 + 34
     # 16 trials of 43 s, four at once, after 13 s; the driver's other 24 s beside them; at worst one trial comes last
@@ -67,7 +83,9 @@ def test_a_searched_batch_size_is_a_weighted_mean() -> None:
 
 def test_a_trial_shorter_than_a_checkpoint_writes_none() -> None:
     found = predict(study(epochs=2), {"focal": [(1.0, MEASURED)]}, slots=4)
-    assert found.checkpoint_bandwidth == 0 and found.methods[0].trial_process_seconds == 1 + 2 * 3 + 2
+    assert (
+        found.checkpoint_bandwidth == 0 and found.methods[0].trial_process_seconds == 1 + 2 * 3 + 2
+    )
 
 
 def test_early_stopping_spares_the_rest_of_those_that_may_be_stopped() -> None:
@@ -76,6 +94,9 @@ def test_early_stopping_spares_the_rest_of_those_that_may_be_stopped() -> None:
     spec = study(early_stopping=early)
     assert epochs_share(spec, "focal") == pytest.approx(1 - 0.7 * 0.5 * 5 / 8)
     assert epochs_share(spec, "cross_entropy") == 1
-    whole, stopped = (predict(spec, {"focal": [(1.0, MEASURED)]}, 1, stopping).methods[0] for stopping in (False, True))
+    whole, stopped = (
+        predict(spec, {"focal": [(1.0, MEASURED)]}, 1, stopping).methods[0]
+        for stopping in (False, True)
+    )
     assert stopped.cpu_hours == pytest.approx(whole.cpu_hours * (1 - 0.7 * 0.5 * 5 / 8))
     assert epochs_share(study(trials=2, early_stopping=early), "focal") == 1  # all are protected

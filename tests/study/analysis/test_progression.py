@@ -43,7 +43,9 @@ def random_confidences():
         yield generator.random(samples)
 
 
-@pytest.mark.parametrize("confidence", list(random_confidences()), ids=lambda confidence: str(len(confidence)))
+@pytest.mark.parametrize(
+    "confidence", list(random_confidences()), ids=lambda confidence: str(len(confidence))
+)
 def test_the_band_is_that_of_labels_drawn_from_the_confidences(confidence):
     """By the definition: the chances of each number of hits, one sample after another."""
     chances = np.ones(1)
@@ -72,7 +74,9 @@ def test_bins_are_those_of_the_definition_and_give_the_ece():
         inside = (confidence > k / 15) & (confidence <= (k + 1) / 15)
         if inside.any():
             expected.append((inside.sum(), confidence[inside].mean(), hits[inside].mean()))
-    np.testing.assert_allclose(np.array([found.counts, found.confidence, found.accuracy]).T, expected)
+    np.testing.assert_allclose(
+        np.array([found.counts, found.confidence, found.accuracy]).T, expected
+    )
     assert found.ece == approx(evaluate(predictions.logits, predictions.labels)["ece"])
 
 
@@ -92,7 +96,9 @@ def test_bins_by_hand():
     found = reliability(probs.log(), torch.tensor([0, 1, 1]))
     columns = (found.numbers, found.counts, found.confidence, found.accuracy, found.low, found.high)
     # No hit of two comes by .4^2 = .16, two by .36; of one sample at .9 both answers come oftener than by 2.5%.
-    assert np.stack(columns, axis=1) == approx(np.array([[8, 2, 0.6, 0.5, 0, 1], [13, 1, 0.9, 1, 0, 1]]))
+    assert np.stack(columns, axis=1) == approx(
+        np.array([[8, 2, 0.6, 0.5, 0, 1], [13, 1, 0.9, 1, 0, 1]])
+    )
 
 
 @pytest.mark.parametrize("samples", [1, 3, 200])
@@ -100,7 +106,10 @@ def test_after_temperature_is_after_that_of_the_other_folds(samples):
     given = random_predictions(2, samples=samples)
     found, scaled = diagram(given), cross_fitted(given.logits, given.labels)
     again = reliability(scaled, given.labels)
-    assert all((getattr(found.scaled, each) == getattr(again, each)).all() for each in ("confidence", "low", "high"))
+    assert all(
+        (getattr(found.scaled, each) == getattr(again, each)).all()
+        for each in ("confidence", "low", "high")
+    )
     fold = min(samples, 5)
     of_folds = [float(given.logits[k, 0] / scaled[k, 0]) for k in range(fold)]
     assert found.temperature == approx(np.median(of_folds), rel=1e-6)
@@ -122,7 +131,9 @@ def trial(number, accuracy, ece, ended, samples=100, state="complete"):
 
 def test_growth_is_the_hypervolume_of_what_had_ended():
     generator = np.random.default_rng(0)
-    records = [trial(k, *generator.random(2), ended=generator.random(), samples=k) for k in range(40)]
+    records = [
+        trial(k, *generator.random(2), ended=generator.random(), samples=k) for k in range(40)
+    ]
     records += [trial(40, 0, 0, 0.5, None, "failed"), trial(41, 1, 1, None, None, "running")]
     ranking = Ranking(unwritten_study(["a"]), records)
     found = growth(ranking)
@@ -167,20 +178,33 @@ def tried(count, law, space=SPACE):
 
 
 def test_importance_goes_to_what_makes_the_difference_and_scale_to_the_range():
-    trials = [*tried(30, lambda gamma, lr: (gamma, math.log(lr))), create_trial(state=TrialState.FAIL)]
+    trials = [
+        *tried(30, lambda gamma, lr: (gamma, math.log(lr))),
+        create_trial(state=TrialState.FAIL),
+    ]
     found = searched(trials, OBJECTIVES)
     assert found.importances is not None
-    assert found.importances["method.gamma"][0] > 0.85 and found.importances["optimizer.lr"][1] > 0.85
+    assert (
+        found.importances["method.gamma"][0] > 0.85 and found.importances["optimizer.lr"][1] > 0.85
+    )
     for place in range(2):
         assert sum(shares[place] for shares in found.importances.values()) == approx(1)
     assert (found.log, found.ranges["method.gamma"]) == ({"optimizer.lr"}, (0, 5))
-    assert found.choices == {"method.schedule": ["a", "b"]} and len(found.values["method.gamma"]) == 30
+    assert (
+        found.choices == {"method.schedule": ["a", "b"]} and len(found.values["method.gamma"]) == 30
+    )
 
 
 def test_few_trials_one_value_or_no_difference_have_no_importance():
-    assert searched(list(tried(LEAST - 1, lambda gamma, lr: (gamma, lr))), OBJECTIVES).importances is None
+    assert (
+        searched(list(tried(LEAST - 1, lambda gamma, lr: (gamma, lr))), OBJECTIVES).importances
+        is None
+    )
     only = {"method.gamma": SPACE["method.gamma"]}
-    assert searched(list(tried(20, lambda gamma, lr: (gamma, lr), only)), OBJECTIVES).importances is None
+    assert (
+        searched(list(tried(20, lambda gamma, lr: (gamma, lr), only)), OBJECTIVES).importances
+        is None
+    )
     constant = searched(list(tried(20, lambda gamma, lr: (1.0, lr))), OBJECTIVES).importances
     assert constant is not None and math.isnan(constant["method.gamma"][0])
     assert searched([], OBJECTIVES).values == {}

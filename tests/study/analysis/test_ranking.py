@@ -43,10 +43,14 @@ def test_a_study_of_before_takes_the_labels_of_its_predictions(tmp_path):
     """Its most frequent class; without any stored predictions, equally frequent ones."""
     found = [({"accuracy": 0.5, "ece": 0.1, "ts_ece": 0.1}, [])]
     predictions = random_predictions(0)
-    made = made_study(tmp_path, "before", {"focal": found}, predictions=lambda label, number: predictions)
+    made = made_study(
+        tmp_path, "before", {"focal": found}, predictions=lambda label, number: predictions
+    )
     del made.recorded["majority"]
     records = made.all_records()
-    assert Ranking(made, records).rules.majority == approx(int(predictions.labels.bincount().max()) / 287)
+    assert Ranking(made, records).rules.majority == approx(
+        int(predictions.labels.bincount().max()) / 287
+    )
     (made.files(records[0]) / "predictions.npz").unlink()
     assert Ranking(made, records).rules.majority == approx(0.1)
 
@@ -68,14 +72,23 @@ def test_relative_to_the_best_of_the_whole_study_that_does_not_guess():
     ]
     ranking = Ranking(study, records)
     assert names(ranking.eligible) == ["mbls/0001", "focal/0002"]
-    assert {name: reason.partition(":")[0].partition(",")[0] for name, reason in ranking.set_aside.items()} == {
+    assert {
+        name: reason.partition(":")[0].partition(",")[0]
+        for name, reason in ranking.set_aside.items()
+    } == {
         "focal/0000": "ece is 0.1200",
         "focal/0003": "accuracy is 0.9300",
         "focal/0004": "guesses",
     }
-    assert "(<= 0.1000)" in ranking.set_aside["focal/0000"] and "(>= 0.9400)" in ranking.set_aside["focal/0003"]
+    assert (
+        "(<= 0.1000)" in ranking.set_aside["focal/0000"]
+        and "(>= 0.9400)" in ranking.set_aside["focal/0003"]
+    )
     assert names(ranking.front) == ["mbls/0001"] and ranking.knee is records[1]
-    assert set_aside_line(ranking.set_aside) == "3 trials are set aside: 1 guesses, 2 violate a constraint."
+    assert (
+        set_aside_line(ranking.set_aside)
+        == "3 trials are set aside: 1 guesses, 2 violate a constraint."
+    )
 
 
 def test_a_trial_exactly_at_the_limit_counts():
@@ -114,15 +127,24 @@ def test_a_constraint_is_read_and_written_back(text, found):
     [
         ("accuracy >= 0.9", r"constraints: must be a list such as"),
         ([0.9], r"constraints\[0\]: must be text such as"),
-        (["accuracy >= 0.9", "accuracy>=0.9"], r"constraints\[1\]: 'accuracy >= 0.9' is listed twice"),
+        (
+            ["accuracy >= 0.9", "accuracy>=0.9"],
+            r"constraints\[1\]: 'accuracy >= 0.9' is listed twice",
+        ),
         (["acuracy >= 0.9"], "there is no metric 'acuracy'. Did you mean 'accuracy'"),
         (["accuracy >= 95"], r"lies in \[0, 1\], got 95. Did you mean 0.95"),
         (["accuracy >= best - 2"], r"distance of 2. Did you mean 0.02"),
         (["accuracy >= best - x"], "'x' in 'accuracy >= best - x' is not a number"),
         (["accuracy >= best + 0.02"], "asks for more than the best; write best - 0.02"),
-        (["accuracy <= best - 0.02"], "keeps the worse trials: higher accuracy is better; write '>='"),
+        (
+            ["accuracy <= best - 0.02"],
+            "keeps the worse trials: higher accuracy is better; write '>='",
+        ),
         (["ece >= 0.1"], "keeps the worse trials: lower ece is better; write '<='"),
-        (["nll <= best + 0.1"], r"'best' is known of objectives only \(accuracy, ece\), not of nll; write a number"),
+        (
+            ["nll <= best + 0.1"],
+            r"'best' is known of objectives only \(accuracy, ece\), not of nll; write a number",
+        ),
         (["smooth_ece <= 0.1"], "trials do not store smooth_ece; make it an objective"),
         (["accuracy > best - 0.02"], "may leave no trial, not even the best; write >= instead"),
         (["accuracy >= best * .98"], "write METRIC >= best - NUMBER: accuracy >= best - 0.02"),
@@ -139,24 +161,34 @@ def test_a_constraint_that_makes_no_sense(written, said):
 
 def test_the_knee_is_that_of_what_is_served():
     """As trained the first is better calibrated, after its temperature the second."""
-    records = [trial(0, 0.95, 0.02, ts_ece=0.03), trial(1, 0.95, 0.04, ts_ece=0.01), trial(2, 0.9, 0.1, ts_ece=0.1)]
+    records = [
+        trial(0, 0.95, 0.02, ts_ece=0.03),
+        trial(1, 0.95, 0.04, ts_ece=0.01),
+        trial(2, 0.9, 0.1, ts_ece=0.1),
+    ]
     assert Ranking(unwritten_study(["focal"]), records).knee is records[0]
     assert Ranking(unwritten_study(["focal"], serve="temperature"), records).knee is records[1]
     before = unwritten_study(["focal"])
     del before.recorded["serves"]
     assert Ranking(before, records).knee is records[1]
     assert "made before `serve` and keeps the temperature" in before.serves_note
-    assert names(Ranking(before, records).front) == ["focal/0000"]  # of the objectives, as they are searched
+    assert names(Ranking(before, records).front) == [
+        "focal/0000"
+    ]  # of the objectives, as they are searched
     assert names(on_a_front(before, records)) == ["focal/0000", "focal/0001"]
 
 
 def test_a_metric_that_trials_store_in_one_form_is_used_in_that_form():
     """smooth_ece is measured only as the objective that it is."""
     objectives = (ACCURACY, Objective("smooth_ece", "minimize"))
-    records = [TrialRecord("focal", 0, "complete", {}, {"accuracy": 0.9, "smooth_ece": 0.1, "nll": 0.3})]
+    records = [
+        TrialRecord("focal", 0, "complete", {}, {"accuracy": 0.9, "smooth_ece": 0.1, "nll": 0.3})
+    ]
     study = unwritten_study(["focal"], objectives, serve="temperature")
     assert Ranking(study, records).knee is records[0]
-    assert study.serves_note.startswith("trials do not store the ts_smooth_ece of a registered model: choices use accu")
+    assert study.serves_note.startswith(
+        "trials do not store the ts_smooth_ece of a registered model: choices use accu"
+    )
 
 
 @pytest.mark.parametrize(
@@ -173,7 +205,12 @@ def test_what_was_selected_is_what_is_served(objectives, serves):
     from study.schema.objective import served_by_default
 
     directions = {"accuracy": "maximize"}
-    assert served_by_default([Objective(name, directions.get(name, "minimize")) for name in objectives]) == serves
+    assert (
+        served_by_default(
+            [Objective(name, directions.get(name, "minimize")) for name in objectives]
+        )
+        == serves
+    )
 
 
 # ---- the reference of the hypervolume ------------------------------------------------------------------------------
@@ -181,9 +218,18 @@ def test_what_was_selected_is_what_is_served(objectives, serves):
 
 def test_the_reference_is_the_worst_default_that_counts():
     """Two defaults each; the guesser among them does not count, and later trials move nothing."""
-    meaning = {"methods": {label: {"fixed": {}, "space": {}, "defaults": [{}, {}]} for label in ("focal", "mbls")}}
+    meaning = {
+        "methods": {
+            label: {"fixed": {}, "space": {}, "defaults": [{}, {}]} for label in ("focal", "mbls")
+        }
+    }
     study = unwritten_study(["focal", "mbls"], trials=5, majority=0.1, meaning=meaning)
-    defaults = [trial(0, 0.9, 0.2), trial(1, 0.95, 0.1), trial(0, 0.1, 0.9, "mbls"), trial(1, 0.92, 0.3, "mbls")]
+    defaults = [
+        trial(0, 0.9, 0.2),
+        trial(1, 0.95, 0.1),
+        trial(0, 0.1, 0.9, "mbls"),
+        trial(1, 0.92, 0.3, "mbls"),
+    ]
     assert Ranking(study, defaults).reference_values() == approx({"accuracy": 0.9, "ece": 0.3})
     more = [*defaults, trial(2, 0.99, 0.01), trial(2, 0.5, 0.9, "mbls")]
     assert Ranking(study, more).reference_values() == approx({"accuracy": 0.9, "ece": 0.3})
@@ -194,7 +240,9 @@ def test_the_reference_is_the_worst_default_that_counts():
 def test_a_constraint_of_the_reference_is_judged_among_the_defaults():
     """0.95 is within 0.02 of the best default, though not of the best trial: the reference stays."""
     meaning = {"methods": {"focal": {"fixed": {}, "space": {}, "defaults": [{}, {}]}}}
-    study = unwritten_study(["focal"], trials=9, constraints=["accuracy >= best - 0.02"], meaning=meaning)
+    study = unwritten_study(
+        ["focal"], trials=9, constraints=["accuracy >= best - 0.02"], meaning=meaning
+    )
     records = [trial(0, 0.95, 0.2), trial(1, 0.90, 0.3), trial(2, 0.99, 0.1)]
     assert Ranking(study, records).reference_values() == approx({"accuracy": 0.95, "ece": 0.2})
     assert names(Ranking(study, records).eligible) == ["focal/0002"]

@@ -59,20 +59,34 @@ def test_the_order_is_its_definition(seed: int) -> None:
 
 def test_by_hand() -> None:
     """Costs (Brier, ECE) of five trials: two fronts, {0, 1, 4} and {2, 3}."""
-    first = [Entry(0, 0, (1.0, 5.0)), Entry(1, 1, (5.0, 1.0)), Entry(2, 2, (6.0, 6.0)), Entry(3, 3, (5.0, 7.0))]
+    first = [
+        Entry(0, 0, (1.0, 5.0)),
+        Entry(1, 1, (5.0, 1.0)),
+        Entry(2, 2, (6.0, 6.0)),
+        Entry(3, 3, (5.0, 7.0)),
+    ]
     between = Entry(4, 4, (4.0, 4.0))
     assert rank(between, first) == 3  # behind the two ends of its front
     assert goes_on(between, first, 0.5) and going_on(5, 0.5) == 3
     assert not goes_on(Entry(4, 4, (7.0, 7.0)), first, 0.5)
-    assert rank(Entry(4, 4, (5.5, 6.5)), first) == 5, "of the second front the ends come first: 2 and 3"
-    assert goes_on(Entry(2, 2, (9.0, 9.0)), first[:2], 0.01), "the first three have nothing to be compared with"
+    assert rank(Entry(4, 4, (5.5, 6.5)), first) == 5, (
+        "of the second front the ends come first: 2 and 3"
+    )
+    assert goes_on(Entry(2, 2, (9.0, 9.0)), first[:2], 0.01), (
+        "the first three have nothing to be compared with"
+    )
     assert going_on(10, 0.3) == 3, "0.3 x 10 is 3, not a little more"
 
 
 def test_who_is_never_stopped() -> None:
     spec = small(search_space=RATE, methods=["cross_entropy", "focal", "mbls"])
-    protected = {one.label: [number for number in range(9) if is_protected(one, number)] for one in spec.variants}
+    protected = {
+        one.label: [number for number in range(9) if is_protected(one, number)]
+        for one in spec.variants
+    }
     published = {one.label: list(range(len(one.space.defaults))) for one in spec.variants}
-    assert protected == {**published, "cross_entropy": list(range(9))} and len(published["focal"]) == 3
+    assert (
+        protected == {**published, "cross_entropy": list(range(9))} and len(published["focal"]) == 3
+    )
     noise = small(methods=[{"label": "noise", "name": "focal", "gamma": 3.0}]).variants[0]
     assert is_protected(noise, 99)

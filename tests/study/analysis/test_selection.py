@@ -35,7 +35,10 @@ def test_parse_where(text, expected):
         ("", "is empty"),
         ("  ", "is empty"),
         ("accuracy", "cannot parse 'accuracy'"),
-        ("accuracy=0.95", "cannot parse 'accuracy=0.95'; write METRIC, one of >= <= > <, NUMBER: accuracy>=0.95."),
+        (
+            "accuracy=0.95",
+            "cannot parse 'accuracy=0.95'; write METRIC, one of >= <= > <, NUMBER: accuracy>=0.95.",
+        ),
         ("accuracy==0.95", "cannot parse"),
         ("accuracy => 0.95", "cannot parse"),
         ("accuracy > = 0.95", "cannot parse"),
@@ -118,7 +121,11 @@ def test_pick(text, expected):
 
 
 def test_pick_of_equals_goes_by_the_objectives_then_by_name():
-    equals = [trial(7, (0.90, 0.1)), trial(3, (0.95, 0.1), label="mbls"), trial(2, (0.95, 0.1), label="mbls")]
+    equals = [
+        trial(7, (0.90, 0.1)),
+        trial(3, (0.95, 0.1), label="mbls"),
+        trial(2, (0.95, 0.1), label="mbls"),
+    ]
     assert pick(equals, BOTH, "min ece").number == 2
 
 
@@ -150,7 +157,10 @@ def test_pick_of_equals_goes_by_the_objectives_then_by_name():
         ("min ece where accuracy~best", "accuracy~best needs a study's stored predictions"),
         ("min nll", "nll was not measured. Measured metrics: accuracy, ece."),
         ("min ece where brier<1", "brier was not measured"),
-        ("min ece where ece<0", "no complete trial satisfies ece < 0. Best value: ece 0 (mbls/0003)."),
+        (
+            "min ece where ece<0",
+            "no complete trial satisfies ece < 0. Best value: ece 0 (mbls/0003).",
+        ),
         (
             "min ece where accuracy>=0.99 and ece<=0.05",
             "no complete trial satisfies accuracy >= 0.99 and ece <= 0.05. "
@@ -182,5 +192,7 @@ def test_not_significantly_worse_than_the_best():
     assert pick(FOUR, BOTH, "min ece where accuracy~best", not_worse).number == 1
     assert pick(FOUR, BOTH, "min ece where ece<0.2 and accuracy ~ best", not_worse).number == 1
     assert asked == ["accuracy", "accuracy"]
-    with pytest.raises(FieldError, match=r"no complete trial satisfies ece < 0\.03 and accuracy~best"):
+    with pytest.raises(
+        FieldError, match=r"no complete trial satisfies ece < 0\.03 and accuracy~best"
+    ):
         pick(FOUR, BOTH, "min ece where ece<0.03, accuracy~best", not_worse)

@@ -16,7 +16,9 @@ from tests.study.made import unwritten_study
 PARAMS = {"method.gamma": 1.0, "optimizer.lr": 0.1}
 
 
-def trial(number: int, accuracy: float, ece: float, label: str = "focal", state: str = "complete") -> TrialRecord:
+def trial(
+    number: int, accuracy: float, ece: float, label: str = "focal", state: str = "complete"
+) -> TrialRecord:
     metrics = {"accuracy": accuracy, "ece": ece} if state == "complete" else {}
     return TrialRecord(label, number, state, PARAMS, metrics, seconds=36.0, ended=float(number))  # type: ignore[arg-type]
 
@@ -28,12 +30,17 @@ def searched(trials: int, **more: object) -> Study:
 
 def area(points: list[tuple[float, float]], reference: tuple[float, float]) -> float:
     """Of (accuracy, ece) between the points and the reference: cell by cell of the grid that they span."""
-    xs, ys = sorted({reference[0], *(x for x, _ in points)}), sorted({reference[1], *(y for _, y in points)})
+    xs, ys = (
+        sorted({reference[0], *(x for x, _ in points)}),
+        sorted({reference[1], *(y for _, y in points)}),
+    )
     cells = ((left, right, low, high) for left, right in pairwise(xs) for low, high in pairwise(ys))
     return sum(
         (right - left) * (high - low)
         for left, right, low, high in cells
-        if left >= reference[0] and high <= reference[1] and any(x >= right and y <= low for x, y in points)
+        if left >= reference[0]
+        and high <= reference[1]
+        and any(x >= right and y <= low for x, y in points)
     )
 
 
@@ -50,12 +57,20 @@ def test_it_is_the_growth_by_the_last_trials_in_the_order_they_ended(parameters:
             x, y = 0.5 + generator.normal(0, near * 0.1, 2)
             state = generator.choice(["complete", "failed", "pruned"], p=[0.8, 0.1, 0.1])
             one = trial(number, 0.05 if number % 7 == 0 else float(x), float(y), state=state)
-            records.append(replace(one, params=params, ended=float(generator.random()), seconds=float(10 + number)))
-        running = [replace(trial(count, 0, 0, state="running"), params=params, seconds=None, ended=None)]
+            records.append(
+                replace(
+                    one, params=params, ended=float(generator.random()), seconds=float(10 + number)
+                )
+            )
+        running = [
+            replace(trial(count, 0, 0, state="running"), params=params, seconds=None, ended=None)
+        ]
         found = stalled(Ranking(searched(count + 5), [*records, *running]))
 
         ordered = sorted(records, key=lambda record: record.ended or 0.0)
-        counted = [record for record in ordered if record.metrics and record.metrics["accuracy"] > 0.15]
+        counted = [
+            record for record in ordered if record.metrics and record.metrics["accuracy"] > 0.15
+        ]
         points = {one.number: (one.metrics["accuracy"], one.metrics["ece"]) for one in counted}
         before, now = (
             area([points[one.number] for one in some if one.number in points], (0.5, 0.5))
@@ -64,9 +79,16 @@ def test_it_is_the_growth_by_the_last_trials_in_the_order_they_ended(parameters:
         seen.add(bool(expected := before > 0 and (now - before) / before < 0.01))
         assert len(found) == expected
         for each in found:
-            assert (each.last, each.begun, each.planned, each.left) == (last, count + 1, count + 5, 5)
+            assert (each.last, each.begun, each.planned, each.left) == (
+                last,
+                count + 1,
+                count + 5,
+                5,
+            )
             assert each.added == approx((now - before) / before, abs=1e-9)
-            assert each.hours == approx(5 * sum(record.seconds or 0 for record in records) / count / 3600)
+            assert each.hours == approx(
+                5 * sum(record.seconds or 0 for record in records) / count / 3600
+            )
     assert seen == {True, False}
 
 
@@ -120,6 +142,9 @@ def test_a_method_is_measured_by_its_own_front_and_resources() -> None:
     study = unwritten_study(["focal", "mbls"], trials=24)
     study.plain["methods"][1]["resources"] = {"cpu": 1, "gpu": 1}
     mbls = [replace(record, label="mbls") for record in example(0.0)]
-    better = [*mbls[:1], *(replace(one, metrics={"accuracy": 0.99, "ece": 0.01}) for one in mbls[1:])]
+    better = [
+        *mbls[:1],
+        *(replace(one, metrics={"accuracy": 0.99, "ece": 0.01}) for one in mbls[1:]),
+    ]
     (found,) = stalled(Ranking(study, [*example(1.0), *better]))
     assert (found.label, found.device, found.hours) == ("mbls", "GPU", approx(0.12))

@@ -25,7 +25,9 @@ SAMPLES = 400
 LABELS = torch.arange(SAMPLES) % 10
 
 
-def predictions(wrong: int, confidence: float = 0.95, shift: int = 0, of_wrong: float | None = None) -> Predictions:
+def predictions(
+    wrong: int, confidence: float = 0.95, shift: int = 0, of_wrong: float | None = None
+) -> Predictions:
     """The first `wrong` samples (from `shift` on) are wrong. The predicted class has that probability; another one
     where it is wrong, if given.
     """
@@ -38,7 +40,9 @@ def predictions(wrong: int, confidence: float = 0.95, shift: int = 0, of_wrong: 
     return Predictions(probs.scatter(1, classes[:, None], tops[:, None]).log(), LABELS)
 
 
-def search(root: Path, focal: tuple[Predictions, ...] = (predictions(20), predictions(60))) -> Study:
+def search(
+    root: Path, focal: tuple[Predictions, ...] = (predictions(20), predictions(60))
+) -> Study:
     """focal with these predictions; cross_entropy with one trial of .90."""
     found = {"focal": focal, "cross_entropy": (predictions(40),)}
     trials = {label: [(one.evaluate(), []) for one in each] for label, each in found.items()}
@@ -48,20 +52,30 @@ def search(root: Path, focal: tuple[Predictions, ...] = (predictions(20), predic
 
 def changed(study: Study, **changes: object) -> Study:
     """With other values in its study.yaml, at the top or recorded."""
-    recorded = {key: changes.pop(key, value) for key, value in {**study.recorded, "majority": 0.1}.items()}
-    (study.directory / "study.yaml").write_text(strict_yaml.dump({**study.plain, **changes, "recorded": recorded}))
+    recorded = {
+        key: changes.pop(key, value) for key, value in {**study.recorded, "majority": 0.1}.items()
+    }
+    (study.directory / "study.yaml").write_text(
+        strict_yaml.dump({**study.plain, **changes, "recorded": recorded})
+    )
     return open_study(str(study.directory), None)
 
 
 def confirm(
-    search: Study, validation: dict[str, list[Predictions]], test: dict[str, list[Predictions]], measured: int = 99
+    search: Study,
+    validation: dict[str, list[Predictions]],
+    test: dict[str, list[Predictions]],
+    measured: int = 99,
 ) -> None:
     """small-confirm, as `calstudy confirm` leaves it. measured: seeds with test results."""
     trials = {label: [(one.evaluate(), []) for one in each] for label, each in validation.items()}
     root = search.directory.parent
-    made = made_study(root, "small-confirm", trials, predictions=lambda label, number: validation[label][number])
+    made = made_study(
+        root, "small-confirm", trials, predictions=lambda label, number: validation[label][number]
+    )
     methods = [
-        {"label": label, "name": "cross_entropy" if "cross" in label else "focal", "values": {}} for label in validation
+        {"label": label, "name": "cross_entropy" if "cross" in label else "focal", "values": {}}
+        for label in validation
     ]
     made = changed(made, confirms="small", methods=methods)
     ledger = Ledger(open_storage(made.directory, None), made.name, made.id)
@@ -69,7 +83,9 @@ def confirm(
         ledger.open(label, made.objectives)
         for record, found in list(zip(records, test[label], strict=True))[:measured]:
             digest = found.save(made.files(record) / "test.npz")
-            tested = test_openings.Tested(record.number + 1, found.evaluate_at(2.0), 2.0, {"test.npz": digest}, 1.0)
+            tested = test_openings.Tested(
+                record.number + 1, found.evaluate_at(2.0), 2.0, {"test.npz": digest}, 1.0
+            )
             ledger.note(label, f"{test_openings.TESTED}{record.number}", tested.to_plain())
 
 
@@ -85,8 +101,13 @@ def test_before_a_confirmation_it_says_what_is_not_known(tmp_path: Path) -> None
     low, high = binomtest(380, 400).proportion_ci(0.95, "wilson")
     why = "of 3 trials, the one with the lowest NLL of those not significantly different from the knee"
     assert found.sentences[0] == f"Take focal/0000, as trained, for now: {why}."
-    assert found.sentences[1].startswith(f"Accuracy 0.9500 [{low:.4f}, {high:.4f}] and ECE 0.0000 [0.0000, ")
-    assert "one seed (95% intervals)" in found.sentences[1] and "looks better than it is" in found.sentences[1]
+    assert found.sentences[1].startswith(
+        f"Accuracy 0.9500 [{low:.4f}, {high:.4f}] and ECE 0.0000 [0.0000, "
+    )
+    assert (
+        "one seed (95% intervals)" in found.sentences[1]
+        and "looks better than it is" in found.sentences[1]
+    )
     assert found.sentences[2].startswith("Not known yet: its values on the sealed test images")
     assert [command for command, _ in found.next] == ["calstudy run SPEC", "calstudy confirm small"]
     assert "The search is not finished: 1 trial not done yet." in found.sentences
@@ -96,7 +117,9 @@ def test_before_a_confirmation_it_says_what_is_not_known(tmp_path: Path) -> None
         "resumes the search, once its budget is raised",
     )
     done = answer(changed(open_study("small", str(tmp_path)), trials=1, budget=None))
-    assert [command for command, _ in done.next] == ["calstudy confirm small"] and "not finished" not in str(done)
+    assert [command for command, _ in done.next] == [
+        "calstudy confirm small"
+    ] and "not finished" not in str(done)
 
 
 def test_of_what_cannot_be_told_from_the_knee_the_lowest_nll(tmp_path: Path) -> None:
@@ -118,26 +141,40 @@ def test_of_what_cannot_be_told_from_the_knee_the_lowest_nll(tmp_path: Path) -> 
 def test_a_guesser_is_never_the_answer(tmp_path: Path) -> None:
     """One in ten right at a confidence of .1 is perfectly calibrated."""
     study = search(tmp_path, (predictions(360, 0.1001), predictions(60)))
-    assert "Take cross_entropy/0000" in said(study) and "1 trial is set aside: 1 guesses." in said(study)
-    study = changed(study, methods=[method for method in study.plain["methods"] if method["label"] == "focal"])
+    assert "Take cross_entropy/0000" in said(study) and "1 trial is set aside: 1 guesses." in said(
+        study
+    )
+    study = changed(
+        study, methods=[method for method in study.plain["methods"] if method["label"] == "focal"]
+    )
     assert "Take focal/0001" in said(study)
     nothing = search(tmp_path / "nothing", (predictions(360, 0.1001), predictions(362, 0.2)))
     nothing = changed(nothing, methods=nothing.plain["methods"][:1])
-    assert said(nothing).startswith("No model can be recommended: no trial counts. 2 trials are set aside: 2 guess.")
+    assert said(nothing).startswith(
+        "No model can be recommended: no trial counts. 2 trials are set aside: 2 guess."
+    )
     assert answer(nothing).next[0][0] == "calstudy trials small"
 
 
 def test_of_an_empty_study_it_says_how_to_run_it(tmp_path: Path) -> None:
     found = answer(made_study(tmp_path, "small", {"focal": []}))
-    assert found.sentences == ("No trial is complete yet.",) and found.next[0][0] == "calstudy run SPEC"
+    assert (
+        found.sentences == ("No trial is complete yet.",)
+        and found.next[0][0] == "calstudy run SPEC"
+    )
 
 
 def test_a_study_of_before_says_that_it_keeps_the_temperature(tmp_path: Path) -> None:
     study = search(tmp_path)
-    before = replace(study, recorded={key: value for key, value in study.recorded.items() if key != "serves"})
+    before = replace(
+        study, recorded={key: value for key, value in study.recorded.items() if key != "serves"}
+    )
     before.plain.pop("serve")
     assert "Take focal/0000, with its temperature" in said(before)
-    assert "This study was made before `serve` and keeps the temperature: its registered models have" in said(before)
+    assert (
+        "This study was made before `serve` and keeps the temperature: its registered models have"
+        in said(before)
+    )
 
 
 # ---- after a confirmation ------------------------------------------------------------------------------------------
@@ -161,9 +198,16 @@ def test_of_those_that_cannot_be_told_apart_the_lowest_nll(tmp_path: Path) -> No
     assert "focal_0001" not in found.choice.tied  # .70 is told from .95
     assert found.sentences[0] == "Take focal/0000, as trained."
     low, high = binomtest(380, 400).proportion_ci(0.95, "wilson")
-    assert found.sentences[1].startswith(f"Accuracy 0.9500 [{low:.4f}, {high:.4f}] and ECE 0.0000 [0.0000, ")
-    assert "on 360 sealed test images of digits, 3 fresh seeds (95% intervals)." in found.sentences[1]
-    assert "focal_default" in found.sentences[2] and "; of all these, it has the lowest NLL" in found.sentences[2]
+    assert found.sentences[1].startswith(
+        f"Accuracy 0.9500 [{low:.4f}, {high:.4f}] and ECE 0.0000 [0.0000, "
+    )
+    assert (
+        "on 360 sealed test images of digits, 3 fresh seeds (95% intervals)." in found.sentences[1]
+    )
+    assert (
+        "focal_default" in found.sentences[2]
+        and "; of all these, it has the lowest NLL" in found.sentences[2]
+    )
     assert (
         "Cross-entropy's default has accuracy 0.9425 [" in found.sentences[3]
         and "this model is better in accuracy and ECE." in found.sentences[3]
@@ -181,7 +225,10 @@ def test_the_test_split_moves_the_values_and_not_the_choice(tmp_path: Path) -> N
     worst = {label: [predictions(390, 0.99, shift) for shift in (0, 1, 2)] for label in ROWS}
     confirm(study, ROWS, {**ROWS, "focal_0000": worst["focal_0000"]})
     found = answer(study)
-    assert found.sentences[0] == "Take focal/0000, as trained." and "Accuracy 0.0250 [" in found.sentences[1]
+    assert (
+        found.sentences[0] == "Take focal/0000, as trained."
+        and "Accuracy 0.0250 [" in found.sentences[1]
+    )
 
 
 @pytest.mark.slow
@@ -189,7 +236,10 @@ def test_what_is_not_finished_is_not_yet_the_answer(tmp_path: Path) -> None:
     study = search(tmp_path)
     confirm(study, ROWS, ROWS, measured=2)
     assert "for now" in said(study)
-    assert answer(study).next[-1] == ("calstudy confirm small", "resumes the confirmation, which is not finished")
+    assert answer(study).next[-1] == (
+        "calstudy confirm small",
+        "resumes the confirmation, which is not finished",
+    )
 
 
 @pytest.mark.slow
@@ -218,7 +268,9 @@ def test_seeds_that_differ_widen_it_by_students_t() -> None:
     low, high = sum(ends.low for ends in alone) / 3, sum(ends.high for ends in alone) / 3
     reach = (((high - low) / 2) ** 2 + (student_t.ppf(0.975, 2) * 0.01 / 3**0.5) ** 2) ** 0.5
     middle = (low + high) / 2
-    assert mean_over_seeds(networks, ["accuracy"])["accuracy"] == approx((0.95, middle - reach, middle + reach))
+    assert mean_over_seeds(networks, ["accuracy"])["accuracy"] == approx(
+        (0.95, middle - reach, middle + reach)
+    )
 
 
 def test_a_metric_after_temperature_uses_the_temperature_fitted_elsewhere() -> None:
@@ -239,9 +291,15 @@ def test_it_covers_the_mean_of_a_method_over_seeds_and_samples() -> None:
             accuracy = 0.9 + 0.02 * torch.randn(1, generator=generator)
             own = torch.rand(SAMPLES, generator=generator)
             # Half of what decides is shared by the networks.
-            score = torch.special.ndtr((torch.special.ndtri(difficulty) + torch.special.ndtri(own)) / 2**0.5)
+            score = torch.special.ndtr(
+                (torch.special.ndtri(difficulty) + torch.special.ndtri(own)) / 2**0.5
+            )
             classes = torch.where(score < accuracy, LABELS, (LABELS + 1) % 10)
-            networks.append(Measured(Predictions(3.0 * torch.nn.functional.one_hot(classes, 10).float(), LABELS)))
+            networks.append(
+                Measured(
+                    Predictions(3.0 * torch.nn.functional.one_hot(classes, 10).float(), LABELS)
+                )
+            )
         _, low, high = mean_over_seeds(networks, ["accuracy"], resamples=100)["accuracy"]
         covered += low <= 0.9 <= high
     assert covered / 300 >= 0.93
@@ -251,7 +309,12 @@ def test_it_covers_the_mean_of_a_method_over_seeds_and_samples() -> None:
 
 
 def test_the_description_has_one_answer_and_keeps_what_a_user_wrote() -> None:
-    first = with_answer("Mine.\n\nOurs.", ["Take a.", "Accuracy 0.9."], [("calstudy confirm s", "retrains")])
-    assert first == f"{FROM}\n**Take a.** Accuracy 0.9.\n\nNext: `calstudy confirm s` retrains.\n{TO}\n\nMine.\n\nOurs."
+    first = with_answer(
+        "Mine.\n\nOurs.", ["Take a.", "Accuracy 0.9."], [("calstudy confirm s", "retrains")]
+    )
+    assert (
+        first
+        == f"{FROM}\n**Take a.** Accuracy 0.9.\n\nNext: `calstudy confirm s` retrains.\n{TO}\n\nMine.\n\nOurs."
+    )
     again = with_answer("Before. " + first, ["Take b."], [])
     assert again == f"{FROM}\n**Take b.**\n{TO}\n\nBefore. \n\nMine.\n\nOurs."

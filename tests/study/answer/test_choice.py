@@ -43,18 +43,25 @@ def rows(seeds: dict[str, Any] = SEEDS, test: float = 0.5) -> tuple[Confirmed, .
                 TrialRecord(label, number, "complete", {}, {"accuracy": accuracy, "ece": ece})
                 for number, (accuracy, ece) in enumerate(values)
             ),
-            tuple({"accuracy": test * place, "ece": test / (1 + place)} for place in range(len(values))),
+            tuple(
+                {"accuracy": test * place, "ece": test / (1 + place)}
+                for place in range(len(values))
+            ),
             {},
         )
         for label, values in seeds.items()
     )
 
 
-def chosen(monkeypatch: pytest.MonkeyPatch, rule: str, found: tuple[Confirmed, ...], lacking: int = 0) -> str:
+def chosen(
+    monkeypatch: pytest.MonkeyPatch, rule: str, found: tuple[Confirmed, ...], lacking: int = 0
+) -> str:
     of_search = [TrialRecord("focal", 1, "complete", {}, {"accuracy": 0.99, "ece": 0.0})]
     study = unwritten_study(["focal"])
     study.__dict__["all_records"] = lambda: of_search
-    confirming: Any = SimpleNamespace(name="small-confirm", records=dict, lacking=lambda records: lacking)
+    confirming: Any = SimpleNamespace(
+        name="small-confirm", records=dict, lacking=lambda records: lacking
+    )
     monkeypatch.setattr(choosing, "confirmation_of", lambda study: Confirmation(confirming, found))
     choice = choose(study, rule)
     assert choice.study is (confirming if any(row.records for row in found) else study)
@@ -76,7 +83,9 @@ def test_confirmed_ones_by_their_means_and_of_these_the_median_seed(
 ) -> None:
     assert chosen(monkeypatch, rule, rows()) == expected
     # Whatever the test split says.
-    assert [chosen(monkeypatch, rule, rows(test=test)) for test in (0.0, 0.9, -5.0)] == [expected] * 3
+    assert [chosen(monkeypatch, rule, rows(test=test)) for test in (0.0, 0.9, -5.0)] == [
+        expected
+    ] * 3
 
 
 def test_not_told_from_the_best_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +94,10 @@ def test_not_told_from_the_best_over_seeds(monkeypatch: pytest.MonkeyPatch) -> N
     def stored(study: Any, record: TrialRecord) -> Predictions:
         labels = torch.arange(200) % 10
         wrong = torch.arange(200) < round(200 * (1 - record.metrics["accuracy"]))
-        return Predictions(5.0 * torch.nn.functional.one_hot(torch.where(wrong, (labels + 1) % 10, labels), 10), labels)
+        return Predictions(
+            5.0 * torch.nn.functional.one_hot(torch.where(wrong, (labels + 1) % 10, labels), 10),
+            labels,
+        )
 
     monkeypatch.setattr(networks, "stored_predictions", stored)
     assert chosen(monkeypatch, "min ece where accuracy~best", rows()) == "mbls_0007/0002"
@@ -94,12 +106,16 @@ def test_not_told_from_the_best_over_seeds(monkeypatch: pytest.MonkeyPatch) -> N
         chosen(monkeypatch, "min ece where accuracy~best", rows(one_seed))
 
 
-def test_where_every_seed_failed_it_is_chosen_from_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_every_seed_failed_it_is_chosen_from_the_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     nothing = {label: [] for label in SEEDS}
     assert chosen(monkeypatch, "min ece", rows(nothing)) == "focal/0001"
 
 
-def test_of_a_confirmation_that_is_not_finished_nothing_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_confirmation_that_is_not_finished_nothing_is_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Which of its rows are there is up to when it was stopped."""
     said = r"^pick: small-confirm is not finished; resume it with `calstudy confirm small`. \(--trial can export"
     with pytest.raises(FieldError, match=said):
@@ -111,13 +127,18 @@ def test_of_a_confirmation_that_is_not_finished_nothing_is_chosen(monkeypatch: p
 def test_of_a_confirmation_itself_nothing_is_picked() -> None:
     study = unwritten_study(["focal"])
     study.plain.update(name="small-confirm", confirms="small")
-    with pytest.raises(FieldError, match=r"^pick: small-confirm confirms 'small'; use --pick on 'small'"):
+    with pytest.raises(
+        FieldError, match=r"^pick: small-confirm confirms 'small'; use --pick on 'small'"
+    ):
         choose(study, "knee")
 
 
 def test_the_median_of_two_is_the_worse_one() -> None:
     values = [0.9, 0.8, 0.85, 0.95]
-    found = [TrialRecord("focal", number, "complete", {}, {"accuracy": value}) for number, value in enumerate(values)]
+    found = [
+        TrialRecord("focal", number, "complete", {}, {"accuracy": value})
+        for number, value in enumerate(values)
+    ]
     assert median_seed(found, BOTH[0]).number == 2
     assert median_seed(found[:3], BOTH[0]).number == 2
     assert median_seed(found[:2], BOTH[0]).number == 1
@@ -128,12 +149,16 @@ def test_the_card_of_a_model_that_is_nearly_always_right(tmp_path: Path) -> None
     labels = torch.arange(200) % 10
     answers = Predictions(9.0 * torch.nn.functional.one_hot(labels, 10).float(), labels)
     digest = answers.save(tmp_path / "test.npz")
-    tested: Any = SimpleNamespace(digests={"test.npz": digest}, temperature=1.0, metrics=answers.evaluate_at(1.0))
+    tested: Any = SimpleNamespace(
+        digests={"test.npz": digest}, temperature=1.0, metrics=answers.evaluate_at(1.0)
+    )
     choice: Any = SimpleNamespace(study=SimpleNamespace(files=lambda record: tmp_path))
     found = model_card._with_intervals(choice, None, tested, 0.95)
     assert [len(found[name]) for name in ("accuracy", "nll", "ece", "ts_nll")] == [3, 1, 3, 1]
     assert model_card._with_range(found["nll"]) == f"{answers.evaluate()['nll']:.4f}"
-    assert re.fullmatch(r"1\.0000 \(0\.98\d\d to 1\.0000\)", model_card._with_range(found["accuracy"]))
+    assert re.fullmatch(
+        r"1\.0000 \(0\.98\d\d to 1\.0000\)", model_card._with_range(found["accuracy"])
+    )
 
 
 def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
@@ -142,8 +167,17 @@ def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
     logits = 9.0 * torch.nn.functional.one_hot(labels, 10).float()
     answers = Predictions(logits, torch.where(torch.arange(200) < 20, (labels + 1) % 10, labels))
     digest = answers.save(tmp_path / "test.npz")
-    tested: Any = SimpleNamespace(digests={"test.npz": digest}, temperature=1.0, metrics=answers.evaluate_at(1.0))
-    row = Confirmed("focal", "baseline", None, (TrialRecord("focal", 0, "complete", {}, answers.evaluate()),), (), {})
+    tested: Any = SimpleNamespace(
+        digests={"test.npz": digest}, temperature=1.0, metrics=answers.evaluate_at(1.0)
+    )
+    row = Confirmed(
+        "focal",
+        "baseline",
+        None,
+        (TrialRecord("focal", 0, "complete", {}, answers.evaluate()),),
+        (),
+        {},
+    )
     study: Any = SimpleNamespace(
         files=lambda record: tmp_path, confirms=None, served=BOTH, recorded={"sizes": {"test": 200}}
     )
@@ -154,9 +188,17 @@ def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
             facts = model_card.confirmed_facts(choice, level)
         expected = binomtest(180, 200).proportion_ci(level, "wilson")
         assert facts["seeds"][0]["test"]["accuracy"] == approx([0.9, *expected])
-        of_card = {"confirmed": facts, "serves": "raw", "method": "focal", "config": {"method": "focal"}}
+        of_card = {
+            "confirmed": facts,
+            "serves": "raw",
+            "method": "focal",
+            "config": {"method": "focal"},
+        }
         section = "\n".join(model_card._confirmed_section(of_card))
-        assert f"with {named} intervals" in section and f"{expected[0]:.4f} to {expected[1]:.4f}" in section
+        assert (
+            f"with {named} intervals" in section
+            and f"{expected[0]:.4f} to {expected[1]:.4f}" in section
+        )
         assert ("level" in facts) == (level != 0.95)
 
 
@@ -164,9 +206,18 @@ def test_none_is_chosen_that_another_beats_in_everything(monkeypatch: pytest.Mon
     """Whatever is tied with whatever: of the means as served (accuracy, ECE) and NLL, none is better in all three."""
     source = random.Random(0)
     for _ in range(200):
-        values = {f"m_{place:04d}": [source.randrange(5) / 5 for _ in range(3)] for place in range(6)}
+        values = {
+            f"m_{place:04d}": [source.randrange(5) / 5 for _ in range(3)] for place in range(6)
+        }
         found = tuple(
-            Confirmed(label, "candidate", None, (seed(label, 0, *mean), seed(label, 1, *mean)), ({}, {}), {})
+            Confirmed(
+                label,
+                "candidate",
+                None,
+                (seed(label, 0, *mean), seed(label, 1, *mean)),
+                ({}, {}),
+                {},
+            )
             for label, mean in values.items()
         )
         alike = {label for label in values if source.random() < 0.5}
@@ -174,13 +225,19 @@ def test_none_is_chosen_that_another_beats_in_everything(monkeypatch: pytest.Mon
         monkeypatch.setattr(methods, "compare_methods", lambda *taken, compared=compared: compared)
         monkeypatch.setattr(networks, "networks_on_validation", lambda *taken: {})
         study = unwritten_study(["focal"])
-        confirming: Any = SimpleNamespace(name="small-confirm", records=dict, lacking=lambda records: 0)
+        confirming: Any = SimpleNamespace(
+            name="small-confirm", records=dict, lacking=lambda records: 0
+        )
         choice = choose(study, None, Confirmation(confirming, found))
         assert choice.row is not None and choice.tied is not None
         accuracy, ece, nll = values[choice.row.label]
-        assert not any(other[0] > accuracy and other[1] < ece and other[2] < nll for other in values.values())
+        assert not any(
+            other[0] > accuracy and other[1] < ece and other[2] < nll for other in values.values()
+        )
         tied = [values[label] for label in choice.tied]
-        assert all(nll <= other[2] or any(_beats(one, other) for one in values.values()) for other in tied)
+        assert all(
+            nll <= other[2] or any(_beats(one, other) for one in values.values()) for other in tied
+        )
 
 
 def _beats(one: list[float], other: list[float]) -> bool:
@@ -189,4 +246,6 @@ def _beats(one: list[float], other: list[float]) -> bool:
 
 
 def seed(label: str, number: int, accuracy: float, ece: float, nll: float) -> TrialRecord:
-    return TrialRecord(label, number, "complete", {}, {"accuracy": accuracy, "ece": ece, "nll": nll})
+    return TrialRecord(
+        label, number, "complete", {}, {"accuracy": accuracy, "ece": ece, "nll": nll}
+    )

@@ -28,7 +28,18 @@ from study.store.study import open_study
 from tests.study.command_line import calstudy, here, here_json, kill, start, wait_until, write_spec
 from tests.study.tracking.line import free_port
 
-CHECKS = ["identity", "ledger", "running", "files", "results", "mlflow", "steps", "epochs", "registered", "openings"]
+CHECKS = [
+    "identity",
+    "ledger",
+    "running",
+    "files",
+    "results",
+    "mlflow",
+    "steps",
+    "epochs",
+    "registered",
+    "openings",
+]
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +64,20 @@ def audited(storage: Path, uri: str | None = None) -> AuditReport:
 
 def off(report: AuditReport) -> dict[str, list[str]]:
     """{check: the names of its offenders}, of the checks that have any."""
-    return {check.name: [found.name for found in check.offenders] for check in report.checks if check.offenders}
+    return {
+        check.name: [found.name for found in check.offenders]
+        for check in report.checks
+        if check.offenders
+    }
 
 
 def pending_in(report: AuditReport) -> dict[str, list[str]]:
     """As `off`, of what the driver or the next run resolves."""
-    return {check.name: sorted(found.name for found in check.pending) for check in report.checks if check.pending}
+    return {
+        check.name: sorted(found.name for found in check.pending)
+        for check in report.checks
+        if check.pending
+    }
 
 
 def sql(storage: Path, *statements: str) -> None:
@@ -88,7 +107,11 @@ def edit_outcome(storage: Path, **changes: Any) -> None:
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     told = [line for line in lines if "outcome" in line.get("user_attr", {})]
     digests = open_study("small", str(storage)).records()["focal"][1].digests
-    (outcome,) = [line["user_attr"]["outcome"] for line in told if line["user_attr"]["outcome"]["digests"] == digests]
+    (outcome,) = [
+        line["user_attr"]["outcome"]
+        for line in told
+        if line["user_attr"]["outcome"]["digests"] == digests
+    ]
     outcome["metrics"] |= changes
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -126,7 +149,10 @@ def test_a_finished_study_is_clean_and_nothing_is_written(storage: Path) -> None
 @pytest.mark.slow
 def test_the_command(finished: Path, storage: Path) -> None:
     shown = calstudy("audit", "small", "--storage", finished).stdout
-    assert "small: clean; 4 trials planned: 4 complete; 0 lost, 0 duplicated" in shown and "note" not in shown
+    assert (
+        "small: clean; 4 trials planned: 4 complete; 0 lost, 0 duplicated" in shown
+        and "note" not in shown
+    )
     shutil.rmtree(storage / "small" / "trials" / "focal" / "0001")
     shown = here("audit", "small", "--storage", storage, check=1)
     assert "focal/0001: history.json is missing: restore it from a backup" in shown
@@ -145,7 +171,10 @@ def newer_ledger(storage: Path) -> list[str]:
 
 BAD_INPUT: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "no such study": (lambda storage: ["smal"], "smal: no study at"),
-    "a newer ledger": (newer_ledger, "ledger: 'small/focal' was written by a newer calstudy. Upgrade to read it."),
+    "a newer ledger": (
+        newer_ledger,
+        "ledger: 'small/focal' was written by a newer calstudy. Upgrade to read it.",
+    ),
     "a relative database": (
         lambda storage: ["small", "--tracking", "sqlite:///mlflow.db"],
         "--tracking: 'sqlite:///mlflow.db' is not an absolute path, which needs four slashes.",
@@ -217,7 +246,9 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
         "is missing",
     ),
     "a stray directory": (
-        lambda storage: shutil.copytree(attempt(storage).parent, storage / "small/trials/other/0007"),
+        lambda storage: shutil.copytree(
+            attempt(storage).parent, storage / "small/trials/other/0007"
+        ),
         {"files": ["other/0007"]},
         "not in the ledger: remove",
     ),
@@ -232,7 +263,9 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
         "is finished but still has attempt-1/last.pt: remove it with `calstudy run`",
     ),
     "a run deleted": (
-        lambda storage: sql(storage, f"update runs set lifecycle_stage = 'deleted' where run_uuid = {RUN}"),
+        lambda storage: sql(
+            storage, f"update runs set lifecycle_stage = 'deleted' where run_uuid = {RUN}"
+        ),
         {"mlflow": ["focal/0001"]},
         "is not in MLflow: upload it with `calstudy sync small`",
     ),
@@ -241,9 +274,15 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
         {"mlflow": ["tracking"]},
         "no run of this study",
     ),
-    "a second run": (lambda storage: sql(storage, *SECOND_RUN), {"mlflow": ["focal/0001"]}, "has 2 runs in MLflow"),
+    "a second run": (
+        lambda storage: sql(storage, *SECOND_RUN),
+        {"mlflow": ["focal/0001"]},
+        "has 2 runs in MLflow",
+    ),
     "a run of no trial": (
-        lambda storage: sql(storage, *SECOND_RUN, f"update tags set value = 'focal/0007' where {TWINS_TRIAL}"),
+        lambda storage: sql(
+            storage, *SECOND_RUN, f"update tags set value = 'focal/0007' where {TWINS_TRIAL}"
+        ),
         {"mlflow": ["focal/0007"]},
         "is not in the ledger: delete that run",
     ),
@@ -253,12 +292,16 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
         "is RUNNING, but the study is not running: end it with `calstudy sync small`",
     ),
     "a parent that goes on": (
-        lambda storage: sql(storage, f"update runs set status = 'RUNNING' where run_uuid = {PARENT}"),
+        lambda storage: sql(
+            storage, f"update runs set status = 'RUNNING' where run_uuid = {PARENT}"
+        ),
         {"running": ["small"]},
         "its MLflow run is RUNNING",
     ),
     "a parent that was stopped": (
-        lambda storage: sql(storage, f"update runs set status = 'KILLED' where run_uuid = {PARENT}"),
+        lambda storage: sql(
+            storage, f"update runs set status = 'KILLED' where run_uuid = {PARENT}"
+        ),
         {"mlflow": ["small"]},
         "is KILLED, not FINISHED",
     ),
@@ -273,13 +316,17 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
         "its status is FAILED in MLflow, FINISHED in the ledger: delete its MLflow run, then run `calstudy sync small`",
     ),
     "another attempt": (
-        lambda storage: sql(storage, f"update tags set value = 2 where key = 'calstudy.attempt' and run_uuid = {RUN}"),
+        lambda storage: sql(
+            storage,
+            f"update tags set value = 2 where key = 'calstudy.attempt' and run_uuid = {RUN}",
+        ),
         {"mlflow": ["focal/0001"]},
         "its attempt is 2 in MLflow, 1 in the ledger",
     ),
     "another metric": (
         lambda storage: sql(
-            storage, f"update latest_metrics set value = 0.5 where key = 'final/ts_nll' and run_uuid = {RUN}"
+            storage,
+            f"update latest_metrics set value = 0.5 where key = 'final/ts_nll' and run_uuid = {RUN}",
         ),
         {"mlflow": ["focal/0001"]},
         "a different final ts_nll (0.5, in the ledger",
@@ -294,7 +341,9 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
         "MLflow has duplicate steps of nll",
     ),
     "a step lost": (
-        lambda storage: sql(storage, f"delete from metrics where key = 'nll' and step = 1 and run_uuid = {RUN}"),
+        lambda storage: sql(
+            storage, f"delete from metrics where key = 'nll' and step = 1 and run_uuid = {RUN}"
+        ),
         {"steps": ["focal/0001"]},
         "MLflow steps differ from the 2 epochs for nll",
     ),
@@ -304,7 +353,9 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
         "history.json has the epochs 2, 2",
     ),
     "an epoch without a line": (
-        lambda storage: rewrite(attempt(storage) / "log", lambda log: re.sub(r"^epoch=1 .*\n", "", log, flags=re.M)),
+        lambda storage: rewrite(
+            attempt(storage) / "log", lambda log: re.sub(r"^epoch=1 .*\n", "", log, flags=re.M)
+        ),
         {"epochs": ["focal/0001"]},
         "no log has its epochs 1",
     ),
@@ -315,14 +366,19 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
     ),
     "another value than the sampler's": (
         lambda storage: rewrite(
-            storage / "small" / "ledger.log", lambda log: re.sub(r'"values":\[0\.\d+,', '"values":[0.25,', log, count=1)
+            storage / "small" / "ledger.log",
+            lambda log: re.sub(r'"values":\[0\.\d+,', '"values":[0.25,', log, count=1),
         ),
         {"results": [None]},
         "the sampler has [0.25,",
     ),
     "trials too many": (
         add_trials,
-        {"ledger": ["focal/0002", "focal/0003", "focal/0003"], "mlflow": ["focal/0003"], "files": ["focal/0003"] * 3},
+        {
+            "ledger": ["focal/0002", "focal/0003", "focal/0003"],
+            "mlflow": ["focal/0003"],
+            "files": ["focal/0003"] * 3,
+        },
         "has the same parameters as focal/0001",
     ),
     "a trial too many, cut short": (
@@ -336,7 +392,9 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
         "batch_size: was 64, is 32",
     ),
     "another study's ledger": (
-        lambda storage: optuna_study(storage).set_user_attr("calstudy", {"version": 1, "id": "other"}),
+        lambda storage: optuna_study(storage).set_user_attr(
+            "calstudy", {"version": 1, "id": "other"}
+        ),
         {"identity": ["ledger of focal"]},
         "belongs to study other",
     ),
@@ -371,9 +429,13 @@ def test_what_is_broken_is_named(storage: Path, broken: str) -> None:
         assert [len(of_check) for of_check in found.values()] == [1] and "results" in found
     else:
         assert found == names
-    assert words in "\n".join(str(offender) for check in report.checks for offender in check.offenders)
+    assert words in "\n".join(
+        str(offender) for check in report.checks for offender in check.offenders
+    )
     assert (storage / "mlflow.db").exists() == there
-    twice = {"a second run": 1, "trials too many": 1, "a trial too many, cut short": 1}.get(broken, 0)
+    twice = {"a second run": 1, "trials too many": 1, "a trial too many, cut short": 1}.get(
+        broken, 0
+    )
     assert (report.clean, report.duplicated) == (False, twice)
     assert report.lost == {"trials too many": 1, "a stray directory": 1}.get(broken, 0)
 
@@ -383,7 +445,10 @@ def test_what_is_broken_is_named(storage: Path, broken: str) -> None:
 
 def log(epochs: range, seconds: float = 1.0, first: str = "") -> str:
     """A log as a trainable writes it."""
-    lines = [f"epoch={epoch} time=1.79524e+09 seconds={seconds:g} train_loss=0.5 ece=0.1\n" for epoch in epochs]
+    lines = [
+        f"epoch={epoch} time=1.79524e+09 seconds={seconds:g} train_loss=0.5 ece=0.1\n"
+        for epoch in epochs
+    ]
     return first + "".join(lines)
 
 
@@ -401,12 +466,44 @@ LOGS: dict[str, tuple[list[str | None], float, int | None, Epochs, list[int], in
         [],
         0,
     ),
-    "one more": ([log(range(1, 9)), log(range(5, 11), 1, f"{RESUMED}\n")], 3.0, 10, Epochs(10, 14, 4, 3), [], 1),
-    "one long epoch": ([log(range(1, 2), 9), log(range(1, 11), 9)], 3.0, 10, Epochs(10, 11, 1, 1), [], 0),
-    "two long epochs": ([log(range(1, 3), 9), log(range(1, 11), 9)], 3.0, 10, Epochs(10, 12, 2, 1), [], 1),
-    "a torn line": ([log(range(1, 4)) + "epoch=4 time=1.8e", log(range(1, 11))], 9.0, 10, Epochs(10, 14, 4, 9), [], 0),
+    "one more": (
+        [log(range(1, 9)), log(range(5, 11), 1, f"{RESUMED}\n")],
+        3.0,
+        10,
+        Epochs(10, 14, 4, 3),
+        [],
+        1,
+    ),
+    "one long epoch": (
+        [log(range(1, 2), 9), log(range(1, 11), 9)],
+        3.0,
+        10,
+        Epochs(10, 11, 1, 1),
+        [],
+        0,
+    ),
+    "two long epochs": (
+        [log(range(1, 3), 9), log(range(1, 11), 9)],
+        3.0,
+        10,
+        Epochs(10, 12, 2, 1),
+        [],
+        1,
+    ),
+    "a torn line": (
+        [log(range(1, 4)) + "epoch=4 time=1.8e", log(range(1, 11))],
+        9.0,
+        10,
+        Epochs(10, 14, 4, 9),
+        [],
+        0,
+    ),
     "twice": (
-        [log(range(1, 7)), log(range(5, 6), 1, f"{RESUMED}\n"), log(range(5, 11), 1, f"{RESUMED}\n")],
+        [
+            log(range(1, 7)),
+            log(range(5, 6), 1, f"{RESUMED}\n"),
+            log(range(5, 11), 1, f"{RESUMED}\n"),
+        ],
         3.0,
         10,
         Epochs(10, 13, 3, 6),
@@ -423,14 +520,24 @@ LOGS: dict[str, tuple[list[str | None], float, int | None, Epochs, list[int], in
         0,
     ),
     "a damaged checkpoint": (
-        [log(range(1, 9)), log(range(1, 11), 1, "attempt-1/last.pt: not an intact checkpoint of this trial\n")],
+        [
+            log(range(1, 9)),
+            log(range(1, 11), 1, "attempt-1/last.pt: not an intact checkpoint of this trial\n"),
+        ],
         3.0,
         10,
         Epochs(10, 18, 0, 3, damaged=8),
         [],
         0,
     ),
-    "failed at epoch 3": ([log(range(1, 3)) + "Traceback (most recent call last):\n"], 3.0, None, Epochs(2, 2), [], 0),
+    "failed at epoch 3": (
+        [log(range(1, 3)) + "Traceback (most recent call last):\n"],
+        3.0,
+        None,
+        Epochs(2, 2),
+        [],
+        0,
+    ),
     "a line lost": ([log(range(1, 5)) + log(range(6, 11))], 3.0, 10, Epochs(10, 9), [5], 0),
 }
 
@@ -485,14 +592,22 @@ def test_a_stopped_study_is_clean_and_the_audit_says_what_is_left(storage: Path)
     for begun in (True, False):
         number = optuna_study(storage).ask().number
         if begun:
-            (storage / "small" / "trials" / "focal" / f"{number:04d}" / "attempt-1").mkdir(parents=True)
+            (storage / "small" / "trials" / "focal" / f"{number:04d}" / "attempt-1").mkdir(
+                parents=True
+            )
             (attempt(storage, f"focal/{number:04d}") / "log").write_text("process 1 on node\n")
     shown = here("audit", "small", "--storage", storage)
     assert "the study is not running; 1 interrupted and 5 to do. Resume: `calstudy run`" in shown
-    assert "small: clean; 10 trials planned: 4 complete, 1 interrupted, 5 to do; 0 lost, 0 duplicated" in shown
+    assert (
+        "small: clean; 10 trials planned: 4 complete, 1 interrupted, 5 to do; 0 lost, 0 duplicated"
+        in shown
+    )
     flip_a_byte(storage)
     report = audited(storage)
-    assert off(report) == {"files": ["focal/0001"]} and (report.states["to_do"], report.lost) == (5, 0)
+    assert off(report) == {"files": ["focal/0001"]} and (report.states["to_do"], report.lost) == (
+        5,
+        0,
+    )
 
 
 @pytest.mark.slow
@@ -510,9 +625,15 @@ def test_beside_a_driver_then_killed_then_whole(tmp_path: Path) -> None:
     assert audits
     kill(driver)
     report = audited(tmp_path)
-    assert off(report) == {} and 0 < report.states["interrupted"] <= 2 and (report.lost, report.duplicated) == (0, 0)
+    assert (
+        off(report) == {}
+        and 0 < report.states["interrupted"] <= 2
+        and (report.lost, report.duplicated) == (0, 0)
+    )
     status = here_json("status", "small", "--storage", tmp_path)["methods"]
-    assert report.states == {state: sum(row[state] for row in status.values()) for state in report.states}
+    assert report.states == {
+        state: sum(row[state] for row in status.values()) for state in report.states
+    }
     here("run", spec, "--storage", tmp_path)
     report = audited(tmp_path)
     assert off(report) == {} and (report.planned, report.lost, report.duplicated) == (6, 0, 0)
@@ -524,10 +645,15 @@ def test_a_server_that_is_away_is_one_offender(storage: Path) -> None:
     uri = f"http://maria:secret@127.0.0.1:{free_port()}"
     report = audited(storage, uri)
     ((only,),) = [check.offenders for check in report.checks if check.offenders]
-    assert (only.name, only.problem) == ("tracking", f"MLflow at {public_uri(uri)}: Connection refused")
+    assert (only.name, only.problem) == (
+        "tracking",
+        f"MLflow at {public_uri(uri)}: Connection refused",
+    )
 
 
-def test_a_registry_that_does_not_answer_discards_nothing_else(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_registry_that_does_not_answer_discards_nothing_else(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused(*words: Any) -> None:
         raise TrackingError("MLflow at http://host: no registry.")
 

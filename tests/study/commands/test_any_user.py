@@ -26,7 +26,9 @@ def why_not() -> str | None:
     missing = [name for name in ("unshare", "setpriv", "mount") if shutil.which(name) is None]
     if missing:
         return f"{', '.join(missing)} missing"
-    if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True).returncode:
+    if subprocess.run(
+        ["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True
+    ).returncode:
         return "no mount namespace can be made"
     readable = [Path(folder).stat().st_mode & 0o005 == 0o005 for folder in CODE]
     return None if all(readable) else "the code is readable by its owner alone"
@@ -64,7 +66,9 @@ def place() -> Iterator[Path]:
         place.chmod(0o755)
         for folder in ("rw/tmp", "rw/bin"):
             (place / folder).mkdir(parents=True)
-        (place / "rw" / "bin" / "bash").symlink_to("/bin/bash")  # through which Ray starts its workers
+        (place / "rw" / "bin" / "bash").symlink_to(
+            "/bin/bash"
+        )  # through which Ray starts its workers
         write_spec(place / "rw" / "small.yaml", methods=["cross_entropy"], trials=2)
         subprocess.run(["chown", "--recursive", f"{UID}:{UID}", place / "rw"], check=True)
         yield place
@@ -83,13 +87,27 @@ def test_a_study_runs_and_is_read_and_shipped(place: Path) -> None:
     ]
     python = f"{shlex.quote(sys.executable)} -P -m study.cli"
     become = f"setpriv --reuid {UID} --regid {UID} --clear-groups"
-    environment = f"env -i PATH={place}/rw/bin TMPDIR={place}/rw/tmp PYTHONPATH={shlex.quote(str(ROOT))}"
+    environment = (
+        f"env -i PATH={place}/rw/bin TMPDIR={place}/rw/tmp PYTHONPATH={shlex.quote(str(ROOT))}"
+    )
     asked = "\n".join(
-        f"{python} {words} >{number}.out 2>{number}.err </dev/null; echo $?" for number, words in enumerate(commands)
+        f"{python} {words} >{number}.out 2>{number}.err </dev/null; echo $?"
+        for number, words in enumerate(commands)
     )
     script = f"{as_mounted(place)}\nexec {become} {environment} bash -c {shlex.quote(asked)}"
-    namespace = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--propagation", "private"]
-    done = subprocess.run([*namespace, "bash", "-c", script], capture_output=True, text=True, timeout=400)
+    namespace = [
+        "unshare",
+        "--mount",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "--kill-child",
+        "--propagation",
+        "private",
+    ]
+    done = subprocess.run(
+        [*namespace, "bash", "-c", script], capture_output=True, text=True, timeout=400
+    )
     said = "\n".join(file.read_text() for file in sorted((place / "rw").glob("*.err")))
     assert done.stdout.split() == ["0"] * 6 + ["2"], said + done.stderr
     assert "Traceback" not in said and "Matplotlib" not in said

@@ -12,7 +12,9 @@ from study.tracking.writer import StudyRuns
 from tests.study.command_line import here, write_spec
 
 
-def test_the_next_run_only_uploads_what_mlflow_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_run_only_uploads_what_mlflow_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The code was 0, and `audit` found the study RUNNING."""
     write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=1)
     words = ("run", tmp_path / "small.yaml", "--storage", tmp_path / "studies")
@@ -23,11 +25,15 @@ def test_the_next_run_only_uploads_what_mlflow_lacks(tmp_path: Path, monkeypatch
         shown = here(*words, check=75)
     assert "run the same command again, or `calstudy sync small`" in " ".join(shown.split())
     monkeypatch.setattr(run, "joined", _unexpected)
-    here(*words, "--address", "127.0.0.1:1")  # where nothing listens: a finished study needs no cluster
+    here(
+        *words, "--address", "127.0.0.1:1"
+    )  # where nothing listens: a finished study needs no cluster
     here("audit", "small", "--storage", tmp_path / "studies")
 
 
-def test_a_server_that_reads_and_refuses_writes_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_reads_and_refuses_writes_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each retry opens the runs anew, which was taken for progress: `run` never ended."""
     write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=1)
     for module, name in ((projection, "FIRST_PAUSE"), (run, "TRACKING_PATIENCE")):

@@ -38,7 +38,10 @@ def test_a_toy_loss(tmp_path: Path) -> None:
     spec = write_spec(
         tmp_path / "study.yaml",
         methods=["toy_loss", inside],
-        search_space={"method.strength": {"low": 0.001, "high": 1.0, "log": True}, "method.base.strength": 0.5},
+        search_space={
+            "method.strength": {"low": 0.001, "high": 1.0, "log": True},
+            "method.base.strength": 0.5,
+        },
         extensions="mine",
         trials=2,
     )

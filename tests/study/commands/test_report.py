@@ -20,8 +20,16 @@ METRICS = {"accuracy": 0.9, "ece": 0.1}
 def storage(tmp_path, monkeypatch):
     """`watched`: two methods of two trials; the second has one to do. Uploads are counted, in `uploads`."""
     trials = {"focal": [(METRICS, []), (METRICS, [])], "mbls": [(METRICS, [])]}
-    made_study(tmp_path, "watched", trials, SPACE, predictions=lambda label, number: random_predictions(number))
-    monkeypatch.setattr(artifacts, "try_to_log", lambda study, files, *_: f"uploaded {json.dumps(pages(tmp_path))}")
+    made_study(
+        tmp_path,
+        "watched",
+        trials,
+        SPACE,
+        predictions=lambda label, number: random_predictions(number),
+    )
+    monkeypatch.setattr(
+        artifacts, "try_to_log", lambda study, files, *_: f"uploaded {json.dumps(pages(tmp_path))}"
+    )
     return tmp_path
 
 
@@ -30,7 +38,9 @@ def finish(root):
     ledger.open("mbls", OBJECTIVES)
     number = asked(ledger, "mbls", SPACE).number
     attempt = ledger.begin_attempt("mbls", number)
-    ledger.tell("mbls", number, {"state": "failed", "reason": "loss is nan", "attempt": attempt}, OBJECTIVES)
+    ledger.tell(
+        "mbls", number, {"state": "failed", "reason": "loss is nan", "attempt": attempt}, OBJECTIVES
+    )
 
 
 def pages(root):
@@ -58,11 +68,19 @@ def test_it_is_rewritten_until_all_trials_have_ended(storage, monkeypatch, capsy
 
     monkeypatch.setattr(time, "sleep", slept)
     code, out, _ = report(capsys, storage, "--every", "7")
-    assert code == 0 and seen == [(7, 7, 0), (7, 7, 0)]  # the pages on disk during each wait reload themselves
-    assert pages(storage) == [None, 1]  # the last one does not, and shows the trial that ended since
+    assert code == 0 and seen == [
+        (7, 7, 0),
+        (7, 7, 0),
+    ]  # the pages on disk during each wait reload themselves
+    assert pages(storage) == [
+        None,
+        1,
+    ]  # the last one does not, and shows the trial that ended since
     lines = [line for line in out.splitlines() if not line.startswith("No ")]
     assert lines[0].endswith("1 trial has yet to end. Rewriting it every 7 s; Ctrl-C stops.")
-    assert lines[1].startswith("wrote ") and lines[2:] == ["uploaded [null, 1]"]  # once, and the last page
+    assert lines[1].startswith("wrote ") and lines[2:] == [
+        "uploaded [null, 1]"
+    ]  # once, and the last page
 
 
 @pytest.mark.slow
@@ -86,9 +104,15 @@ def test_of_an_ended_study_it_writes_one_page(storage, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--every", "0"], "--every: 0 is too short; write the seconds between two rewrites, at least 1."),
+        (
+            ["--every", "0"],
+            "--every: 0 is too short; write the seconds between two rewrites, at least 1.",
+        ),
         (["--every", "-5"], "--every: -5 is too short"),
-        (["--every", "60", "--format", "csv"], "--every rewrites the HTML page; leave out --every or --format csv."),
+        (
+            ["--every", "60", "--format", "csv"],
+            "--every rewrites the HTML page; leave out --every or --format csv.",
+        ),
         (["--every", "often"], "'often' is not a valid integer"),
     ],
 )

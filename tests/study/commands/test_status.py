@@ -44,7 +44,11 @@ def study(tmp_path: Path) -> Study:
     twelve is done.
     """
     directory = made_study(
-        tmp_path, "small", {"focal": [DONE, DONE, GUESS, FAILED], "mbls": [DONE]}, planned=12, majority=0.1
+        tmp_path,
+        "small",
+        {"focal": [DONE, DONE, GUESS, FAILED], "mbls": [DONE]},
+        planned=12,
+        majority=0.1,
     ).directory
     ledger = Ledger(open_storage(directory, None), "small", "small")
     ledger.open("focal", OBJECTIVES)
@@ -63,22 +67,37 @@ def study(tmp_path: Path) -> Study:
     return study
 
 
-WORKING = dict(planned=12, complete=2, set_aside=1, pruned=0, failed=1, running=2, interrupted=0, to_do=6)
-STOPPED = dict(planned=12, complete=2, set_aside=1, pruned=0, failed=1, running=0, interrupted=4, to_do=4)
-OTHER = dict(planned=12, complete=1, set_aside=0, pruned=0, failed=0, running=0, interrupted=0, to_do=11)
+WORKING = dict(
+    planned=12, complete=2, set_aside=1, pruned=0, failed=1, running=2, interrupted=0, to_do=6
+)
+STOPPED = dict(
+    planned=12, complete=2, set_aside=1, pruned=0, failed=1, running=0, interrupted=4, to_do=4
+)
+OTHER = dict(
+    planned=12, complete=1, set_aside=0, pruned=0, failed=0, running=0, interrupted=0, to_do=11
+)
 
 
 def all_say(study: Study, focal: dict[str, int]) -> None:
     """Each that shows the states has these counts of focal, and OTHER of mbls."""
     storage = study.directory.parent
-    assert here_json("status", "small", "--storage", storage)["methods"] == {"focal": focal, "mbls": OTHER}
+    assert here_json("status", "small", "--storage", storage)["methods"] == {
+        "focal": focal,
+        "mbls": OTHER,
+    }
 
     total = {state: focal[state] + OTHER[state] for state in focal}
     report = audit(study, f"sqlite:///{storage}/none.db")
     assert report.states == total and (report.planned, report.lost) == (24, 0)
-    assert not any(check.offenders for check in report.checks if check.name in ("ledger", "running"))
+    assert not any(
+        check.offenders for check in report.checks if check.name in ("ledger", "running")
+    )
 
-    proposed = {state: count for state, count in focal.items() if count and state not in ("planned", "to_do")}
+    proposed = {
+        state: count
+        for state, count in focal.items()
+        if count and state not in ("planned", "to_do")
+    }
     frame = study.trials()
     of_focal = Counter(frame[frame.method == "focal"].state)
     assert of_focal.pop("to_do", 0) == 9 - sum(proposed.values()) and of_focal == proposed
@@ -98,7 +117,9 @@ def test_all_say_the_same_while_a_driver_works(study: Study) -> None:
     with driver_lock(study.directory):
         all_say(study, WORKING)
         records = study.records()
-        assert "another calstudy process is running" in here("status", "small", "--storage", study.directory.parent)
+        assert "another calstudy process is running" in here(
+            "status", "small", "--storage", study.directory.parent
+        )
     progress = Progress(study.spec, records, Console(file=io.StringIO()), rules=rules_of(study, []))
     with progress:
         for number in (4, 5):
@@ -113,7 +134,9 @@ def test_all_say_the_same_once_it_was_stopped(study: Study) -> None:
     """What had begun was interrupted; what had only been proposed is to do, as if it had not been."""
     all_say(study, STOPPED)
     storage = study.directory.parent
-    assert Snapshot.of(study, study.records(), alive=False).counts["focal"] == STOPPED  # what `run` ends with
+    assert (
+        Snapshot.of(study, study.records(), alive=False).counts["focal"] == STOPPED
+    )  # what `run` ends with
     shown = here("status", "small", "--storage", storage)
     assert "the study is not running; 4 interrupted and 15 to do. Resume: `calstudy run`" in shown
     assert "missing" not in shown and "lost" not in shown
@@ -126,7 +149,17 @@ def test_all_say_the_same_once_it_was_stopped(study: Study) -> None:
 def test_states_no_trial_is_in_have_no_column(study: Study) -> None:
     with driver_lock(study.directory):
         shown = here("status", "small", "--storage", study.directory.parent).splitlines()
-    assert shown[1].split() == ["method", "planned", "complete", "set", "aside", "failed", "running", "to", "do"]
+    assert shown[1].split() == [
+        "method",
+        "planned",
+        "complete",
+        "set",
+        "aside",
+        "failed",
+        "running",
+        "to",
+        "do",
+    ]
     assert shown[2].split() == ["focal", "12", "2", "1", "1", "2", "6"]
 
 
@@ -135,7 +168,9 @@ def test_status_and_page_say_that_a_method_has_stalled(tmp_path: Path) -> None:
     rows = [{"epoch": 1, "time": 0.0}]
     found = [({"accuracy": 0.8, "ece": 0.2}, rows), ({"accuracy": 0.9, "ece": 0.1}, rows)]
     found += [({"accuracy": 0.7, "ece": 0.05}, rows)] * 10
-    study = made_study(tmp_path, "small", {"focal": found}, {"method.gamma": FloatDistribution(0, 5)}, planned=24)
+    study = made_study(
+        tmp_path, "small", {"focal": found}, {"method.gamma": FloatDistribution(0, 5)}, planned=24
+    )
     said = (
         "focal: its last 10 trials added nothing to its hypervolume; the 12 left would cost under 0.01 CPU-hours.",
         "Nothing stops by itself. To train no more than 12 trials of any method, end the run and repeat it with"
@@ -146,5 +181,13 @@ def test_status_and_page_say_that_a_method_has_stalled(tmp_path: Path) -> None:
     assert gather(study, study.records())["stalled"] == list(said)
     stalled = here_json("status", "small", "--storage", tmp_path)["stalled"]["focal"]
     assert stalled.pop("hours") == pytest.approx(12 * 1.5 / 3600)
-    rest = {"label": "focal", "last": 10, "added": 0, "begun": 12, "planned": 24, "left": 12, "device": "CPU"}
+    rest = {
+        "label": "focal",
+        "last": 10,
+        "added": 0,
+        "begun": 12,
+        "planned": 24,
+        "left": 12,
+        "device": "CPU",
+    }
     assert stalled == pytest.approx(rest)

@@ -11,14 +11,18 @@ from tests.study.command_line import here, write_spec
 def test_a_password_in_a_command_line_earns_one_line(tmp_path: Path) -> None:
     words = ("audit", "none", "--storage", tmp_path, "--tracking")
     first, second, *rest = here(*words, "http://maria:hunter2@127.0.0.1:9", check=2).splitlines()
-    assert first.startswith("warning: --tracking: other users of this machine can read a command line")
+    assert first.startswith(
+        "warning: --tracking: other users of this machine can read a command line"
+    )
     assert "name of a file or of an environment variable" in first and "hunter2" not in first
     assert second.startswith("none: no study at") and not rest
     assert "warning" not in here(*words, "http://127.0.0.1:9", check=2)
 
 
 @pytest.mark.slow
-def test_the_name_is_recorded_and_never_what_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_is_recorded_and_never_what_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     database = tmp_path / "else where" / "mlflow.db"
     database.parent.mkdir()
@@ -28,7 +32,11 @@ def test_the_name_is_recorded_and_never_what_it_names(tmp_path: Path, monkeypatc
     spec = write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, epochs=1)
     (tmp_path / "in_spec").mkdir()
     in_spec = write_spec(
-        tmp_path / "in_spec" / "small.yaml", methods=["focal"], trials=1, epochs=1, tracking="MY_TRACKING"
+        tmp_path / "in_spec" / "small.yaml",
+        methods=["focal"],
+        trials=1,
+        epochs=1,
+        tracking="MY_TRACKING",
     )
     unset = "the environment variable MY_TRACKING is not set"
     for words, recorded, lacking in (

@@ -30,7 +30,9 @@ def trap(tmp_path: Path) -> Path:
         (folder / f"{name}.py").write_text(f"{tell}\nraise ImportError({name!r})\n")
     (folder / "matplotlibrc").write_text("text.usetex: True\n")
     subprocess.run(["git", "init", "--quiet", folder], check=True)
-    subprocess.run(["git", "config", "core.fsmonitor", f"echo git >> {trail}; false"], check=True, cwd=folder)
+    subprocess.run(
+        ["git", "config", "core.fsmonitor", f"echo git >> {trail}; false"], check=True, cwd=folder
+    )
     return folder
 
 
@@ -63,7 +65,12 @@ def test_no_command_imports_from_it(trap: Path, tmp_path: Path) -> None:
     before = sorted(os.listdir(trap))
     for words in commands:
         done = subprocess.run(
-            [*COMMAND, *words.split()], cwd=trap, env=environment, capture_output=True, text=True, timeout=280
+            [*COMMAND, *words.split()],
+            cwd=trap,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=280,
         )
         trail = (tmp_path / "trail").read_text().split() if (tmp_path / "trail").exists() else []
         assert trail == [], f"{words}: {trail}"
@@ -85,5 +92,7 @@ print(os.getcwd() in map(os.path.abspath, path), safe, "PYTHONSAFEPATH" in os.en
 def test_a_worker_of_a_script_does_not_look_there(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(WORKER)
     command = [sys.executable, "script.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=280
+    )
     assert done.stdout.split() == ["False", "True", "False"], done.stderr

@@ -18,7 +18,9 @@ from trainables.metrics.binned import expected_calibration_error
 
 
 def ranked(records: list[TrialRecord], objectives: tuple[Objective, ...]) -> Ranking:
-    return Ranking(unwritten_study(sorted({record.label for record in records}), objectives), records)
+    return Ranking(
+        unwritten_study(sorted({record.label for record in records}), objectives), records
+    )
 
 
 def test_the_best_are_the_front_and_then_the_next() -> None:
@@ -47,7 +49,9 @@ def test_confirmed_values_are_like_fresh_draws_and_those_of_winners_are_not() ->
 
     fresh, winners, confirmed = [], [], []
     for _ in range(60):
-        records = [TrialRecord("focal", number, "complete", {}, {"ece": ece()}) for number in range(30)]
+        records = [
+            TrialRecord("focal", number, "complete", {}, {"ece": ece()}) for number in range(30)
+        ]
         (winner,) = best(ranked(records, objectives), 1)
         tests = tuple({"ece": ece()} for _ in range(3))
         row = Confirmed("focal_0000", "candidate", winner, (), tests, {})
@@ -62,15 +66,26 @@ def test_confirmed_values_are_like_fresh_draws_and_those_of_winners_are_not() ->
 def test_a_front_that_does_not_fit_is_spread_along_it(monkeypatch: MonkeyPatch) -> None:
     """Knee b, ends a and e, then by share: d before c. The largest share takes the last place if it has no other."""
     objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
-    points = {"a": (0.96, 0.2), "b": (0.95, 0.04), "c": (0.93, 0.035), "d": (0.7, 0.03), "e": (0.5, 0.02)}
+    points = {
+        "a": (0.96, 0.2),
+        "b": (0.95, 0.04),
+        "c": (0.93, 0.035),
+        "d": (0.7, 0.03),
+        "e": (0.5, 0.02),
+    }
     records = [
         TrialRecord(name, 0, "complete", {}, {"accuracy": accuracy, "ece": ece})
         for name, (accuracy, ece) in points.items()
     ]
     shares = {"a/0000": 0.5, "b/0000": 0.2, "c/0000": 0.6, "d/0000": 0.9, "e/0000": 0.8}
     monkeypatch.setattr(recommended, "recommended", lambda ranking: ranking.knee)
-    monkeypatch.setattr(bootstrap, "analyse", lambda *taken, **given: SimpleNamespace(shares=shares))
-    chosen = {count: "".join(one.label for one in best(ranked(records, objectives), count)) for count in range(1, 6)}
+    monkeypatch.setattr(
+        bootstrap, "analyse", lambda *taken, **given: SimpleNamespace(shares=shares)
+    )
+    chosen = {
+        count: "".join(one.label for one in best(ranked(records, objectives), count))
+        for count in range(1, 6)
+    }
     assert chosen == {1: "b", 2: "bd", 3: "bad", 4: "baed", 5: "bacde"}
     # What the answer takes before a confirmation comes first.
     monkeypatch.setattr(recommended, "recommended", lambda ranking: records[3])

@@ -67,7 +67,9 @@ def packs(folder: Path) -> dict[str, Any]:
     """Digits upside down, and noise, as parquet files."""
     digits, rng = load_digits(), np.random.default_rng(0)
     turned = [png(image[::-1, ::-1]) for image in digits.images[:200]]
-    pq.write_table(pa.table({"image": turned, "label": digits.target[:200]}), folder / "turned.parquet")
+    pq.write_table(
+        pa.table({"image": turned, "label": digits.target[:200]}), folder / "turned.parquet"
+    )
     noise = [png(rng.integers(0, 17, (8, 8))) for _ in range(100)]
     pq.write_table(pa.table({"image": noise, "label": [-1] * 100}), folder / "noise.parquet")
     return {name: {"name": "parquet", "path": f"{name}.parquet"} for name in ("turned", "noise")}
@@ -75,10 +77,14 @@ def packs(folder: Path) -> dict[str, Any]:
 
 def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) -> Study:
     """A study as a run leaves it, of trials that are told and not trained."""
-    spec = read_spec(write_spec(storage / f"{name}.yaml", name=name, methods=list(told), trials=2, **keys))
+    spec = read_spec(
+        write_spec(storage / f"{name}.yaml", name=name, methods=list(told), trials=2, **keys)
+    )
     directory = storage / name
     directory.mkdir()
-    study = _record_spec(spec, "study.yaml", directory, prepare_data(spec, "study.yaml", Console()), None)
+    study = _record_spec(
+        spec, "study.yaml", directory, prepare_data(spec, "study.yaml", Console()), None
+    )
     ledger = Ledger(open_storage(directory, None), name, study.id)
     for label, values in told.items():
         variant = spec.variant(label)
@@ -87,7 +93,11 @@ def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) ->
             given = (variant.space.defaults or [{}])[0] if place == 0 else {}
             number = asked(ledger, label, variant.space.distributions, given).number
             attempt = ledger.begin_attempt(label, number)
-            outcome: dict[str, Any] = {"state": "failed", "reason": "it was told so", "attempt": attempt}
+            outcome: dict[str, Any] = {
+                "state": "failed",
+                "reason": "it was told so",
+                "attempt": attempt,
+            }
             if value is not None:
                 metrics = dict(zip(("accuracy", "ece"), value, strict=True))
                 outcome = {"state": "complete", "metrics": metrics, "attempt": attempt}
@@ -130,7 +140,11 @@ def openings_of(report: AuditReport) -> Check:
 
 
 def off(report: AuditReport) -> dict[str, list[str]]:
-    return {check.name: [str(found) for found in check.offenders] for check in report.checks if check.offenders}
+    return {
+        check.name: [str(found) for found in check.offenders]
+        for check in report.checks
+        if check.offenders
+    }
 
 
 def edit_ledger(storage: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
@@ -143,7 +157,9 @@ def edit_ledger(storage: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
 
 def unopened(storage: Path) -> Study:
     """The confirmation as it was before the test split was opened."""
-    edit_ledger(storage, lambda fact: not any(key == "openings" or key.startswith("tests/") for key in fact))
+    edit_ledger(
+        storage, lambda fact: not any(key == "openings" or key.startswith("tests/") for key in fact)
+    )
     return open_study("small-confirm", str(storage))
 
 
@@ -160,7 +176,10 @@ def test_it_is_counted_once_though_it_was_killed(tmp_path: Path) -> None:
     finally:
         kill(driver)
     shown = here(*words)
-    assert "the test split was opened for 4 models, once each" in shown and "Pareto front on test" in shown
+    assert (
+        "the test split was opened for 4 models, once each" in shown
+        and "Pareto front on test" in shown
+    )
     report = audited(tmp_path)
     assert (off(report), report.planned, report.lost, report.duplicated) == ({}, 4, 0, 0)
     assert openings_of(report).counted == 4
@@ -181,11 +200,16 @@ def test_everything_is_counted_once(confirmed: Path) -> None:
 
 
 def test_it_retrains_the_search_with_every_value_fixed_and_fresh_seeds(confirmed: Path) -> None:
-    study, searched = open_study("small-confirm", str(confirmed)), open_study("small", str(confirmed))
+    study, searched = (
+        open_study("small-confirm", str(confirmed)),
+        open_study("small", str(confirmed)),
+    )
     candidate = searched.records()["focal"][1]
     assert (
         study.spec.trial("focal_0001").to_mapping()
-        == TrialConfig.from_mapping(searched.spec.trial_mapping("focal"), candidate.params).to_mapping()
+        == TrialConfig.from_mapping(
+            searched.spec.trial_mapping("focal"), candidate.params
+        ).to_mapping()
     )
     published = {label: study.spec.variant(label).space.pins for label in LABELS[1:]}
     assert published == {
@@ -194,14 +218,19 @@ def test_it_retrains_the_search_with_every_value_fixed_and_fresh_seeds(confirmed
         "cross_entropy_default": {"optimizer.lr": 0.1},
     }
     record = study.records()["focal_0001"][1]
-    config = TrialConfig.from_mapping({**searched.spec.trial_mapping("focal"), "number": 1_000_001}, candidate.params)
+    config = TrialConfig.from_mapping(
+        {**searched.spec.trial_mapping("focal"), "number": 1_000_001}, candidate.params
+    )
     torch.set_num_threads(1)
     learner = Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu"))
     while not learner.finished:
         learner.train_epoch()
     stored = Predictions.load(study.files(record) / "predictions.npz")
     torch.testing.assert_close(learner.predict().logits, stored.logits, rtol=1e-4, atol=1e-5)
-    assert stored.labels.tolist() == load_split(prepare(searched.spec.data, 0), "validation").labels.tolist()
+    assert (
+        stored.labels.tolist()
+        == load_split(prepare(searched.spec.data, 0), "validation").labels.tolist()
+    )
 
 
 def test_what_is_told_of_test_is_what_the_saved_model_does_there(confirmed: Path) -> None:
@@ -212,7 +241,9 @@ def test_what_is_told_of_test_is_what_the_saved_model_does_there(confirmed: Path
     seen = [load_split(prepared, name) for name in ("train", "validation")]
     known = {image.numpy().tobytes() for split in seen for image in split.images}
     source = load_digits()
-    rest = [i for i, image in enumerate(source.images) if image.astype(np.uint8).tobytes() not in known]
+    rest = [
+        i for i, image in enumerate(source.images) if image.astype(np.uint8).tobytes() not in known
+    ]
     assert len(rest) == 359
     weights = torch.load(files / "model.pt", weights_only=True)
     images = (source.images[rest] - float(weights["mean"])) / float(weights["std"])
@@ -233,7 +264,9 @@ def test_what_is_told_of_test_is_what_the_saved_model_does_there(confirmed: Path
     def loss(temperature: float) -> float:
         return float(-log_softmax(own / temperature, axis=1)[np.arange(len(labels)), labels].mean())
 
-    temperature = minimize_scalar(loss, bounds=(0.05, 20), method="bounded", options={"xatol": 1e-8}).x
+    temperature = minimize_scalar(
+        loss, bounds=(0.05, 20), method="bounded", options={"xatol": 1e-8}
+    ).x
     after = -log_softmax(logits / temperature, axis=1)[np.arange(359), source.target[rest]].mean()
     assert measured.temperature == pytest.approx(temperature, rel=1e-4)
     assert measured.metrics["ts_nll"] == pytest.approx(after, rel=1e-4)
@@ -243,7 +276,10 @@ def test_what_is_told_under_shift(confirmed: Path) -> None:
     study = open_study("small-confirm", str(confirmed))
     record = study.records()["focal_default"][1]
     measured = read_tested(study)["focal_default"][1]
-    arrays = {name: np.load(study.files(record) / f"{name}.npz") for name in ("test", "shift_turned", "shift_noise")}
+    arrays = {
+        name: np.load(study.files(record) / f"{name}.npz")
+        for name in ("test", "shift_turned", "shift_noise")
+    }
     turned = arrays["shift_turned"]
     assert turned["labels"].tolist() == load_digits().target[:200].tolist()
     right = (turned["logits"].argmax(1) == turned["labels"]).mean()
@@ -251,7 +287,10 @@ def test_what_is_told_under_shift(confirmed: Path) -> None:
     assert set(measured.shifts["turned"].metrics) == {
         prefix + name for prefix in ("", "ts_") for name in ("accuracy", "nll", "brier", "ece")
     }
-    doubts = [1 - softmax(arrays[name]["logits"].astype(float), axis=1).max(1) for name in ("test", "shift_noise")]
+    doubts = [
+        1 - softmax(arrays[name]["logits"].astype(float), axis=1).max(1)
+        for name in ("test", "shift_noise")
+    ]
     truth = np.repeat([0, 1], [359, 100])
     expected = roc_auc_score(truth, np.concatenate(doubts))
     assert measured.shifts["noise"].metrics["auroc_confidence"] == pytest.approx(expected, abs=1e-6)
@@ -264,9 +303,15 @@ def test_mlflow_has_it_and_sync_makes_it_again(storage: Path) -> None:
     experiment = client.get_experiment_by_name("small-confirm")
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
     tested = read_tested(study)["focal_0001"][0]
-    told = {key: value for key, value in runs["focal_0001/0000"].data.metrics.items() if re.match("test/|shift/", key)}
+    told = {
+        key: value
+        for key, value in runs["focal_0001/0000"].data.metrics.items()
+        if re.match("test/|shift/", key)
+    }
     assert told == pytest.approx(tested.flat)
-    assert {"test/accuracy", "test/ts_ece", "shift/noise/auroc_entropy", "shift/turned/ece"} <= set(told)
+    assert {"test/accuracy", "test/ts_ece", "shift/noise/auroc_entropy", "shift/turned/ece"} <= set(
+        told
+    )
     assert runs["small-confirm"].data.tags["calstudy.confirms"] == "small"
     again = f"sqlite:///{storage / 'again.db'}"
     assert (sync(study, again).written, off(audit(study, again))) == (8, {})
@@ -298,17 +343,33 @@ def test_what_is_shown(confirmed: Path) -> None:
     found = confirmation_of(open_study("small", str(confirmed)))
     assert found is not None
     for row in found.rows:
-        for kind, values in (("validation", [record.metrics for record in row.records]), ("test", row.tests)):
+        for kind, values in (
+            ("validation", [record.metrics for record in row.records]),
+            ("test", row.tests),
+        ):
             ece = np.array([value["ece"] for value in values])
-            assert rows[row.label][kind]["ece"] == pytest.approx({"mean": ece.mean(), "std": ece.std(ddof=1)})
-    assert rows["focal_0001"]["search"]["accuracy"] == 0.95 and rows["focal_default"]["search"] is None
-    means = {label: (row["test"]["accuracy"]["mean"], row["test"]["ece"]["mean"]) for label, row in rows.items()}
+            assert rows[row.label][kind]["ece"] == pytest.approx(
+                {"mean": ece.mean(), "std": ece.std(ddof=1)}
+            )
+    assert (
+        rows["focal_0001"]["search"]["accuracy"] == 0.95 and rows["focal_default"]["search"] is None
+    )
+    means = {
+        label: (row["test"]["accuracy"]["mean"], row["test"]["ece"]["mean"])
+        for label, row in rows.items()
+    }
     holds = {
         label
         for label, (accuracy, ece) in means.items()
-        if not any(a >= accuracy and e <= ece and (a, e) != (accuracy, ece) for a, e in means.values())
+        if not any(
+            a >= accuracy and e <= ece and (a, e) != (accuracy, ece) for a, e in means.values()
+        )
     }
-    assert set(shown["front_on_test"]) == holds == set(front_on_test(found.rows, found.study.spec.objectives))
+    assert (
+        set(shown["front_on_test"])
+        == holds
+        == set(front_on_test(found.rows, found.study.spec.objectives))
+    )
     assert moments([{"a": 1.0}, {"a": 3.0, "b": 1.0}]) == {"a": (2.0, pytest.approx(2**0.5))}
 
 
@@ -320,8 +381,13 @@ def test_no_pick_looks_at_test(storage: Path) -> None:
         for name in ("small", "small-confirm"):
             study = open_study(name, str(storage))
             records = [record for of in study.records().values() for record in of]
-            picks = [pick(records, study.spec.objectives, rule) for rule in ("knee", "min ece", "max accuracy")]
-            found.append([record.name for record in (*picks, *front(records, study.spec.objectives))])
+            picks = [
+                pick(records, study.spec.objectives, rule)
+                for rule in ("knee", "min ece", "max accuracy")
+            ]
+            found.append(
+                [record.name for record in (*picks, *front(records, study.spec.objectives))]
+            )
         return found
 
     before, rows = chosen(), rows_of(open_study("small", str(storage)))
@@ -332,7 +398,14 @@ def test_no_pick_looks_at_test(storage: Path) -> None:
     log = confirm.TestAccessLog.of(open_study("small-confirm", str(storage)))
     for row in rows or ():
         for record in row.records:
-            file = storage / "small-confirm" / "trials" / record.name / f"attempt-{record.attempt}" / "test.npz"
+            file = (
+                storage
+                / "small-confirm"
+                / "trials"
+                / record.name
+                / f"attempt-{record.attempt}"
+                / "test.npz"
+            )
             told = Predictions.load(file).evaluate_at(1.0)
             log.record(record, confirm.Tested(log.open(record), told, 1.0, {}, 0.0))
     shuffled = rows_of(open_study("small", str(storage)))
@@ -346,7 +419,9 @@ def test_no_pick_looks_at_test(storage: Path) -> None:
 def test_on_the_front_of_test_is_who_has_every_objective_there() -> None:
     objectives = (Objective("accuracy", "maximize"), Objective("accuracy_above_99", "maximize"))
     tests = {"sure": [{"accuracy": 0.9, "accuracy_above_99": 1.0}], "modest": [{"accuracy": 0.95}]}
-    rows = [Confirmed(label, "default", None, (), tuple(found), {}) for label, found in tests.items()]
+    rows = [
+        Confirmed(label, "default", None, (), tuple(found), {}) for label, found in tests.items()
+    ]
     assert front_on_test(rows, objectives) == ["sure"]
 
 
@@ -369,7 +444,9 @@ def test_a_stop_leaves_the_rest_sealed(storage: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(stopping, "finishing", finished)
     monkeypatch.setattr(confirm, "open_test", opening)
-    monkeypatch.setattr(confirm.TestAccessLog, "record", lambda *what: opened.append(finishing[0]) or log(*what))
+    monkeypatch.setattr(
+        confirm.TestAccessLog, "record", lambda *what: opened.append(finishing[0]) or log(*what)
+    )
     assert confirm.measure(study, stopping) == 2 and opened == [True] * 4
     openings = openings_of(audited(storage))
     assert openings.counted == 2 and "without a result" not in " ".join(openings.notes)
@@ -394,9 +471,14 @@ def test_a_kill_between_the_opening_and_the_read_counts_as_an_opening(
         confirm.measure(study)
     openings = openings_of(audited(storage))
     assert openings.counted == 3
-    assert openings.notes[1] == "focal_default: opening 3 of trial 0 by confirm run 1, without a result"
+    assert (
+        openings.notes[1]
+        == "focal_default: opening 3 of trial 0 by confirm run 1, without a result"
+    )
     unmeasured = [str(found) for found in openings.offenders]
-    assert len(unmeasured) == 6 and unmeasured[0].startswith("focal_default/0000: is complete, but not measured")
+    assert len(unmeasured) == 6 and unmeasured[0].startswith(
+        "focal_default/0000: is complete, but not measured"
+    )
     assert unmeasured[0].endswith("measure it with `calstudy confirm small`")
 
     monkeypatch.undo()
@@ -408,7 +490,10 @@ def test_a_kill_between_the_opening_and_the_read_counts_as_an_opening(
         " opening 4 of trial 0 by confirm run 2; opening 5 of trial 1 by confirm run 2"
     )
     before = (storage / "small-confirm" / "ledger.log").read_bytes()
-    assert confirm.measure(study) == 0 and (storage / "small-confirm" / "ledger.log").read_bytes() == before
+    assert (
+        confirm.measure(study) == 0
+        and (storage / "small-confirm" / "ledger.log").read_bytes() == before
+    )
 
 
 def open_again(storage: Path) -> None:
@@ -426,7 +511,10 @@ def change_predictions(storage: Path) -> None:
     ("break_it", "said"),
     [
         (open_again, "focal_0001/0000: was opened on test again (opening 9) after it was measured"),
-        (change_predictions, "focal_0001/0000: test.npz has changed (its digest differs from the ledger)"),
+        (
+            change_predictions,
+            "focal_0001/0000: test.npz has changed (its digest differs from the ledger)",
+        ),
         (
             lambda storage: edit_ledger(storage, lambda fact: "openings" not in fact),
             "focal_0001/0000: was measured on test without a recorded opening",
@@ -458,7 +546,10 @@ def test_it_goes_on_with_more_seeds_and_other_candidates(confirmed: Path) -> Non
     again = confirming_spec(searched, Asked(seeds=1))
     assert again == open_study("small-confirm", str(confirmed)).spec  # no fewer than there are
     more = confirming_spec(searched, Asked(trials=("mbls/0", "focal/0001"), seeds=5))
-    assert [variant.label for variant in more.variants] == [*LABELS, "mbls_0000"] and more.trials == 5
+    assert [variant.label for variant in more.variants] == [
+        *LABELS,
+        "mbls_0000",
+    ] and more.trials == 5
     before = strict_yaml.read(confirmed / "small-confirm" / "study.yaml")["recorded"]["meaning"]
     refuse_changes(before, more, "study.yaml", "already exists")
 
@@ -480,8 +571,13 @@ def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> 
         ("candidate", "cross_entropy/0001"),
         ("candidate", "focal/0000"),
     ]
-    more = confirming_spec(searched, Asked(trials=("focal/0000", "focal/0001", "cross_entropy/0000")))
-    assert [variant.label for variant in more.variants][2:] == ["focal_0001", "cross_entropy_0000_default"]
+    more = confirming_spec(
+        searched, Asked(trials=("focal/0000", "focal/0001", "cross_entropy/0000"))
+    )
+    assert [variant.label for variant in more.variants][2:] == [
+        "focal_0001",
+        "cross_entropy_0000_default",
+    ]
     third = confirming_spec(searched, Asked(top=3))
     assert [variant.label for variant in third.variants] == [*labels, "focal_0001"]
 
@@ -493,7 +589,9 @@ def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path
     file.write_text(strict_yaml.dump(plain))
     study = open_study("small-confirm", str(storage))
     assert confirm.measure(study) == 0  # test stays closed
-    assert all("again" in tested.shifts for of in read_tested(study).values() for tested in of.values())
+    assert all(
+        "again" in tested.shifts for of in read_tested(study).values() for tested in of.values()
+    )
     plain["shift"]["again"]["ood"] = False  # a mistake made good: asked again, of the same source
     file.write_text(strict_yaml.dump(plain))
     assert confirm.measure(open_study("small-confirm", str(storage))) == 0
@@ -503,14 +601,19 @@ def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path
     plain["shift"]["again"] = {**plain["shift"]["turned"], "validation": 0.1}
     plain["shift"]["noise"] = {**plain["shift"]["noise"], "path": plain["shift"]["turned"]["path"]}
     file.write_text(strict_yaml.dump(plain))
-    with pytest.raises(confirm.ConfirmError, match=r"shift.noise: the source has changed since it was measured"):
+    with pytest.raises(
+        confirm.ConfirmError, match=r"shift.noise: the source has changed since it was measured"
+    ):
         confirm.measure(open_study("small-confirm", str(storage)))
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("small", "--trial", "focl/0001"), "--trial: there is no trial 'focl/0001'. Did you mean 'focal/0001'?"),
+        (
+            ("small", "--trial", "focl/0001"),
+            "--trial: there is no trial 'focl/0001'. Did you mean 'focal/0001'?",
+        ),
         (
             ("small", "--trial", "mbls/1"),
             "--trial: mbls/0001 is failed; only complete trials have predictions and a model.",
@@ -519,7 +622,10 @@ def test_a_set_may_come_later_and_may_not_become_another(storage: Path, tmp_path
         (("small", "--top", 0), "0 is not in the range x>=1"),
         (("small", "--seeds", 0), "0 is not in the range x>=1"),
         (("small", "--top", 1, "--pareto"), "use only one of --top, --pareto and --trial"),
-        (("small-confirm",), "small-confirm: is itself a confirmation of 'small'. Confirm that one."),
+        (
+            ("small-confirm",),
+            "small-confirm: is itself a confirmation of 'small'. Confirm that one.",
+        ),
         (("smal",), "no study at"),
         (("none",), "none: no trial is complete yet, so there is nothing to confirm."),
     ],
@@ -553,15 +659,21 @@ def test_a_driver_at_work_and_other_data_are_refused(
         )
     file = storage / "small" / "study.yaml"
     plain = strict_yaml.read(file)
-    file.write_text(strict_yaml.dump({**plain, "recorded": {**plain["recorded"], "data_digest": "0" * 64}}))
-    assert "has changed since 'small' was trained" in refused(capsys, "confirm", "small", "--storage", storage)
+    file.write_text(
+        strict_yaml.dump({**plain, "recorded": {**plain["recorded"], "data_digest": "0" * 64}})
+    )
+    assert "has changed since 'small' was trained" in refused(
+        capsys, "confirm", "small", "--storage", storage
+    )
 
 
 def test_run_refuses_a_confirmation_and_confirm_a_study_in_its_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = write_spec(tmp_path / "x.yaml", name="x-confirm", confirms="x")
-    assert "confirms: only `calstudy confirm x` creates" in refused(capsys, "run", spec, "--storage", tmp_path)
+    assert "confirms: only `calstudy confirm x` creates" in refused(
+        capsys, "run", spec, "--storage", tmp_path
+    )
     searched = search(tmp_path, "x")
     search(tmp_path, "x-confirm")
     with pytest.raises(SpecError, match=r"this study does not confirm 'x'. Rename it."):
@@ -569,15 +681,22 @@ def test_run_refuses_a_confirmation_and_confirm_a_study_in_its_place(
 
 
 @pytest.mark.parametrize("form", ["html", "md"])
-def test_the_report_is_that_of_the_search(confirmed: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
+def test_the_report_is_that_of_the_search(
+    confirmed: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
     said = refused(capsys, "report", "small-confirm", "--format", form, "--storage", confirmed)
-    assert "small-confirm: confirms 'small', whose report covers both. Run: calstudy report small" in said
+    assert (
+        "small-confirm: confirms 'small', whose report covers both. Run: calstudy report small"
+        in said
+    )
 
 
 def test_a_set_that_does_not_fit_is_said_before_anything_is_trained(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pq.write_table(pa.table({"image": [png(np.zeros((4, 4)))], "label": [0]}), tmp_path / "tiny.parquet")
+    pq.write_table(
+        pa.table({"image": [png(np.zeros((4, 4)))], "label": [0]}), tmp_path / "tiny.parquet"
+    )
     for path, said in (
         ("tiny.parquet", "its images are 1 x 4 x 4, the study's 1 x 8 x 8"),
         ("no.parquet", "there is no"),

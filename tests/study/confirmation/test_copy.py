@@ -53,7 +53,9 @@ def test_a_copy_says_what_it_lacks(command: str, copy: Path) -> None:
     assert "not known yet" not in shown
 
 
-@pytest.mark.parametrize("command", [("export", "small", "--name", "m"), ("confirm", "small", "--seeds", 1)])
+@pytest.mark.parametrize(
+    "command", [("export", "small", "--name", "m"), ("confirm", "small", "--seeds", 1)]
+)
 def test_a_copy_is_not_exported_or_confirmed_anew(command: tuple[object, ...], copy: Path) -> None:
     assert MISSING in " ".join(here(*command, "--storage", copy, check=2).split())
 

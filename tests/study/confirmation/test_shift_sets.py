@@ -44,7 +44,9 @@ def pack(folder: Path, size: int, shared: int) -> dict[str, Any]:
         buffer = io.BytesIO()
         Image.fromarray(image).save(buffer, "png")
         encoded.append(buffer.getvalue())
-    pq.write_table(pa.table({"image": encoded, "label": np.arange(size) % 10}), folder / "pack.parquet")
+    pq.write_table(
+        pa.table({"image": encoded, "label": np.arange(size) % 10}), folder / "pack.parquet"
+    )
     return {"noise": {"name": "parquet", "path": str(folder / "pack.parquet")}}
 
 
@@ -61,14 +63,21 @@ def openings(storage: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
-def test_the_study_s_own_source_is_refused(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_study_s_own_source_is_refused(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     spec = write_spec(tmp_path / "x.yaml", shift=OWN)
     said = refused(capsys, command, spec, "--storage", tmp_path)
-    assert "x.yaml: shift.same: is the study's own data, with its sealed test split. Name other data" in said
+    assert (
+        "x.yaml: shift.same: is the study's own data, with its sealed test split. Name other data"
+        in said
+    )
     assert not (tmp_path / "small").exists() and not list((tmp_path / "cache").glob("shift-*"))
 
 
-def test_nothing_is_decoded_before_confirm(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_decoded_before_confirm(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shift = pack(tmp_path, 20, 0)
     monkeypatch.setattr(ImageFile.ImageFile, "load", None)
     spec = write_spec(tmp_path / "x.yaml", methods=["cross_entropy"], trials=1, shift=shift)
@@ -86,14 +95,19 @@ def test_confirm_refuses_before_it_trains_or_opens(
     words = ("confirm", "small", "--trial", "focal/0001", "--seeds", 1, "--storage", tmp_path)
     for shift, said in (
         (OWN, "small-confirm: shift.same: is the study's own data"),
-        (pack(tmp_path, 999, 1), "small-confirm: shift.noise: 1 of its 999 images are also in the study's train"),
+        (
+            pack(tmp_path, 999, 1),
+            "small-confirm: shift.noise: 1 of its 999 images are also in the study's train",
+        ),
     ):
         write_shift(tmp_path, "small", shift)
         assert said in refused(capsys, *words)
         assert not (tmp_path / "small-confirm").exists()
     write_shift(tmp_path, "small", {})
     with monkeypatch.context() as killed:
-        killed.setattr(confirm, "measure", lambda *of: 0)  # as after a kill: trained, not yet opened
+        killed.setattr(
+            confirm, "measure", lambda *of: 0
+        )  # as after a kill: trained, not yet opened
         here(*words, check=1)
     for shift in (OWN, pack(tmp_path, 999, 1)):
         write_shift(tmp_path, "small-confirm", shift)
@@ -102,10 +116,14 @@ def test_confirm_refuses_before_it_trains_or_opens(
         assert openings(tmp_path) == []
 
 
-def test_what_is_shared_is_dropped_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_shared_is_dropped_and_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     search(tmp_path, shift=pack(tmp_path, 1000, 1))
     words = ("confirm", "small", "--trial", "focal/0001", "--seeds", 1, "--storage", tmp_path)
-    assert "shift: noise, 999 samples, 1 dropped: also in train or validation" in " ".join(here(*words).split())
+    assert "shift: noise, 999 samples, 1 dropped: also in train or validation" in " ".join(
+        here(*words).split()
+    )
     study = open_study("small-confirm", str(tmp_path))
     (record,) = study.records()["focal_0001"]
     measured = read_tested(study)["focal_0001"][0].shifts["noise"]

@@ -19,7 +19,11 @@ class Several(Tracking):
     # Drivers alone are killed in test_run_killed, everything is signalled in test_run_stopped, and a database is
     # restarted in test_run_database.
     faults = by_kind(actor_sigkill, half_written_checkpoint, mlflow_lost_answer)
-    study: ClassVar = {"trials": 1, "epochs": 60, "checkpoint_seconds": 0.3}  # it outlasts the faults
+    study: ClassVar = {
+        "trials": 1,
+        "epochs": 60,
+        "checkpoint_seconds": 0.3,
+    }  # it outlasts the faults
 
 
 def test_faults_one_after_another_in_one_study() -> None:

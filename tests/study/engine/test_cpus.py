@@ -58,7 +58,13 @@ def test_by_slurm(tmp_path: Path, environment: dict[str, str], expected: str) ->
         ({"sys__fs__cgroup__cpu.max": "150000 100000\n"}, 1),
         ({"sys__fs__cgroup__cpu.max": "50000 100000\n"}, 1),  # a trial needs a whole one
         ({"proc__self__cgroup": "0::/\n", "sys__fs__cgroup__cpu.max": "400000 100000\n"}, 4),
-        ({"proc__self__cgroup": "0::/../../other\n", "sys__fs__cgroup__cpu.max": "400000 100000\n"}, 4),
+        (
+            {
+                "proc__self__cgroup": "0::/../../other\n",
+                "sys__fs__cgroup__cpu.max": "400000 100000\n",
+            },
+            4,
+        ),
         ({"sys__fs__cgroup__cpu.max": "garbage\n"}, 8),
     ],
 )
@@ -68,10 +74,13 @@ def test_by_the_cgroups_of_version_2(tmp_path: Path, files: dict[str, str], coun
 
 
 @pytest.mark.parametrize(
-    ("quota", "period", "count"), [("250000\n", "100000\n", 2), ("-1\n", "100000\n", 8), ("5000\n", "100000\n", 1)]
+    ("quota", "period", "count"),
+    [("250000\n", "100000\n", 2), ("-1\n", "100000\n", 8), ("5000\n", "100000\n", 1)],
 )
 @pytest.mark.parametrize("folder", ["cpu__slurm__job_7", "cpu__slurm", "cpu"])
-def test_by_the_cgroups_of_version_1(tmp_path: Path, folder: str, quota: str, period: str, count: int) -> None:
+def test_by_the_cgroups_of_version_1(
+    tmp_path: Path, folder: str, quota: str, period: str, count: int
+) -> None:
     files = {
         "proc__self__cgroup": "9:name=systemd:/elsewhere\n4:cpuacct,cpu:/slurm/job_7\n3:cpuset:/slurm\n0::/\n",
         f"sys__fs__cgroup__{folder}__cpu.cfs_quota_us": quota,

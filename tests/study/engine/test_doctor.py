@@ -48,7 +48,10 @@ def sound(**facts: Any) -> NodeFacts:
 
 
 def judged(node: NodeFacts, shares: bool = False) -> dict[str, Finding]:
-    return {finding.check: finding for finding in doctor._judge(node, sound(), Path("/storage"), {}, shares)}
+    return {
+        finding.check: finding
+        for finding in doctor._judge(node, sound(), Path("/storage"), {}, shares)
+    }
 
 
 def test_a_sound_node() -> None:
@@ -66,13 +69,33 @@ def test_trials_that_share_a_gpu_want_mps() -> None:
 @pytest.mark.parametrize(
     ("facts", "check", "state", "words"),
     [
-        ({"versions": {"torch": "2.14.0", "ray": "2.60.0"}}, "versions", "failed", "torch 2.14.0 (here 2.15.0)"),
+        (
+            {"versions": {"torch": "2.14.0", "ray": "2.60.0"}},
+            "versions",
+            "failed",
+            "torch 2.14.0 (here 2.15.0)",
+        ),
         ({"versions": {"torch": "2.15.0+cpu", "ray": "2.60.0"}}, "versions", "ok", "ok"),
         ({"python": "3.12.1"}, "versions", "failed", "python 3.12 (here 3.11)"),
         ({"lock": "ignored"}, "storage", "failed", "two processes could write one study"),
-        ({"data": "e" * 64}, "data", "failed", "the digest there is eeeeeeeeeeee, here dddddddddddd"),
-        ({"data": None, "data_problem": "data.path: no file."}, "data", "failed", "data.path: no file."),
-        ({"damaged": ["/cache/d/train.npy"]}, "data", "failed", "train.npy in /cache/d. Remove that folder"),
+        (
+            {"data": "e" * 64},
+            "data",
+            "failed",
+            "the digest there is eeeeeeeeeeee, here dddddddddddd",
+        ),
+        (
+            {"data": None, "data_problem": "data.path: no file."},
+            "data",
+            "failed",
+            "data.path: no file.",
+        ),
+        (
+            {"damaged": ["/cache/d/train.npy"]},
+            "data",
+            "failed",
+            "train.npy in /cache/d. Remove that folder",
+        ),
         ({"gpus": 1}, "GPUs", "failed", "Ray offers 2 GPUs, torch sees 1"),
         ({"gpus": 2, "mps": True}, "GPUs", "ok", "2 MPS"),
         ({"gpus": 4}, "GPUs", "warning", "torch sees 4 GPUs, Ray offers 2"),
@@ -82,19 +105,28 @@ def test_trials_that_share_a_gpu_want_mps() -> None:
         ({"memory": 5 * 10**8}, "memory", "failed", "0.5 GB of memory"),
         ({"clock": -3.0}, "clock", "warning", "3.0 s behind"),
         ({"clock": 1.0}, "clock", "ok", "+1.0s"),
-        ({"open_token": "/home/a/.ray/auth_token"}, "token", "failed", "chmod 600 /home/a/.ray/auth_token"),
+        (
+            {"open_token": "/home/a/.ray/auth_token"},
+            "token",
+            "failed",
+            "chmod 600 /home/a/.ray/auth_token",
+        ),
         ({"authentication": False}, "token", "failed", "without a token"),
         ({"authentication": False, "loopback": True}, "token", "ok", "-"),
     ],
 )
-def test_what_is_wrong_with_a_node(facts: dict[str, Any], check: str, state: str, words: str) -> None:
+def test_what_is_wrong_with_a_node(
+    facts: dict[str, Any], check: str, state: str, words: str
+) -> None:
     found = judged(sound(**facts))
     assert found[check].state == state and words in found[check].text
     assert {other for other, finding in found.items() if finding.state != "ok"} <= {check}
 
 
 def test_a_ledger_that_no_run_would_accept(tmp_path: Path) -> None:
-    study = made_study(tmp_path, "small", {"focal": [({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])]})
+    study = made_study(
+        tmp_path, "small", {"focal": [({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])]}
+    )
 
     def finding(ledger: Path | str) -> str:
         (found,) = doctor._ledger(replace(study.spec, ledger=str(ledger)), study.directory)
@@ -102,13 +134,19 @@ def test_a_ledger_that_no_run_would_accept(tmp_path: Path) -> None:
         return found.text
 
     assert doctor._ledger(study.spec, study.directory) == []
-    assert f"{tmp_path}/mount/ledger.log is missing, but the study at" in finding(tmp_path / "mount" / "ledger.log")
+    assert f"{tmp_path}/mount/ledger.log is missing, but the study at" in finding(
+        tmp_path / "mount" / "ledger.log"
+    )
     (tmp_path / "garbage.db").write_text("garbage" * 100)
     assert "the file is not a database" in finding(f"sqlite:///{tmp_path}/garbage.db")
     (tmp_path / "small" / "ledger.log").rename(tmp_path / "elsewhere.log")
     (found,) = doctor._ledger(study.spec, study.directory)
     assert found.state == "failed" and "ledger.log is missing" in found.text
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere.log", "garbage.db", "small"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "elsewhere.log",
+        "garbage.db",
+        "small",
+    ]
 
 
 def test_a_driver_elsewhere_is_seen_in_the_database(tmp_path: Path, database: str) -> None:
@@ -132,8 +170,13 @@ def test_a_trial_that_does_not_fit_on_this_machine(tmp_path: Path) -> None:
 
 
 def test_a_node_that_does_not_answer_is_one_failure() -> None:
-    found = doctor._judge(NodeFacts("node", problem="no answer within 60 s."), sound(), Path("/storage"), None, False)
-    assert found == [Finding("node", "answer", "failed", "no answer within 60 s.")] and not Report(found).ok
+    found = doctor._judge(
+        NodeFacts("node", problem="no answer within 60 s."), sound(), Path("/storage"), None, False
+    )
+    assert (
+        found == [Finding("node", "answer", "failed", "no answer within 60 s.")]
+        and not Report(found).ok
+    )
 
 
 def test_a_report_travels_as_json() -> None:
@@ -148,14 +191,24 @@ def test_a_report_travels_as_json() -> None:
         ("file:///srv/mlruns", "is not a tracking server"),
         ("sqlite:///mlflow.db", "is not an absolute path, which needs four slashes"),
         ("sqlite:////no/such/folder/mlflow.db", "there is no folder /no/such/folder. Create it"),
-        ("http://maria:secret@127.0.0.1:{port}", "MLflow at http://127.0.0.1:{port}: Connection refused. Start it"),
-        ("postgresql://maria:secret@127.0.0.1:{port}/mlflow", "MLflow at postgresql://127.0.0.1:{port}/mlflow: "),
+        (
+            "http://maria:secret@127.0.0.1:{port}",
+            "MLflow at http://127.0.0.1:{port}: Connection refused. Start it",
+        ),
+        (
+            "postgresql://maria:secret@127.0.0.1:{port}/mlflow",
+            "MLflow at postgresql://127.0.0.1:{port}/mlflow: ",
+        ),
     ],
 )
 def test_a_tracking_that_cannot_be_written(tmp_path: Path, uri: str, words: str) -> None:
     port = free_port()
     (found,) = doctor._tracking(uri.format(port=port), None, tmp_path)
-    assert found.state == "failed" and words.format(port=port) in found.text and "secret" not in found.text
+    assert (
+        found.state == "failed"
+        and words.format(port=port) in found.text
+        and "secret" not in found.text
+    )
     assert "maria" not in found.text
 
 
@@ -168,8 +221,12 @@ def test_a_tracking_that_cannot_be_written(tmp_path: Path, uri: str, words: str)
         (["failed", "warning"], "warning: here: so it is"),
     ],
 )
-def test_the_last_line_says_what_was_found(capsys: pytest.CaptureFixture[str], states: list[str], end: str) -> None:
-    found = [doctor.Finding("here", f"check {n}", state, "so it is") for n, state in enumerate(states)]
+def test_the_last_line_says_what_was_found(
+    capsys: pytest.CaptureFixture[str], states: list[str], end: str
+) -> None:
+    found = [
+        doctor.Finding("here", f"check {n}", state, "so it is") for n, state in enumerate(states)
+    ]
     doctor.show(doctor.Report(found), Console(width=80))
     assert capsys.readouterr().out.splitlines()[-1] == end
 
@@ -192,8 +249,17 @@ def test_this_machine_with_damaged_data(
     monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
     doctor.show(doctor.diagnose(spec, storage, None, None), Console(width=80))
     said = capsys.readouterr().out.splitlines()
-    assert said[0].split() == ["machine", *CHECKS] and said[1].split()[1:6] == ["ok", "ok", "ok", "ok", "0"]
-    assert said[2:] == [f"tracking: sqlite:///{storage}/mlflow.db", "no problems found."] and not storage.exists()
+    assert said[0].split() == ["machine", *CHECKS] and said[1].split()[1:6] == [
+        "ok",
+        "ok",
+        "ok",
+        "ok",
+        "0",
+    ]
+    assert (
+        said[2:] == [f"tracking: sqlite:///{storage}/mlflow.db", "no problems found."]
+        and not storage.exists()
+    )
     (images,) = (tmp_path / "cache").glob("*/train.npy")
     damage_unsampled(images)
     doctor.show(doctor.diagnose(spec, storage, None, None), Console(width=80))
@@ -216,7 +282,9 @@ class Ill:
 
     failures: dict[tuple[str, str], str]  # doctor's, by machine and check
     doctor: int  # its exit code
-    hidden: subprocess.CompletedProcess[str]  # a run while the storage is hidden on the first worker
+    hidden: subprocess.CompletedProcess[
+        str
+    ]  # a run while the storage is hidden on the first worker
     other_code: subprocess.CompletedProcess[str]  # and one while the second has other code alone
     left: list[str]  # by these runs, in the storage
 
@@ -228,7 +296,9 @@ def ill(hosts_allowed: None, tmp_path_factory: pytest.TempPathFactory) -> Ill:
     storage, other = shared / "studies", shared / "other"
     storage.mkdir()
     for package in ("study", "trainables", "search_spaces"):
-        shutil.copytree(CHECKOUT / package, other / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            CHECKOUT / package, other / package, ignore=shutil.ignore_patterns("__pycache__")
+        )
     with (other / "trainables" / "methods" / "focal.py").open("a") as file:
         file.write("# not what the driver has\n")
     spec = write_spec(shared / "small.yaml", trials=1)
@@ -273,7 +343,9 @@ HEAD, ONE, TWO = "10.77.0.1", "10.77.0.2", "10.77.0.3"
         ("this machine", "tracking", "Connection refused"),
     ],
 )
-def test_each_failure_is_a_line_of_its_machine(ill: Ill, machine: str, check: str, words: str) -> None:
+def test_each_failure_is_a_line_of_its_machine(
+    ill: Ill, machine: str, check: str, words: str
+) -> None:
     assert words in ill.failures[machine, check]
 
 
@@ -282,19 +354,29 @@ def test_a_clock_ahead_is_a_warning(ill: Ill) -> None:
     if why := clock.refusal():
         pytest.skip(f"no test of clocks: {why}")
     told = re.match(r"its clock is (\S+) s ahead of this machine's.", ill.failures[TWO, "clock"])
-    assert told is not None and 3590 < float(told[1]) <= 3600  # at the least: the way of the answer is taken off
+    assert (
+        told is not None and 3590 < float(told[1]) <= 3600
+    )  # at the least: the way of the answer is taken off
 
 
 @pytest.mark.slow
 def test_what_is_well_is_not_accused(ill: Ill) -> None:
-    expected = {(ONE, "storage"), (ONE, "GPUs"), (TWO, "code"), (TWO, "token"), ("this machine", "tracking")}
+    expected = {
+        (ONE, "storage"),
+        (ONE, "GPUs"),
+        (TWO, "code"),
+        (TWO, "token"),
+        ("this machine", "tracking"),
+    }
     assert set(ill.failures) - {(TWO, "clock")} == expected and ill.doctor == 1
 
 
 @pytest.mark.slow
 def test_a_run_is_refused_where_a_node_does_not_see_the_storage(ill: Ill) -> None:
     said = set(ill.hidden.stdout.splitlines())  # what took more than a second
-    assert ill.hidden.returncode == 2 and all(line.startswith(("joining Ray", "checking")) for line in said)
+    assert ill.hidden.returncode == 2 and all(
+        line.startswith(("joining Ray", "checking")) for line in said
+    )
     (line,) = ill.hidden.stderr.splitlines()
     assert line.startswith(f"node {ONE}: does not see the storage") and "1 more nodes fail" in line
 
@@ -302,7 +384,9 @@ def test_a_run_is_refused_where_a_node_does_not_see_the_storage(ill: Ill) -> Non
 @pytest.mark.slow
 def test_a_run_is_refused_where_a_node_has_other_code(ill: Ill) -> None:
     said = set(ill.other_code.stdout.splitlines())  # what took more than a second
-    assert ill.other_code.returncode == 2 and all(line.startswith(("joining Ray", "checking")) for line in said)
+    assert ill.other_code.returncode == 2 and all(
+        line.startswith(("joining Ray", "checking")) for line in said
+    )
     (line,) = ill.other_code.stderr.splitlines()
     assert line.startswith(f"node {TWO}: has different code in") and line.endswith(
         "upload the code with `calstudy submit`."

@@ -46,21 +46,37 @@ def told(storage: Path) -> dict[str, Any]:
     """What must not depend on kills: of each trial its parameters, decisions, predictions and metrics, as bits."""
     found = {}
     for record in open_study("small", str(storage)).all_records():
-        rungs = {epoch: {**rung, "outcome": None, "attempt": None} for epoch, rung in record.rungs.items()}
+        rungs = {
+            epoch: {**rung, "outcome": None, "attempt": None}
+            for epoch, rung in record.rungs.items()
+        }
         digests = {name: digest for name, digest in record.digests.items() if name.endswith(".npz")}
-        found[record.name] = (record.state, record.params, rungs, digests, record.metrics, record.epoch)
+        found[record.name] = (
+            record.state,
+            record.params,
+            rungs,
+            digests,
+            record.metrics,
+            record.epoch,
+        )
     return found
 
 
 def problems(study: Study) -> list[str]:
-    return [str(found) for check in audit(study, study.tracking(None)).checks for found in check.offenders]
+    return [
+        str(found)
+        for check in audit(study, study.tracking(None)).checks
+        for found in check.offenders
+    ]
 
 
 def test_who_stops_keeps_what_it_measured_and_is_no_result(whole: Path) -> None:
     study = counted_once(whole, 2 * TRIALS)
     records = study.records()
     stopped = [record for record in records["focal"] if record.state == "pruned"]
-    assert len(stopped) >= 2 and {record.state for record in records["cross_entropy"]} == {"complete"}
+    assert len(stopped) >= 2 and {record.state for record in records["cross_entropy"]} == {
+        "complete"
+    }
     assert all(record.number >= 3 and not record.rungs[str(RUNG)]["goes_on"] for record in stopped)
     for record in stopped:
         history = json.loads((study.files(record) / "history.json").read_text())
@@ -74,7 +90,9 @@ def test_who_stops_keeps_what_it_measured_and_is_no_result(whole: Path) -> None:
     assert f"ended {len(stopped)} trials after epoch 2 of 4: {saved} of 64 epochs saved" in here(
         "status", "small", "--storage", whole
     )
-    assert confirming_spec(study, Asked(top=1)).early_stopping is None, "a confirmation trains every seed to its end"
+    assert confirming_spec(study, Asked(top=1)).early_stopping is None, (
+        "a confirmation trains every seed to its end"
+    )
     names = {record.name for record in stopped}
     rows = {row["trial"]: row for row in here_json("trials", "small", "--storage", whole)}
     assert {name for name, row in rows.items() if row["state"] == "pruned"} == names
@@ -92,13 +110,17 @@ class Killed(BaseException):
 MOMENTS = ("before decide", "after decide", "before _close", "after _close")
 
 
-def test_kills_around_decisions_change_nothing(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kills_around_decisions_change_nothing(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before the decision that a trial stops, before its outcome, before its state, and after that: one after another,
     each of a run that goes on from the one before."""
     spec = spec_in(tmp_path)
     for moment in MOMENTS:
         struck = killed_at(moment, spec, monkeypatch)
-        left = {record.name: record for record in open_study("small", str(tmp_path)).all_records()}[struck]
+        left = {record.name: record for record in open_study("small", str(tmp_path)).all_records()}[
+            struck
+        ]
         assert left.state == ("pruned" if moment == "after _close" else "running")
         assert bool(left.rungs) == (moment != "before decide")
         if moment == "before decide":
@@ -139,7 +161,12 @@ def test_two_sigkills_with_one_slot_change_nothing(whole: Path, tmp_path: Path) 
     words = ("run", spec_in(tmp_path, checkpoint_seconds=0), "--storage", tmp_path, "--cpus", 1)
     for decisions in (4, 9):
         driver = start(*words)
-        wait_until(lambda least=decisions: ledger.exists() and ledger.read_text().count('"rungs"') >= least, pause=0.01)
+        wait_until(
+            lambda least=decisions: (
+                ledger.exists() and ledger.read_text().count('"rungs"') >= least
+            ),
+            pause=0.01,
+        )
         kill(driver)
     here(*words)  # the second run went on under Ray
     study = counted_once(tmp_path, 2 * TRIALS)
@@ -159,7 +186,9 @@ def test_two_sigkills_with_one_slot_change_nothing(whole: Path, tmp_path: Path) 
         (lambda rung: rung["costs"].pop(), "has 1 costs, not one for each of brier, ece"),
     ],
 )
-def test_audit_recomputes_every_decision(whole: Path, tmp_path: Path, change: Any, said: str) -> None:
+def test_audit_recomputes_every_decision(
+    whole: Path, tmp_path: Path, change: Any, said: str
+) -> None:
     shutil.copytree(whole / "small", tmp_path / "small")
     shutil.copy(whole / "mlflow.db", tmp_path)
     assert problems(open_study("small", str(tmp_path))) == []
@@ -179,7 +208,11 @@ def test_audit_misses_a_rungs_predictions(whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole / "small", tmp_path / "small")
     shutil.copy(whole / "mlflow.db", tmp_path)
     (tmp_path / "small" / "trials" / "focal" / "0000" / "attempt-1" / "rung-2.npz").unlink()
-    assert [found for found in problems(open_study("small", str(tmp_path))) if "rung-2.npz is missing" in found]
+    assert [
+        found
+        for found in problems(open_study("small", str(tmp_path)))
+        if "rung-2.npz is missing" in found
+    ]
 
 
 def test_an_error_in_a_decision_ends_the_run_and_stops_no_trial() -> None:
@@ -188,5 +221,8 @@ def test_an_error_in_a_decision_ends_the_run_and_stops_no_trial() -> None:
     search = LedgerSearch.__new__(LedgerSearch)
     search.fault, search._live = None, {}
     report = {"report": json.dumps({"rows": [], "outcome": None, "rung": {"epoch": 2}})}
-    assert EarlyStopping(search.goes_on).on_trial_result(None, SimpleNamespace(trial_id="0"), report) == "CONTINUE"
+    assert (
+        EarlyStopping(search.goes_on).on_trial_result(None, SimpleNamespace(trial_id="0"), report)
+        == "CONTINUE"
+    )
     assert isinstance(search.fault, KeyError)

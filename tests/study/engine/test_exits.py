@@ -45,7 +45,9 @@ def own_names_only() -> Iterator[None]:
 def write(folder: Path, name: str, text: str, **keys: Any) -> Path:
     (folder / "ours" / name).parent.mkdir(parents=True)
     (folder / "ours" / name).write_text(text)
-    return write_spec(folder / "small.yaml", trials=1, epochs=1, extensions="ours", search_space={}, **keys)
+    return write_spec(
+        folder / "small.yaml", trials=1, epochs=1, extensions="ours", search_space={}, **keys
+    )
 
 
 @pytest.mark.parametrize("command", ["plan", "run", "doctor"])
@@ -59,16 +61,23 @@ def test_at_import(command: str, tmp_path: Path) -> None:
 def test_wherever_else_a_command_runs_it(tmp_path: Path) -> None:
     spec = write(tmp_path, "data/leaves.py", DATA, data="leaves")
     said = here("plan", spec, "--storage", tmp_path, check=2).splitlines()[-1]
-    assert said == "extensions: data/leaves.py: it ends the process (SystemExit). Raise an error instead."
+    assert (
+        said
+        == "extensions: data/leaves.py: it ends the process (SystemExit). Raise an error instead."
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("code", "error"), [("3", "SystemExit: 3"), ("", "SystemExit"), ("'no more data'", "SystemExit: no more data")]
+    ("code", "error"),
+    [("3", "SystemExit: 3"), ("", "SystemExit"), ("'no more data'", "SystemExit: no more data")],
 )
 def test_in_a_trial(code: str, error: str, tmp_path: Path) -> None:
     spec = write(
-        tmp_path, "methods/mine.py", METHOD.format(line=f"sys.exit({code})"), methods=["mine", "cross_entropy"]
+        tmp_path,
+        "methods/mine.py",
+        METHOD.format(line=f"sys.exit({code})"),
+        methods=["mine", "cross_entropy"],
     )
     here("run", spec, "--storage", tmp_path)
     found = {record.label: record for record in open_study("small", str(tmp_path)).all_records()}

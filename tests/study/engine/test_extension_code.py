@@ -48,7 +48,11 @@ def own_names_only() -> Iterator[None]:
 
 @pytest.fixture
 def spec(tmp_path: Path) -> Path:
-    files = {"methods/mine.py": MINE, "methods/unused.py": UNUSED, "methods/.mine.py.swp": "an editor's"}
+    files = {
+        "methods/mine.py": MINE,
+        "methods/unused.py": UNUSED,
+        "methods/.mine.py.swp": "an editor's",
+    }
     for name, text in files.items():
         (tmp_path / "ours" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "ours" / name).write_text(text)
@@ -56,7 +60,9 @@ def spec(tmp_path: Path) -> Path:
 
 
 def with_methods(folder: Path, *methods: str, trials: int = 1) -> Path:
-    return write_spec(folder / "small.yaml", methods=[*methods], trials=trials, epochs=1, extensions="ours")
+    return write_spec(
+        folder / "small.yaml", methods=[*methods], trials=trials, epochs=1, extensions="ours"
+    )
 
 
 def edit(file: Path, before: str = "return 2", after: str = "return 7") -> None:
@@ -66,7 +72,11 @@ def edit(file: Path, before: str = "return 2", after: str = "return 7") -> None:
 
 
 def content(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    return {
+        path: path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
 
 
 CHANGED = (
@@ -75,7 +85,9 @@ CHANGED = (
 )
 
 
-def test_a_change_of_what_a_trial_used_is_refused_and_nothing_is_written(spec: Path, tmp_path: Path) -> None:
+def test_a_change_of_what_a_trial_used_is_refused_and_nothing_is_written(
+    spec: Path, tmp_path: Path
+) -> None:
     here("run", spec, "--storage", tmp_path)
     study, file = open_study("small", str(tmp_path)), tmp_path / "ours" / "methods" / "mine.py"
     of = {record.name: record.extensions for record in study.all_records()}
@@ -96,11 +108,18 @@ def test_a_change_of_what_a_trial_used_is_refused_and_nothing_is_written(spec: P
     file.write_text(MINE)
     edit(file.with_name("unused.py"))
     file.with_name("other.py").write_text(OTHER)
-    here("run", with_methods(tmp_path, "mine", "cross_entropy", "other", trials=2), "--storage", tmp_path)
+    here(
+        "run",
+        with_methods(tmp_path, "mine", "cross_entropy", "other", trials=2),
+        "--storage",
+        tmp_path,
+    )
     assert {record.name for record in study.all_records()} > {"mine/0001", "cross_entropy/0001"}
     grown = open_study("small", str(tmp_path))
     assert set(grown.records()["other"][1].extensions) == {"methods/other.py"}
-    assert (study.directory / "extensions" / "methods" / "unused.py").read_text() == UNUSED.replace("2 *", "7 *")
+    assert (study.directory / "extensions" / "methods" / "unused.py").read_text() == UNUSED.replace(
+        "2 *", "7 *"
+    )
     assert "clean" in here("audit", "small", "--storage", tmp_path)
 
 
@@ -111,7 +130,11 @@ def test_helpers_and_files_held_by_name_count_too(tmp_path: Path, spec: Path) ->
     (methods / "other.py").write_text(OTHER)
     here("run", with_methods(tmp_path, "by_name"), "--storage", tmp_path)
     (record,) = open_study("small", str(tmp_path)).all_records()
-    assert set(record.extensions) == {"methods/by_name.py", "methods/other.py", "methods/_shared.py"}
+    assert set(record.extensions) == {
+        "methods/by_name.py",
+        "methods/other.py",
+        "methods/_shared.py",
+    }
     edit(methods / "mine.py")  # not used
     here("run", with_methods(tmp_path, "by_name"), "--storage", tmp_path)
     for name, (text, before) in {"other": (OTHER, "return 3"), "_shared": (SHARED, "4")}.items():
@@ -208,7 +231,8 @@ def test_a_confirmation_uses_the_code_of_the_search_or_none(spec: Path, tmp_path
     copy.write_text(MINE)
     here(*wanted)
     retrained = {
-        record.label: set(record.extensions) for record in open_study("small-confirm", str(tmp_path)).all_records()
+        record.label: set(record.extensions)
+        for record in open_study("small-confirm", str(tmp_path)).all_records()
     }
     assert retrained == {"mine_0000_default": {"methods/mine.py"}, "cross_entropy_default": set()}
 
@@ -221,7 +245,9 @@ def rewrite_recorded(storage: Path, change: Any) -> None:
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_the_audit_compares_what_is_recorded_and_counts_what_is_not(spec: Path, tmp_path: Path) -> None:
+def test_the_audit_compares_what_is_recorded_and_counts_what_is_not(
+    spec: Path, tmp_path: Path
+) -> None:
     here("run", with_methods(tmp_path, "mine", "cross_entropy", trials=3), "--storage", tmp_path)
 
     def check() -> Any:
@@ -252,7 +278,9 @@ def test_the_audit_compares_what_is_recorded_and_counts_what_is_not(spec: Path, 
         "mine/0001",
         "was trained with another methods/mine.py than mine/0000",
     )
-    rewrite_recorded(tmp_path, lambda line: None if line in seen[:2] else line)  # as trials made before
+    rewrite_recorded(
+        tmp_path, lambda line: None if line in seen[:2] else line
+    )  # as trials made before
     found = check()
     assert (found.counted, found.offenders) == (1, [])
     assert found.notes == ["2 trials were trained before extension files were recorded"]

@@ -57,7 +57,9 @@ def started(source: str) -> subprocess.Popen[str]:
     ],
     ids=["run", "confirm --json", "status"],
 )
-def test_in_the_first_second(words: list[str], code: int, shown: str, said: str, enter: str) -> None:
+def test_in_the_first_second(
+    words: list[str], code: int, shown: str, said: str, enter: str
+) -> None:
     process = started(IMPORTING.format(words=words, enter=enter))
     assert process.stdout is not None
     assert process.stdout.readline() == "importing\n"

@@ -45,7 +45,9 @@ def test_a_run_that_is_ended_says_whether_its_study_is_complete(
     study = made_study(tmp_path, "made", {"focal": [TRIAL]}, planned=planned)
     monkeypatch.setattr(projection, "Projection", Mirror)
     monkeypatch.setattr(run, "_tune", lambda *words: None)
-    ledger: Any = SimpleNamespace(records=lambda label: study.records()[label], waiting=SimpleNamespace())
+    ledger: Any = SimpleNamespace(
+        records=lambda label: study.records()[label], waiting=SimpleNamespace()
+    )
     console, stopping = OurConsole(quiet=True), Stopping()
     unused: Any = None  # by what stands for the training
     run._train(study, ledger, "sqlite://", unused, unused, console, Steps(console), stopping, {})

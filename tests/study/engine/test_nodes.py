@@ -26,21 +26,27 @@ def answer(probe: Probe, folder: Path | None = None) -> NodeFacts:
 def test_a_storage_that_is_seen(tmp_path: Path) -> None:
     with Probe(tmp_path) as probe:
         node = answer(probe)
-    assert (node.storage, node.written, node.lock) == (None, True, "held") and storage_problem(node, ROOT) is None
+    assert (node.storage, node.written, node.lock) == (None, True, "held") and storage_problem(
+        node, ROOT
+    ) is None
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_storage_that_is_not_there(tmp_path: Path) -> None:
     with Probe(tmp_path) as probe:
         node = answer(probe, tmp_path / "elsewhere")
-    assert "does not see the storage /storage (No such file or directory)." in str(storage_problem(node, ROOT))
+    assert "does not see the storage /storage (No such file or directory)." in str(
+        storage_problem(node, ROOT)
+    )
 
 
 def test_another_folder_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "token").write_text("of another driver")
     with Probe(tmp_path) as probe:
-        assert "(a different folder is mounted there)" in str(storage_problem(answer(probe, tmp_path / "other"), ROOT))
+        assert "(a different folder is mounted there)" in str(
+            storage_problem(answer(probe, tmp_path / "other"), ROOT)
+        )
 
 
 def test_what_a_node_writes_must_be_seen_here(tmp_path: Path) -> None:
@@ -49,13 +55,17 @@ def test_what_a_node_writes_must_be_seen_here(tmp_path: Path) -> None:
         said = question(folder, token, name)
         (Path(folder) / name).unlink()
         node = NodeFacts("node", **probe.seen("node", said))
-    assert "files it writes to the storage /storage are not visible here" in str(storage_problem(node, ROOT))
+    assert "files it writes to the storage /storage are not visible here" in str(
+        storage_problem(node, ROOT)
+    )
 
 
 def test_a_lock_that_does_not_hold(tmp_path: Path) -> None:
     with Probe(tmp_path) as probe:
         folder = Path(probe.question("node")[1][0])
-        (folder / "lock").unlink()  # another file than the driver locked, as where locks stay on their own machine
+        (
+            folder / "lock"
+        ).unlink()  # another file than the driver locked, as where locks stay on their own machine
         (folder / "lock").touch()
         assert answer(probe).lock == "ignored"
 
@@ -72,8 +82,12 @@ def test_a_storage_that_was_not_there_is_not_there_again(tmp_path: Path) -> None
 def test_other_code_or_extensions_are_named() -> None:
     own = NodeFacts("here", code="a", code_at="/laptop", extensions="e")
     assert code_problem(NodeFacts("node", code="a", extensions="e"), own, "/ext") is None
-    other = code_problem(NodeFacts("node", code="b", code_at="/opt/old", extensions="e"), own, "/ext")
-    assert other is not None and other.startswith("has different code in /opt/old than this machine in /laptop.")
+    other = code_problem(
+        NodeFacts("node", code="b", code_at="/opt/old", extensions="e"), own, "/ext"
+    )
+    assert other is not None and other.startswith(
+        "has different code in /opt/old than this machine in /laptop."
+    )
     assert "has no extensions /ext" in str(code_problem(NodeFacts("node", code="a"), own, "/ext"))
     changed = NodeFacts("node", code="a", extensions="f")
     assert "has different files in extensions /ext" in str(code_problem(changed, own, "/ext"))
@@ -94,8 +108,12 @@ def test_the_digest_of_code_follows_what_is_run_and_nothing_else(tmp_path: Path)
 @pytest.mark.parametrize(
     ("mode", "folder", "told"), [(0o600, 0o755, False), (0o644, 0o755, True), (0o644, 0o700, False)]
 )
-def test_a_token_that_others_can_read(monkeypatch: pytest.MonkeyPatch, mode: int, folder: int, told: bool) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as made:  # pytest's own folders are for their user alone
+def test_a_token_that_others_can_read(
+    monkeypatch: pytest.MonkeyPatch, mode: int, folder: int, told: bool
+) -> None:
+    with tempfile.TemporaryDirectory(
+        dir="/tmp"
+    ) as made:  # pytest's own folders are for their user alone
         token = Path(made) / "auth_token"
         token.touch(mode)
         token.chmod(mode)
@@ -124,12 +142,17 @@ def test_data_are_prepared_where_they_are_asked_for(trial: dict[str, Any]) -> No
     assert "its digest is" in node_facts.prepared(trial, "0" * 64, False)["data_problem"]
 
 
-def test_torn_data_are_prepared_anew_and_damaged_ones_named(trial: dict[str, Any], tmp_path: Path) -> None:
+def test_torn_data_are_prepared_anew_and_damaged_ones_named(
+    trial: dict[str, Any], tmp_path: Path
+) -> None:
     digest = node_facts.prepared(trial, None, False)["data"]
     file = tmp_path / "cache" / digest / "train.npy"
     whole = file.read_bytes()
     file.write_bytes(whole[:-100])
-    assert node_facts.prepared(trial, digest, True) == {"data": digest, "damaged": []} and file.read_bytes() == whole
+    assert (
+        node_facts.prepared(trial, digest, True) == {"data": digest, "damaged": []}
+        and file.read_bytes() == whole
+    )
     file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert node_facts.prepared(trial, digest, True)["damaged"] == [] and file.read_bytes() == whole
     damage_unsampled(file)

@@ -8,13 +8,22 @@ from tests.study.command_line import calstudy, calstudy_json, write_spec
 
 
 @pytest.mark.slow
-def test_plan_probe_predicts_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_probe_predicts_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A method that trains on a tenth of the samples costs less; files hold at least the weights."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
-    methods = ["cross_entropy", {"label": "prioritized", "name": "sample_prioritization", "fraction": 0.1, "warmup": 0}]
+    methods = [
+        "cross_entropy",
+        {"label": "prioritized", "name": "sample_prioritization", "fraction": 0.1, "warmup": 0},
+    ]
     spec = write_spec(
-        tmp_path / "small.yaml", methods=methods, epochs=6, trials=4, model={"name": "mlp", "width": 2048}
+        tmp_path / "small.yaml",
+        methods=methods,
+        epochs=6,
+        trials=4,
+        model={"name": "mlp", "width": 2048},
     )
     options = ["--storage", tmp_path / "studies"]
     found = calstudy_json("plan", spec, "--probe", *options)["probe"]
@@ -38,7 +47,9 @@ def breaking(tmp_path: Path) -> Path:
         "        print('a line of its own')\n"
         "        raise ValueError('no such loss')\n"
     )
-    return write_spec(tmp_path / "small.yaml", methods=["cross_entropy", "breaks"], extensions="mine")
+    return write_spec(
+        tmp_path / "small.yaml", methods=["cross_entropy", "breaks"], extensions="mine"
+    )
 
 
 def names_it(shown: str) -> None:
@@ -49,7 +60,9 @@ def names_it(shown: str) -> None:
 
 @pytest.mark.slow
 def test_an_extension_that_breaks_is_named_before_the_run(breaking: Path, tmp_path: Path) -> None:
-    names_it(calstudy("plan", breaking, "--probe", "--storage", tmp_path / "studies", check=2).stderr)
+    names_it(
+        calstudy("plan", breaking, "--probe", "--storage", tmp_path / "studies", check=2).stderr
+    )
     assert not (tmp_path / "studies").exists()
 
 
@@ -63,8 +76,13 @@ def test_so_it_is_on_a_cluster_whose_slots_count(breaking: Path, tmp_path: Path)
     try:
         names_it(calstudy("plan", breaking, *options, check=2).stderr)
         keys = {"methods": ["cross_entropy", "focal"], "resources": {"cpu": 2}}
-        found = calstudy_json("plan", write_spec(tmp_path / "sound.yaml", **keys), *options)["probe"]
+        found = calstudy_json("plan", write_spec(tmp_path / "sound.yaml", **keys), *options)[
+            "probe"
+        ]
     finally:
         cluster.shutdown()
-    assert found["slots"] == 2 and [method["label"] for method in found["methods"]] == ["cross_entropy", "focal"]
+    assert found["slots"] == 2 and [method["label"] for method in found["methods"]] == [
+        "cross_entropy",
+        "focal",
+    ]
     assert all(method["process_seconds"] > 0 for method in found["methods"])

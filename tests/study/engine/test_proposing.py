@@ -24,7 +24,13 @@ LR = {"optimizer.lr": {"low": 0.01, "high": 0.5, "log": True}}
 
 
 def spec_of(**keys: Any) -> Any:
-    plain = {"name": "small", "data": "digits", "model": "mlp", "methods": ["focal", "mbls"], "search_space": LR}
+    plain = {
+        "name": "small",
+        "data": "digits",
+        "model": "mlp",
+        "methods": ["focal", "mbls"],
+        "search_space": LR,
+    }
     return spec_from_mapping({**plain, "trials": 24, **keys}, "small.yaml")
 
 
@@ -34,7 +40,9 @@ def measured(params: dict[str, Any]) -> dict[str, float]:
     return {"accuracy": 0.9 - abs(lr - 0.1) - 0.01 * gamma, "ece": 0.02 + 0.01 * (gamma - 2) ** 2}
 
 
-def record(number: int, params: dict[str, Any], metrics: dict[str, float] | None = None, **words: Any) -> TrialRecord:
+def record(
+    number: int, params: dict[str, Any], metrics: dict[str, float] | None = None, **words: Any
+) -> TrialRecord:
     state = words.pop("state", "complete")
     return TrialRecord("focal", number, state, params, metrics or measured(params), **words)
 
@@ -59,9 +67,10 @@ def test_defaults_come_first_then_what_optuna_proposes() -> None:
     assert found == proposed(spec, Rules(spec.objectives), 14, fresh=True)
     defaults = [one.params for one in found[: len(space.defaults)]]
     assert len(defaults) == 3
-    assert [{path: params[path] for path in of} for params, of in zip(defaults, space.defaults, strict=True)] == (
-        space.defaults
-    )
+    assert [
+        {path: params[path] for path in of}
+        for params, of in zip(defaults, space.defaults, strict=True)
+    ] == (space.defaults)
     study = optuna.create_study(directions=["maximize", "minimize"])
     for one in found:
         if one.number >= len(defaults):
@@ -69,10 +78,18 @@ def test_defaults_come_first_then_what_optuna_proposes() -> None:
             study.sampler = TPESampler(seed=seed, multivariate=True, n_startup_trials=4)
             trial = study.ask(space.distributions)
             assert trial.params == one.params
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)  # it was asked to see what it proposes
+            study.tell(
+                trial, state=optuna.trial.TrialState.FAIL
+            )  # it was asked to see what it proposes
         values = [one.metrics["accuracy"], one.metrics["ece"]]
-        study.add_trial(optuna.trial.create_trial(params=one.params, distributions=space.distributions, values=values))
-    other = Proposer(spec_of(sampler={"seed": 1}), Rules(spec.objectives), found).proposal("focal", 14)
+        study.add_trial(
+            optuna.trial.create_trial(
+                params=one.params, distributions=space.distributions, values=values
+            )
+        )
+    other = Proposer(spec_of(sampler={"seed": 1}), Rules(spec.objectives), found).proposal(
+        "focal", 14
+    )
     assert other != Proposer(spec, Rules(spec.objectives), found).proposal("focal", 14)
 
 
@@ -80,13 +97,19 @@ def test_defaults_come_first_then_what_optuna_proposes() -> None:
 def test_constraints_and_guesses_reach_the_sampler(name: str) -> None:
     """As constraints of Optuna: relative to the best trial now, and of a trial that guesses by how much."""
     spec = spec_of(constraints=["accuracy >= best - 0.05"], sampler={"name": name})
-    rules, space = Rules(spec.objectives, spec.constraints, majority=0.5, samples=100), spec.variant("focal").space
+    rules, space = (
+        Rules(spec.objectives, spec.constraints, majority=0.5, samples=100),
+        spec.variant("focal").space,
+    )
     assert rules.least_accuracy == 0.59  # the 95th percentile of Binomial(100, 0.5) is 58
     accuracies = [0.80, 0.86, 0.50, 0.84, 0.88, 0.87]
-    params = [{"method.gamma": 0.5 * number, "optimizer.lr": 0.02 * (1 + number)} for number in range(6)]
+    params = [
+        {"method.gamma": 0.5 * number, "optimizer.lr": 0.02 * (1 + number)} for number in range(6)
+    ]
     eces = [0.05, 0.04, 0.01, 0.06, 0.03, 0.05]
     found = [
-        record(number, params[number], {"accuracy": accuracies[number], "ece": eces[number]}) for number in range(6)
+        record(number, params[number], {"accuracy": accuracies[number], "ece": eces[number]})
+        for number in range(6)
     ]
     proposer = Proposer(spec, rules, [])
     for one in found:
@@ -97,7 +120,8 @@ def test_constraints_and_guesses_reach_the_sampler(name: str) -> None:
     by_hand: dict[str, Any] = {"tpe": TPESampler, "gp": GPSampler}
     words = {"multivariate": True} if name == "tpe" else {}
     study = optuna.create_study(
-        directions=["maximize", "minimize"], sampler=by_hand[name](seed=seed, n_startup_trials=4, **words)
+        directions=["maximize", "minimize"],
+        sampler=by_hand[name](seed=seed, n_startup_trials=4, **words),
     )
     for one in found:
         constraints = {"a": 0.83 - one.metrics["accuracy"], "g": 0.585 - one.metrics["accuracy"]}
@@ -106,7 +130,9 @@ def test_constraints_and_guesses_reach_the_sampler(name: str) -> None:
                 params=one.params,
                 distributions=space.distributions,
                 values=[one.metrics["accuracy"], one.metrics["ece"]],
-                constraints={key: min(by, 0.0) if by <= 1e-9 else by for key, by in constraints.items()},
+                constraints={
+                    key: min(by, 0.0) if by <= 1e-9 else by for key, by in constraints.items()
+                },
             )
         )
     expected = study.ask(space.distributions).params
@@ -124,7 +150,9 @@ def waited(proposal: Callable[[], Any]) -> Any:
 
 def test_gp_works_in_the_background() -> None:
     spec = spec_of(sampler={"name": "gp"})
-    found = proposed(spec, Rules(spec.objectives), 4, fresh=False)  # defaults and start-up trials are there at once
+    found = proposed(
+        spec, Rules(spec.objectives), 4, fresh=False
+    )  # defaults and start-up trials are there at once
     proposer = Proposer(spec, Rules(spec.objectives), found)
     assert proposer.learns("focal", 4) and proposer.proposal("focal", 4) is None
     first = waited(lambda: proposer.proposal("focal", 4))
@@ -146,7 +174,9 @@ class Searched:
 
     def __init__(self, root: Path, slots: int, trials: int = 24, **keys: Any) -> None:
         directory = made_study(root, "small", {"focal": [], "mbls": []}, planned=trials).directory
-        study = Study.of(directory, spec_of(trials=trials, **keys), {**open_recorded(directory), "majority": 0.1})
+        study = Study.of(
+            directory, spec_of(trials=trials, **keys), {**open_recorded(directory), "majority": 0.1}
+        )
         self.heard, self.ledger = Heard(), Ledger(open_storage(directory, None), "small", "small")
         for label in study.labels:
             self.ledger.open(label, study.objectives)
@@ -174,7 +204,9 @@ class Searched:
         trial_id = next(iter(self.live))
         one = self.live.pop(trial_id)
         outcome = {"state": "complete", "metrics": metrics or measured(one.params)}
-        self.search.on_trial_complete(trial_id, {"report": json.dumps({"rows": [], "outcome": outcome})})
+        self.search.on_trial_complete(
+            trial_id, {"report": json.dumps({"rows": [], "outcome": outcome})}
+        )
         assert self.search.fault is None
 
 
@@ -189,7 +221,10 @@ def test_a_method_waits_for_results_and_others_fill_the_slots(tmp_path: Path) ->
     searched = Searched(tmp_path, slots=24)
     begun = searched.fill(24)
     counts = {label: sum(name.startswith(label) for name in begun) for label in ("focal", "mbls")}
-    assert counts == {"focal": 4 + 4, "mbls": 6 + 4}  # twice the parameters, gamma and lr; margin, weight and lr
+    assert counts == {
+        "focal": 4 + 4,
+        "mbls": 6 + 4,
+    }  # twice the parameters, gamma and lr; margin, weight and lr
     assert searched.heard.lines == [
         "6 of 24 slots are idle: each method waits for the results of 4 proposed trials (sampler.pending)."
     ]
@@ -220,7 +255,9 @@ def test_interrupted_trials_go_on_in_the_order_they_were_asked(tmp_path: Path) -
 def test_a_ledger_of_an_older_version_is_taken_up(tmp_path: Path) -> None:
     """Its published settings wait in it; of a trial only one parameter was written when its driver was killed."""
     searched = Searched(tmp_path, slots=6)
-    study = optuna.load_study(study_name="small/focal", storage=open_storage(searched.study.directory, None))
+    study = optuna.load_study(
+        study_name="small/focal", storage=open_storage(searched.study.directory, None)
+    )
     settings = searched.study.spec.variant("focal").space.defaults
     for setting in settings:
         study.enqueue_trial(setting)
@@ -235,12 +272,19 @@ def test_a_ledger_of_an_older_version_is_taken_up(tmp_path: Path) -> None:
         *(f"mbls/000{number}" for number in range(4)),
     ]
     found = searched.ledger.records("focal")
-    assert [{path: one.params[path] for path in of} for one, of in zip(found, settings, strict=False)] == settings
-    assert all(set(one.params) == set(searched.study.spec.variant("focal").space.distributions) for one in found)
+    assert [
+        {path: one.params[path] for path in of} for one, of in zip(found, settings, strict=False)
+    ] == settings
+    assert all(
+        set(one.params) == set(searched.study.spec.variant("focal").space.distributions)
+        for one in found
+    )
 
 
 def test_a_constraint_that_no_default_meets_is_named_once(tmp_path: Path) -> None:
-    searched = Searched(tmp_path, slots=4, trials=8, constraints=["ece <= 0.001", "accuracy >= 0.5"])
+    searched = Searched(
+        tmp_path, slots=4, trials=8, constraints=["ece <= 0.001", "accuracy >= 0.5"]
+    )
     while searched.fill(4) or searched.live:
         searched.end({"accuracy": 0.8, "ece": 0.02})
     assert searched.heard.lines == [

@@ -39,7 +39,10 @@ KILLED = (
     " / 4.00GB limit (0.809674)\nOOM kill reason: Memory usage 3437240320B exceeded threshold of 3435973888B"
 )
 LOSSES = {
-    "memory": (OutOfMemoryError(KILLED), ("process", "out of memory: Ray's memory monitor killed its process")),
+    "memory": (
+        OutOfMemoryError(KILLED),
+        ("process", "out of memory: Ray's memory monitor killed its process"),
+    ),
     "node": (NodeDiedError("the actor's node has died"), ("node", "its node died")),
     "object": (ObjectLostError("00ff", "10.0.0.2", ""), ("process", "its process died: ")),
 }
@@ -75,8 +78,14 @@ def test_what_is_private_has_the_shape_it_is_used_in() -> None:
     """A new Ray that moved or renamed any of it fails here first."""
     parameters = inspect.signature(RayActorManager._actor_task_failed).parameters
     assert list(parameters) == ["self", "tracked_actor_task", "exception"]
-    assert callable(InnerGcsClient.get_all_node_info)  # to which a GcsClient hands on what it is asked
-    assert list(inspect.signature(JobSubmissionClient._do_request).parameters)[:3] == ["self", "method", "endpoint"]
+    assert callable(
+        InnerGcsClient.get_all_node_info
+    )  # to which a GcsClient hands on what it is asked
+    assert list(inspect.signature(JobSubmissionClient._do_request).parameters)[:3] == [
+        "self",
+        "method",
+        "endpoint",
+    ]
     assert actor_of(Trial("stub", stub=True)) is None
     for name in UPLOAD_LOGGERS:
         assert importlib.import_module(name).__name__ == name  # a logger is named after its module
@@ -114,13 +123,17 @@ print("others" if idle else "no other")
         ("", "nullcontext", 120, "dashboard gcs_server log_monitor monitor raylet", "others"),
     ],
 )
-def test_a_local_ray_starts_what_a_run_uses(before: str, services: str, seconds: int, names: str, beside: str) -> None:
+def test_a_local_ray_starts_what_a_run_uses(
+    before: str, services: str, seconds: int, names: str, beside: str
+) -> None:
     """Beside a trial's worker none waits idle: those that Ray starts on its own take no actor of Tune's."""
     script = STARTING.format(before=before, services=services, seconds=seconds)
     # A test before this one, in this process, may have set the environment already.
     environment = {name: value for name, value in os.environ.items() if "prestart" not in name}
     environment[MARK] = uuid.uuid4().hex
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
     assert done.stdout.splitlines() == [names, "an actor runs", beside], done.stderr
 
 
@@ -130,14 +143,18 @@ def test_ray_is_as_it_was_after_it() -> None:
         assert not {*known} & {*(getattr(Node, name) for name in SERVICES), usage.tag_callbacks}
         raise ZeroDivisionError
     assert [*(getattr(Node, name) for name in SERVICES), usage.tag_callbacks] == known
-    starts = inspect.getsource(Node.start_head_processes) + inspect.getsource(Node.start_ray_processes)
+    starts = inspect.getsource(Node.start_head_processes) + inspect.getsource(
+        Node.start_ray_processes
+    )
     assert all(f"self.{name}(" in starts for name in SERVICES)
 
 
 def test_a_driver_s_workers_get_the_folders_they_are_given() -> None:
     """Ray adds its own to a list, and sends what `_serialize` gives."""
     source = inspect.getsource(worker.connect)
-    assert source.index("job_config._py_driver_sys_path.extend(") < source.index("job_config._serialize()")
+    assert source.index("job_config._py_driver_sys_path.extend(") < source.index(
+        "job_config._serialize()"
+    )
     known = JobConfig._serialize
     config = JobConfig(_py_driver_sys_path=["/its/working/directory"])
     with workers_import_from(["/a/checkout"]):
@@ -148,7 +165,9 @@ def test_a_driver_s_workers_get_the_folders_they_are_given() -> None:
 def test_each_request_of_the_job_client_has_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     monkeypatch.setattr(JobSubmissionClient, "__init__", lambda self, address: None)
-    monkeypatch.setattr(JobSubmissionClient, "_do_request", lambda self, *words, **options: found.append(options))
+    monkeypatch.setattr(
+        JobSubmissionClient, "_do_request", lambda self, *words, **options: found.append(options)
+    )
     job_client("http://127.0.0.1:8265", 7.0)._do_request("GET", "/api/jobs/", json_data=None)
     assert found == [{"timeout": 7.0, "json_data": None}]
 
@@ -159,7 +178,9 @@ def test_what_ray_reports_is_shown_until_the_stop(capsys: pytest.CaptureFixture[
     known, stopped = worker.print_to_stdstream, False
     with messages_until(lambda: stopped):
         for line in ("a node died", "The autoscaler failed"):
-            worker.print_to_stdstream({"lines": [line], "pid": "raylet", "is_err": False}, ignore_prefix=False)
+            worker.print_to_stdstream(
+                {"lines": [line], "pid": "raylet", "is_err": False}, ignore_prefix=False
+            )
             stopped = True
     assert worker.print_to_stdstream is known
     shown = capsys.readouterr().out
@@ -192,9 +213,12 @@ print("left", flush=True)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("leave", "code", "shown"), [("leave_ray", 0, ["heard", "heard", "left"]), ("ray.shutdown", -15, [])]
+    ("leave", "code", "shown"),
+    [("leave_ray", 0, ["heard", "heard", "left"]), ("ray.shutdown", -15, [])],
 )
 def test_a_signal_while_ray_is_left_is_heard(leave: str, code: int, shown: list[str]) -> None:
     """Without the mend it ends the process: a finished study's MLflow run would still be RUNNING."""
-    done = subprocess.run([sys.executable, "-c", LEAVING.format(leave=leave)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LEAVING.format(leave=leave)], capture_output=True, text=True
+    )
     assert (done.returncode, done.stdout.splitlines()) == (code, shown), done.stderr

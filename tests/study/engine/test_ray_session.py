@@ -31,7 +31,9 @@ def test_an_address_where_nothing_listens_is_said_at_once(monkeypatch: pytest.Mo
         check_address(address)
 
 
-@pytest.mark.parametrize("address", ["nonsense", "host:", "host:port", "127.0.0.1:99999", "ray://127.0.0.1:10001"])
+@pytest.mark.parametrize(
+    "address", ["nonsense", "host:", "host:port", "127.0.0.1:99999", "ray://127.0.0.1:10001"]
+)
 def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(ClusterError, match="--address"):
         check_address(address)
@@ -50,7 +52,10 @@ def test_a_machine_too_busy_for_ray(monkeypatch: pytest.MonkeyPatch, slow_starts
     """Ray gives its own processes 30 seconds; it is tried again, and said; then it is one line, and code 75."""
     import ray
 
-    said = iter([Exception("The current node timed out during startup. This could happen because")] * slow_starts)
+    said = iter(
+        [Exception("The current node timed out during startup. This could happen because")]
+        * slow_starts
+    )
 
     def init(**options: Any) -> None:
         if error := next(said, None):
@@ -67,7 +72,10 @@ def test_a_machine_too_busy_for_ray(monkeypatch: pytest.MonkeyPatch, slow_starts
             "starting Ray again: it took longer than 30 s (2 of 6 tries)",
         ]
     else:
-        with pytest.raises(TryAgain, match="did not start within 30 seconds, 6 times"), joined(None, {}):
+        with (
+            pytest.raises(TryAgain, match="did not start within 30 seconds, 6 times"),
+            joined(None, {}),
+        ):
             pass
 
 
@@ -111,16 +119,23 @@ def test_the_files_of_a_local_ray_are_its_users_alone(there: int | None) -> None
         for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
             environment.pop(name, None)
         command = [sys.executable, "-W", "ignore", "-c", WATCHED]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=200)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=True, timeout=200
+        )
         first, umask, last = done.stdout.strip().splitlines()
         sockets, closed, mode = first.split()
         assert (sockets, mode, Path(closed).parent) == ("True", "0o700", temp)
         assert umask == "0o22"  # the files of trials follow the user's own
-        assert last.split() == ["False", *(["0o700", "0o600"] if there is None else ["0o755", "0o644"])]
+        assert last.split() == [
+            "False",
+            *(["0o700", "0o600"] if there is None else ["0o755", "0o644"]),
+        ]
         assert len(token.read_text()) == 64
 
 
-def test_a_token_is_whole_from_the_first_moment_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_is_whole_from_the_first_moment_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
         monkeypatch.delenv(name, raising=False)
@@ -148,7 +163,10 @@ def test_a_temporary_folder_whose_name_is_too_long_is_said(
     monkeypatch.setenv("RAY_TMPDIR", f"/tmp/{24 * 'x'}")
     with ray_session._private_folder() as folder:
         assert folder.startswith("/tmp/ray-")
-    assert capsys.readouterr().err == "RAY_TMPDIR: longer than 28 characters; Ray's files go to /tmp.\n"
+    assert (
+        capsys.readouterr().err
+        == "RAY_TMPDIR: longer than 28 characters; Ray's files go to /tmp.\n"
+    )
 
 
 def node(alive: bool = True, **resources: float) -> dict[str, Any]:
@@ -184,7 +202,8 @@ def test_a_trial_that_fits_on_no_node() -> None:
     nodes = [node(CPU=8), node(CPU=8)]
     check_fits(nodes, {"focal": Resources(cpu=8)})
     with pytest.raises(
-        ClusterError, match=r"resources: a trial of mbls needs 1 CPU and 1 GPU on one node; nodes have 8"
+        ClusterError,
+        match=r"resources: a trial of mbls needs 1 CPU and 1 GPU on one node; nodes have 8",
     ):
         check_fits(nodes, {"focal": Resources(), "mbls": Resources(gpu=1)})
     with pytest.raises(ClusterError, match="needs 9 CPU"):

@@ -20,13 +20,24 @@ def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) 
     assert not list(study.directory.glob("trials/*/*/*/last.pt"))
     status = here_json("status", "small", "--storage", tmp_path)
     assert status["methods"] == {
-        label: dict(planned=3, complete=3, set_aside=0, pruned=0, failed=0, running=0, interrupted=0, to_do=0)
+        label: dict(
+            planned=3,
+            complete=3,
+            set_aside=0,
+            pruned=0,
+            failed=0,
+            running=0,
+            interrupted=0,
+            to_do=0,
+        )
         for label in ("cross_entropy", "focal")
     }
     hours = sum(record.seconds or 0.0 for record in study.all_records()) / 3600  # of one CPU each
     assert status["name"] == "small" and abs(status["spending"]["cpu_hours"] - hours) < 1e-9 * hours
     first = [record.params for record in study.records()["focal"]]
-    assert first == [{"method.gamma": gamma, "optimizer.lr": 0.1} for gamma in (3.0, 2.0, 1.0)]  # published first
+    assert first == [
+        {"method.gamma": gamma, "optimizer.lr": 0.1} for gamma in (3.0, 2.0, 1.0)
+    ]  # published first
 
     # The same command again: nothing to do, nothing changed.
     before = (study.directory / "ledger.log").read_bytes()
@@ -41,7 +52,9 @@ def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) 
 
     # Another meaning is refused, with the lines that differ and the mend; nothing is written.
     before = (study.directory / "study.yaml").read_bytes()
-    write_spec(tmp_path / "small.yaml", methods=["cross_entropy", "focal", "mbls"], trials=4, epochs=3)
+    write_spec(
+        tmp_path / "small.yaml", methods=["cross_entropy", "focal", "mbls"], trials=4, epochs=3
+    )
     refused = here("run", spec, "--storage", tmp_path, check=2)
     assert "epochs: was 2, is 3" in refused and "new name" in refused and "Traceback" not in refused
     assert (study.directory / "study.yaml").read_bytes() == before
@@ -62,9 +75,16 @@ def test_a_copy_and_a_renamed_study_are_refused(tmp_path: Path) -> None:
     here("run", spec, "--storage", tmp_path / "one")
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     before = (tmp_path / "two" / "small" / "ledger.log").read_bytes()
-    for words in (("run", spec), ("sync", "small"), ("export", "small", "--pick", "knee", "--name", "m")):
+    for words in (
+        ("run", spec),
+        ("sync", "small"),
+        ("export", "small", "--pick", "knee", "--name", "m"),
+    ):
         refused = here(*words, "--storage", tmp_path / "two", check=2)
-        assert f"a copy of the study at {tmp_path / 'one' / 'small'}" in refused and refused.count("\n") == 1
+        assert (
+            f"a copy of the study at {tmp_path / 'one' / 'small'}" in refused
+            and refused.count("\n") == 1
+        )
     assert (tmp_path / "two" / "small" / "ledger.log").read_bytes() == before
     here("status", "small", "--storage", tmp_path / "two")  # to read it harms nobody
 
@@ -83,6 +103,9 @@ def test_only_the_models_of_the_front_are_kept(tmp_path: Path) -> None:
     here("run", spec, "--storage", tmp_path)
     study = counted_once(tmp_path, 8)
     front = here_json("pareto", "small", "--storage", tmp_path)["front"]
-    kept = {f"{path.parts[-4]}/{int(path.parts[-3])}" for path in study.directory.glob("trials/*/*/*/model.pt")}
+    kept = {
+        f"{path.parts[-4]}/{int(path.parts[-3])}"
+        for path in study.directory.glob("trials/*/*/*/model.pt")
+    }
     assert kept == {f"{row['method']}/{row['number']}" for row in front}
     assert len(list(study.directory.glob("trials/*/*/*/predictions.npz"))) == 8

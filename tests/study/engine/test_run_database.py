@@ -20,19 +20,30 @@ def one_line(shown: str, *parts: str) -> None:
     assert PASSWORD not in shown and "%3A" not in shown and "rotated" not in shown, shown
 
 
-def test_a_restart_and_a_dropped_connection_end_no_study(tmp_path: Path, database: str, postgres: Postgres) -> None:
-    spec, name = write_spec(tmp_path / "small.yaml", ledger=database, epochs=30, trials=8), database.rpartition("/")[2]
+def test_a_restart_and_a_dropped_connection_end_no_study(
+    tmp_path: Path, database: str, postgres: Postgres
+) -> None:
+    spec, name = (
+        write_spec(tmp_path / "small.yaml", ledger=database, epochs=30, trials=8),
+        database.rpartition("/")[2],
+    )
 
     def complete() -> int:
         if not postgres.query("SELECT 1 FROM pg_tables WHERE tablename = 'trials'", database=name):
             return 0
-        return int(postgres.query("SELECT count(*) FROM trials WHERE state = 'COMPLETE'", database=name)[0][0])
+        return int(
+            postgres.query("SELECT count(*) FROM trials WHERE state = 'COMPLETE'", database=name)[
+                0
+            ][0]
+        )
 
     driver = start("run", spec, "--storage", tmp_path)
     wait_until(lambda: is_held(database, "small"))
     (tmp_path / "other").mkdir()  # while its Ray starts, so that few trials outlast all this
     refused = calstudy("run", spec, "--storage", tmp_path / "other", check=2)
-    one_line(refused.stderr, f"pid {driver.pid} on", f"PostgreSQL at 127.0.0.1:{postgres.port}/{name}")
+    one_line(
+        refused.stderr, f"pid {driver.pid} on", f"PostgreSQL at 127.0.0.1:{postgres.port}/{name}"
+    )
     wait_until(lambda: complete() >= 1)
     assert postgres.drop_connections(name) >= 1
     wait_until(lambda: complete() >= 2)
@@ -52,7 +63,9 @@ def test_a_changed_password_and_a_misspelt_url_lock_no_study(
     url = postgres.create_database("moving")
 
     def run(ledger: str, check: int = 0, trials: int = 1) -> str:
-        spec = write_spec(tmp_path / "small.yaml", ledger=ledger, methods=["focal"], epochs=1, trials=trials)
+        spec = write_spec(
+            tmp_path / "small.yaml", ledger=ledger, methods=["focal"], epochs=1, trials=trials
+        )
         return here("run", spec, "--storage", tmp_path, check=check)
 
     # Before any trial.
@@ -61,20 +74,33 @@ def test_a_changed_password_and_a_misspelt_url_lock_no_study(
     counted_once(tmp_path, 1)
 
     # Of a study with trials: refused in one line, and nothing is locked.
-    one_line(run(url.replace("moving", "movign"), 2), "there is no such database", "study.yaml names postgresql://127.")
+    one_line(
+        run(url.replace("moving", "movign"), 2),
+        "there is no such database",
+        "study.yaml names postgresql://127.",
+    )
     other = postgres.create_database("empty")
     one_line(run(other, 2), "/empty has no record of it", "/moving")
-    assert postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database="empty") == []
+    assert (
+        postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database="empty")
+        == []
+    )
     run(url, trials=2)
 
     # The password changes.
     postgres.query(f"ALTER ROLE {USER} PASSWORD 'rotated'")
     try:
         for words in (("status", "small"), ("audit", "small")):
-            one_line(here(*words, "--storage", tmp_path, check=2), "the password or user is refused", "PGPASSWORD")
+            one_line(
+                here(*words, "--storage", tmp_path, check=2),
+                "the password or user is refused",
+                "PGPASSWORD",
+            )
         one_line(run(url, 2), "the password or user is refused")
         run(postgres.url_of(password="rotated", database="moving"), trials=3)
-        assert here_json("status", "small", "--storage", tmp_path)["methods"]["focal"]["complete"] == 3
+        assert (
+            here_json("status", "small", "--storage", tmp_path)["methods"]["focal"]["complete"] == 3
+        )
 
         # Left out of the URL, it comes from the environment; localhost is the same server.
         monkeypatch.setenv("PGPASSWORD", "rotated")
@@ -88,7 +114,9 @@ def test_a_changed_password_and_a_misspelt_url_lock_no_study(
         postgres.query(f"ALTER ROLE {USER} PASSWORD '{PASSWORD}'")
 
 
-def test_another_database_with_a_copy_of_older_trials_is_refused(tmp_path: Path, postgres: Postgres) -> None:
+def test_another_database_with_a_copy_of_older_trials_is_refused(
+    tmp_path: Path, postgres: Postgres
+) -> None:
     url = postgres.create_database("original")
     words = {"methods": ["focal"], "epochs": 1}
     spec = write_spec(tmp_path / "small.yaml", ledger=url, trials=1, **words)
@@ -103,7 +131,9 @@ def test_another_database_with_a_copy_of_older_trials_is_refused(tmp_path: Path,
 
 def test_doctor_checks_the_ledger(tmp_path: Path, postgres: Postgres, database: str) -> None:
     def findings(url: str, check: int) -> list[dict[str, str]]:
-        spec = write_spec(tmp_path / "small.yaml", ledger=url, methods=["focal"], epochs=1, trials=1)
+        spec = write_spec(
+            tmp_path / "small.yaml", ledger=url, methods=["focal"], epochs=1, trials=1
+        )
         found = here_json("doctor", spec, "--storage", tmp_path) if check == 0 else None
         shown = here("doctor", spec, "--storage", tmp_path, check=check)
         assert PASSWORD not in shown and "Traceback" not in shown
@@ -117,8 +147,13 @@ def test_doctor_checks_the_ledger(tmp_path: Path, postgres: Postgres, database: 
     (fine,) = findings(database, 0)
     assert fine["state"] == "ok" and fine["text"].startswith(shown_at)
     name = database.rpartition("/")[2]
-    assert postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database=name) == []
-    assert "the password or user is refused" in findings(postgres.url_of(password="wrong"), 1)[0]["text"]
+    assert (
+        postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database=name) == []
+    )
+    assert (
+        "the password or user is refused"
+        in findings(postgres.url_of(password="wrong"), 1)[0]["text"]
+    )
     postgres.query("CREATE DATABASE not_ours", database="postgres")
     assert "may not create tables" in findings(postgres.url_of(database="not_ours"), 1)[0]["text"]
     here("run", tmp_path / "small.yaml", "--storage", tmp_path, check=2)  # as doctor said

@@ -41,8 +41,18 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begun]:
             f"    def loss(self, logits, targets, progress):\n        {line}\n"
         )
         write_method(storage, name, code)
-    methods: list[Any] = [*FAULTY, "cross_entropy", {"label": "diverges", "name": "mbls", "weight": 1.0e30}]
-    keys = {"methods": methods, "trials": 1, "trial_minutes": 0.1, "search_space": {}, "extensions": "mine"}
+    methods: list[Any] = [
+        *FAULTY,
+        "cross_entropy",
+        {"label": "diverges", "name": "mbls", "weight": 1.0e30},
+    ]
+    keys = {
+        "methods": methods,
+        "trials": 1,
+        "trial_minutes": 0.1,
+        "search_space": {},
+        "extensions": "mine",
+    }
     driver = start("run", write_spec(storage / "small.yaml", **keys), "--storage", storage)
     yield Begun(storage, driver)
     driver.terminate()  # where the test that awaits it was not run
@@ -107,7 +117,9 @@ def test_a_fault_on_a_gpu_shared_under_mps_is_blamed_on_a_trial_only_where_it_is
     reason = "its GPU was lost: RuntimeError: CUDA error: an illegal memory access was encountered"
     assert found["culprit"].reason == reason
     processes = [
-        (study.directory / "trials" / "culprit" / "0000" / f"attempt-{attempt}" / "log").read_text().splitlines()[0]
+        (study.directory / "trials" / "culprit" / "0000" / f"attempt-{attempt}" / "log")
+        .read_text()
+        .splitlines()[0]
         for attempt in (1, 2, 3, 4)
     ]
     assert len(set(processes)) == 4
@@ -143,7 +155,9 @@ def test_what_does_not_fit_into_a_part_of_a_gpu_gets_a_whole_one(
     ]
     run_on_a_pretended_gpu(tmp_path, methods)
     found = {label: records[0] for label, records in counted_once(tmp_path, 4).records().items()}
-    assert {label: (record.state, record.attempt, record.deaths) for label, record in found.items()} == {
+    assert {
+        label: (record.state, record.attempt, record.deaths) for label, record in found.items()
+    } == {
         "cross_entropy": ("complete", 1, {}),
         "too_hungry": ("failed", 2, {"out_of_memory": 2}),
         "hungry": ("complete", 2, {"out_of_memory": 1}),
@@ -170,12 +184,26 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(faulty: Begun) -> 
         "diverges": "failed",
     }
     assert found["raises"].reason == "RuntimeError: no such luck"
-    assert (found["exits"].reason, found["exits"].attempt) == ("SystemExit: 3 in methods/exits.py", 1)
+    assert (found["exits"].reason, found["exits"].attempt) == (
+        "SystemExit: 3 in methods/exits.py",
+        1,
+    )
     assert all(set(found[name].extensions) == {f"methods/{name}.py"} for name in FAULTY)
-    assert "its process died: its worker process has died" in str(found["kills"].reason) and found["kills"].attempt == 3
-    assert found["hangs"].reason == "trial_minutes: stopped after 0.1 minutes, at epoch 0, where it hung"
+    assert (
+        "its process died: its worker process has died" in str(found["kills"].reason)
+        and found["kills"].attempt == 3
+    )
+    assert (
+        found["hangs"].reason
+        == "trial_minutes: stopped after 0.1 minutes, at epoch 0, where it hung"
+    )
     assert found["kills"].deaths == {"process": 3} and found["hangs"].attempt == 1
-    assert "at epoch 1" in str(found["diverges"].reason) and "optimizer.lr" in str(found["diverges"].reason)
-    assert "trial raises/0000: RuntimeError: no such luck. Recorded as failed; the study continues." in shown
+    assert "at epoch 1" in str(found["diverges"].reason) and "optimizer.lr" in str(
+        found["diverges"].reason
+    )
+    assert (
+        "trial raises/0000: RuntimeError: no such luck. Recorded as failed; the study continues."
+        in shown
+    )
     assert "no such luck" in here("status", "small", "--storage", storage)
     assert "no such luck" in (study.files(found["raises"]) / "log").read_text()

@@ -38,20 +38,33 @@ def test_killed_while_training_then_run_again(tmp_path: Path) -> None:
         wait_until(lambda attempt=attempt: one_is_well_under_way(directory, attempt, 12))
         kill(driver)
     assert "2 interrupted. Resume: `calstudy run`" in here("status", "small", "--storage", tmp_path)
-    assert "2 trials planned: 0 complete, 2 interrupted; 0 lost" in here("audit", "small", "--storage", tmp_path)
+    assert "2 trials planned: 0 complete, 2 interrupted; 0 lost" in here(
+        "audit", "small", "--storage", tmp_path
+    )
     here("run", spec, "--storage", tmp_path)  # on Ray it went on the second time
     study = counted_once(tmp_path, 2)
-    resumed = [log for log in study.directory.glob("trials/*/*/*/log") if "resumed from" in log.read_text()]
+    resumed = [
+        log for log in study.directory.glob("trials/*/*/*/log") if "resumed from" in log.read_text()
+    ]
     assert resumed, "no trial went on from its checkpoint"
     # At most a checkpoint interval (here: or an epoch, if longer) for each of two running trials and two kills.
-    history = [json.loads((study.files(record) / "history.json").read_text()) for record in study.records()["focal"]]
+    history = [
+        json.loads((study.files(record) / "history.json").read_text())
+        for record in study.records()["focal"]
+    ]
     epoch_seconds = min(row["seconds"] for rows in history for row in rows[2:])
     assert epochs_trained(study) - 2 * 60 <= 2 * 2 * (1 + 0.5 / epoch_seconds)
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_signal_ends_it_cleanly(tmp_path: Path, name: str) -> None:
-    spec = write_spec(tmp_path / "small.yaml", epochs=60, checkpoint_seconds=0.5, methods=["cross_entropy"], trials=3)
+    spec = write_spec(
+        tmp_path / "small.yaml",
+        epochs=60,
+        checkpoint_seconds=0.5,
+        methods=["cross_entropy"],
+        trials=3,
+    )
     driver = start("run", spec, "--storage", tmp_path)
     wait_until(lambda: list((tmp_path / "small" / "trials").glob("*/*/*/log")))
     driver.send_signal(signal.Signals[name])
@@ -59,7 +72,9 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, name: str) -> None:
     assert driver.returncode == 75 and f"stopped by {name}" in shown and "Traceback" not in shown
     counts = here_json("status", "small", "--storage", tmp_path)["methods"]["cross_entropy"]
     assert counts["running"] == 0
-    if (line := re.search(r"^small: \d+/3 .*\n", shown, re.MULTILINE)) is not None:  # busy for too long to say it
+    if (
+        line := re.search(r"^small: \d+/3 .*\n", shown, re.MULTILINE)
+    ) is not None:  # busy for too long to say it
         assert line.group() == f"small: {done(counts)}/3 trials; {in_words(counts)}\n"
     shown = here("audit", "small", "--storage", tmp_path)
     assert f"small: clean; 3 trials planned: {in_words(counts)}; 0 lost, 0 duplicated" in shown
@@ -71,7 +86,12 @@ def test_what_was_begun_and_never_asked_goes_on(tmp_path: Path) -> None:
     """Killed after the ledger was made and before the first trial: the study is still the same one."""
     spec = write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=1, epochs=1)
     driver = start("run", spec, "--storage", tmp_path)
-    wait_until(lambda: (tmp_path / "small" / "ledger.log").exists() and (tmp_path / "small" / "ledger.log").read_text())
+    wait_until(
+        lambda: (
+            (tmp_path / "small" / "ledger.log").exists()
+            and (tmp_path / "small" / "ledger.log").read_text()
+        )
+    )
     kill(driver)
     assert not open_study("small", str(tmp_path)).records()["cross_entropy"]
     here("run", spec, "--storage", tmp_path)

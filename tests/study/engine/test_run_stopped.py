@@ -32,10 +32,21 @@ class Session:
         self.spec = write_spec(folder / "small.yaml", **keys, epochs=1500, checkpoint_seconds=0.5)
 
     def run(self, *words: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "study.cli", "run", self.spec, "--storage", self.folder, *words]
+        command = [
+            sys.executable,
+            "-m",
+            "study.cli",
+            "run",
+            self.spec,
+            "--storage",
+            self.folder,
+            *words,
+        ]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         environment = {**ENVIRONMENT, MARK: self.mark}
-        self.process = subprocess.Popen([*map(str, command)], env=environment, start_new_session=True, **pipes)
+        self.process = subprocess.Popen(
+            [*map(str, command)], env=environment, start_new_session=True, **pipes
+        )
         return self.process
 
     def signalled(self, number: signal.Signals) -> None:
@@ -63,7 +74,11 @@ def ended(session: Session) -> str:
     assert session.process is not None
     shown, said = session.process.communicate(timeout=200)
     assert session.process.returncode == 75, shown + said
-    assert "Traceback" not in shown + said and 'File "' not in shown + said and "Failed to connect" not in said
+    assert (
+        "Traceback" not in shown + said
+        and 'File "' not in shown + said
+        and "Failed to connect" not in said
+    )
     wait_until(lambda: not marked(session.mark), 30)
     return shown + said
 
@@ -87,11 +102,16 @@ def can_go_on(session: Session) -> None:
     ("name", "reach"),
     [
         ("SIGTERM", lambda session: session.signalled(signal.SIGTERM)),  # Slurm, systemd
-        ("SIGHUP", lambda session: os.killpg(session.process.pid, signal.SIGHUP)),  # a terminal that is closed
+        (
+            "SIGHUP",
+            lambda session: os.killpg(session.process.pid, signal.SIGHUP),
+        ),  # a terminal that is closed
     ],
     ids=["SIGTERM to all", "SIGHUP to the group"],
 )
-def test_everything_is_signalled(session: Session, name: str, reach: Callable[[Session], None]) -> None:
+def test_everything_is_signalled(
+    session: Session, name: str, reach: Callable[[Session], None]
+) -> None:
     """Its control store is gone, for which Ray waits for 60 seconds before it kills the driver."""
     session.run()
     wait_until(session.trains)
@@ -118,13 +138,18 @@ def test_an_output_that_is_closed_and_a_tracking_server_that_is_silent(session: 
     """`calstudy run ... | head -1`."""
     with socket.create_server(("127.0.0.1", 0), backlog=50) as silent:
         process = session.run("--tracking", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        assert process.stdout is not None and process.stdout.readline().startswith("small: 2 of 2 trials to run")
+        assert process.stdout is not None and process.stdout.readline().startswith(
+            "small: 2 of 2 trials to run"
+        )
         wait_until(session.trains)
         process.stdout.close()
         assert process.stderr is not None
         process.wait(200)
         assert process.returncode == 75
-        assert process.stderr.read() == "stopped by a closed output; run the same command again to resume.\n"
+        assert (
+            process.stderr.read()
+            == "stopped by a closed output; run the same command again to resume.\n"
+        )
         wait_until(lambda: not marked(session.mark), 30)
         session.process = None
     can_go_on(session)
@@ -137,7 +162,18 @@ def test_one_cpu_trains_one_trial_at_a_time(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"methods": ["cross_entropy"], "trials": 2, "epochs": 3}
     spec = write_spec(tmp_path / "small.yaml", **keys)
     cpu = min(os.sched_getaffinity(0))
-    command = ["taskset", "-c", str(cpu), sys.executable, "-m", "study.cli", "run", spec, "--storage", tmp_path]
+    command = [
+        "taskset",
+        "-c",
+        str(cpu),
+        sys.executable,
+        "-m",
+        "study.cli",
+        "run",
+        spec,
+        "--storage",
+        tmp_path,
+    ]
     environment = {**ENVIRONMENT, MARK: uuid.uuid4().hex}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     process = subprocess.Popen([*map(str, command)], env=environment, **pipes)
@@ -146,8 +182,14 @@ def test_one_cpu_trains_one_trial_at_a_time(tmp_path: Path) -> None:
         most = max(most, len(marked(environment[MARK], ACTOR)))
         time.sleep(0.1)
     shown = process.communicate()[0]
-    assert process.returncode == 0 and "starting Ray with 1 of" in shown and "CPUs (the CPU affinity)" in shown, shown
+    assert (
+        process.returncode == 0
+        and "starting Ray with 1 of" in shown
+        and "CPUs (the CPU affinity)" in shown
+    ), shown
     assert most == 1
     counted_once(tmp_path, 2)
-    refused = calstudy("run", spec, "--storage", tmp_path, "--address", "auto", "--cpus", "1", check=2)
+    refused = calstudy(
+        "run", spec, "--storage", tmp_path, "--address", "auto", "--cpus", "1", check=2
+    )
     assert "--cpus is for this machine" in refused.stderr

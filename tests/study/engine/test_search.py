@@ -11,17 +11,25 @@ from study.engine.search import LedgerSearch, cause_of_death
 def test_an_actor_whose_raylet_is_gone_died_with_its_node() -> None:
     """Ray says this first, and only once the node has missed its heartbeats that it is dead."""
     said = "The actor is temporarily unavailable: RpcError: RPC error: Socket closed rpc_code: 14"
-    assert cause_of_death(str(ActorUnavailableError(said, None))) == ("node", "its node could not be reached")
+    assert cause_of_death(str(ActorUnavailableError(said, None))) == (
+        "node",
+        "its node could not be reached",
+    )
 
 
 def test_a_node_that_does_not_see_the_storage_ends_the_run_in_one_line() -> None:
     """Each trial it were given would be lost there; as it is, the next run takes this one up again."""
     search = LedgerSearch.__new__(LedgerSearch)
     search.fault = None
-    outcome = {"state": "storage_unseen", "reason": "node gpu-7 does not see /srv/digits/study.yaml"}
+    outcome = {
+        "state": "storage_unseen",
+        "reason": "node gpu-7 does not see /srv/digits/study.yaml",
+    }
     search.on_trial_complete("0", {"report": json.dumps({"rows": [], "outcome": outcome})})
     assert isinstance(search.fault, ClusterError)
-    assert str(search.fault).startswith("node gpu-7 does not see /srv/digits/study.yaml. Mount the storage there")
+    assert str(search.fault).startswith(
+        "node gpu-7 does not see /srv/digits/study.yaml. Mount the storage there"
+    )
 
 
 def test_who_dies_after_a_stop_was_requested_is_not_blamed() -> None:

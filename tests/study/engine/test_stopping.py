@@ -54,7 +54,11 @@ def printing():
 def program(body: str, grace: float = 0.3, **options: Any) -> subprocess.Popen[str]:
     """Runs the body where it may be stopped; `stop` is what stops it."""
     source = f"{BEGIN}\nstopping.GRACE = {grace}\nwith stopping.Ending(console) as stop:\n{indent(body, '    ')}"
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.PIPE,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
     return subprocess.Popen([sys.executable, "-c", source], text=True, **(pipes | options))
 
 
@@ -81,7 +85,10 @@ def test_at_once_where_nothing_is_deferred(name: str) -> None:
 
 def test_what_it_started_ends_with_it() -> None:
     """Ray's agents outlived a run that ended in order by more than ten seconds."""
-    process = program('child = subprocess.Popen(["sleep", "600"], start_new_session=True)\nprint(child.pid)\n' + SLEEP)
+    process = program(
+        'child = subprocess.Popen(["sleep", "600"], start_new_session=True)\nprint(child.pid)\n'
+        + SLEEP
+    )
     child = int(first_line(process))
     assert first_line(process) == "ready" and not ended(child)
     process.send_signal(signal.SIGTERM)
@@ -136,9 +143,7 @@ def test_what_it_goes_on_starting_ends_with_it() -> None:
     ids=["does not die", "cannot be read"],
 )
 def test_a_process_that_hangs_in_the_kernel_does_not_keep_this_one(hangs: str) -> None:
-    source = (
-        f"import os, time\nfrom study.engine import leaving\n{hangs}\nleaving.leave_nothing('this', [])\nos._exit(75)"
-    )
+    source = f"import os, time\nfrom study.engine import leaving\n{hangs}\nleaving.leave_nothing('this', [])\nos._exit(75)"
     child = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: "this"})
     try:
         assert subprocess.run([sys.executable, "-c", source], timeout=30).returncode == 75
@@ -171,7 +176,9 @@ def test_what_is_deferred_looks_itself_and_a_fault_then_is_a_consequence() -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("pause", "in_order"), [(0.0, True), (0.7, False)])
-def test_a_second_signal_ends_it_at_once_unless_it_is_the_same_one(pause: float, in_order: bool) -> None:
+def test_a_second_signal_ends_it_at_once_unless_it_is_the_same_one(
+    pause: float, in_order: bool
+) -> None:
     """`timeout` sends its signal to the process, and then to its group."""
     then = "time.sleep(3)\n    print('in order', flush=True)\n    raise SystemExit(75)"
     process = program(DEFERRED.format(then=then), grace=60)
@@ -188,7 +195,9 @@ def test_a_second_signal_ends_it_at_once_unless_it_is_the_same_one(pause: float,
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize(
-    "body", [SLEEP, DEFERRED.format(then="time.sleep(60)"), STUCK], ids=["at once", "deferred", "stuck"]
+    "body",
+    [SLEEP, DEFERRED.format(then="time.sleep(60)"), STUCK],
+    ids=["at once", "deferred", "stuck"],
 )
 def test_twenty_signals_in_two_seconds(name: str, body: str) -> None:
     """They ended it with their usual effect, and a traceback of what they interrupted."""
@@ -200,14 +209,22 @@ def test_twenty_signals_in_two_seconds(name: str, body: str) -> None:
         time.sleep(0.1)
     shown, said = process.communicate(timeout=60)
     assert process.returncode == 75 and said == ""
-    assert shown.splitlines()[-1] + "\n" == LAST_WORD.format(name) and shown.count("stopped by") == 1
+    assert (
+        shown.splitlines()[-1] + "\n" == LAST_WORD.format(name) and shown.count("stopped by") == 1
+    )
 
 
 @pytest.mark.slow
 def test_an_output_closed_after_a_signal_is_no_second_signal() -> None:
     """`timeout 60 calstudy run ... | head`: what is done in order is still done."""
     then = "\n    ".join(
-        ["time.sleep(1)", "console.print('to nobody')", "time.sleep(1)", "os.write(2, b'in order, ')", "sys.exit(75)"]
+        [
+            "time.sleep(1)",
+            "console.print('to nobody')",
+            "time.sleep(1)",
+            "os.write(2, b'in order, ')",
+            "sys.exit(75)",
+        ]
     )
     process = program(f"import os, sys\n{DEFERRED.format(then=then)}", grace=60)
     assert process.stdout is not None and process.stderr is not None

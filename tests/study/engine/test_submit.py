@@ -67,8 +67,20 @@ def write_extensions(folder: Path, gate: Path) -> Path:
     [
         ({}, None, None, ClusterError, "--storage: is missing. Give the absolute path"),
         ({}, "studies", None, ClusterError, "--storage: 'studies' is a relative path"),
-        ({"storage": "studies"}, None, None, ClusterError, "--storage: 'studies' is a relative path"),
-        ({"ledger": "ledger.log"}, "/s", None, SpecError, "small.yaml: ledger: 'ledger.log' is a relative path"),
+        (
+            {"storage": "studies"},
+            None,
+            None,
+            ClusterError,
+            "--storage: 'studies' is a relative path",
+        ),
+        (
+            {"ledger": "ledger.log"},
+            "/s",
+            None,
+            SpecError,
+            "small.yaml: ledger: 'ledger.log' is a relative path",
+        ),
         (
             {"data": {"name": "parquet", "path": "a"}},
             "/s",
@@ -76,7 +88,13 @@ def write_extensions(folder: Path, gate: Path) -> Path:
             SpecError,
             "small.yaml: data.path: 'a' is a relative path",
         ),
-        ({"confirms": "x"}, "/s", None, SpecError, "small.yaml: confirms: only `calstudy confirm x` creates"),
+        (
+            {"confirms": "x"},
+            "/s",
+            None,
+            SpecError,
+            "small.yaml: confirms: only `calstudy confirm x` creates",
+        ),
         ({}, "/s", "sqlite:///mlflow.db", TrackingError, "not an absolute path"),
         ({"tracking": "mlruns"}, "/s", None, TrackingError, "not a tracking server"),
     ],
@@ -119,15 +137,24 @@ def test_what_a_local_file_or_variable_holds_travels_with_the_spec(
         assert not {"secret", name} & set(" ".join(asked.words).replace(":", " ").split())
         with package(asked) as folder:
             (travels,) = (folder / "spec").iterdir()
-            assert strict_yaml.read(travels)["tracking"] == uri and travels.stat().st_mode & 0o077 == 0
+            assert (
+                strict_yaml.read(travels)["tracking"] == uri and travels.stat().st_mode & 0o077 == 0
+            )
         with pytest.raises(ClusterError, match="Give SPEC too"):
             job_request(None, "/s", name)
 
 
-def test_nothing_that_ray_shows_of_a_job_holds_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_that_ray_shows_of_a_job_holds_a_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its command line, environment and metadata are public to whoever sees the dashboard; the uploaded spec is not."""
-    keys = {"tracking": "http://maria:secret@host:5000", "ledger": "postgresql://maria:secret@db/optuna"}
-    asked = job_request(write_spec(tmp_path / "small.yaml", **keys), "/s", "http://other:secret@host:5000", trials=7)
+    keys = {
+        "tracking": "http://maria:secret@host:5000",
+        "ledger": "postgresql://maria:secret@db/optuna",
+    }
+    asked = job_request(
+        write_spec(tmp_path / "small.yaml", **keys), "/s", "http://other:secret@host:5000", trials=7
+    )
     shown: list[dict[str, Any]] = []
 
     class Client:
@@ -138,21 +165,29 @@ def test_nothing_that_ray_shows_of_a_job_holds_a_password(tmp_path: Path, monkey
             shown.append(job)
 
     monkeypatch.setattr(submit, "connect", lambda address: Client())
-    monkeypatch.setattr(submit, "_diagnose", lambda client, *job: SimpleNamespace(findings=[], ok=True))
+    monkeypatch.setattr(
+        submit, "_diagnose", lambda client, *job: SimpleNamespace(findings=[], ok=True)
+    )
     assert submit.submit(asked, "http://127.0.0.1:8265").job is not None
     (job,) = shown
-    assert "--trials 7" in job["entrypoint"] and "secret" not in repr(job) and "maria" not in repr(job)
+    assert (
+        "--trials 7" in job["entrypoint"] and "secret" not in repr(job) and "maria" not in repr(job)
+    )
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1:8265", "ray://host:10001", "http://", "auto"])
 def test_what_is_no_job_server(address: str) -> None:
-    with pytest.raises(ClusterError, match=r"--address: .* is not a job server. Write http://HOST:8265"):
+    with pytest.raises(
+        ClusterError, match=r"--address: .* is not a job server. Write http://HOST:8265"
+    ):
         connect(address)
 
 
 def test_a_job_server_where_nothing_listens() -> None:
     address = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(ClusterError, match=f"--address: nothing answers at {address}. Start the head"):
+    with pytest.raises(
+        ClusterError, match=f"--address: nothing answers at {address}. Start the head"
+    ):
         connect(address)
 
 
@@ -174,7 +209,9 @@ def test_the_code_travels_as_it_is_here_with_spec_and_extensions(tmp_path: Path)
         ).read_text()
         assert {Path(file).suffix for file in files} == {".py", ".yaml", ""}
         script = "import sys, study, importlib.metadata as m; print(study.__file__, m.version('calstudy'))"
-        done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=True
+        )
         assert done.stdout.split() == [str(folder / "study" / "__init__.py"), version("calstudy")]
     assert not folder.exists()
 
@@ -196,7 +233,9 @@ def counts(host: Host, storage: Path) -> dict[str, int]:
 
 def log_of(host: Host, job: str) -> str:
     """What `ray job logs` shows, without its two seconds."""
-    return str(host.run(["sh", "-c", f"cat /tmp/ray/session_latest/logs/job-driver-{job}.log"]).stdout)
+    return str(
+        host.run(["sh", "-c", f"cat /tmp/ray/session_latest/logs/job-driver-{job}.log"]).stdout
+    )
 
 
 @dataclass(frozen=True)
@@ -220,7 +259,9 @@ def submission(cluster: Cluster) -> Submission:
     shared = cluster.shared / "submit"
     storage, gate, laptop = shared / "studies", shared / "gate", shared / "laptop"
     write_extensions(laptop / "mine", gate)
-    spec = write_spec(laptop / "small.yaml", methods=["patient"], extensions="mine", trials=2, epochs=30)
+    spec = write_spec(
+        laptop / "small.yaml", methods=["patient"], extensions="mine", trials=2, epochs=30
+    )
     words = ("submit", spec, "--address", JOBS, "--storage", storage)
     shown = on(cluster.head, *words).stdout
     found = re.search(r"^submitted: +(\S+)$", shown, re.MULTILINE)
@@ -229,37 +270,62 @@ def submission(cluster: Cluster) -> Submission:
 
 
 @pytest.mark.slow
-def test_doctor_is_asked_first_and_says_all_of_a_sound_cluster(cluster: Cluster, submission: Submission) -> None:
+def test_doctor_is_asked_first_and_says_all_of_a_sound_cluster(
+    cluster: Cluster, submission: Submission
+) -> None:
     assert "no problems found." in submission.shown
-    (found,) = [line for line in log_of(cluster.head, "doctor-small-*").splitlines() if line.startswith("{")]
+    (found,) = [
+        line for line in log_of(cluster.head, "doctor-small-*").splitlines() if line.startswith("{")
+    ]
     report = json.loads(found)
     assert report["ok"] and {finding["state"] for finding in report["findings"]} == {"ok"}
     hosts = (cluster.head, *cluster.workers)
-    expected = {(host.address, check) for host in hosts for check in CHECKS} | {("this machine", "tracking")}
+    expected = {(host.address, check) for host in hosts for check in CHECKS} | {
+        ("this machine", "tracking")
+    }
     assert {(finding["machine"], finding["check"]) for finding in report["findings"]} == expected
 
 
 @pytest.mark.slow
-def test_a_study_at_work_is_read_elsewhere_and_not_submitted_twice(cluster: Cluster, submission: Submission) -> None:
+def test_a_study_at_work_is_read_elsewhere_and_not_submitted_twice(
+    cluster: Cluster, submission: Submission
+) -> None:
     first = ["0000/attempt-1", "0001/attempt-1"]
     wait_until(lambda: submission.attempts == first, 300, "both trials train")
     assert counts(cluster.workers[0], submission.storage) == {"planned": 2, "running": 2}
     refused = on(cluster.head, *submission.words, check=False)
-    assert (refused.returncode, refused.stdout) == (2, "") and len(refused.stderr.splitlines()) == 1, refused.stderr
+    assert (refused.returncode, refused.stdout) == (2, "") and len(
+        refused.stderr.splitlines()
+    ) == 1, refused.stderr
     mend = f"Wait for it, or run: ray job stop {submission.job} --address {JOBS}"
-    assert refused.stderr.startswith(f"small: job {submission.job} is already running this study. {mend}")
+    assert refused.stderr.startswith(
+        f"small: job {submission.job} is already running this study. {mend}"
+    )
 
 
 @pytest.mark.slow
-def test_a_stopped_study_goes_on_when_it_is_submitted_again(cluster: Cluster, submission: Submission) -> None:
+def test_a_stopped_study_goes_on_when_it_is_submitted_again(
+    cluster: Cluster, submission: Submission
+) -> None:
     head, other, storage = cluster.head, cluster.workers[0], submission.storage
     head.run(["ray", "job", "stop", submission.job, "--address", JOBS])
-    assert "stopped by SIGTERM; run the same command again to resume." in log_of(head, submission.job)
+    assert "stopped by SIGTERM; run the same command again to resume." in log_of(
+        head, submission.job
+    )
     assert counts(other, storage) == {"planned": 2, "interrupted": 2}  # no driver: nothing runs
     submission.gate.touch()
     on(head, *submission.words)
-    wait_until(lambda: "2/2 trials; 2 complete" in log_of(head, "calstudy-small-*"), 300, "the study is finished")
-    assert submission.attempts == ["0000/attempt-1", "0000/attempt-2", "0001/attempt-1", "0001/attempt-2"]
+    wait_until(
+        lambda: "2/2 trials; 2 complete" in log_of(head, "calstudy-small-*"),
+        300,
+        "the study is finished",
+    )
+    assert submission.attempts == [
+        "0000/attempt-1",
+        "0000/attempt-2",
+        "0001/attempt-1",
+        "0001/attempt-2",
+    ]
     assert counts(other, storage) == {"planned": 2, "complete": 2}
     assert "front (validation)" in on(other, "pareto", "small", "--storage", storage).stdout
 
@@ -272,14 +338,33 @@ def test_a_wrong_token_or_address_is_one_line_at_once(cluster: Cluster) -> None:
     asked = (
         ("run", ray, f"--address: the cluster at {ray} rejects this token. Copy"),
         ("doctor", ray, f"--address: the cluster at {ray} rejects this token. Copy"),
-        ("doctor", jobs, f"--address: the job server at {jobs} rejects this token. Set RAY_AUTH_MODE=token"),
-        ("submit", jobs, f"--address: the job server at {jobs} rejects this token. Set RAY_AUTH_MODE=token"),
+        (
+            "doctor",
+            jobs,
+            f"--address: the job server at {jobs} rejects this token. Set RAY_AUTH_MODE=token",
+        ),
+        (
+            "submit",
+            jobs,
+            f"--address: the job server at {jobs} rejects this token. Set RAY_AUTH_MODE=token",
+        ),
         ("run", away, f"--address: no Ray head at {away}"),
         ("doctor", away, f"--address: no Ray head at {away}"),
-        ("doctor", "http://127.0.0.1:8299", "--address: nothing answers at http://127.0.0.1:8299. Start the head"),
-        ("submit", "http://127.0.0.1:8299", "--address: nothing answers at http://127.0.0.1:8299. Start the head"),
+        (
+            "doctor",
+            "http://127.0.0.1:8299",
+            "--address: nothing answers at http://127.0.0.1:8299. Start the head",
+        ),
+        (
+            "submit",
+            "http://127.0.0.1:8299",
+            "--address: nothing answers at http://127.0.0.1:8299. Start the head",
+        ),
     )
-    words = [[command, str(spec), "--address", address, "--storage", str(storage)] for command, address, _ in asked]
+    words = [
+        [command, str(spec), "--address", address, "--storage", str(storage)]
+        for command, address, _ in asked
+    ]
     # One process for all: most of a command's time is its imports.
     script = (
         "import sys\nfrom study.cli import main\n"

@@ -60,12 +60,16 @@ def until(true: Callable[[], object], seconds: float = 30.0) -> bool:
     return bool(true())
 
 
-def test_a_head_that_answers_is_not_mentioned(head: Head, stopping: Stopping, shown: list[str | None]) -> None:
+def test_a_head_that_answers_is_not_mentioned(
+    head: Head, stopping: Stopping, shown: list[str | None]
+) -> None:
     assert until(lambda: head.asked > 20)
     assert shown == [] and stopping.caught is None
 
 
-def test_a_head_that_answers_again_goes_on(head: Head, stopping: Stopping, shown: list[str | None]) -> None:
+def test_a_head_that_answers_again_goes_on(
+    head: Head, stopping: Stopping, shown: list[str | None]
+) -> None:
     head.answers = False
     assert until(lambda: shown)
     head.answers = True
@@ -80,7 +84,9 @@ def test_a_head_that_is_silent_for_too_long_ends_the_run(head: Head, stopping: S
     assert stopping.caught == "the loss of Ray's head at 10.0.0.1:6379"
 
 
-def test_what_has_ended_ends_the_run_at_once(head: Head, stopping: Stopping, shown: list[str | None]) -> None:
+def test_what_has_ended_ends_the_run_at_once(
+    head: Head, stopping: Stopping, shown: list[str | None]
+) -> None:
     head.dead = ["raylet"]
     assert until(stopping.requested)
     assert stopping.caught == "the loss of Ray's raylet" and shown == []
@@ -107,16 +113,28 @@ def test_we_are_more_patient_than_a_minute_and_sooner_than_ray() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["gcs_server", "raylet"])
-def test_a_run_whose_ray_is_killed_ends_with_75_and_is_resumed(program: str, tmp_path: Path) -> None:
+def test_a_run_whose_ray_is_killed_ends_with_75_and_is_resumed(
+    program: str, tmp_path: Path
+) -> None:
     write_spec(tmp_path / "small.yaml", methods=["cross_entropy"], trials=2, epochs=2000)
-    command = [sys.executable, "-m", "study.cli", "run", "small.yaml", "--storage", str(tmp_path / "studies")]
+    command = [
+        sys.executable,
+        "-m",
+        "study.cli",
+        "run",
+        "small.yaml",
+        "--storage",
+        str(tmp_path / "studies"),
+    ]
     mark = f"CALSTUDY_TEST={tmp_path}"
     environment = {**ENVIRONMENT, "CALSTUDY_TEST": str(tmp_path)}
     with (tmp_path / "out").open("w") as out:
         run = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=out, stderr=out)
     log = tmp_path / "studies" / "small" / "trials" / "cross_entropy" / "0000" / "attempt-1" / "log"
     try:
-        assert until(lambda: log.exists() and "epoch=3 " in log.read_text(), 120), (tmp_path / "out").read_text()
+        assert until(lambda: log.exists() and "epoch=3 " in log.read_text(), 120), (
+            tmp_path / "out"
+        ).read_text()
         for pid in _pids(mark, program):
             os.kill(pid, signal.SIGKILL)
         assert run.wait(120) == 75

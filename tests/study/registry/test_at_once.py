@@ -64,11 +64,15 @@ def at_once(count: int, *words: object) -> list[int | None]:
 
 def registry(storage: Path, name: str) -> tuple[list[str], int]:
     """The versions' numbers, and how many models no version has."""
-    client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}", f"sqlite:///{storage / 'mlflow.db'}")
+    client = MlflowClient(
+        f"sqlite:///{storage / 'mlflow.db'}", f"sqlite:///{storage / 'mlflow.db'}"
+    )
     experiment = client.get_experiment_by_name("small")
     assert experiment is not None
     left = unfinished(client, experiment.experiment_id, open_study("small", str(storage)).id)
-    return [version.version for version in client.search_model_versions(f"name='{name}'")], len(left)
+    return [version.version for version in client.search_model_versions(f"name='{name}'")], len(
+        left
+    )
 
 
 def registered(storage: Path) -> Check:
@@ -95,20 +99,26 @@ def test_so_they_do_where_their_mounts_share_no_locks(storage: Path) -> None:
 
 
 @pytest.mark.parametrize("step", ["upload", "finalize_logged_model", "create_model_version"])
-def test_what_a_killed_export_leaves_is_named_and_finished_by_the_next(storage: Path, step: str) -> None:
+def test_what_a_killed_export_leaves_is_named_and_finished_by_the_next(
+    storage: Path, step: str
+) -> None:
     assert at_once(1, storage, "m", step) == [-signal.SIGKILL]
     versions, left = registry(storage, "m")
     assert (versions, left) == ([], 1)
     if step == "create_model_version":
         assert named(storage) == []
         (line,) = registered(storage).notes
-        assert re.fullmatch(r"focal/0000: the model m-\w+ in MLflow is no version; you may delete it there.", line)
+        assert re.fullmatch(
+            r"focal/0000: the model m-\w+ in MLflow is no version; you may delete it there.", line
+        )
         exporting(storage, "m")
         assert registry(storage, "m") == ([1], 0) and registered(storage).notes == []
         return
     (line,) = named(storage)
     mend = "finish it with `calstudy export small --trial focal/0000 --name NAME`, or delete it in MLflow"
-    assert re.fullmatch(rf"focal/0000: an export left the model m-\w+, which is no version: {re.escape(mend)}", line)
+    assert re.fullmatch(
+        rf"focal/0000: an export left the model m-\w+, which is no version: {re.escape(mend)}", line
+    )
     exporting(storage, "m")
     assert registry(storage, "m") == ([1], 0)
     assert named(storage) == []
@@ -118,22 +128,34 @@ def test_an_export_killed_before_its_alias_is_finished_by_the_next(storage: Path
     assert at_once(1, storage, "m", "set_registered_model_alias") == [-signal.SIGKILL]
     assert registry(storage, "m") == ([1], 0) and named(storage) == []
     exporting(storage, "m")
-    client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}", f"sqlite:///{storage / 'mlflow.db'}")
+    client = MlflowClient(
+        f"sqlite:///{storage / 'mlflow.db'}", f"sqlite:///{storage / 'mlflow.db'}"
+    )
     assert client.get_model_version_by_alias("m", "champion").version == 1
     # What earlier exports at once left is named; so are files that someone changed.
     (version,) = client.search_model_versions("name='m'")
     client.create_model_version("m", version.source, version.run_id, tags=version.tags)
-    Path(present_location(version.source, "small", f"sqlite:///{storage / 'mlflow.db'}", storage), "MLmodel").unlink()
+    Path(
+        present_location(version.source, "small", f"sqlite:///{storage / 'mlflow.db'}", storage),
+        "MLmodel",
+    ).unlink()
     first, twice, second = named(storage)
-    assert twice == "models:/m/2: is focal/0000 again, as is models:/m/1: delete one of the two versions in MLflow"
+    assert (
+        twice
+        == "models:/m/2: is focal/0000 again, as is models:/m/1: delete one of the two versions in MLflow"
+    )
     mend = "restore it from a backup, or delete the version and its model in MLflow and export focal/0000 again"
-    assert [first, second] == [f"models:/m/{number}: MLmodel is missing: {mend}" for number in (1, 2)]
+    assert [first, second] == [
+        f"models:/m/{number}: MLmodel is missing: {mend}" for number in (1, 2)
+    ]
 
 
 def test_a_version_that_a_user_made_keeps_its_model(storage: Path) -> None:
     """It has neither our tags nor a run; what deletes models goes by the files that versions have."""
     exporting(storage, "m")
-    client = MlflowClient(f"sqlite:///{storage / 'mlflow.db'}", f"sqlite:///{storage / 'mlflow.db'}")
+    client = MlflowClient(
+        f"sqlite:///{storage / 'mlflow.db'}", f"sqlite:///{storage / 'mlflow.db'}"
+    )
     (version,) = client.search_model_versions("name='m'")
     client.create_registered_model("production")
     client.create_model_version("production", version.source)

@@ -56,7 +56,9 @@ class Trained:
         return self.client.get_model_version(exported.name, str(exported.version))
 
     def artifacts(self, exported: Exported) -> Path:
-        return Path(self.client.get_model_version_download_uri(exported.name, str(exported.version)))
+        return Path(
+            self.client.get_model_version_download_uri(exported.name, str(exported.version))
+        )
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +82,14 @@ def server(root: Path) -> str:
 
 def train(root: Path, uri: str, name: str, model: str, number: int = 3, **keys: str) -> Trained:
     """One epoch; its files as the trainable leaves them, its run as the tracking makes it."""
-    mapping = {"name": name, "data": "digits", "model": model, "methods": ["focal"], "epochs": 1, **keys}
+    mapping = {
+        "name": name,
+        "data": "digits",
+        "model": model,
+        "methods": ["focal"],
+        "epochs": 1,
+        **keys,
+    }
     spec = spec_from_mapping(mapping, "study.yaml")
     params = {"method.gamma": 2.0}
     config = TrialConfig.from_mapping({**spec.trial_mapping("focal"), "number": number}, params)
@@ -108,7 +117,9 @@ def train(root: Path, uri: str, name: str, model: str, number: int = 3, **keys: 
     experiment = client.get_experiment_by_name("small")
     tags = {"calstudy.study": name, "calstudy.id": study.id, "calstudy.trial": record.name}
     client.set_terminated(client.create_run(experiment.experiment_id, tags=tags).info.run_id)
-    return Trained(study, replace(record, digests=digests, metrics=predictions.evaluate()), uri, learner)
+    return Trained(
+        study, replace(record, digests=digests, metrics=predictions.evaluate()), uri, learner
+    )
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +154,9 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 def load(trained: Trained, exported: Exported) -> object:
     import mlflow.pyfunc
 
-    return mlflow.pyfunc.load_model(str(trained.artifacts(exported)), model_config={"device": "cpu"})
+    return mlflow.pyfunc.load_model(
+        str(trained.artifacts(exported)), model_config={"device": "cpu"}
+    )
 
 
 # ---- what is registered --------------------------------------------------------------------------------------------
@@ -166,7 +179,11 @@ def test_gives_softmax_of_the_measured_logits_over_the_fitted_temperature(
 def test_says_where_it_comes_from(trained: Trained, exported: Exported) -> None:
     version = trained.version(exported)
     tags = version.tags
-    assert (tags["calstudy.study"], tags["calstudy.trial"], tags["calstudy.method"]) == ("small", "focal/0003", "focal")
+    assert (tags["calstudy.study"], tags["calstudy.trial"], tags["calstudy.method"]) == (
+        "small",
+        "focal/0003",
+        "focal",
+    )
     assert json.loads(tags["calstudy.params"]) == {"method.gamma": 2.0}
     assert json.loads(tags["calstudy.config"])["method"] == {"name": "focal", "gamma": 2.0}
     assert tags["calstudy.data_digest"] == trained.learner.data.prepared.digest
@@ -186,7 +203,10 @@ def test_says_where_it_comes_from(trained: Trained, exported: Exported) -> None:
 
 def test_has_signature_and_example_and_no_pickle(trained: Trained, exported: Exported) -> None:
     model = load(trained, exported)
-    (inputs,), (outputs,) = model.metadata.signature.inputs.inputs, model.metadata.signature.outputs.inputs
+    (inputs,), (outputs,) = (
+        model.metadata.signature.inputs.inputs,
+        model.metadata.signature.outputs.inputs,
+    )
     assert (inputs.shape, inputs.type) == ((-1, 1, 8, 8), np.dtype("float32"))
     assert (outputs.shape, outputs.type) == ((-1, 10), np.dtype("float32"))
     assert model.input_example.shape == (2, 1, 8, 8)
@@ -200,7 +220,9 @@ def test_twice_gives_one_version(trained: Trained, exported: Exported) -> None:
     assert len(trained.client.search_model_versions("name='digits'")) == 1
 
 
-def test_an_alias_moves_to_the_version_asked_for(trained: Trained, exported: Exported, root: Path, server: str) -> None:
+def test_an_alias_moves_to_the_version_asked_for(
+    trained: Trained, exported: Exported, root: Path, server: str
+) -> None:
     def champion() -> int:
         return int(trained.client.get_model_version_by_alias("digits", "champion").version)
 
@@ -223,7 +245,9 @@ def test_leaves_nothing_behind_and_says_nothing(
     assert len(trained.client.search_runs(["0", "1"])) == runs
 
 
-def test_a_kill_before_the_version_is_mended_by_the_next(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_before_the_version_is_mended_by_the_next(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(MlflowClient, "create_model_version", lambda *args, **kwargs: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -254,7 +278,9 @@ def test_refuses_predictions_the_model_does_not_give(trained: Trained, tmp_path:
     moved = logits.copy()
     moved[0, 0] += 1.0
     expected = np.abs(softmax(moved) - softmax(logits)).max()
-    with pytest.raises(ExportError, match=rf"^focal/0003: .* by {expected:.2g} in probability .*limit .*: 1e-05"):
+    with pytest.raises(
+        ExportError, match=rf"^focal/0003: .* by {expected:.2g} in probability .*limit .*: 1e-05"
+    ):
         export(study, record, "refused", None, trained.uri)
     assert trained.client.search_model_versions("name='refused'") == []
 
@@ -282,13 +308,17 @@ def test_a_gpu_does_not_explain_another_accuracy(trained: Trained) -> None:
 
 
 @pytest.mark.parametrize("file", ["model.pt", "predictions.npz"])
-def test_refuses_a_file_that_is_not_the_one_written(trained: Trained, tmp_path: Path, file: str) -> None:
+def test_refuses_a_file_that_is_not_the_one_written(
+    trained: Trained, tmp_path: Path, file: str
+) -> None:
     study = copied(trained, tmp_path / "s")
     path = study.files(trained.record) / file
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(FieldError, match=rf"{file} has changed \(its digest differs from the ledger\)"):
+    with pytest.raises(
+        FieldError, match=rf"{file} has changed \(its digest differs from the ledger\)"
+    ):
         export(study, trained.record, "refused", None, trained.uri)
     path.unlink()
     with pytest.raises(FieldError, match=rf"{file} is missing"):
@@ -327,11 +357,15 @@ def refused(call: Callable[..., object], *words: str) -> bool:
     return False
 
 
-def test_names_are_refused_as_the_registry_refuses_them(trained: Trained, exported: Exported) -> None:
+def test_names_are_refused_as_the_registry_refuses_them(
+    trained: Trained, exported: Exported
+) -> None:
     """By the registry's own calls, which come too late: after the model has been uploaded."""
     client = trained.client
     for name in ["a/b", "a:b", "", " ", ".", "..", "..a", "a.", "a b", "-", "ä"]:
-        assert refused(check_names, name, None) == refused(client.create_registered_model, name), name
+        assert refused(check_names, name, None) == refused(client.create_registered_model, name), (
+            name
+        )
     for alias in (
         "v1",
         "V12",
@@ -348,7 +382,9 @@ def test_names_are_refused_as_the_registry_refuses_them(trained: Trained, export
         "ä",
         "1",
     ):
-        by_registry = refused(client.set_registered_model_alias, "digits", alias, str(exported.version))
+        by_registry = refused(
+            client.set_registered_model_alias, "digits", alias, str(exported.version)
+        )
         assert refused(check_names, "digits", alias) == by_registry, alias
         if not by_registry:
             client.delete_registered_model_alias("digits", alias)
@@ -356,7 +392,14 @@ def test_names_are_refused_as_the_registry_refuses_them(trained: Trained, export
 
 @pytest.mark.parametrize(
     ("name", "alias"),
-    [("a/b", None), ("", None), ("a@b", None), ("digits", "v1"), ("digits", "latest"), ("digits", "a b")],
+    [
+        ("a/b", None),
+        ("", None),
+        ("a@b", None),
+        ("digits", "v1"),
+        ("digits", "latest"),
+        ("digits", "a b"),
+    ],
 )
 def test_refuses_a_name_in_one_line(trained: Trained, name: str, alias: str | None) -> None:
     with pytest.raises(ExportError) as caught:
@@ -367,7 +410,9 @@ def test_refuses_a_name_in_one_line(trained: Trained, name: str, alias: str | No
 # ---- verify --------------------------------------------------------------------------------------------------------
 
 
-def test_verify_in_a_fresh_process(trained: Trained, exported: Exported, capfd: pytest.CaptureFixture[str]) -> None:
+def test_verify_in_a_fresh_process(
+    trained: Trained, exported: Exported, capfd: pytest.CaptureFixture[str]
+) -> None:
     report = verify(exported.uri, trained.uri, trained.study.directory.parent)
     assert report.ok, report
     assert {"probabilities", "accuracy", "nll", "ece"} <= {check.name for check in report.checks}
@@ -408,17 +453,27 @@ def altered_record(directory: Path) -> None:
             "calstudy/validation_probs.npz",
             {"probabilities", "stored probabilities with a different digest"},
         ),
-        (altered_record, "calstudy/record.json", {"tags that differ from the record (metrics)", "ece"}),
+        (
+            altered_record,
+            "calstudy/record.json",
+            {"tags that differ from the record (metrics)", "ece"},
+        ),
     ],
 )
 def test_verify_finds_what_was_altered(
-    trained: Trained, here: Callable[..., object], alter: Callable[[Path], None], file: str, failing: set[str]
+    trained: Trained,
+    here: Callable[..., object],
+    alter: Callable[[Path], None],
+    file: str,
+    failing: set[str],
 ) -> None:
     """By its digest; and where there is none, by what it holds."""
     exported = trained.export(alter.__name__)
     assert here(exported.uri).ok
     alter(trained.artifacts(exported))
-    with pytest.raises(NotVerified, match=f"^its files are not .* not opened: {file} has changed.$"):
+    with pytest.raises(
+        NotVerified, match=f"^its files are not .* not opened: {file} has changed.$"
+    ):
         here(exported.uri)
     forget_digests(trained, exported)
     report = here(exported.uri, trust_files=True)
@@ -426,9 +481,17 @@ def test_verify_finds_what_was_altered(
     assert {check.name for check in report.checks if not check.ok} == failing
 
 
-def test_verify_finds_another_model(trained: Trained, here: Callable[..., object], root: Path, server: str) -> None:
-    exported, other = trained.export("swapped"), train(root, server, "third", "mlp", number=4).export("third")
-    shutil.copy(trained.artifacts(other) / "data" / "model.pt2", trained.artifacts(exported) / "data" / "model.pt2")
+def test_verify_finds_another_model(
+    trained: Trained, here: Callable[..., object], root: Path, server: str
+) -> None:
+    exported, other = (
+        trained.export("swapped"),
+        train(root, server, "third", "mlp", number=4).export("third"),
+    )
+    shutil.copy(
+        trained.artifacts(other) / "data" / "model.pt2",
+        trained.artifacts(exported) / "data" / "model.pt2",
+    )
     forget_digests(trained, exported)
     report = here(exported.uri, trust_files=True)
     failing = {check.name: check for check in report.checks if not check.ok}
@@ -446,7 +509,9 @@ class Payload:
         return os.mkdir, (str(self.mark),)
 
 
-def test_verify_refuses_pickle(trained: Trained, here: Callable[..., object], tmp_path: Path) -> None:
+def test_verify_refuses_pickle(
+    trained: Trained, here: Callable[..., object], tmp_path: Path
+) -> None:
     exported = trained.export("pickled")
     forget_digests(trained, exported)
     data = trained.artifacts(exported) / "data"
@@ -462,13 +527,18 @@ def test_verify_refuses_code(trained: Trained, here: Callable[..., object]) -> N
     exported = trained.export("with_code")
     forget_digests(trained, exported)
     file = trained.artifacts(exported) / "MLmodel"
-    file.write_text(file.read_text().replace("loader_module: mlflow.pytorch", "loader_module: json"))
+    file.write_text(
+        file.read_text().replace("loader_module: mlflow.pytorch", "loader_module: json")
+    )
     with pytest.raises(NotVerified, match=r"run its own code .*json"):
         here(exported.uri, trust_files=True)
 
 
 def test_verify_needs_the_data_and_a_record(
-    trained: Trained, exported: Exported, here: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+    trained: Trained,
+    exported: Exported,
+    here: Callable[..., object],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(NotVerified, match="models:/NAME/VERSION"):
         here("models:/m-1234")

@@ -55,10 +55,14 @@ def test_changed_files_of_an_older_version_run_nothing(
     """Where a user trusts them, code is still taken from no folder that they name."""
     found, _ = attacked(trained, f"older_{kind}", kind, tmp_path / "mark")
     forget_digests(trained, found)
-    with pytest.raises(NotVerified, match=r"a file that was changed could run code\. .* --trust-files\.$"):
+    with pytest.raises(
+        NotVerified, match=r"a file that was changed could run code\. .* --trust-files\.$"
+    ):
         here(found.uri)
     if kind == "record":
-        with pytest.raises(NotVerified, match=r"its data set 'mine' is code of the study 'small', which is not in "):
+        with pytest.raises(
+            NotVerified, match=r"its data set 'mine' is code of the study 'small', which is not in "
+        ):
             here(found.uri, trust_files=True)
     assert not (tmp_path / "mark").exists()
 
@@ -87,7 +91,10 @@ def test_every_file_counts_but_the_one_that_mlflow_adds(
 def test_no_name_of_a_file_reaches_the_terminal_as_a_command(tmp_path: Path) -> None:
     (tmp_path / "a\x1b[2J").touch()
     os.mkfifo(tmp_path / "pipe")  # would be read for ever
-    assert differences(tmp_path, {"pipe": "0" * 64}) == ["'a\\x1b[2J' was added", "pipe has changed"]
+    assert differences(tmp_path, {"pipe": "0" * 64}) == [
+        "'a\\x1b[2J' was added",
+        "pipe has changed",
+    ]
 
 
 def test_the_files_that_were_verified_can_be_kept(trained: Trained, tmp_path: Path) -> None:
@@ -102,10 +109,14 @@ def test_the_files_that_were_verified_can_be_kept(trained: Trained, tmp_path: Pa
     assert not kept.exists()
 
 
-def test_a_data_set_of_ones_own_comes_from_ones_own_study(root: Path, server: str, tmp_path: Path) -> None:
+def test_a_data_set_of_ones_own_comes_from_ones_own_study(
+    root: Path, server: str, tmp_path: Path
+) -> None:
     try:
         own = train(root, server, "theirs", "mlp", data="listed", extensions=str(EXTENSION))
-        own = replace(own, record=replace(own.record, extensions=own.learner.config.extension_digests()))
+        own = replace(
+            own, record=replace(own.record, extensions=own.learner.config.extension_digests())
+        )
         found = own.export("theirs")
         plain = {**own.study.plain, "extensions": "extensions"}
         write_study_file(own.study.directory, {**plain, "recorded": own.study.recorded})
@@ -114,13 +125,17 @@ def test_a_data_set_of_ones_own_comes_from_ones_own_study(root: Path, server: st
         use_extensions(None)
     words = ("verify", found.uri, "--tracking", own.uri)
     assert "verified on " in calstudy(*words, "--storage", root).stdout
-    assert "verified on " in calstudy(*words, "--storage", tmp_path, "--extensions", EXTENSION).stdout
+    assert (
+        "verified on " in calstudy(*words, "--storage", tmp_path, "--extensions", EXTENSION).stdout
+    )
     why = f"its data set 'listed' is code of the study 'theirs', which is not in {tmp_path}."
     mend = "Give that storage with --storage, or the code with --extensions."
     said = f"{found.uri}: NOT verified: {why} {mend}\n"
     assert command_line.here(*words, "--storage", tmp_path, check=1) == said
     # A study of that name with another identity, and one that a tag names elsewhere, are not it.
-    other = replace(own.study, directory=tmp_path / "theirs", recorded={**own.study.recorded, "id": "other"})
+    other = replace(
+        own.study, directory=tmp_path / "theirs", recorded={**own.study.recorded, "id": "other"}
+    )
     other.directory.mkdir()
     write_study_file(other.directory, {**plain, "recorded": other.recorded})
     assert command_line.here(*words, "--storage", tmp_path, check=1) == said
@@ -130,13 +145,22 @@ def test_a_data_set_of_ones_own_comes_from_ones_own_study(root: Path, server: st
     own.client.set_model_version_tag(found.name, "1", "calstudy.study", "theirs")
     version = own.version(found)
     record = json.loads((own.artifacts(found) / "calstudy" / "record.json").read_text())
-    assert json.loads(version.tags["calstudy.extensions"]) == record["extensions"] == own.record.extensions
+    assert (
+        json.loads(version.tags["calstudy.extensions"])
+        == record["extensions"]
+        == own.record.extensions
+    )
     folder = own.study.directory / "extensions"
     assert _own_extensions(record, version, root) == folder
     (folder / "data" / "listed.py").write_text("")
-    with pytest.raises(NotVerified, match=r"data/listed\.py is not what its trial was trained with, and was not imp"):
+    with pytest.raises(
+        NotVerified,
+        match=r"data/listed\.py is not what its trial was trained with, and was not imp",
+    ):
         _own_extensions(record, version, root)
     for upwards in ("", ".", ".."):
-        write_study_file(own.study.directory, {**plain, "extensions": upwards, "recorded": own.study.recorded})
+        write_study_file(
+            own.study.directory, {**plain, "extensions": upwards, "recorded": own.study.recorded}
+        )
         with pytest.raises(NotVerified, match="which is not in"):
             _own_extensions({**record, "extensions": {}}, version, root)

@@ -11,8 +11,14 @@ from tests.study.command_line import here, write_spec
 pytestmark = pytest.mark.slow
 
 
-def test_a_moved_storage_goes_on_in_its_new_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    old, new, spec = tmp_path / "old", tmp_path / "new", write_spec(tmp_path / "small.yaml", trials=1)
+def test_a_moved_storage_goes_on_in_its_new_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new, spec = (
+        tmp_path / "old",
+        tmp_path / "new",
+        write_spec(tmp_path / "small.yaml", trials=1),
+    )
     here("run", spec, "--storage", old)
     words = ("export", "small", "--name", "m", "--storage")
     here(*words, old, "--trial", "focal/0000", "--alias", "champion")
@@ -22,7 +28,9 @@ def test_a_moved_storage_goes_on_in_its_new_place(tmp_path: Path, monkeypatch: p
     assert "uploaded 1 artifact to the run small" in here("report", "small", *storage)
     assert len(list(new.glob("artifacts/small/*/artifacts/report.html"))) == 1
     assert "already registered: models:/m/1 " in here(*words, new, "--trial", "focal/0000")
-    assert "registered models:/m/2 from small/cross_entropy/0000" in here(*words, new, "--trial", "cross_entropy/0000")
+    assert "registered models:/m/2 from small/cross_entropy/0000" in here(
+        *words, new, "--trial", "cross_entropy/0000"
+    )
     here("verify", "models:/m/2", *storage)
     here("audit", "small", *storage)
     here("run", spec, *storage, "--trials", 2)

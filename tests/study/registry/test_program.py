@@ -32,7 +32,9 @@ def exported(network: nn.Module, shape: tuple[int, ...], file: Path) -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         images = (torch.zeros(2, *shape),)
-        torch.export.save(torch.export.export(network, images, dynamic_shapes=({0: torch.export.Dim.AUTO},)), file)
+        torch.export.save(
+            torch.export.export(network, images, dynamic_shapes=({0: torch.export.Dim.AUTO},)), file
+        )
     return file
 
 
@@ -46,7 +48,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def changed(file: Path, to: Path, change: Callable[[Members], None], kind: int = zipfile.ZIP_STORED) -> Path:
+def changed(
+    file: Path, to: Path, change: Callable[[Members], None], kind: int = zipfile.ZIP_STORED
+) -> Path:
     with zipfile.ZipFile(file) as archive:
         root = archive.namelist()[0].partition("/")[0]
         members = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
@@ -83,7 +87,9 @@ def pickled(mark: Path) -> bytes:
 
 
 def expression(members: Members, code: str) -> None:
-    members[GRAPH] = re.sub(rb'("expr_str": )"[^"]*"', lambda at: at[1] + json.dumps(code).encode(), members[GRAPH])
+    members[GRAPH] = re.sub(
+        rb'("expr_str": )"[^"]*"', lambda at: at[1] + json.dumps(code).encode(), members[GRAPH]
+    )
 
 
 def pickled_weight(members: Members, mark: Path) -> None:
@@ -99,13 +105,19 @@ def renamed(members: Members, mark: Path) -> None:
     code = f"getattr(__import__('os'), 'mkdir')({str(mark)!r})"
     name = f"""weight") if {code} else getattr(self, "weight"""
     for each in (GRAPH, WEIGHTS):
-        members[each] = members[each].replace(b'"network.head.weight"', json.dumps(f"network.head.{name}").encode())
+        members[each] = members[each].replace(
+            b'"network.head.weight"', json.dumps(f"network.head.{name}").encode()
+        )
 
 
 def imports(plain: dict[str, Any], module: str) -> None:
     """A tree with a dict whose context is an enumeration of a module, which torch imports."""
     enum = json.dumps({"__enum__": True, "fqn": f"{module}.A", "name": "B"})
-    (entry,) = [each for each in plain["graph_module"]["module_call_graph"] if each["signature"] and not each["fqn"]]
+    (entry,) = [
+        each
+        for each in plain["graph_module"]["module_call_graph"]
+        if each["signature"] and not each["fqn"]
+    ]
     tree = {"type": "builtins.dict", "context": enum, "children_spec": []}
     entry["signature"]["out_spec"] = json.dumps([1, tree])
 
@@ -197,7 +209,9 @@ UNTRUSTED = {
 
 
 @pytest.mark.parametrize("kind", UNTRUSTED)
-def test_what_an_exported_network_does_not_have_is_refused(file: Path, kind: str, tmp_path: Path) -> None:
+def test_what_an_exported_network_does_not_have_is_refused(
+    file: Path, kind: str, tmp_path: Path
+) -> None:
     with pytest.raises(ProgramError, match=f"^model.pt2: {UNTRUSTED[kind]}"):
         check_program(changed(file, tmp_path / "model.pt2", untrusted(kind)))
 
@@ -294,14 +308,19 @@ def test_a_guard_compares_sizes(file: Path, guard: str, taken: bool, tmp_path: P
 
 def test_every_operation_on_sizes_that_torch_writes_is_known() -> None:
     names = (f"{each.__module__}.{each.__name__}" for each in _SYM_OPS)
-    assert all(OPERATION.fullmatch(name.replace("torch.fx.experimental.sym_node.", "torch.")) for name in names)
+    assert all(
+        OPERATION.fullmatch(name.replace("torch.fx.experimental.sym_node.", "torch."))
+        for name in names
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in models.names() if name != "torchvision"])
 def test_every_network_of_ours_is_taken(name: str, tmp_path: Path) -> None:
     network = build(Model, {"name": name}).build((3, 32, 32), 10)
-    check_program(exported(Classifier(network, (0.0,) * 3, (1.0,) * 3), (3, 32, 32), tmp_path / "model.pt2"))
+    check_program(
+        exported(Classifier(network, (0.0,) * 3, (1.0,) * 3), (3, 32, 32), tmp_path / "model.pt2")
+    )
 
 
 @pytest.mark.slow

@@ -29,14 +29,20 @@ pytestmark = pytest.mark.slow
 
 
 def exported(
-    trained: Trained, name: str, serves: str | None = None, alias: str | None = None, answer: tuple[str, ...] = ()
+    trained: Trained,
+    name: str,
+    serves: str | None = None,
+    alias: str | None = None,
+    answer: tuple[str, ...] = (),
 ) -> Exported:
     return export(trained.study, trained.record, name, alias, trained.uri, None, serves, answer)
 
 
 def serving_raw(trained: Trained) -> Trained:
     """The same study, had it said `serve: raw`."""
-    return replace(trained, study=replace(trained.study, recorded={**trained.study.recorded, "serves": RAW}))
+    return replace(
+        trained, study=replace(trained.study, recorded={**trained.study.recorded, "serves": RAW})
+    )
 
 
 def forget(trained: Trained, found: Exported) -> None:
@@ -57,7 +63,9 @@ def rewrite(trained: Trained, found: Exported, key: str, value: str | float) -> 
     tag = value if isinstance(value, str) else json.dumps(value)
     trained.client.set_model_version_tag(found.name, str(found.version), f"calstudy.{key}", tag)
     digests = json.dumps(digests_of(trained.artifacts(found)))
-    trained.client.set_model_version_tag(found.name, str(found.version), "calstudy.artifacts", digests)
+    trained.client.set_model_version_tag(
+        found.name, str(found.version), "calstudy.artifacts", digests
+    )
 
 
 # ---- what is registered --------------------------------------------------------------------------------------------
@@ -77,14 +85,25 @@ def test_the_network_as_trained_gives_softmax_of_the_measured_logits(
     tags = trained.version(found).tags
     assert (found.serves, tags["calstudy.serves"]) == (RAW, RAW)
     temperature = references.fit_temperature(stored.logits, stored.labels)
-    assert found.temperature == approx(temperature, rel=1e-6) == json.loads(tags["calstudy.temperature"])
-    assert json.loads(tags["calstudy.metrics_of_trial"])["ts_ece"] == trained.record.metrics["ts_ece"]
+    assert (
+        found.temperature
+        == approx(temperature, rel=1e-6)
+        == json.loads(tags["calstudy.temperature"])
+    )
+    assert (
+        json.loads(tags["calstudy.metrics_of_trial"])["ts_ece"] == trained.record.metrics["ts_ece"]
+    )
     assert here(found.uri).ok
 
 
-def test_raw_and_with_a_temperature_are_two_versions(trained: Trained, here: Callable[..., object]) -> None:
+def test_raw_and_with_a_temperature_are_two_versions(
+    trained: Trained, here: Callable[..., object]
+) -> None:
     with_temperature, raw = exported(trained, "both"), exported(trained, "both", RAW)
-    assert [(each.version, each.serves) for each in (with_temperature, raw)] == [(1, TEMPERATURE), (2, RAW)]
+    assert [(each.version, each.serves) for each in (with_temperature, raw)] == [
+        (1, TEMPERATURE),
+        (2, RAW),
+    ]
     assert exported(trained, "both", TEMPERATURE) == replace(with_temperature, created=False)
     assert serving_raw(trained).export("both") == replace(raw, created=False)
     assert here(with_temperature.uri).ok and here(raw.uri).ok
@@ -96,7 +115,9 @@ def test_a_version_registered_before_counts_as_one_with_a_temperature(
     first = exported(trained, "before")
     forget(trained, first)
     assert here(first.uri, trust_files=True).ok
-    with pytest.raises(NotVerified, match=r"Register it again with `calstudy export`; or, .* add --trust-files\.$"):
+    with pytest.raises(
+        NotVerified, match=r"Register it again with `calstudy export`; or, .* add --trust-files\.$"
+    ):
         here(first.uri)
     again = exported(trained, "before")
     assert again == replace(first, version=2) and here(again.uri).ok
@@ -106,7 +127,11 @@ def test_a_version_registered_before_counts_as_one_with_a_temperature(
 
 @pytest.mark.parametrize(
     ("serves", "key", "value"),
-    [(TEMPERATURE, "serves", RAW), (RAW, "serves", TEMPERATURE), (TEMPERATURE, "temperature", 1.001)],
+    [
+        (TEMPERATURE, "serves", RAW),
+        (RAW, "serves", TEMPERATURE),
+        (TEMPERATURE, "temperature", 1.001),
+    ],
 )
 def test_verify_finds_a_temperature_that_is_not_as_said(
     trained: Trained, here: Callable[..., object], serves: str, key: str, value: str | float
@@ -114,9 +139,13 @@ def test_verify_finds_a_temperature_that_is_not_as_said(
     found = exported(trained, f"{serves}_{key}", serves)
     assert here(found.uri).ok
     rewrite(trained, found, key, value)
-    assert [check.name for check in here(found.uri).checks if not check.ok] == ["temperature applied"]
+    assert [check.name for check in here(found.uri).checks if not check.ok] == [
+        "temperature applied"
+    ]
     trained.client.set_model_version_tag(found.name, str(found.version), f"calstudy.{key}", "2")
-    assert f"tags that differ from the record ({key})" in [check.name for check in here(found.uri).checks]
+    assert f"tags that differ from the record ({key})" in [
+        check.name for check in here(found.uri).checks
+    ]
 
 
 # ---- the card ------------------------------------------------------------------------------------------------------
@@ -125,11 +154,23 @@ def test_verify_finds_a_temperature_that_is_not_as_said(
 @pytest.mark.parametrize(
     ("serves", "heading", "applies", "other"),
     [
-        (TEMPERATURE, "| | as trained | after temperature {t} (served) |", "applies its temperature, {t}.", "--raw"),
-        (RAW, "| | as trained (served) | after temperature {t} |", "applies no temperature.", "--temperature"),
+        (
+            TEMPERATURE,
+            "| | as trained | after temperature {t} (served) |",
+            "applies its temperature, {t}.",
+            "--raw",
+        ),
+        (
+            RAW,
+            "| | as trained (served) | after temperature {t} |",
+            "applies no temperature.",
+            "--temperature",
+        ),
     ],
 )
-def test_the_card_has_both_side_by_side(trained: Trained, serves: str, heading: str, applies: str, other: str) -> None:
+def test_the_card_has_both_side_by_side(
+    trained: Trained, serves: str, heading: str, applies: str, other: str
+) -> None:
     found = exported(trained, f"card_{serves}", serves)
     card = trained.version(found).description
     measured, temperature = trained.record.metrics, f"{found.temperature:.4g}"
@@ -164,7 +205,9 @@ def at(trained: Trained, name: str) -> int:
 
 
 @pytest.mark.parametrize("is_older", [False, True])
-def test_an_alias_loses_its_temperature_only_if_asked(trained: Trained, another: Trained, is_older: bool) -> None:
+def test_an_alias_loses_its_temperature_only_if_asked(
+    trained: Trained, another: Trained, is_older: bool
+) -> None:
     name = f"alias_{is_older}"
     first = exported(trained, name, alias="champion")
     if is_older:
@@ -175,8 +218,12 @@ def test_an_alias_loses_its_temperature_only_if_asked(trained: Trained, another:
         f"alias champion: {name}/1 applies a temperature and this model would not; nothing was registered."
         " Move the alias with --raw, or keep a temperature with --temperature."
     )
-    assert len(trained.client.search_model_versions(f"name='{name}'")) == 1 and at(trained, name) == 1
-    assert exported(serving_raw(another), name).version == 2 and at(trained, name) == 1  # without the alias
+    assert (
+        len(trained.client.search_model_versions(f"name='{name}'")) == 1 and at(trained, name) == 1
+    )
+    assert (
+        exported(serving_raw(another), name).version == 2 and at(trained, name) == 1
+    )  # without the alias
     exported(serving_raw(another), name, RAW, alias="champion")
     assert at(trained, name) == 2
     assert exported(serving_raw(trained), name, alias="champion").version == 3  # raw to raw
@@ -194,4 +241,6 @@ def test_an_alias_of_a_version_that_is_not_ours_is_free(trained: Trained, tmp_pa
     assert at(trained, "foreign") == 2
     with pytest.raises(MlflowException):
         client.get_registered_model("new")
-    assert exported(serving_raw(trained), "new", alias="champion").version == at(trained, "new") == 1
+    assert (
+        exported(serving_raw(trained), "new", alias="champion").version == at(trained, "new") == 1
+    )

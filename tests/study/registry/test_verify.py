@@ -73,7 +73,9 @@ def test_nothing_compared_is_not_verified() -> None:
     assert not VerifyReport("models:/m/1").ok
 
 
-def test_what_is_kept_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_is_whole_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, kept = tmp_path / "made", tmp_path / "in" / "kept"
     made.mkdir(mode=0o700)
     (made / "MLmodel").write_text("a model")

@@ -14,7 +14,14 @@ from matplotlib.mathtext import MathTextParser
 from pytest import approx
 
 from study.cli import main
-from study.report.comparison import TableRow, block_of_search, block_of_tests, combine, compared, with_ties
+from study.report.comparison import (
+    TableRow,
+    block_of_search,
+    block_of_tests,
+    combine,
+    compared,
+    with_ties,
+)
 from study.report.paper_table import MARKDOWN, caption, to_csv, to_latex, to_markdown
 from study.schema.objective import Objective
 from study.uncertainty.methods import Measured
@@ -26,8 +33,15 @@ from trainables.outputs.predictions import Predictions
 
 def seed(error, ece=0.05, **others):
     """Metrics of one seed; temperature scaling leaves the error and halves the rest."""
-    found = dict.fromkeys(stored(), 0.1) | {"error": error, "accuracy": 1 - error, "ece": ece, **others}
-    return found | {f"ts_{name}": value if name == "error" else value / 2 for name, value in found.items()}
+    found = dict.fromkeys(stored(), 0.1) | {
+        "error": error,
+        "accuracy": 1 - error,
+        "ece": ece,
+        **others,
+    }
+    return found | {
+        f"ts_{name}": value if name == "error" else value / 2 for name, value in found.items()
+    }
 
 
 def told(*found):
@@ -44,7 +58,9 @@ def confirmed(tmp_path):
         TableRow("cross_entropy", "baseline", (seed(0.090), seed(0.092), seed(0.094))),
     ]
     block = block_of_tests(study, rows, "fitted on validation")
-    networks = {row.label: [network(round(360 * one["error"])) for one in row.seeds] for row in rows}
+    networks = {
+        row.label: [network(round(360 * one["error"])) for one in row.seeds] for row in rows
+    }
     return combine([with_ties(block, networks, 200)])
 
 
@@ -63,9 +79,16 @@ def nothing(place):
 
 
 def test_best_and_tied_by_hand():
-    cells = compared([[3.0, 3.2, 3.4], [3.1, 3.3, 3.6], [9.0, 9.2, 9.4], []], lambda place: {0: [1]}.get(place, []))
+    cells = compared(
+        [[3.0, 3.2, 3.4], [3.1, 3.3, 3.6], [9.0, 9.2, 9.4], []],
+        lambda place: {0: [1]}.get(place, []),
+    )
     assert cells[3] is None
-    assert [(cell.best, cell.tied) for cell in cells[:3]] == [(True, False), (False, True), (False, False)]
+    assert [(cell.best, cell.tied) for cell in cells[:3]] == [
+        (True, False),
+        (False, True),
+        (False, False),
+    ]
     assert (cells[0].mean, cells[0].std) == (approx(3.2), approx(0.2))
 
 
@@ -88,16 +111,27 @@ def test_a_search_gives_its_best_by_the_objectives_and_its_repeats(tmp_path):
     block = block_of_search(study, study.records())
     (row,) = block.rows
     assert (row.role, row.chosen_from, row.values("ece")) == ("best", 3, [0.02])
-    assert (block.split, block.samples, block.notes) == ("validation", 287, ("no complete trial: mbls",))
+    assert (block.split, block.samples, block.notes) == (
+        "validation",
+        287,
+        ("no complete trial: mbls",),
+    )
     text = caption(combine([block]), MARKDOWN)
-    assert "digits: validation split, 287 samples, 10 classes, 1 seed, best trial by accuracy" in text
+    assert (
+        "digits: validation split, 287 samples, 10 classes, 1 seed, best trial by accuracy" in text
+    )
     assert "looks better than it is" in text and "nothing is marked as tied" in text
 
     chosen = replace(study, plain={**study.plain, "result": "best_nll"})
     text = caption(combine([block_of_search(chosen, chosen.records())]), MARKDOWN)
-    assert "no complete trial: mbls; each result is the epoch with the best nll on the validation split" in text
+    assert (
+        "no complete trial: mbls; each result is the epoch with the best nll on the validation split"
+        in text
+    )
 
-    repeated = made_study(tmp_path, "noise", {"cross_entropy": told(seed(0.05), seed(0.03), seed(0.04))})
+    repeated = made_study(
+        tmp_path, "noise", {"cross_entropy": told(seed(0.05), seed(0.03), seed(0.04))}
+    )
     (row,) = block_of_search(repeated, repeated.records()).rows
     assert (row.role, row.chosen_from, row.values("error")) == ("repeats", 1, [0.05, 0.03, 0.04])
     text = caption(combine([block_of_search(repeated, repeated.records())]), MARKDOWN)
@@ -107,7 +141,9 @@ def test_a_search_gives_its_best_by_the_objectives_and_its_repeats(tmp_path):
 def test_what_is_not_opened_is_named_and_nothing_opened_refused(tmp_path):
     study = made_study(tmp_path, "digits", {"focal": told(seed(0.1))})
     waiting = TableRow("mbls_0001", "candidate", ())
-    block = block_of_tests(study, [TableRow("focal_0007", "candidate", (seed(0.1),)), waiting], "fitted on validation")
+    block = block_of_tests(
+        study, [TableRow("focal_0007", "candidate", (seed(0.1),)), waiting], "fitted on validation"
+    )
     assert [row.label for row in block.rows] == ["focal_0007"]
     assert "not yet measured on the test split: mbls_0001" in caption(combine([block]), MARKDOWN)
     with pytest.raises(FieldError, match="nothing is confirmed on the test split yet"):
@@ -124,8 +160,14 @@ def test_several_studies_are_blocks_with_notes_of_what_differs(tmp_path, confirm
     block = block_of_search(other, other.records())
     table = combine([*confirmed.blocks, block])
     text = caption(table, MARKDOWN)
-    assert "digits: test split, 360 samples" in text and "hundred: validation split, 287 samples" in text
-    assert "This table mixes test and validation values" in text and "different numbers of classes" in text
+    assert (
+        "digits: test split, 360 samples" in text
+        and "hundred: validation split, 287 samples" in text
+    )
+    assert (
+        "This table mixes test and validation values" in text
+        and "different numbers of classes" in text
+    )
     assert [cell.best for cell in table.blocks[1].cells("error")] == [True]  # of its own block
     with pytest.raises(FieldError, match="hundred is given twice"):
         combine([block, block])
@@ -139,14 +181,20 @@ def test_latex_has_a_cell_for_each_column_and_math_that_reads(confirmed):
     assert r"focal\_0007 & 3 seeds & $\mathbf{3.20}{}_{0.20}$ &" in text
     assert r"focal\_default & 3 seeds & $\underline{3.33}{}_{0.25}$ &" in text
     assert r"cross\_entropy & 3 seeds & $9.20{}_{0.20}$ &" in text
-    rows = [line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
-    assert {line.count(" & ") for line in rows} == {12} and len(rows) == 4  # method, runs, error, 5 pairs
+    rows = [
+        line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line
+    ]
+    assert {line.count(" & ") for line in rows} == {12} and len(
+        rows
+    ) == 4  # method, runs, error, 5 pairs
     assert text.count("{") == text.count("}")
     for formula in re.findall(r"\$[^$]+\$", text):
         MathTextParser("agg").parse(formula.replace(r"\underline", r"\mathrm"))
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex: the table is not compiled")
+@pytest.mark.skipif(
+    shutil.which("pdflatex") is None, reason="no pdflatex: the table is not compiled"
+)
 def test_latex_compiles(confirmed, tmp_path):
     packages = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}"
     (tmp_path / "t.tex").write_text(packages + to_latex(confirmed) + r"\end{document}")
@@ -158,10 +206,14 @@ def test_latex_compiles(confirmed, tmp_path):
 def test_markdown_and_its_caption(confirmed):
     text = to_markdown(confirmed)
     assert (
-        "| focal_0007 | 3 seeds | **3.20** ± 0.20 | **0.100** ± 0.000 | **0.050** ± 0.000 | **5.00** ± 0.00 |" in text
+        "| focal_0007 | 3 seeds | **3.20** ± 0.20 | **0.100** ± 0.000 | **0.050** ± 0.000 | **5.00** ± 0.00 |"
+        in text
     )
     flat = " ".join(text.split())
-    assert "digits: test split, 360 samples, 10 classes, 3 seeds; temperature fitted on validation." in flat
+    assert (
+        "digits: test split, 360 samples, 10 classes, 3 seeds; temperature fitted on validation."
+        in flat
+    )
     assert (
         "in %, NLL in nats" in flat
         and "the 95% interval of the difference contains 0, allowing for the seeds, the samples and the selection"
@@ -192,7 +244,17 @@ def test_report_writes_a_file_and_leaves_out_what_is_empty(tmp_path, capsys):
     made_study(tmp_path, "digits", {"focal": told(seed(0.05), seed(0.03))})
     made_study(tmp_path, "failed", {"focal": told({}, {})})
     output = tmp_path / "new" / "table.md"
-    words = ("report", "digits", "failed", "--storage", tmp_path, "--format", "md", "--output", output)
+    words = (
+        "report",
+        "digits",
+        "failed",
+        "--storage",
+        tmp_path,
+        "--format",
+        "md",
+        "--output",
+        output,
+    )
     assert calstudy(capsys, *words)[0] == 0
     assert "Left out: failed: no trial is complete yet" in " ".join(output.read_text().split())
     code, out, err = calstudy(capsys, "report", "failed", "--storage", tmp_path, "--format", "csv")
@@ -201,5 +263,7 @@ def test_report_writes_a_file_and_leaves_out_what_is_empty(tmp_path, capsys):
     assert code == 0 and out.startswith("study,split,samples") and "validation split" in err
     assert "in fractions, NLL in nats" in err and "%" not in err
     # These made trials have no predictions: the reason is said beside the table, not in it.
-    assert "predictions.npz is missing" in err.splitlines()[0] and "Nothing is marked as tied" in err
+    assert (
+        "predictions.npz is missing" in err.splitlines()[0] and "Nothing is marked as tied" in err
+    )
     assert err.count("marked as tied") == 1

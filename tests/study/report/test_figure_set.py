@@ -35,7 +35,9 @@ def history(generator, gamma, diagnosed, epochs=8):
     return rows
 
 
-def study_of(root, name, labels, trials, diagnosed=True, space=SPACE, gamma="gamma_net", classes=10):
+def study_of(
+    root, name, labels, trials, diagnosed=True, space=SPACE, gamma="gamma_net", classes=10
+):
     generator = np.random.default_rng(0)
 
     def told(label):
@@ -46,7 +48,11 @@ def study_of(root, name, labels, trials, diagnosed=True, space=SPACE, gamma="gam
         return Predictions(random_predictions(number).logits, random_predictions(0).labels)
 
     return made_study(
-        root, name, {label: [told(label) for _ in range(trials)] for label in labels}, space, predictions=predicted
+        root,
+        name,
+        {label: [told(label) for _ in range(trials)] for label in labels},
+        space,
+        predictions=predicted,
     )
 
 
@@ -83,16 +89,26 @@ def test_all_are_drawn_at_column_width_in_every_format(storage, tmp_path, capsys
 def test_no_history_no_gamma_nothing_searched_are_each_a_line(tmp_path, capsys):
     study_of(tmp_path, "plain", ["cross_entropy"], 1, diagnosed=False, space={})
     written, reasons = figures_of(tmp_path, "plain")
-    assert {path.stem.split("-")[0] for path in written} == {"front", "reliability", "hypervolume", "learning"}
+    assert {path.stem.split("-")[0] for path in written} == {
+        "front",
+        "reliability",
+        "hypervolume",
+        "learning",
+    }
     assert [reason.split(":")[0] for reason in reasons] == ["hyperparameters", "gamma", "entropy"]
     code, _, err = calstudy(capsys, "figures", "plain", "--storage", tmp_path, "--only", "entropy")
-    assert (code, err) == (2, "figures: entropy: plain: it was not recorded; set `diagnostics: true` in the study.\n")
+    assert (code, err) == (
+        2,
+        "figures: entropy: plain: it was not recorded; set `diagnostics: true` in the study.\n",
+    )
 
 
 @pytest.mark.slow
 def test_an_altered_or_missing_file_is_named_and_the_rest_drawn(tmp_path):
     study = study_of(tmp_path, "digits", ["cross_entropy", "focal"], 1, space={}, gamma=None)
-    files = {label: study.directory / "trials" / label / "0000" / "attempt-1" for label in study.labels}
+    files = {
+        label: study.directory / "trials" / label / "0000" / "attempt-1" for label in study.labels
+    }
     for directory in files.values():
         with (directory / "predictions.npz").open("ab") as file:
             file.write(b"x")
@@ -123,7 +139,17 @@ def test_a_driver_may_tell_more_while_it_is_drawn(storage, tmp_path):
 
 @pytest.mark.slow
 def test_the_trial_asked_for_is_the_one_shown(storage, tmp_path, capsys):
-    words = ("figures", "digits", "--storage", storage, "--output", tmp_path, "--only", "reliability", "--trial")
+    words = (
+        "figures",
+        "digits",
+        "--storage",
+        storage,
+        "--output",
+        tmp_path,
+        "--only",
+        "reliability",
+        "--trial",
+    )
     assert calstudy(capsys, *words, "focal/0003")[0] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["reliability-focal-0003.png"]
     code, _, err = calstudy(capsys, *words, "focal/0099")
@@ -154,9 +180,15 @@ def test_importances_stand_over_their_panels_or_are_said_to_be_none(importances,
     ranges = {"method.gamma": (0.0, 5.0), "optimizer.lr": (0.01, 1.0)}
     found = Searched([0, 1, 2], values, ranges, frozenset({"optimizer.lr"}), {}, importances)
     measured = [{"accuracy": 0.9 + k / 100, "ece": 0.1 - k / 100} for k in range(3)]
-    records = [TrialRecord("focal", k, "complete", {}, metrics) for k, metrics in enumerate(measured)]
-    figure = figures.draw_searched(found, records, records[2:], OBJECTIVES, ("#0072B2", "o"), "digits: focal")
-    titles = ["importance 0.75", "importance 0.25", "constant", "constant"] if importances else [""] * 4
+    records = [
+        TrialRecord("focal", k, "complete", {}, metrics) for k, metrics in enumerate(measured)
+    ]
+    figure = figures.draw_searched(
+        found, records, records[2:], OBJECTIVES, ("#0072B2", "o"), "digits: focal"
+    )
+    titles = (
+        ["importance 0.75", "importance 0.25", "constant", "constant"] if importances else [""] * 4
+    )
     assert [axes.get_title(loc="right") for axes in figure.axes] == titles
     assert said in " ".join(figure.get_supxlabel().split())
     assert [axes.get_xscale() for axes in figure.axes[:2]] == ["linear", "log"]

@@ -57,7 +57,11 @@ def lines(figure, marker):
 
 def drawn(figure):
     """Centres of all scattered markers, the trials first and those on the front once more."""
-    return [tuple(map(float, place)) for dots in figure.axes[0].collections for place in dots.get_offsets()]
+    return [
+        tuple(map(float, place))
+        for dots in figure.axes[0].collections
+        for place in dots.get_offsets()
+    ]
 
 
 def test_names_of_axes_legend_title_and_caption():
@@ -112,9 +116,13 @@ def test_methods_differ_in_colour_and_in_marker():
 
 
 @pytest.mark.parametrize("objectives", [(ECE,), BOTH, (*BOTH, NLL)], ids=["one", "two", "three"])
-@pytest.mark.parametrize("labels", [LABELS, [f"sample_prioritization_{n}" for n in range(14)]], ids=["5", "14"])
+@pytest.mark.parametrize(
+    "labels", [LABELS, [f"sample_prioritization_{n}" for n in range(14)]], ids=["5", "14"]
+)
 def test_nothing_overlaps_or_leaves_the_page(objectives, labels):
-    figure = draw_front(study(labels), objectives, "accuracy against calibration error", samples=360)
+    figure = draw_front(
+        study(labels), objectives, "accuracy against calibration error", samples=360
+    )
     figure.draw_without_rendering()
     renderer = figure.canvas.get_renderer()
     (axes,) = figure.axes
@@ -124,18 +132,27 @@ def test_nothing_overlaps_or_leaves_the_page(objectives, labels):
     assert legend.y0 >= plot.y1 - 1 and note.y1 <= plot.y0 + 1  # pixels
     for box in (plot, legend, note):
         assert box.x0 >= -1 and box.x1 <= page.x1 + 1 and box.y0 >= -1 and box.y1 <= page.y1 + 1
-    assert axes.get_window_extent(renderer).height > (0.2 if len(objectives) == 1 else 0.5) * page.height * 0.8
+    assert (
+        axes.get_window_extent(renderer).height
+        > (0.2 if len(objectives) == 1 else 0.5) * page.height * 0.8
+    )
 
 
 def test_trials_that_went_wrong_lie_outside_and_are_counted():
     source = random.Random(1)
-    wrong = [trial("focal", 100 + n, source.uniform(0.05, 0.15), source.uniform(0.4, 0.8)) for n in range(40)]
+    wrong = [
+        trial("focal", 100 + n, source.uniform(0.05, 0.15), source.uniform(0.4, 0.8))
+        for n in range(40)
+    ]
     sound = study()
     figure = draw_front([*sound, *wrong], BOTH, "t")
     (axes,) = figure.axes
     assert "40 trials lie outside the axes." in caption(figure)
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    assert all(left < record.metrics["accuracy"] < right and bottom < record.metrics["ece"] < top for record in sound)
+    assert all(
+        left < record.metrics["accuracy"] < right and bottom < record.metrics["ece"] < top
+        for record in sound
+    )
     assert "outside" not in caption(draw_front(sound, BOTH, "t"))
 
 
@@ -212,7 +229,9 @@ def test_nothing_to_draw(records, problem, tmp_path):
     assert not (tmp_path / "front.png").exists()
 
 
-@pytest.mark.parametrize(("suffix", "begin"), [("png", b"\x89PNG"), ("PDF", b"%PDF"), ("svg", b"<?xml")])
+@pytest.mark.parametrize(
+    ("suffix", "begin"), [("png", b"\x89PNG"), ("PDF", b"%PDF"), ("svg", b"<?xml")]
+)
 def test_front_figure_writes_by_suffix(suffix, begin, tmp_path):
     file = tmp_path / "figures" / f"front.{suffix}"
     front_figure(study(), BOTH, "digits", file, samples=360)
@@ -228,5 +247,7 @@ def test_a_png_is_as_wide_as_a_column(tmp_path):
 
 
 def test_an_unknown_suffix_is_refused(tmp_path):
-    with pytest.raises(FieldError, match=r"figure: 'front.bmp' must end in one of .png, .pdf, .svg\."):
+    with pytest.raises(
+        FieldError, match=r"figure: 'front.bmp' must end in one of .png, .pdf, .svg\."
+    ):
         front_figure(HAND, BOTH, "t", tmp_path / "front.bmp")

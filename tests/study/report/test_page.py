@@ -22,13 +22,27 @@ from study.schema.objective import Objective
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from tests.study.made import Trial, made_study
-from tests.study.report_studies import HOSTILE, analysis_of, confirmation_of, make_study, predictions, small
+from tests.study.report_studies import (
+    HOSTILE,
+    analysis_of,
+    confirmation_of,
+    make_study,
+    predictions,
+    small,
+)
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 CHROMEDRIVER = shutil.which("chromedriver")
 if CHROMIUM is None or CHROMEDRIVER is None:
-    pytest.skip("no tests in a browser: chromium and chromedriver are not installed", allow_module_level=True)
-webdriver = pytest.importorskip("selenium.webdriver", reason="no tests in a browser: selenium is not installed")
+    pytest.skip(
+        "no tests in a browser: chromium and chromedriver are not installed",
+        allow_module_level=True,
+    )
+webdriver = pytest.importorskip(
+    "selenium.webdriver", reason="no tests in a browser: selenium is not installed"
+)
 ActionChains, Keys, Driver = webdriver.ActionChains, webdriver.Keys, Any
 WebDriverWait = pytest.importorskip("selenium.webdriver.support.wait").WebDriverWait
 Stale = pytest.importorskip("selenium.common.exceptions").StaleElementReferenceException
@@ -45,7 +59,10 @@ VALUES = {
 }
 NEAR = [name for name in VALUES if name != "cross_entropy/0001"]
 ANSWER = {
-    "sentences": ["Take focal/0001.", "Accuracy 0.9000 [0.8800, 0.9200] on 359 sealed test images, 3 seeds."],
+    "sentences": [
+        "Take focal/0001.",
+        "Accuracy 0.9000 [0.8800, 0.9200] on 359 sealed test images, 3 seeds.",
+    ],
     "next": [["calstudy export small --trial focal/0001 --name small", "registers the model"]],
 }
 CSS = "css selector"
@@ -91,9 +108,14 @@ class Page:
     def media(self, kind: str = "", scheme: str = "light") -> None:
         features = [
             {"name": "prefers-color-scheme", "value": scheme},
-            {"name": "prefers-reduced-motion", "value": "reduce"},  # a click must not chase what still scrolls
+            {
+                "name": "prefers-reduced-motion",
+                "value": "reduce",
+            },  # a click must not chase what still scrolls
         ]
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": kind, "features": features})
+        self.driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"media": kind, "features": features}
+        )
 
     def width(self, pixels: int) -> None:
         size = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": False}
@@ -101,7 +123,9 @@ class Page:
 
     def style(self, selector: str, name: str) -> str:
         return str(
-            self.driver.execute_script("return getComputedStyle(arguments[0])[arguments[1]]", self.one(selector), name)
+            self.driver.execute_script(
+                "return getComputedStyle(arguments[0])[arguments[1]]", self.one(selector), name
+            )
         )
 
     def rows(self) -> list[str]:
@@ -113,7 +137,13 @@ def browser() -> Iterator[Driver]:
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    quiet = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars"]
+    quiet = [
+        "--headless=new",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--no-first-run",
+        "--hide-scrollbars",
+    ]
     quiet += ["--disable-background-networking", "--disable-component-update"]
     for argument in quiet + ["--no-sandbox"] * (os.geteuid() == 0):  # root has no other way
         options.add_argument(argument)
@@ -134,7 +164,9 @@ def records(file: Path) -> list[TrialRecord]:
     """Writes the page of a study with all there may be, and one of two studies beside it."""
     study, found = small(file.parent)
     found = {
-        label: [replace(each, metrics={**each.metrics, **VALUES.get(each.name, {})}) for each in trials]
+        label: [
+            replace(each, metrics={**each.metrics, **VALUES.get(each.name, {})}) for each in trials
+        ]
         for label, trials in found.items()
     }
     whole = gather(study, found, analysis_of(found), confirmation_of(study, found))
@@ -157,7 +189,9 @@ def searched_study(root: Path) -> Study:
 
     def trials(count: int) -> list[Trial]:
         rows = [{"accuracy": 0.9 + 0.1 * draw(), "ece": 0.1 * draw()} for _ in range(count)]
-        return [(row, [{"epoch": 1 + k, "nll": 1 / (1 + k), **row} for k in range(200)]) for row in rows]
+        return [
+            (row, [{"epoch": 1 + k, "nll": 1 / (1 + k), **row} for k in range(200)]) for row in rows
+        ]
 
     return made_study(root, "drawn", {"focal": trials(16), "mbls": trials(2)}, space)
 
@@ -177,7 +211,11 @@ def test_pointing_at_a_trial_shows_its_values_and_settings(page: Page) -> None:
     ActionChains(page.driver).move_to_element(page.point("focal/0000")).perform()
     tip = page.one(".tip").text
     assert tip.startswith("focal/0000")
-    assert "0.9300 [0.9200, 0.9400]" in tip and "0.0300 [0.0200, 0.0400]" in tip and "75% of resamples" in tip
+    assert (
+        "0.9300 [0.9200, 0.9400]" in tip
+        and "0.0300 [0.0200, 0.0400]" in tip
+        and "75% of resamples" in tip
+    )
     assert "Whiskers: 90% intervals from a paired bootstrap" in page.one(".front figcaption").text
     assert re.search(r"method\.gamma\s0\.25", tip)
     ActionChains(page.driver).move_to_element(page.one("h3")).perform()
@@ -187,7 +225,9 @@ def test_pointing_at_a_trial_shows_its_values_and_settings(page: Page) -> None:
 def test_the_line_joins_the_front_and_the_knee_is_shown_first(page: Page) -> None:
     objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
     front = pareto.front(page.records, objectives)
-    assert page.names(".point.best") and set(page.names(".point.best")) == {record.name for record in front}
+    assert page.names(".point.best") and set(page.names(".point.best")) == {
+        record.name for record in front
+    }
     assert pareto.knee(front, objectives).name in page.one(".panel h4").text
 
 
@@ -212,12 +252,16 @@ def test_a_click_shows_the_reliability_diagram(page: Page) -> None:
             [float(each.get_attribute(side)) for side in ("y", "height")]
             for each in svg.find_elements(CSS, ".frame, .band")
         )
-        drawn = [[(frame[0] + frame[1] - at) / frame[1] for at in (y + high, y)] for y, high in bands]
+        drawn = [
+            [(frame[0] + frame[1] - at) / frame[1] for at in (y + high, y)] for y, high in bands
+        ]
         assert np.array(drawn) == pytest.approx(np.stack([expected.low, expected.high], axis=1))
         assert len(svg.find_elements(CSS, ".outside")) == expected.outside.sum()
         assert len(svg.find_elements(CSS, ".inside")) == (~expected.outside).sum()
     assert page.point("focal/0001").get_attribute("aria-selected") == "true"
-    assert [row.get_attribute("data-row") for row in page.all(".trials tr.selected")] == ["focal/0001"]
+    assert [row.get_attribute("data-row") for row in page.all(".trials tr.selected")] == [
+        "focal/0001"
+    ]
 
 
 def test_the_axes_can_be_chosen(page: Page) -> None:
@@ -227,14 +271,18 @@ def test_the_axes_can_be_chosen(page: Page) -> None:
         "NLL in nats, validation (lower is better)",
     ]
     objectives = (Objective("nll", "minimize"), Objective("ece", "minimize"))
-    assert set(page.names(".point.best")) == {record.name for record in pareto.front(page.records, objectives)}
+    assert set(page.names(".point.best")) == {
+        record.name for record in pareto.front(page.records, objectives)
+    }
     page.choose("y", "seconds")
     assert "training seconds (lower is better)" in page.one(".plot").text
 
 
 def test_methods_can_be_left_out(page: Page) -> None:
     page.one("input[name=focal]").click()
-    assert {name.partition("/")[0] for name in page.names(".point") + page.rows()} == {"cross_entropy"}
+    assert {name.partition("/")[0] for name in page.names(".point") + page.rows()} == {
+        "cross_entropy"
+    }
     # Now cross_entropy/0000 has the best accuracy and is beaten no more.
     assert set(page.names(".point.best")) == {"cross_entropy/0000", "cross_entropy/0002"}
     page.one(".choose button:last-child").click()
@@ -246,7 +294,9 @@ def test_methods_can_be_left_out(page: Page) -> None:
 def test_everything_goes_by_keyboard(page: Page) -> None:
     page.driver.execute_script("document.querySelector('input[name=all]').focus()")
     page.press(Keys.TAB)
-    assert page.focused().get_attribute("class") == "point best"  # the selected one, and the only stop of the plot
+    assert (
+        page.focused().get_attribute("class") == "point best"
+    )  # the selected one, and the only stop of the plot
     page.press(Keys.HOME)
     ordered = sorted(NEAR, key=lambda name: VALUES[name]["accuracy"])
     for name in ordered[:2]:
@@ -260,7 +310,9 @@ def test_everything_goes_by_keyboard(page: Page) -> None:
     page.press(Keys.ESCAPE)
     assert not page.one(".tip").is_displayed()
     page.press(Keys.TAB)
-    assert page.focused().get_attribute("name") == "cross_entropy"  # out of the plot, into the methods
+    assert (
+        page.focused().get_attribute("name") == "cross_entropy"
+    )  # out of the plot, into the methods
 
 
 def test_the_table_sorts_and_selects_by_keyboard(page: Page) -> None:
@@ -284,10 +336,14 @@ def test_the_other_sections_say_what_there_is(page: Page) -> None:
     assert HOSTILE in failures and "`calstudy run` resumes it" in failures
     assert "known only to about 50%" in page.one("#study-1-noise p").text  # 1 / sqrt(2 (3 - 1))
     shrinkage = page.one("#study-1-confirmation").text
-    assert "+0.0100" in shrinkage and "+0.0300" in shrinkage  # ECE rose by 0.01 on test, accuracy fell by 0.03
+    assert (
+        "+0.0100" in shrinkage and "+0.0300" in shrinkage
+    )  # ECE rose by 0.01 on test, accuracy fell by 0.03
     assert "\N{MINUS SIGN}" not in shrinkage
     assert "noisy, 5,000 samples, 3 dropped: also in train or validation" in shrinkage
-    assert "calstudy confirm small --trial focal/0001 --seeds 3" in page.one("#study-1-reproduce").text
+    assert (
+        "calstudy confirm small --trial focal/0001 --seeds 3" in page.one("#study-1-reproduce").text
+    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -297,20 +353,27 @@ def test_text_stands_out_in_both_schemes(page: Page, scheme: str) -> None:
     assert (paper < 0.05) == (scheme == "dark")
     for selector in ("body", "figcaption", ".parts a", ".facts dt"):
         ink = luminance(page.style(selector, "color"))
-        assert (max(paper, ink) + 0.05) / (min(paper, ink) + 0.05) >= 4.5, selector  # WCAG 2.2, 1.4.3
+        assert (max(paper, ink) + 0.05) / (min(paper, ink) + 0.05) >= 4.5, (
+            selector
+        )  # WCAG 2.2, 1.4.3
 
 
 def luminance(colour: str) -> float:
     """Relative luminance of `rgb(1, 2, 3)`. WCAG 2.2."""
     channels = [int(found) / 255 for found in re.findall(r"\d+", colour)[:3]]
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
+    red, green, blue = (
+        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
 def test_on_paper_it_is_light_whole_and_without_controls(page: Page) -> None:
     page.media("print", "dark")
     assert luminance(page.style("body", "color")) < 0.05
-    assert not any(node.is_displayed() for node in page.all(".controls, .choose, .parts, .key input, .more, .copy"))
+    assert not any(
+        node.is_displayed()
+        for node in page.all(".controls, .choose, .parts, .key input, .more, .copy")
+    )
     assert page.one(".key").is_displayed() and page.one(".trials").is_displayed()
     page.media()
     page.driver.execute_script(
@@ -318,7 +381,9 @@ def test_on_paper_it_is_light_whole_and_without_controls(page: Page) -> None:
     )
     printed = page.driver.execute_cdp_cmd("Page.printToPDF", {})
     assert base64.b64decode(printed["data"]).startswith(b"%PDF")
-    assert page.driver.execute_script("return [window.unfolded, document.querySelector('.printed').open]") == [
+    assert page.driver.execute_script(
+        "return [window.unfolded, document.querySelector('.printed').open]"
+    ) == [
         True,
         False,
     ]
@@ -341,7 +406,10 @@ def test_the_answer_and_the_test_results_are_the_first_screen(page: Page, file: 
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     assert page.one(".answer .abstract").text == "Take focal/0001."
     ends = "return [...document.querySelectorAll(arguments[0])].map((each) => each.getBoundingClientRect().bottom)"
-    ordered = [page.driver.execute_script(ends, each) for each in (".answer .abstract", ".confirmed tbody tr")]
+    ordered = [
+        page.driver.execute_script(ends, each)
+        for each in (".answer .abstract", ".confirmed tbody tr")
+    ]
     assert ordered == sorted(ordered) and max(map(max, ordered)) < 800
     headings = [each.text for each in page.all("article > section > h3")]
     assert headings[:3] == ["Test results", "Pareto front", "Trials"]
@@ -353,13 +421,22 @@ def test_the_answer_and_the_test_results_are_the_first_screen(page: Page, file: 
 
 def test_test_ece_is_seen_without_scrolling_and_names_stay(page: Page) -> None:
     heads = [each.text.replace("\n", " ") for each in page.all(".confirmed thead tr:last-child th")]
-    assert heads[1:4] == ["", "as trained objective", "after temperature served"]  # accuracy, then ECE
-    groups = [each.text.replace("\n", " ") for each in page.all(".confirmed thead th[scope=colgroup]")]
+    assert heads[1:4] == [
+        "",
+        "as trained objective",
+        "after temperature served",
+    ]  # accuracy, then ECE
+    groups = [
+        each.text.replace("\n", " ") for each in page.all(".confirmed thead th[scope=colgroup]")
+    ]
     assert groups == ["accuracy objective", "ECE", "NLL"]
     cells = page.all(".confirmed tbody tr:first-child td")[:3]
     assert max(cell.rect["x"] + cell.rect["width"] for cell in cells) < 1280
     page.width(400)
-    box, scrolled = page.one("#study-1-trials .scroll"), "arguments[0].scrollLeft = 300; return arguments[0].scrollLeft"
+    box, scrolled = (
+        page.one("#study-1-trials .scroll"),
+        "arguments[0].scrollLeft = 300; return arguments[0].scrollLeft",
+    )
     assert page.driver.execute_script(scrolled, box) == 300
     names = "return document.querySelector('.trials tbody th').getBoundingClientRect().left"
     assert page.driver.execute_script(names) == pytest.approx(box.rect["x"], abs=1)
@@ -383,20 +460,35 @@ def test_a_metric_without_an_interval_says_why(page: Page) -> None:
         found["name"],
         4,
     )
-    assert reasons[0][0].startswith("No interval of accuracy, ECE: it is undefined") and len(reasons[0]) == 3
-    assert "Metrics that are not objectives have intervals only for trials on the Pareto front." in reasons[0]
-    assert "No interval of MCE: calstudy does not resample it." in reasons[0] and reasons[1][1] == reasons[0][2]
+    assert (
+        reasons[0][0].startswith("No interval of accuracy, ECE: it is undefined")
+        and len(reasons[0]) == 3
+    )
+    assert (
+        "Metrics that are not objectives have intervals only for trials on the Pareto front."
+        in reasons[0]
+    )
+    assert (
+        "No interval of MCE: calstudy does not resample it." in reasons[0]
+        and reasons[1][1] == reasons[0][2]
+    )
     assert "NLL, Brier score" in reasons[1][0] and "fewer than 5 wrong predictions" in reasons[1][0]
 
 
 def test_a_word_is_explained_on_hover_and_on_focus(page: Page) -> None:
     assert not page.one(".meaning").is_displayed()
-    ActionChains(page.driver).move_to_element(page.one("#study-1-confirmation .term[data-term=ece]")).perform()
+    ActionChains(page.driver).move_to_element(
+        page.one("#study-1-confirmation .term[data-term=ece]")
+    ).perform()
     page.wait(lambda: page.one(".meaning").text.startswith("ECE Expected calibration error"))
     page.press(Keys.ESCAPE)
     assert not page.one(".meaning").is_displayed()
-    corner = pytest.importorskip("selenium.webdriver.common.actions.action_builder").ActionBuilder(page.driver)
-    corner.pointer_action.move_to_location(1, 1)  # focus scrolls the page: no other word must come under the pointer
+    corner = pytest.importorskip("selenium.webdriver.common.actions.action_builder").ActionBuilder(
+        page.driver
+    )
+    corner.pointer_action.move_to_location(
+        1, 1
+    )  # focus scrolls the page: no other word must come under the pointer
     corner.perform()
     knee = page.one(".term[data-term=knee]")
     page.driver.execute_script("arguments[0].focus()", knee)
@@ -412,22 +504,36 @@ def test_a_word_is_explained_on_hover_and_on_focus(page: Page) -> None:
 
 def test_curves_and_searched_values_are_drawn(page: Page, file: Path) -> None:
     page.open(file.with_name("drawn.html"))
-    assert len(page.all("#study-1-growth svg.chart")) == 3 and len(page.all("#study-1-learning svg.chart")) == 3
+    assert (
+        len(page.all("#study-1-growth svg.chart")) == 3
+        and len(page.all("#study-1-learning svg.chart")) == 3
+    )
     assert "Not every epoch is drawn" in page.one("#study-1-learning").text
     rows = [each.text.split() for each in page.all(".importances tbody tr")]
     assert [row[:2] for row in rows] == [["focal", "gamma"], ["focal", "x"]]
     for column in (2, 3):
         assert sum(float(row[column]) for row in rows) == pytest.approx(1, abs=0.02)
-    assert "mbls: no importances: too few trials (2; at least 16 are needed)." in page.one("#study-1-searched").text
+    assert (
+        "mbls: no importances: too few trials (2; at least 16 are needed)."
+        in page.one("#study-1-searched").text
+    )
     lines = page.all(".panels svg:first-child .across")
     assert len(lines) == 16 and len(page.all(".panels svg")) == 2
-    page.driver.execute_script("document.querySelector('.panels svg .across[tabindex=\"0\"]').focus()")
+    page.driver.execute_script(
+        "document.querySelector('.panels svg .across[tabindex=\"0\"]').focus()"
+    )
     page.press(Keys.ARROW_UP)
     name = str(page.focused().get_attribute("data-trial"))
     page.press(Keys.ENTER)
-    assert page.one(".panel .trial").text == name and page.focused().get_attribute("aria-selected") == "true"
+    assert (
+        page.one(".panel .trial").text == name
+        and page.focused().get_attribute("aria-selected") == "true"
+    )
     page.one("input[name=mbls]").click()
-    assert not page.all(".panels svg")[1].is_displayed() and "mbls" not in page.one("#study-1-growth .legend").text
+    assert (
+        not page.all(".panels svg")[1].is_displayed()
+        and "mbls" not in page.one("#study-1-growth .legend").text
+    )
 
 
 def test_a_page_of_a_running_study_reloads_and_stays_where_it_was(page: Page, file: Path) -> None:
@@ -439,10 +545,15 @@ def test_a_page_of_a_running_study_reloads_and_stays_where_it_was(page: Page, fi
     page.wait(lambda: "reloads every 2 seconds" in page.one(".kicker").text)
     page.wait(lambda: page.one(".stalled").text == "focal: it stalled. Repeat it with --trials 12.")
     page.wait(lambda: page.one(".stalled code").text == "--trials 12")
-    page.driver.execute_script("document.querySelector('[data-row=\"focal/0000\"] button').click(); scrollTo(0, 900)")
+    page.driver.execute_script(
+        "document.querySelector('[data-row=\"focal/0000\"] button').click(); scrollTo(0, 900)"
+    )
     write_page(watched, {**plain, "made": "later"})  # the last one
     page.wait(lambda: "later" in page.one("#foot").text)
-    assert page.driver.execute_script("return scrollY") == 900 and page.one(".panel .trial").text == "focal/0000"
+    assert (
+        page.driver.execute_script("return scrollY") == 900
+        and page.one(".panel .trial").text == "focal/0000"
+    )
     assert page.one(".kicker").text == "calstudy report"
 
 
@@ -450,14 +561,23 @@ def test_two_studies_one_of_them_empty(page: Page, file: Path) -> None:
     page.open(file.with_name("two.html"))
     assert [each.text for each in page.all(".index a")] == ["small", "nothing"]
     assert "No trial is complete yet" in page.one("#study-2-front").text
-    assert "add them with calstudy report small --bootstrap 1000" in page.one("#study-1 .front figcaption").text
+    assert (
+        "add them with calstudy report small --bootstrap 1000"
+        in page.one("#study-1 .front figcaption").text
+    )
     assert "have not been confirmed" in page.one("#study-1-confirmation").text
 
 
 def test_no_error_no_request_and_nothing_of_a_study_was_run(page: Page) -> None:
     """Of all the tests above: they share one browser."""
     assert page.driver.get_log("browser") == []
-    messages = [json.loads(entry["message"])["message"] for entry in page.driver.get_log("performance")]
-    asked = {m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"}
+    messages = [
+        json.loads(entry["message"])["message"] for entry in page.driver.get_log("performance")
+    ]
+    asked = {
+        m["params"]["request"]["url"]
+        for m in messages
+        if m["method"] == "Network.requestWillBeSent"
+    }
     assert asked and all(url.startswith("file://") and url.endswith(".html") for url in asked)
     assert page.driver.title == "small: study report" and page.all("img") == []

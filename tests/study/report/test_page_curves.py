@@ -26,7 +26,10 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
     def trial():
         rows = [
-            {"epoch": 1 + k, **{name: random.random() for name in ("accuracy", "nll", "brier", "ece")}}
+            {
+                "epoch": 1 + k,
+                **{name: random.random() for name in ("accuracy", "nll", "brier", "ece")},
+            }
             for k in range(120)
         ]
         return {"accuracy": random.uniform(0.9, 1), "ece": random.uniform(0, 0.1)}, rows
@@ -42,12 +45,17 @@ def figure_of(study: Study, name: str) -> Figure:
 
 def test_hypervolume_is_the_figures_step_by_step(study):
     found = curves(Gallery(study, study.records()))["growth"]
-    whole, per_method = figure_of(study, "hypervolume").axes[:2], figure_of(study, "hypervolume").axes[2:]
+    whole, per_method = (
+        figure_of(study, "hypervolume").axes[:2],
+        figure_of(study, "hypervolume").axes[2:],
+    )
     drawn = [(found["whole"], whole, 0), *((found["methods"][k], per_method, k) for k in range(2))]
     for steps, axes, line in drawn:
         for column, axis in enumerate(axes):
             x, y = axis.lines[line].get_data()
-            at = np.searchsorted([step[column] for step in steps], x, side="right") - 1  # steps hold until the next
+            at = (
+                np.searchsorted([step[column] for step in steps], x, side="right") - 1
+            )  # steps hold until the next
             volumes = np.where(at < 0, 0.0, [steps[k][2] for k in at])
             np.testing.assert_allclose(volumes, y, rtol=1e-5)
         assert len(steps) < len(x) or len(x) <= 3
@@ -80,18 +88,22 @@ def test_importances_and_axes_are_the_figures(study):
     assert focal["axes"]["method.gamma"] == {"range": [0.1, 5.0], "log": True}
     assert focal["axes"]["method.schedule"] == {"choices": ["flsc_531", "flsc_532"]}
     assert mbls["importances"] is None
-    assert ["No importances: too few trials (2; at least 16 are needed).", ["mbls"]] in found["notes"]
+    assert ["No importances: too few trials (2; at least 16 are needed).", ["mbls"]] in found[
+        "notes"
+    ]
 
 
 def test_a_missing_history_is_noted_and_the_rest_drawn(tmp_path):
     row = [{"epoch": 1, "nll": 0.5}]
-    study = made_study(tmp_path, "torn", {label: [({"accuracy": 0.9, "ece": 0.1}, row)] for label in LABELS})
+    study = made_study(
+        tmp_path, "torn", {label: [({"accuracy": 0.9, "ece": 0.1}, row)] for label in LABELS}
+    )
     records = study.records()
     (study.files(records["focal"][0]) / "history.json").unlink()
     found = curves(Gallery(study, records))
-    assert list(found["learning"]["epochs"]) == [1] and [panel["label"] for panel in found["learning"]["panels"]] == [
-        "NLL in nats"
-    ]
+    assert list(found["learning"]["epochs"]) == [1] and [
+        panel["label"] for panel in found["learning"]["panels"]
+    ] == ["NLL in nats"]
     (note,) = found["notes"]
     assert note.startswith("No learning curve: focal/0000: ") and "history.json is missing" in note
     json.dumps(found, allow_nan=False)

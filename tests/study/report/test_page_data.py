@@ -70,12 +70,19 @@ def test_figure_and_page_show_the_same_numbers_and_say_the_same_of_them(made):
     for name, upper, lower in zip(("raw", "scaled"), figure.axes[:2], figure.axes[2:], strict=True):
         number, count, confidence, hits, low, high = np.array(trial[name]["bins"]).T
         bands = np.array([bar.get_bbox().extents for bar in upper.patches]).T
-        np.testing.assert_allclose(bands, [number / 15, low / count, (number + 1) / 15, high / count], atol=1e-12)
+        np.testing.assert_allclose(
+            bands, [number / 15, low / count, (number + 1) / 15, high / count], atol=1e-12
+        )
         points = np.concatenate([np.asarray(each.get_offsets()) for each in upper.collections])
         points = points[points[:, 0].argsort()].T
-        np.testing.assert_allclose(points, [confidence, hits / count], atol=1e-5)  # as rounded in the page
+        np.testing.assert_allclose(
+            points, [confidence, hits / count], atol=1e-5
+        )  # as rounded in the page
         within = (low <= hits) & (hits <= high)
-        assert [len(each.get_offsets()) for each in upper.collections] == [within.sum(), (~within).sum()]
+        assert [len(each.get_offsets()) for each in upper.collections] == [
+            within.sum(),
+            (~within).sum(),
+        ]
         assert [bar.get_height() for bar in lower.patches] == approx(count)
         assert f"ECE {trial[name]['ece']:.4f}" in upper.get_title()
     # They say the same of it, too.
@@ -84,16 +91,24 @@ def test_figure_and_page_show_the_same_numbers_and_say_the_same_of_them(made):
     for heading, upper in zip(page["headings"], figure.axes[:2], strict=True):
         assert upper.get_title().startswith(f"{heading}: ECE")
     assert page["bin_key"] == [text.get_text() for text in figure.legends[0].get_texts()]
-    assert page["colours"][:2] == [to_hex(each.get_facecolor()[0]).upper() for each in figure.axes[0].collections]
+    assert page["colours"][:2] == [
+        to_hex(each.get_facecolor()[0]).upper() for each in figure.axes[0].collections
+    ]
 
 
 def test_bins_give_the_ece_that_was_measured(made):
     study, records = made
-    for trial, record in zip(gather(study, records)["trials"][:3], records["cross_entropy"], strict=True):
+    for trial, record in zip(
+        gather(study, records)["trials"][:3], records["cross_entropy"], strict=True
+    ):
         for which, metric in (("raw", "ece"), ("scaled", "ts_ece")):
             _, count, confidence, hits, _, _ = np.array(trial[which]["bins"]).T
-            assert count.sum() == 400 and trial[which]["ece"] == approx(record.metrics[metric], rel=1e-5)
-            assert np.abs(hits - count * confidence).sum() / count.sum() == approx(record.metrics[metric], abs=1e-5)
+            assert count.sum() == 400 and trial[which]["ece"] == approx(
+                record.metrics[metric], rel=1e-5
+            )
+            assert np.abs(hits - count * confidence).sum() / count.sum() == approx(
+                record.metrics[metric], abs=1e-5
+            )
             assert hits.sum() / count.sum() == approx(record.metrics["accuracy"])
 
 
@@ -123,9 +138,14 @@ def test_a_report_loads_the_predictions_of_each_front_trial_once(tmp_path, monke
     study = make_study(tmp_path)
     found = []
     for number in range(3):
-        record, of_trial = complete(study, "cross_entropy", number), predictions(0, 1.0 + 0.5 * number)
+        record, of_trial = (
+            complete(study, "cross_entropy", number),
+            predictions(0, 1.0 + 0.5 * number),
+        )
         digest = of_trial.save(study.files(record) / "predictions.npz")
-        found.append(replace(record, metrics=of_trial.evaluate(), digests={"predictions.npz": digest}))
+        found.append(
+            replace(record, metrics=of_trial.evaluate(), digests={"predictions.npz": digest})
+        )
     records = {"cross_entropy": found}
     loaded: Counter[str] = Counter()
 
@@ -145,7 +165,13 @@ def test_front_trials_and_values(made):
     study, records = made
     found = gather(study, records)
     names = [trial["name"] for trial in found["trials"]]
-    assert names == ["cross_entropy/0000", "cross_entropy/0001", "cross_entropy/0002", "focal/0000", "focal/0001"]
+    assert names == [
+        "cross_entropy/0000",
+        "cross_entropy/0001",
+        "cross_entropy/0002",
+        "focal/0000",
+        "focal/0001",
+    ]
     points = {
         record.name: (-record.metrics["accuracy"], record.metrics["ece"])
         for of_label in records.values()
@@ -181,7 +207,10 @@ def test_a_metric_that_is_not_resampled_is_marked(made):
     found = {each["name"]: each for each in gather(study, {"focal": [one]})["metrics"]}
     resampled = {name for name, each in found.items() if each["resampled"]}
     assert set(found) - resampled == {"smooth_ece", "ts_smooth_ece"}
-    assert (found["ts_nll"]["plain"], found["ts_nll"]["label"]) == ("NLL", "NLL in nats after temperature scaling")
+    assert (found["ts_nll"]["plain"], found["ts_nll"]["label"]) == (
+        "NLL",
+        "NLL in nats after temperature scaling",
+    )
 
 
 def test_a_value_that_is_no_number_is_null(made):
@@ -198,15 +227,24 @@ def test_budgets_are_counted_and_said_to_be_equal_or_not(made):
     found = gather(study, records)
     focal = found["methods"][1]
     states = {"complete": 2, "set aside": 0, "stopped early": 0, "failed": 1}
-    assert focal["states"] == states | {"running": 0, "interrupted": 0, "to do": 0} and focal["planned"] == 3
+    assert (
+        focal["states"] == states | {"running": 0, "interrupted": 0, "to do": 0}
+        and focal["planned"] == 3
+    )
     assert (focal["samples"], focal["seconds"]) == (46_040, 21.0)
     assert focal["searched"] == {"method.gamma": "0 to 5"}
     assert found["budget"][0].startswith(
         "Each method has 3 planned trials, but not all are complete: from 0 of mbls to 3 of cross_entropy."
     )
-    assert "focal" not in found["budget"][1] and "cross_entropy used 69,060, mbls 0." in found["budget"][1]
+    assert (
+        "focal" not in found["budget"][1]
+        and "cross_entropy used 69,060, mbls 0." in found["budget"][1]
+    )
     labels = [variant.label for variant in study.spec.variants]
-    alike = {label: [replace(record, label=label) for record in records["cross_entropy"]] for label in labels}
+    alike = {
+        label: [replace(record, label=label) for record in records["cross_entropy"]]
+        for label in labels
+    }
     equal = gather(study, alike)
     assert equal["budget"][:2] == [
         "Each method has 3 planned trials, 3 of them complete: the numbers of trials are equal.",
@@ -217,7 +255,10 @@ def test_budgets_are_counted_and_said_to_be_equal_or_not(made):
 def test_what_did_not_complete_stands_with_its_reason(made):
     study, records = made
     found = gather(study, records)["unfinished"]
-    assert [(row["trial"], row["state"]) for row in found] == [("focal/0002", "failed"), ("mbls/0000", "interrupted")]
+    assert [(row["trial"], row["state"]) for row in found] == [
+        ("focal/0002", "failed"),
+        ("mbls/0000", "interrupted"),
+    ]
     assert found[0]["reason"] == records["focal"][2].reason and found[0]["attempts"] == 2
     assert found[1]["reason"] == "`calstudy run` resumes it"
 
@@ -228,8 +269,12 @@ def test_the_noise_floor_is_the_spread_of_what_has_nothing_to_search(made):
     (row,) = found["noise"]
     values = [record.metrics["ece"] for record in records["cross_entropy"]]
     assert row["label"] == "cross_entropy" and row["trials"] == 3
-    assert row["spread"][place(found, "ece")] == approx([statistics.mean(values), statistics.stdev(values)], rel=1e-5)
-    searched = make_study(study.directory.parent, search_space={"optimizer.lr": {"low": 0.01, "high": 0.5}})
+    assert row["spread"][place(found, "ece")] == approx(
+        [statistics.mean(values), statistics.stdev(values)], rel=1e-5
+    )
+    searched = make_study(
+        study.directory.parent, search_space={"optimizer.lr": {"low": 0.01, "high": 0.5}}
+    )
     assert gather(searched, records)["noise"] == []
 
 
@@ -260,7 +305,13 @@ def test_a_confirmation_keeps_search_validation_and_test_apart(made):
 def test_how_to_reproduce_holds_no_password(tmp_path, made):
     _, records = made
     study = make_study(tmp_path, tracking="http://maria:hunter2@example.org:5000")
-    found = gather(study, {**records, "cross_entropy": [replace(records["cross_entropy"][0], versions={"torch": "1"})]})
+    found = gather(
+        study,
+        {
+            **records,
+            "cross_entropy": [replace(records["cross_entropy"][0], versions={"torch": "1"})],
+        },
+    )
     how = found["reproduce"]
     assert "hunter2" not in json.dumps(found) and "tracking: http://example.org:5000" in how["spec"]
     assert how["commands"][0][0] == "git checkout c0ffee" and how["versions"]["torch"] == "2.15.0"
@@ -291,9 +342,14 @@ def test_one_trial(tmp_path):
 
 
 def test_an_epoch_chosen_on_validation_is_said_to_be(tmp_path):
-    of_last, of_best = (gather(make_study(tmp_path, result=result), {})["abstract"] for result in ("last", "best_ece"))
+    of_last, of_best = (
+        gather(make_study(tmp_path, result=result), {})["abstract"]
+        for result in ("last", "best_ece")
+    )
     assert of_best[:-1] == of_last
-    assert of_best[-1].startswith("Each result is the epoch with the best ece on the validation split")
+    assert of_best[-1].startswith(
+        "Each result is the epoch with the best ece on the validation split"
+    )
 
 
 def test_of_one_objective_there_is_a_best_and_no_front(tmp_path):
@@ -332,7 +388,10 @@ def test_only_the_script_and_style_of_the_page_may_act_and_nobody_is_asked(made)
     study, records = made
     page = render(gather_page([gather(study, records)], "today"))
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
-    for kind, pattern in (("script", r"<script>(.*?)</script>"), ("style", r"<style>(.*?)</style>")):
+    for kind, pattern in (
+        ("script", r"<script>(.*?)</script>"),
+        ("style", r"<style>(.*?)</style>"),
+    ):
         (text,) = re.findall(pattern, page, re.S)
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert f"{kind}-src 'sha256-{digest}';" in policy
@@ -348,7 +407,17 @@ def test_the_command_writes_one_file_and_a_server_away_is_one_line(made, monkeyp
     monkeypatch.setattr(Study, "records", lambda self: records)
     study.directory.mkdir(exist_ok=True)
     with pytest.raises(SystemExit) as ended:
-        main(["report", "small", "small", "--bootstrap", "0", "--tracking", "sqlite:////nowhere/mlflow.db"])
+        main(
+            [
+                "report",
+                "small",
+                "small",
+                "--bootstrap",
+                "0",
+                "--tracking",
+                "sqlite:////nowhere/mlflow.db",
+            ]
+        )
     assert ended.value.code == 0
     file = study.directory / "report.html"
     assert capsys.readouterr().out.splitlines() == [
@@ -363,7 +432,9 @@ def test_three_hundred_trials_are_small_and_each_is_read_once(tmp_path, monkeypa
     """The files are 5,000 samples of ten classes each, as in the benchmark; here a tenth of the trials."""
     study = make_study(tmp_path, trials=30)
     logits = 3 * torch.randn(5000, CLASSES, generator=torch.Generator().manual_seed(0))
-    labels = torch.multinomial(logits.softmax(-1), 1, generator=torch.Generator().manual_seed(1)).squeeze(-1)
+    labels = torch.multinomial(
+        logits.softmax(-1), 1, generator=torch.Generator().manual_seed(1)
+    ).squeeze(-1)
     given = Predictions(logits, labels)
     first = complete(study, "focal", 0)
     file = study.files(first) / "predictions.npz"
@@ -376,6 +447,8 @@ def test_three_hundred_trials_are_small_and_each_is_read_once(tmp_path, monkeypa
         records.append(record)
     reads, load = [], Predictions.load
     monkeypatch.setattr(Predictions, "load", lambda path: reads.append(path) or load(path))
-    page = render(gather_page([gather(study, {"focal": records}, analysis_of({"focal": records}))], "today"))
+    page = render(
+        gather_page([gather(study, {"focal": records}, analysis_of({"focal": records}))], "today")
+    )
     assert len(reads) == len(set(reads)) == 30
     assert len(page) < 0.5e6  # of 5 MB

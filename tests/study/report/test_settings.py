@@ -13,7 +13,12 @@ from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
-HOSTILE = {"text.usetex": True, "savefig.facecolor": "red", "font.size": 40.0, "axes.facecolor": "black"}
+HOSTILE = {
+    "text.usetex": True,
+    "savefig.facecolor": "red",
+    "font.size": 40.0,
+    "axes.facecolor": "black",
+}
 
 
 def drawn(path: Path) -> bytes:
@@ -41,5 +46,7 @@ def test_no_matplotlibrc_is_opened(tmp_path: Path) -> None:
     environment = {**os.environ, "MATPLOTLIBRC": str(tmp_path / "broken")}
     script = "import os, study.report.style, matplotlib; print(os.getcwd(), matplotlib.rcParams['text.usetex'])"
     command = [sys.executable, "-P", "-c", script]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
     assert (done.stdout.split(), done.stderr) == ([str(tmp_path), "False"], "")

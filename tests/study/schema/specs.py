@@ -8,7 +8,12 @@ SMALL: dict[str, Any] = {
     "name": "small",
     "data": "digits",
     "model": "mlp",
-    "methods": ["cross_entropy", "focal", "mbls", {"label": "sece_on_focal", "name": "sece", "base": "focal"}],
+    "methods": [
+        "cross_entropy",
+        "focal",
+        "mbls",
+        {"label": "sece_on_focal", "name": "sece", "base": "focal"},
+    ],
 }
 SHIFT = {"far": {"name": "parquet", "path": "far.parquet", "ood": True}}
 RATE = {"optimizer.lr": {"low": 0.01, "high": 0.5, "log": True}}

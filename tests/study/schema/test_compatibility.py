@@ -16,7 +16,13 @@ from tests.study.schema.specs import SHIFT, SMALL, small
         {"shift": SHIFT},
         {"methods": [*SMALL["methods"], "label_smoothing"]},
         {"methods": SMALL["methods"][::-1]},
-        {"resources": {"cpu": 2}, "tracking": "http://x", "storage": "x", "ledger": "x", "keep_models": "front"},
+        {
+            "resources": {"cpu": 2},
+            "tracking": "http://x",
+            "storage": "x",
+            "ledger": "x",
+            "keep_models": "front",
+        },
         {"checkpoint_seconds": 1},
         {"optimizer": {"lr": 0.1}},  # written out, and the same
         {"precision": "auto"},  # without a GPU
@@ -35,7 +41,10 @@ def test_goes_on(keys):
         ({"first_seed": 7}, ["first_seed: was 0, is 7"]),
         ({"result": "best_nll"}, ["result: was last, is best_nll"]),
         ({"precision": "auto", "resources": {"gpu": 1}}, ["precision: was float32, is bfloat16"]),
-        ({"batch_size": 32, "sampler": {"seed": 4}}, ["batch_size: was 64, is 32", "sampler.seed: was 0, is 4"]),
+        (
+            {"batch_size": 32, "sampler": {"seed": 4}},
+            ["batch_size: was 64, is 32", "sampler.seed: was 0, is 4"],
+        ),
         ({"data": {"name": "digits", "validation": 0.3}}, ["data.validation: was 0.2, is 0.3"]),
         ({"optimizer": {"lr": 0.2}}, ["optimizer.lr: was 0.1, is 0.2"]),
         ({"model": {"name": "mlp", "width": 64}}, ["model.width: was 128, is 64"]),
@@ -88,9 +97,13 @@ def test_keys_that_came_later_stand_for_their_defaults():
     whole = completed_meaning(old, small().meaning())
     refuse_changes(whole, small(), "study.yaml", "has 3 trials")
     with pytest.raises(SpecError, match=r"data\.padding: was null, is 4"):
-        refuse_changes(whole, small(data={"name": "digits", "padding": 4}), "study.yaml", "has 3 trials")
+        refuse_changes(
+            whole, small(data={"name": "digits", "padding": 4}), "study.yaml", "has 3 trials"
+        )
     with pytest.raises(SpecError, match="equal_train: was false, is true"):
         refuse_changes(whole, small(equal_train=True), "study.yaml", "has 3 trials")
     del old["methods"]["mbls"]["space"]["method.margin"]
     with pytest.raises(SpecError, match=r"methods\.mbls: method\.margin: was absent"):
-        refuse_changes(completed_meaning(old, small().meaning()), small(), "study.yaml", "has 3 trials")
+        refuse_changes(
+            completed_meaning(old, small().meaning()), small(), "study.yaml", "has 3 trials"
+        )

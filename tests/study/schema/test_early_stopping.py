@@ -23,13 +23,33 @@ def test_the_rung_is_an_epoch() -> None:
     ("early", "keys", "said"),
     [
         ({"at": 1.5}, {}, "early_stopping.at: must be > 0 and < 1, got 1.5."),
-        ({"at": 0.98}, {}, "early_stopping.at: epoch 20 of 20 is the last: stopping there saves nothing. Lower it."),
-        ({}, {"epochs": 1}, "early_stopping.at: epoch 1 of 1 is the last: stopping there saves nothing. Remove early_"),
+        (
+            {"at": 0.98},
+            {},
+            "early_stopping.at: epoch 20 of 20 is the last: stopping there saves nothing. Lower it.",
+        ),
+        (
+            {},
+            {"epochs": 1},
+            "early_stopping.at: epoch 1 of 1 is the last: stopping there saves nothing. Remove early_",
+        ),
         ({"keep": 1}, {}, "early_stopping.keep: must be > 0 and < 1, got 1."),
         ({"keep": 0}, {}, "early_stopping.keep: must be > 0 and < 1, got 0."),
-        ({"by": ["mce"]}, {}, "early_stopping.by: 'mce' is none of the metrics measured each epoch: accuracy, nll, br"),
-        ({"by": ["ts_ece"]}, {}, "early_stopping.by: 'ts_ece' is none of the metrics measured each epoch"),
-        ({"by": []}, {}, "early_stopping.by: must be a list of metrics measured each epoch such as [brier, ece]"),
+        (
+            {"by": ["mce"]},
+            {},
+            "early_stopping.by: 'mce' is none of the metrics measured each epoch: accuracy, nll, br",
+        ),
+        (
+            {"by": ["ts_ece"]},
+            {},
+            "early_stopping.by: 'ts_ece' is none of the metrics measured each epoch",
+        ),
+        (
+            {"by": []},
+            {},
+            "early_stopping.by: must be a list of metrics measured each epoch such as [brier, ece]",
+        ),
         ({"by": "ece"}, {}, "early_stopping.by: must be a list of metrics measured each epoch"),
         ({"by": ["ece", "ece"]}, {}, "early_stopping.by: 'ece' is listed twice; remove one."),
         ({"by": [["ece"]]}, {}, "early_stopping.by: '['ece']' is none of"),
@@ -95,10 +115,19 @@ def test_it_is_a_part_of_the_meaning_and_an_older_study_had_none() -> None:
     assert "early_stopping" not in before
     after = small(early_stopping={"keep": 0.4})
     with pytest.raises(SpecError) as raised:
-        refuse_changes(completed_meaning(before, after.meaning()), after, "study.yaml", "has 3 trials")
-    lines = [f"early_stopping.{key}: was absent, is {is_}" for key, is_ in (("at", 0.4), ("keep", 0.4))]
-    assert list(raised.value.differences) == [*lines, "early_stopping.by: was absent, is [brier, ece]"]
+        refuse_changes(
+            completed_meaning(before, after.meaning()), after, "study.yaml", "has 3 trials"
+        )
+    lines = [
+        f"early_stopping.{key}: was absent, is {is_}" for key, is_ in (("at", 0.4), ("keep", 0.4))
+    ]
+    assert list(raised.value.differences) == [
+        *lines,
+        "early_stopping.by: was absent, is [brier, ece]",
+    ]
     begun = json.loads(json.dumps(after.meaning()))
     refuse_changes(completed_meaning(begun, after.meaning()), after, "study.yaml", "has 3 trials")
     with pytest.raises(SpecError, match=r"early_stopping\.keep: was 0\.4, is absent"):
-        refuse_changes(completed_meaning(begun, small().meaning()), small(), "study.yaml", "has 3 trials")
+        refuse_changes(
+            completed_meaning(begun, small().meaning()), small(), "study.yaml", "has 3 trials"
+        )

@@ -10,7 +10,12 @@ def test_explain_shows_every_key_and_every_searched_path():
     assert rows["epochs"][1:3] == ("20", "20")
     assert rows["name"][1:3] == ("small", "required")
     assert rows["data.augment"][1:3] == ("none", "none")
-    assert rows["optimizer.lr"][1:] == ("0.1", "0.1", "> 0", "learning rate, the schedule's maximum")
+    assert rows["optimizer.lr"][1:] == (
+        "0.1",
+        "0.1",
+        "> 0",
+        "learning rate, the schedule's maximum",
+    )
     assert rows["result"].note.endswith("best_*: chosen on validation, so its values look too good")
     assert rows["objectives"].value == "maximize accuracy, minimize ece"
     gamma = rows["methods.focal: method.gamma"]
@@ -25,13 +30,18 @@ def test_explain_shows_every_key_and_every_searched_path():
     assert rows["methods.mbls: method.margin"][1:3] == ("6.0", "10.0")
     assert rows["methods.sece_on_focal: method.base"][1:3] == ("focal", "cross_entropy")
     tried = [row.value for row in explain(spec) if row.key == "methods.focal: tried first"]
-    assert tried == [f"{{method.gamma: {gamma}, optimizer.lr: 0.1}}" for gamma in ("3.0", "2.0", "1.0")]
+    assert tried == [
+        f"{{method.gamma: {gamma}, optimizer.lr: 0.1}}" for gamma in ("3.0", "2.0", "1.0")
+    ]
     for key in spec.to_mapping():
         assert any(row.key.startswith(key) for row in explain(spec)), key
 
 
 def test_explain_lists_what_a_key_may_be():
-    allowed = {row.key: row.allowed for row in explain(small(methods=["focal", {"name": "sece", "base": "focal"}]))}
+    allowed = {
+        row.key: row.allowed
+        for row in explain(small(methods=["focal", {"name": "sece", "base": "focal"}]))
+    }
     assert allowed["sampler.name"] == "tpe | gp | random"
     assert allowed["record"] == "train_entropy | null"
     assert allowed["trial_minutes"] == "> 0 | null"
@@ -39,6 +49,8 @@ def test_explain_lists_what_a_key_may_be():
     assert allowed["optimizer.steps"] == "a list of numbers > 0 and < 1"
     assert allowed["methods.focal: method.gamma"] == ">= 0"
     assert allowed["name"] == allowed["storage"] == ""  # any text
-    assert "mlp" in allowed["model.name"].split(" | ") and "digits" in allowed["data.name"].split(" | ")
+    assert "mlp" in allowed["model.name"].split(" | ") and "digits" in allowed["data.name"].split(
+        " | "
+    )
     assert {"focal", "sece"} <= set(allowed["methods.sece: method.base"].split(" | "))
     assert allowed["methods.sece: method.base"] == allowed["methods.focal"]

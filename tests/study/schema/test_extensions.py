@@ -54,7 +54,10 @@ def test_extensions(extended, tmp_path):
     assert spec.variant("mine").space.defaults == [{"method.power": 3.0}]
     assert spec.variant("on_mine").space.defaults[0]["method.base.power"] == 3.0
     assert spec_from_mapping(spec.to_mapping(), "study.yaml") == spec
-    assert TrialConfig.from_mapping(spec.trial_mapping("mine"), {"method.power": 1.5}).method.power == 1.5
+    assert (
+        TrialConfig.from_mapping(spec.trial_mapping("mine"), {"method.power": 1.5}).method.power
+        == 1.5
+    )
     # The next study knows nothing of them.
     with pytest.raises(SpecError, match="there is no method 'mine'"):
         small(methods=["mine"])
@@ -64,14 +67,24 @@ def test_a_method_without_a_file_starts_from_its_own_settings(extended):
     spec = read_spec(extended({"methods/mine.py": MINE}))
     assert spec.variant("mine").space.distributions == {}
     (plain := spec.to_mapping())["search_space"] = {"method.power": {"low": 1, "high": 4}}
-    assert spec_from_mapping(plain, "study.yaml").variant("mine").space.defaults == [{"method.power": 2.0}]
+    assert spec_from_mapping(plain, "study.yaml").variant("mine").space.defaults == [
+        {"method.power": 2.0}
+    ]
 
 
 @pytest.mark.parametrize(
     ("files", "path", "said"),
     [
-        ({"methods/focal.py": MINE}, "extensions", "methods/focal.py: 'focal' is a built-in name; rename it."),
-        ({"methods/mine.py": "x ="}, "extensions", "methods/mine.py: cannot be imported: SyntaxError"),
+        (
+            {"methods/focal.py": MINE},
+            "extensions",
+            "methods/focal.py: 'focal' is a built-in name; rename it.",
+        ),
+        (
+            {"methods/mine.py": "x ="},
+            "extensions",
+            "methods/mine.py: cannot be imported: SyntaxError",
+        ),
         ({"methods/mine.py": "import no_such_thing"}, "extensions", "ModuleNotFoundError"),
         (
             {"methods/mine.py": "import sys; sys.exit(3)"},
@@ -79,7 +92,10 @@ def test_a_method_without_a_file_starts_from_its_own_settings(extended):
             "methods/mine.py: cannot be imported: SystemExit: 3.",
         ),
         (
-            {"methods/mine.py": MINE + "    def __post_init__(self):\n        raise SystemExit(0)\n"},
+            {
+                "methods/mine.py": MINE
+                + "    def __post_init__(self):\n        raise SystemExit(0)\n"
+            },
             "methods",
             "methods/mine.py: Mine cannot be created: SystemExit: 0.",
         ),
@@ -88,14 +104,21 @@ def test_a_method_without_a_file_starts_from_its_own_settings(extended):
             "methods",
             "methods/mine.py: Mine cannot be created: ZeroDivisionError: float division by zero.",
         ),
-        ({"methods/mine.py": "x = 1"}, "extensions", "methods/mine.py: it must define the class Mine."),
+        (
+            {"methods/mine.py": "x = 1"},
+            "extensions",
+            "methods/mine.py: it must define the class Mine.",
+        ),
         (
             {"methods/mine.py": MINE, "search_spaces/mien.yaml": MINE_SPACE},
             "extensions",
             "search_spaces/mien.yaml: there is no method 'mien'. Did you mean 'mine'?",
         ),
         (
-            {"methods/mine.py": MINE, "search_spaces/mine.yaml": "source: us\nspace: {method.pwer: {low: 1, high: 2}}"},
+            {
+                "methods/mine.py": MINE,
+                "search_spaces/mine.yaml": "source: us\nspace: {method.pwer: {low: 1, high: 2}}",
+            },
             "search_spaces/mine.yaml",
             "space.method.pwer: Mine has no 'pwer'. Did you mean 'power'?",
         ),
@@ -108,7 +131,10 @@ def test_a_method_without_a_file_starts_from_its_own_settings(extended):
             "space.method.power: `low` must be >= 1, got 0.",
         ),
         (
-            {"methods/mine.py": MINE, "search_spaces/mine.yaml": "source: us\nspace: {epochs: {low: 1, high: 2}}"},
+            {
+                "methods/mine.py": MINE,
+                "search_spaces/mine.yaml": "source: us\nspace: {epochs: {low: 1, high: 2}}",
+            },
             "search_spaces/mine.yaml",
             "space.epochs: cannot be searched",
         ),

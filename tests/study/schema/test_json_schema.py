@@ -31,7 +31,12 @@ def test_every_ready_study_is_valid_and_names_the_schema(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "keys",
-    [{"search_space": RATE}, {"shift": SHIFT}, {"methods": ["mine", {"name": "mine", "power": 2}]}, {"record": None}],
+    [
+        {"search_space": RATE},
+        {"shift": SHIFT},
+        {"methods": ["mine", {"name": "mine", "power": 2}]},
+        {"record": None},
+    ],
 )
 def test_it_takes_what_is_right(keys: dict[str, object]) -> None:
     jsonschema.validate({**SMALL, **keys}, SCHEMA)

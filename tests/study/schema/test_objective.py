@@ -28,7 +28,9 @@ BOTH = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 )
 def test_what_dominates_what(first, second, expected):
     one, other = (
-        TrialRecord("focal", number, "complete", {}, metrics={"accuracy": values[0], "ece": values[1]})
+        TrialRecord(
+            "focal", number, "complete", {}, metrics={"accuracy": values[0], "ece": values[1]}
+        )
         for number, values in enumerate((first, second))
     )
     kept = front([one, other], BOTH)
@@ -37,7 +39,9 @@ def test_what_dominates_what(first, second, expected):
 
 def test_only_a_chosen_epoch_needs_a_note():
     assert epoch_note("last") == ""
-    assert epoch_note("best_ece").startswith("each result is the epoch with the best ece on the validation split")
+    assert epoch_note("best_ece").startswith(
+        "each result is the epoch with the best ece on the validation split"
+    )
 
 
 @pytest.mark.parametrize(

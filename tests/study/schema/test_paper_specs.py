@@ -30,8 +30,14 @@ PROTOCOLS: dict[str, tuple[int, int, dict[int, float]]] = {
     "meta_regularization_cifar100": (128, 350, STEPS_OF_350),
     "meta_regularization_tiny_imagenet": (64, 100, STEPS_OF_100),
     # Half of a cosine: half the rate at half the training.
-    **{f"sample_prioritization_cifar10{part}": (64, 200, {0: 0.01, 100: 0.005}) for part in ("", "_target", "_guided")},
-    **{f"sample_prioritization_cifar100{part}": (64, 200, {0: 0.1, 100: 0.05}) for part in ("", "_target", "_guided")},
+    **{
+        f"sample_prioritization_cifar10{part}": (64, 200, {0: 0.01, 100: 0.005})
+        for part in ("", "_target", "_guided")
+    },
+    **{
+        f"sample_prioritization_cifar100{part}": (64, 200, {0: 0.1, 100: 0.05})
+        for part in ("", "_target", "_guided")
+    },
 }
 
 
@@ -56,11 +62,17 @@ def test_nothing_is_searched_a_paper_states_its_settings(file: Path) -> None:
 def test_it_has_the_protocol_of_its_paper(file: Path) -> None:
     spec, (batch, epochs, rates) = read_spec(file), PROTOCOLS[file.stem]
     assert (spec.batch_size, spec.epochs) == (batch, epochs)
-    assert (spec.optimizer.name, spec.optimizer.momentum, spec.optimizer.weight_decay) == ("sgd", 0.9, 5e-4)
+    assert (spec.optimizer.name, spec.optimizer.momentum, spec.optimizer.weight_decay) == (
+        "sgd",
+        0.9,
+        5e-4,
+    )
     for epoch, rate in rates.items():
         assert spec.optimizer.learning_rate(epoch / epochs) == pytest.approx(rate), epoch
     assert spec.data.augment == "crop_flip" and spec.data.validation == 0.1
-    assert spec.data.padding == (4 if "tiny_imagenet" in file.stem else None)  # of 32 pixels, null is 4 as well
+    assert spec.data.padding == (
+        4 if "tiny_imagenet" in file.stem else None
+    )  # of 32 pixels, null is 4 as well
 
 
 @every_full
@@ -100,6 +112,8 @@ def test_what_guides_is_a_trial_of_the_same_data_that_records(data: str, short: 
 def test_all_of_them_are_installed_with_the_package() -> None:
     """`pip install` takes along what package-data names."""
     package = Path(study.__file__).parent
-    patterns = tomllib.loads((package.parent / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    patterns = tomllib.loads((package.parent / "pyproject.toml").read_text())["tool"]["setuptools"][
+        "package-data"
+    ]
     taken = {file for pattern in patterns["study"] for file in package.glob(pattern)}
     assert set(FILES) <= taken and len(FILES) == 2 * len(PROTOCOLS)

@@ -20,7 +20,9 @@ def test_the_ends_of_a_batch_size_have_the_mean_number_of_steps(log: bool) -> No
     assert [setting["batch_size"] for _, setting in found] == [32, 256]
     places = (np.arange(100_000) + 0.5) / 100_000
     drawn = 32 * 8**places if log else 32 + 224 * places
-    assert sum(weight / setting["batch_size"] for weight, setting in found) == pytest.approx((1 / drawn).mean(), 1e-6)
+    assert sum(weight / setting["batch_size"] for weight, setting in found) == pytest.approx(
+        (1 / drawn).mean(), 1e-6
+    )
     assert sum(weight for weight, _ in found) == pytest.approx(1)
 
 
@@ -43,5 +45,10 @@ def test_choices_of_a_batch_size_and_the_middle_of_the_rest() -> None:
 
 
 def test_the_published_default_is_probed() -> None:
-    one = Space({"method.gamma": parse_entry("", {"low": 0.0, "high": 5.0})}, {}, [{"method.gamma": 3.0}], {})  # type: ignore[dict-item]
+    one = Space(
+        {"method.gamma": parse_entry("", {"low": 0.0, "high": 5.0})},
+        {},
+        [{"method.gamma": 3.0}],
+        {},
+    )  # type: ignore[dict-item]
     assert settings_of(one) == [(1, {"method.gamma": 3.0})]

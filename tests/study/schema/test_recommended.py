@@ -42,7 +42,10 @@ WEIGHT = {"low": 0.02, "high": 2.0, "log": True}  # not what search_spaces/mbls.
         (Dece(weight=0.5), "transferred default (Bohdal et al. 2023)"),  # of their outer loss
         (Sece(bandwidth=0.1, weight=0.5), "our default"),  # the paper states neither
         # Those who publish 2.0 divide the means twice.
-        (Mmce(weight=2.0, normalization="released_code"), "published default (Mukhoti et al. 2020)"),
+        (
+            Mmce(weight=2.0, normalization="released_code"),
+            "published default (Mukhoti et al. 2020)",
+        ),
         (Mmce(weight=2.0, normalization="paper"), "our default"),
         (Mmce(weight=4.0, normalization="paper"), "the study's own settings"),
         # Published with another value beside it, or with another base: transferred.
@@ -52,10 +55,16 @@ WEIGHT = {"low": 0.02, "high": 2.0, "log": True}  # not what search_spaces/mbls.
         ),
         (Mbls(margin=10.0, weight=0.1), "published default (Liu et al. 2022)"),
         (Mixup(alpha=0.3), "published default (Tata et al. 2022)"),
-        (Mixup(alpha=0.3, base=Focal(gamma=3.0)), "transferred default (Tata et al. 2022; Mukhoti et al. 2020)"),
+        (
+            Mixup(alpha=0.3, base=Focal(gamma=3.0)),
+            "transferred default (Tata et al. 2022; Mukhoti et al. 2020)",
+        ),
         (Mixup(alpha=0.3, base=Focal(gamma=2.5)), "the study's own settings"),
         (Sece(bandwidth=0.1, weight=0.5, base=Focal(gamma=3.0)), "our default"),
-        (GammaNet(outer="dece", tau=0.01, bandwidth=0.2), "our default"),  # its bandwidth has no effect
+        (
+            GammaNet(outer="dece", tau=0.01, bandwidth=0.2),
+            "our default",
+        ),  # its bandwidth has no effect
     ],
 )
 def test_whose_settings_they_are(method: Method, text: str) -> None:
@@ -69,7 +78,9 @@ def test_explain_says_whose_settings_are_tried_first() -> None:
     assert [row.note for row in rows] == [mukhoti, mukhoti, mukhoti, "the study's own settings"]
     # A value that is drawn is nobody's.
     spec = small(methods=["mbls"], search_space={"method.weight": {"low": 0.2, "high": 0.3}})
-    assert {row.note for row in explain(spec) if row.key.endswith("tried first")} <= {"the study's own settings"}
+    assert {row.note for row in explain(spec) if row.key.endswith("tried first")} <= {
+        "the study's own settings"
+    }
 
 
 # Ranges without effect
@@ -88,7 +99,9 @@ def test_a_range_without_effect_leaves_the_space() -> None:
 
 
 def test_it_stays_where_the_setting_that_decides_is_searched() -> None:
-    spec = small(methods=["gamma_net"], search_space={"method.outer": {"choices": ["sece", "dece"]}})
+    spec = small(
+        methods=["gamma_net"], search_space={"method.outer": {"choices": ["sece", "dece"]}}
+    )
     assert "method.bandwidth" in spec.variant("gamma_net").space.distributions
     assert inert_paths(GammaNet(outer="dece"), {}) == {"method.bandwidth": "outer: dece"}
     nested = Mixup(base=FocalSampleDependent(schedule="flsd_53"))
@@ -98,7 +111,9 @@ def test_it_stays_where_the_setting_that_decides_is_searched() -> None:
 def test_a_range_of_the_study_must_have_an_effect_in_one_method() -> None:
     width = {"method.bandwidth": {"low": 0.05, "high": 0.2}}
     spec = small(methods=[DECE, "sece"], search_space=width)
-    assert spec.variant("sece").space.distributions["method.bandwidth"] == FloatDistribution(0.05, 0.2)
+    assert spec.variant("sece").space.distributions["method.bandwidth"] == FloatDistribution(
+        0.05, 0.2
+    )
     assert "method.bandwidth" not in spec.variant("by_dece").space.distributions
     with pytest.raises(SpecError) as refused:
         small(methods=[DECE], search_space=width)
@@ -113,7 +128,9 @@ def test_a_range_of_the_study_must_have_an_effect_in_one_method() -> None:
 
 def test_the_optimizer_is_searched_in_every_method_from_its_own_settings() -> None:
     spec = small(
-        methods=["cross_entropy", "focal"], search_optimizer=True, optimizer={"lr": 0.05, "weight_decay": 1e-4}
+        methods=["cross_entropy", "focal"],
+        search_optimizer=True,
+        optimizer={"lr": 0.05, "weight_decay": 1e-4},
     )
     own = {"optimizer.lr": 0.05, "optimizer.weight_decay": 1e-4}
     assert spec.variant("cross_entropy").space.distributions == {
@@ -123,14 +140,28 @@ def test_the_optimizer_is_searched_in_every_method_from_its_own_settings() -> No
     assert spec.variant("cross_entropy").space.defaults == [own]
     assert spec.variant("focal").space.defaults[0] == {"method.gamma": 3.0, **own}
     decay = next(row for row in explain(spec) if row.key == "methods.focal: optimizer.weight_decay")
-    assert decay.note.startswith("search_spaces/optimizer.yaml: ") and "Mukhoti et al. 2020" in decay.note
+    assert (
+        decay.note.startswith("search_spaces/optimizer.yaml: ")
+        and "Mukhoti et al. 2020" in decay.note
+    )
     assert spec_from_mapping(spec.to_mapping(), "study.yaml") == spec
     # The study's own range or value wins; so does a label's.
     wide = {"low": 0.001, "high": 1.0, "log": True}
-    adam = {"label": "adam", "name": "focal", "values": {"optimizer.name": "adam", "optimizer.lr": 0.001}}
-    spec = small(methods=["focal", adam], search_optimizer=True, search_space={"optimizer.lr": wide})
-    assert spec.variant("focal").space.distributions["optimizer.lr"] == FloatDistribution(0.001, 1.0, log=True)
-    assert list(spec.variant("adam").space.distributions) == ["method.gamma", "optimizer.weight_decay"]
+    adam = {
+        "label": "adam",
+        "name": "focal",
+        "values": {"optimizer.name": "adam", "optimizer.lr": 0.001},
+    }
+    spec = small(
+        methods=["focal", adam], search_optimizer=True, search_space={"optimizer.lr": wide}
+    )
+    assert spec.variant("focal").space.distributions["optimizer.lr"] == FloatDistribution(
+        0.001, 1.0, log=True
+    )
+    assert list(spec.variant("adam").space.distributions) == [
+        "method.gamma",
+        "optimizer.weight_decay",
+    ]
 
 
 def test_its_search_starts_inside_its_range() -> None:
@@ -169,7 +200,9 @@ def test_a_study_keeps_its_ranges_where_ours_have_changed() -> None:
         refuse_changes(meaning, small(methods=["focal", "mbls"]), "study.yaml", "has 3 trials")
     spec = again(recorded, methods=["focal", "mbls"], trials=99)
     refuse_changes(meaning, spec, "study.yaml", "has 3 trials")
-    assert spec.variant("mbls").space.distributions == {"method.weight": FloatDistribution(0.02, 2.0, log=True)}
+    assert spec.variant("mbls").space.distributions == {
+        "method.weight": FloatDistribution(0.02, 2.0, log=True)
+    }
     assert spec.trial("mbls").method == Mbls(margin=10.0)
     assert spec.meaning()["methods"] == meaning["methods"]  # recorded again as it was
     assert kept_line(spec) == (
@@ -177,7 +210,10 @@ def test_a_study_keeps_its_ranges_where_ours_have_changed() -> None:
         " (mbls: method.margin, method.weight)."
     )
     weight = next(row for row in explain(spec) if row.key == "methods.mbls: method.weight")
-    assert weight.note == "recorded with the study; search_spaces/ now has {low: 0.01, high: 1.0, log: true}"
+    assert (
+        weight.note
+        == "recorded with the study; search_spaces/ now has {low: 0.01, high: 1.0, log: true}"
+    )
     assert kept_line(small()) is None and kept_line(again(older({})[1])) is None
 
 
@@ -187,7 +223,12 @@ def test_what_its_file_names_is_refused_as_ever() -> None:
 
     def refused(**keys: Any) -> str:
         with pytest.raises(SpecError) as error:
-            refuse_changes(meaning, again(recorded, methods=["focal", "mbls"], **keys), "study.yaml", "has 3 trials")
+            refuse_changes(
+                meaning,
+                again(recorded, methods=["focal", "mbls"], **keys),
+                "study.yaml",
+                "has 3 trials",
+            )
         return str(error.value).partition("\n")[2].strip()
 
     assert refused(search_space={**named, "method.gamma": {"low": 0, "high": 4}}) == (
@@ -196,9 +237,15 @@ def test_what_its_file_names_is_refused_as_ever() -> None:
     margin = "methods.mbls: method.margin: was {low: 1.0, high: 9.0}, is "
     assert refused() == margin + "{low: 0.0, high: 20.0}"  # a line that was taken out
     assert refused(search_space={"method.margin": 6}) == margin + "6.0"
-    assert "mbls: optimizer.weight_decay: was absent, is {low" in refused(search_space=named, search_optimizer=True)
-    meaning, recorded = older({}, methods=["focal", "mbls"], search_space=named, search_optimizer=True)
-    assert "focal: optimizer.lr: was {low: 0.01, high: 0.5, log: true}, is absent" in refused(search_space=named)
+    assert "mbls: optimizer.weight_decay: was absent, is {low" in refused(
+        search_space=named, search_optimizer=True
+    )
+    meaning, recorded = older(
+        {}, methods=["focal", "mbls"], search_space=named, search_optimizer=True
+    )
+    assert "focal: optimizer.lr: was {low: 0.01, high: 0.5, log: true}, is absent" in refused(
+        search_space=named
+    )
 
 
 def test_a_line_that_fixed_the_methods_own_value_may_be_taken_out_again() -> None:
@@ -223,7 +270,9 @@ def test_a_recorded_range_without_effect_stays() -> None:
     refuse_changes(meaning, spec, "study.yaml", "has 3 trials")
     # Even if its file names it, as it then could.
     written = {"methods": [DECE], "search_space": {"method.bandwidth": width}}
-    recorded = recorded_spaces({**small(methods=[DECE]).to_mapping(), **written, "methods": [DECE]}, meaning)
+    recorded = recorded_spaces(
+        {**small(methods=[DECE]).to_mapping(), **written, "methods": [DECE]}, meaning
+    )
     refuse_changes(meaning, again(recorded, **written), "study.yaml", "has 3 trials")
 
 
@@ -237,9 +286,15 @@ def test_a_study_keeps_the_defaults_it_recorded() -> None:
 
 @pytest.mark.parametrize(
     ("enqueued", "first"),
-    [([2.5], [2.5]), ([3.0, 2.0], [3.0, 2.0, 1.0]), ([2.0, 3.0], [2.0, 3.0])],  # the second: the first ones of ours
+    [
+        ([2.5], [2.5]),
+        ([3.0, 2.0], [3.0, 2.0, 1.0]),
+        ([2.0, 3.0], [2.0, 3.0]),
+    ],  # the second: the first ones of ours
 )
-def test_an_older_study_keeps_those_in_its_ledger(enqueued: list[float], first: list[float]) -> None:
+def test_an_older_study_keeps_those_in_its_ledger(
+    enqueued: list[float], first: list[float]
+) -> None:
     """It recorded none in its study.yaml; what it did not come to enqueue is tried too if our file is the same."""
     recorded = older({}, methods=["focal"])[1]
     settings = [{"method.gamma": gamma} for gamma in enqueued]
@@ -251,7 +306,9 @@ def test_an_older_study_keeps_those_in_its_ledger(enqueued: list[float], first: 
 def test_another_method_of_the_same_label_keeps_nothing() -> None:
     recorded = older({}, methods=[{"label": "a", "name": "focal"}])[1]
     other = [{"label": "a", "name": "mbls"}]
-    assert again(recorded, methods=other).variant("a").space == small(methods=other).variant("a").space
+    assert (
+        again(recorded, methods=other).variant("a").space == small(methods=other).variant("a").space
+    )
 
 
 def test_a_confirmation_searches_nothing() -> None:

@@ -49,7 +49,9 @@ def test_digits_is_the_study_of_the_design():
         "mbls",
         "sece_on_focal",
     ]
-    assert spec.optimizer == Optimizer(name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, schedule="cosine")
+    assert spec.optimizer == Optimizer(
+        name="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, schedule="cosine"
+    )
     assert (spec.batch_size, spec.epochs, spec.seed, spec.trials) == (64, 20, 0, 24)
     assert spec.objectives == (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
     assert [str(constraint) for constraint in spec.constraints] == ["accuracy >= best - 0.03"]
@@ -72,13 +74,18 @@ def test_digits_is_the_study_of_the_design():
     on_focal = spec.variant("sece_on_focal")
     assert on_focal.method == Sece(base=Focal(gamma=3.0))
     # The base's gamma is fixed, so it is not searched.
-    assert list(on_focal.space.distributions) == ["method.bandwidth", "method.weight", "optimizer.lr"]
+    assert list(on_focal.space.distributions) == [
+        "method.bandwidth",
+        "method.weight",
+        "optimizer.lr",
+    ]
 
 
 def test_what_is_left_out_is_as_in_the_design():
     written = strict_yaml.read(DIGITS)
     required = {
-        key: written[key] for key in ("name", "data", "model", "methods", "search_space", "constraints", "serve")
+        key: written[key]
+        for key in ("name", "data", "model", "methods", "search_space", "constraints", "serve")
     }
     assert spec_from_mapping(required, "study.yaml") == read_spec(DIGITS)
 
@@ -92,8 +99,12 @@ def test_a_base_brings_its_own_space():
     space = small().variant("sece_on_focal").space
     assert list(space.distributions) == ["method.bandwidth", "method.base.gamma", "method.weight"]
     assert space.distributions["method.base.gamma"] == FloatDistribution(0.0, 5.0)
-    assert space.defaults == [{"method.bandwidth": 0.1, "method.base.gamma": 3.0, "method.weight": 0.5}]
-    assert space.origins["method.base.gamma"].startswith("search_spaces/focal.yaml: Mukhoti et al. 2020")
+    assert space.defaults == [
+        {"method.bandwidth": 0.1, "method.base.gamma": 3.0, "method.weight": 0.5}
+    ]
+    assert space.origins["method.base.gamma"].startswith(
+        "search_spaces/focal.yaml: Mukhoti et al. 2020"
+    )
     assert space.origins["method.weight"].startswith("search_spaces/sece.yaml: Wang")
 
 
@@ -116,7 +127,9 @@ def test_a_path_is_searched_in_the_methods_it_fits():
     assert spec.variant("focal").space.distributions["method.gamma"] == gamma
     assert spec.variant("focal").space.origins["method.gamma"] == "search_space of the study"
     # `method.gamma` is not `method.base.gamma`.
-    assert spec.variant("sece_on_focal").space.distributions["method.base.gamma"] == FloatDistribution(0.0, 5.0)
+    assert spec.variant("sece_on_focal").space.distributions[
+        "method.base.gamma"
+    ] == FloatDistribution(0.0, 5.0)
     assert spec.variant("cross_entropy").space.distributions == {}
 
 
@@ -126,12 +139,16 @@ def test_a_fixed_value_wins_over_the_search_space():
     assert list(spec.variant("focal").space.distributions) == ["method.gamma"]
     assert spec.variant("focal_2").space.distributions == {}
     assert spec.variant("focal_2").method == Focal(gamma=2.0)
-    with pytest.raises(SpecError, match=r"search_space\.method\.gamma: is fixed to 2\.0 by focal_2; remove one"):
+    with pytest.raises(
+        SpecError, match=r"search_space\.method\.gamma: is fixed to 2\.0 by focal_2; remove one"
+    ):
         small(methods=methods[1:], search_space={"method.gamma": {"low": 1, "high": 4}})
 
 
 def test_a_plain_value_pins():
-    spec = small(search_space={"method.margin": 6, "optimizer.momentum": 0.8, "method.base.gamma": 1})
+    spec = small(
+        search_space={"method.margin": 6, "optimizer.momentum": 0.8, "method.base.gamma": 1}
+    )
     mbls = spec.variant("mbls")
     assert list(mbls.space.distributions) == ["method.weight"]
     assert mbls.method == Mbls(margin=6.0)
@@ -150,7 +167,9 @@ def test_what_is_tried_first_lies_inside_the_space():
     assert space.defaults == [{"method.gamma": 3.0}, {"method.gamma": 2.0}]
 
 
-@pytest.mark.parametrize("label", ["cross_entropy", "focal", "label_smoothing", "mbls", "sece_on_focal"])
+@pytest.mark.parametrize(
+    "label", ["cross_entropy", "focal", "label_smoothing", "mbls", "sece_on_focal"]
+)
 def test_optuna_takes_what_is_tried_first(label):
     space = read_spec(DIGITS).variant(label).space
     ledger = optuna.create_study(directions=["maximize", "minimize"])
@@ -170,15 +189,24 @@ def test_settings_of_the_trial_are_searched_too():
     )
     space = spec.variant("cross_entropy").space
     assert space.distributions["batch_size"] == IntDistribution(32, 128, log=True)
-    assert space.defaults == [{"batch_size": 64, "data.augment": "none", "model.width": 128, "optimizer.name": "sgd"}]
-    values = {"batch_size": 32, "data.augment": "flip", "model.width": 65, "optimizer.name": "adamw"}
+    assert space.defaults == [
+        {"batch_size": 64, "data.augment": "none", "model.width": 128, "optimizer.name": "sgd"}
+    ]
+    values = {
+        "batch_size": 32,
+        "data.augment": "flip",
+        "model.width": 65,
+        "optimizer.name": "adamw",
+    }
     config = TrialConfig.from_mapping(spec.trial_mapping("cross_entropy"), values)
     assert (config.batch_size, config.data.augment, config.optimizer.name) == (32, "flip", "adamw")
     assert config.model.width == 65
 
 
 def test_a_trial_from_its_mapping_and_values():
-    config = TrialConfig.from_mapping(read_spec(DIGITS).trial_mapping("sece_on_focal"), {"method.weight": 2.0})
+    config = TrialConfig.from_mapping(
+        read_spec(DIGITS).trial_mapping("sece_on_focal"), {"method.weight": 2.0}
+    )
     assert config.method == Sece(weight=2.0, base=Focal(gamma=3.0))
     assert (config.epochs, config.batch_size, config.seed, config.result) == (20, 64, 0, "last")
     assert read_spec(DIGITS).trial("cross_entropy").method == CrossEntropy()
@@ -194,11 +222,37 @@ def test_unknown_label():
     [
         {},
         {"search_space": {**RATE, "method.margin": 6, "batch_size": {"choices": [32, 64]}}},
-        {"methods": [{"label": "deep", "name": "sece", "hits": "soft", "base": {"name": "mbls", "margin": 6}}]},
-        {"storage": "here", "tracking": "http://x:5000", "ledger": "sqlite:///x.db", "keep_models": "front"},
-        {"objectives": [{"metric": "ts_nll", "direction": "minimize"}], "resources": {"cpu": 2, "gpu": 0.5}},
-        {"methods": [{"label": "focal_0007", "name": "focal", "values": PINNED}], "first_seed": 9, "confirms": "other"},
-        {"shift": {"far": {"name": "parquet", "path": "/x.parquet", "where": {"a": 1}, "ood": True}, "own": "digits"}},
+        {
+            "methods": [
+                {
+                    "label": "deep",
+                    "name": "sece",
+                    "hits": "soft",
+                    "base": {"name": "mbls", "margin": 6},
+                }
+            ]
+        },
+        {
+            "storage": "here",
+            "tracking": "http://x:5000",
+            "ledger": "sqlite:///x.db",
+            "keep_models": "front",
+        },
+        {
+            "objectives": [{"metric": "ts_nll", "direction": "minimize"}],
+            "resources": {"cpu": 2, "gpu": 0.5},
+        },
+        {
+            "methods": [{"label": "focal_0007", "name": "focal", "values": PINNED}],
+            "first_seed": 9,
+            "confirms": "other",
+        },
+        {
+            "shift": {
+                "far": {"name": "parquet", "path": "/x.parquet", "where": {"a": 1}, "ood": True},
+                "own": "digits",
+            }
+        },
     ],
 )
 def test_reads_back_as_it_was(keys):
@@ -209,8 +263,26 @@ def test_reads_back_as_it_was(keys):
 
 
 def test_every_key_is_written_back():
-    first = ["name", "data", "model", "methods", "optimizer", "batch_size", "epochs", "seed", "first_seed"]
-    first += ["precision", "deterministic", "compile", "result", "equal_train", "diagnostics", "record"]
+    first = [
+        "name",
+        "data",
+        "model",
+        "methods",
+        "optimizer",
+        "batch_size",
+        "epochs",
+        "seed",
+        "first_seed",
+    ]
+    first += [
+        "precision",
+        "deterministic",
+        "compile",
+        "result",
+        "equal_train",
+        "diagnostics",
+        "record",
+    ]
     first += ["objectives", "constraints", "serve"]
     second = [
         "search_space",
@@ -235,8 +307,13 @@ def test_a_method_may_take_other_resources_than_the_study():
     assert spec.resources_of("focal") == Resources(cpu=2, gpu=0.25)
     assert spec.resources_of("big") == Resources(cpu=2, gpu=1)  # what it leaves out is the study's
     again = spec_from_mapping(spec.to_mapping(), "study.yaml")
-    assert again == spec and spec.meaning() == small(methods=["focal", {"label": "big", "name": "focal"}]).meaning()
-    with pytest.raises(SpecError, match=r"methods\[0\].resources.gpus: Resources has no 'gpus'. Did you mean 'gpu'"):
+    assert (
+        again == spec
+        and spec.meaning() == small(methods=["focal", {"label": "big", "name": "focal"}]).meaning()
+    )
+    with pytest.raises(
+        SpecError, match=r"methods\[0\].resources.gpus: Resources has no 'gpus'. Did you mean 'gpu'"
+    ):
         small(methods=[{"name": "focal", "resources": {"gpus": 1}}])
 
 
@@ -246,13 +323,23 @@ def test_a_method_may_have_values_of_its_own():
     spec = small(methods=methods, search_space=RATE, first_seed=100)
     trial, space = spec.trial("focal_0007"), spec.variant("focal_0007").space
     assert (space.distributions, space.pins, space.defaults) == ({}, PINNED, [])
-    assert (trial.optimizer.lr, trial.method.gamma, trial.model.width, trial.data.augment) == (0.08, 2.1, 64, "flip")
+    assert (trial.optimizer.lr, trial.method.gamma, trial.model.width, trial.data.augment) == (
+        0.08,
+        2.1,
+        64,
+        "flip",
+    )
     assert set(spec.variant("focal").space.distributions) == {"method.gamma", "optimizer.lr"}
     assert [spec.seed_number(number) for number in (0, 7)] == [100, 107]
     old = json.loads(json.dumps(spec.meaning()))
     other = [methods[0], {**methods[1], "values": {**PINNED, "method.gamma": 2.2}}]
     with pytest.raises(SpecError, match=r"methods.focal_0007: method.gamma: was 2.1, is 2.2"):
-        refuse_changes(old, small(methods=other, search_space=RATE, first_seed=100), "study.yaml", "has 3 trials")
+        refuse_changes(
+            old,
+            small(methods=other, search_space=RATE, first_seed=100),
+            "study.yaml",
+            "has 3 trials",
+        )
 
 
 def test_overrides(tmp_path):
@@ -267,7 +354,12 @@ def test_overrides(tmp_path):
 def test_relative_paths_start_from_the_file(tmp_path):
     (tmp_path / "study.yaml").write_text(
         strict_yaml.dump(
-            {**SMALL, "data": {"name": "parquet", "path": "sub/train.parquet"}, "storage": "runs", "shift": SHIFT}
+            {
+                **SMALL,
+                "data": {"name": "parquet", "path": "sub/train.parquet"},
+                "storage": "runs",
+                "shift": SHIFT,
+            }
         )
     )
     spec = read_spec(tmp_path / "study.yaml")
@@ -281,7 +373,11 @@ def test_relative_paths_start_from_the_file(tmp_path):
 BAD = [
     # keys
     ({"nme": "x"}, "nme", "there is no key 'nme'. Did you mean 'name'?"),
-    ({"pruner": "asha"}, "pruner", "there is no key 'pruner'. Valid values: name, data, model"),  # not 'record'
+    (
+        {"pruner": "asha"},
+        "pruner",
+        "there is no key 'pruner'. Valid values: name, data, model",
+    ),  # not 'record'
     ({"name": "My Study"}, "name", "got 'My Study'. Write 'my_study'?"),
     ({"name": "../up"}, "name", "got '../up'"),
     ({"name": "a/b"}, "name", "got 'a/b'. Write 'a_b'?"),
@@ -307,11 +403,19 @@ BAD = [
     ({"ledger": False}, "ledger", "must be text, got False."),
     ({"shift": ["far"]}, "shift", "must map names to data sets, got ['far']."),
     ({"shift": {"Far": "digits"}}, "shift", "only a-z, 0-9 and _, got 'Far'."),
-    ({"shift": {"far": {"name": "parqet"}}}, "shift.far", "there is no dataset 'parqet'. Did you mean 'parquet'?"),
+    (
+        {"shift": {"far": {"name": "parqet"}}},
+        "shift.far",
+        "there is no dataset 'parqet'. Did you mean 'parquet'?",
+    ),
     ({"shift": {"far": {"name": "parquet"}}}, "shift.far.path", "is missing"),
     ({"shift": {"far": {"name": "digits", "wher": 1}}}, "shift.far.wher", "Digits has no 'wher'."),
     ({"first_seed": -1}, "first_seed", "must be >= 0, got -1."),
-    ({"methods": [{"name": "focal", "values": 3}]}, "methods[0].values", "must map paths to values, got 3."),
+    (
+        {"methods": [{"name": "focal", "values": 3}]},
+        "methods[0].values",
+        "must map paths to values, got 3.",
+    ),
     (
         {"methods": ["mbls", {"name": "focal", "values": {"method.gama": 2}}]},
         "methods[1].values.method.gama",
@@ -332,7 +436,11 @@ BAD = [
         "methods[0].values.method.gamma",
         "is fixed to 1.0 by the method; remove one of the two.",
     ),
-    ({"methods": [{"name": "focal", "values": {"epochs": 2}}]}, "methods[0].values.epochs", "cannot be searched"),
+    (
+        {"methods": [{"name": "focal", "values": {"epochs": 2}}]},
+        "methods[0].values.epochs",
+        "cannot be searched",
+    ),
     ({"extensions": "nowhere"}, "extensions", "no folder at"),
     ({"extensions": 3}, "extensions", "must be text, got 3."),
     ({"extensions": ""}, "extensions", "write null"),
@@ -340,12 +448,24 @@ BAD = [
     ({"data": "csv"}, "data", "there is no dataset 'csv'. Valid values: cifar10, "),  # not 'svhn'
     ({"data": "digit"}, "data", "there is no dataset 'digit'. Did you mean 'digits'?"),
     ({"data": 7}, "data", "must be a name, or a mapping with `name`, got 7."),
-    ({"data": {"name": "digits", "validatoin": 0.3}}, "data.validatoin", "Did you mean 'validation'?"),
-    ({"data": {"name": "digits", "validation": 1}}, "data.validation", "must be > 0 and < 1, got 1."),
+    (
+        {"data": {"name": "digits", "validatoin": 0.3}},
+        "data.validatoin",
+        "Did you mean 'validation'?",
+    ),
+    (
+        {"data": {"name": "digits", "validation": 1}},
+        "data.validation",
+        "must be > 0 and < 1, got 1.",
+    ),
     ({"data": {"name": "digits", "augment": "flop"}}, "data.augment", "Did you mean 'flip'?"),
     ({"data": {"name": "parquet"}}, "data.path", "is missing"),
     ({"model": "mpl"}, "model", "there is no model 'mpl'. Did you mean 'mlp'?"),
-    ({"model": {"name": "mlp", "widht": 3}}, "model.widht", "Mlp has no 'widht'. Did you mean 'width'?"),
+    (
+        {"model": {"name": "mlp", "widht": 3}},
+        "model.widht",
+        "Mlp has no 'widht'. Did you mean 'width'?",
+    ),
     ({"optimizer": "sgd"}, "optimizer", "must be a mapping of settings, got 'sgd'."),
     ({"optimizer": {"name": "sdg"}}, "optimizer.name", "there is no 'sdg'. Did you mean 'sgd'?"),
     ({"optimizer": {"lr": -0.1}}, "optimizer.lr", "must be > 0, got -0.1."),
@@ -364,33 +484,93 @@ BAD = [
     ({"methods": "focal"}, "methods", "a list of one or more methods, got 'focal'."),
     ({"methods": {"focal": {}}}, "methods", "a list of one or more methods"),
     ({"methods": ["focl"]}, "methods[0]", "there is no method 'focl'. Did you mean 'focal'?"),
-    ({"methods": ["focal", 3]}, "methods[1]", "a method name, or a mapping with `name` and its fields, got 3."),
+    (
+        {"methods": ["focal", 3]},
+        "methods[1]",
+        "a method name, or a mapping with `name` and its fields, got 3.",
+    ),
     ({"methods": [{"label": "x"}]}, "methods[0]", "a mapping with `name`"),
     (
         {"methods": ["focal", "focal"]},
         "methods[1].label",
         "methods[0] already has label 'focal'; give one of them another",
     ),
-    ({"methods": [{"label": "Focal-3", "name": "focal"}]}, "methods[0].label", "only a-z, 0-9 and _, got 'Focal-3'."),
-    ({"methods": [{"label": "", "name": "focal"}]}, "methods[0].label", "only a-z, 0-9 and _, got ''."),
-    ({"methods": [{"label": 3, "name": "focal"}]}, "methods[0].label", "only a-z, 0-9 and _, got 3."),
-    ({"methods": [{"name": "focal", "gama": 3}]}, "methods[0].gama", "Focal has no 'gama'. Did you mean 'gamma'?"),
+    (
+        {"methods": [{"label": "Focal-3", "name": "focal"}]},
+        "methods[0].label",
+        "only a-z, 0-9 and _, got 'Focal-3'.",
+    ),
+    (
+        {"methods": [{"label": "", "name": "focal"}]},
+        "methods[0].label",
+        "only a-z, 0-9 and _, got ''.",
+    ),
+    (
+        {"methods": [{"label": 3, "name": "focal"}]},
+        "methods[0].label",
+        "only a-z, 0-9 and _, got 3.",
+    ),
+    (
+        {"methods": [{"name": "focal", "gama": 3}]},
+        "methods[0].gama",
+        "Focal has no 'gama'. Did you mean 'gamma'?",
+    ),
     ({"methods": [{"name": "focal", "gamma": -1}]}, "methods[0].gamma", "must be >= 0, got -1."),
-    ({"methods": [{"name": "focal", "gamma": "3"}]}, "methods[0].gamma", "must be a number, got '3'."),
-    ({"methods": [{"name": "cross_entropy", "gamma": 1}]}, "methods[0].gamma", "CrossEntropy has no 'gamma'."),
+    (
+        {"methods": [{"name": "focal", "gamma": "3"}]},
+        "methods[0].gamma",
+        "must be a number, got '3'.",
+    ),
+    (
+        {"methods": [{"name": "cross_entropy", "gamma": 1}]},
+        "methods[0].gamma",
+        "CrossEntropy has no 'gamma'.",
+    ),
     ({"methods": [{"name": "sece", "base": "focl"}]}, "methods[0].base", "Did you mean 'focal'?"),
-    ({"methods": [{"name": "sece", "base": {"name": "focal", "gama": 3}}]}, "methods[0].base.gama", "no 'gama'."),
+    (
+        {"methods": [{"name": "sece", "base": {"name": "focal", "gama": 3}}]},
+        "methods[0].base.gama",
+        "no 'gama'.",
+    ),
     # objectives
     ({"objectives": []}, "objectives", "a list of one or more objectives, got []."),
     ({"objectives": "accuracy"}, "objectives", "a list of one or more objectives, got 'accuracy'."),
-    ({"objectives": ["accuracy"]}, "objectives[0]", "as {metric: accuracy, direction: maximize}, got 'accuracy'."),
-    ({"objectives": [{"metric": "accuracy"}]}, "objectives[0].direction", "is missing; write maximize or minimize."),
+    (
+        {"objectives": ["accuracy"]},
+        "objectives[0]",
+        "as {metric: accuracy, direction: maximize}, got 'accuracy'.",
+    ),
+    (
+        {"objectives": [{"metric": "accuracy"}]},
+        "objectives[0].direction",
+        "is missing; write maximize or minimize.",
+    ),
     ({"objectives": [{"direction": "maximize"}]}, "objectives[0].metric", "is missing"),
-    ({"objectives": [{"metric": "acc", "direction": "maximize"}]}, "objectives[0].metric", "there is no metric 'acc'."),
-    ({"objectives": [{"metric": "ece", "direction": "down"}]}, "objectives[0].direction", "there is no 'down'."),
-    ({"objectives": [{"metric": "ece", "direction": "maximize"}]}, "objectives[0].direction", "write minimize."),
-    ({"objectives": [{"metric": "ece", "direction": "minimize"}] * 2}, "objectives[1].metric", "'ece' is listed twice"),
-    ({"objectives": [{"metric": "ece", "direction": "minimize", "bins": 3}]}, "objectives[0].bins", "has no 'bins'"),
+    (
+        {"objectives": [{"metric": "acc", "direction": "maximize"}]},
+        "objectives[0].metric",
+        "there is no metric 'acc'.",
+    ),
+    (
+        {"objectives": [{"metric": "ece", "direction": "down"}]},
+        "objectives[0].direction",
+        "there is no 'down'.",
+    ),
+    (
+        {"objectives": [{"metric": "ece", "direction": "maximize"}]},
+        "objectives[0].direction",
+        "write minimize.",
+    ),
+    (
+        {"objectives": [{"metric": "ece", "direction": "minimize"}] * 2},
+        "objectives[1].metric",
+        "'ece' is listed twice",
+    ),
+    (
+        {"objectives": [{"metric": "ece", "direction": "minimize", "bins": 3}]},
+        "objectives[0].bins",
+        "has no 'bins'",
+    ),
     ({"search_space": [1]}, "search_space", "must map paths to ranges, got [1]."),
 ]
 
@@ -422,7 +602,9 @@ BAD_SPACES = [
 ]
 
 
-@pytest.mark.parametrize(("keys", "path", "said"), BAD, ids=[f"{path}-{n}" for n, (_, path, _) in enumerate(BAD)])
+@pytest.mark.parametrize(
+    ("keys", "path", "said"), BAD, ids=[f"{path}-{n}" for n, (_, path, _) in enumerate(BAD)]
+)
 def test_refused(tmp_path, keys, path, said):
     refuse(tmp_path, keys, path, said)
 
@@ -447,8 +629,13 @@ def refuse(tmp_path, keys, path, said):
 
 @pytest.mark.parametrize("key", ["name", "data", "model", "methods"])
 def test_required(key):
-    with pytest.raises(SpecError, match=f"study.yaml: {key}: is missing; a study needs name, data, model and methods."):
-        spec_from_mapping({other: value for other, value in SMALL.items() if other != key}, "study.yaml")
+    with pytest.raises(
+        SpecError,
+        match=f"study.yaml: {key}: is missing; a study needs name, data, model and methods.",
+    ):
+        spec_from_mapping(
+            {other: value for other, value in SMALL.items() if other != key}, "study.yaml"
+        )
 
 
 @pytest.mark.parametrize(
@@ -462,11 +649,20 @@ def test_required(key):
         (b"\x00\x01\x02", "study.yaml: is not YAML: it contains non-printable characters."),
         (b"name: [", "study.yaml: is not YAML: "),
         (b"name: x\n  data: y\n", "(line 2, column 7)"),
-        (b"trials: 3\nname: x\ntrials: 4\n", "study.yaml: trials: is defined twice (lines 1 and 3); keep one."),
-        (b"optimizer:\n  lr: 1\n  lr: 2\n", "study.yaml: optimizer.lr: is defined twice (lines 2 and 3); keep one."),
+        (
+            b"trials: 3\nname: x\ntrials: 4\n",
+            "study.yaml: trials: is defined twice (lines 1 and 3); keep one.",
+        ),
+        (
+            b"optimizer:\n  lr: 1\n  lr: 2\n",
+            "study.yaml: optimizer.lr: is defined twice (lines 2 and 3); keep one.",
+        ),
         (b"1: 2\n", "study.yaml: the key in line 1 must be text"),
         (b"name: x\n---\nname: y\n", "study.yaml: is not YAML: "),
-        (b"name: !!python/object/apply:os.getcwd []\n", "study.yaml: is not YAML: could not determine a constructor"),
+        (
+            b"name: !!python/object/apply:os.getcwd []\n",
+            "study.yaml: is not YAML: could not determine a constructor",
+        ),
         (b"[" * 500, "study.yaml: is nested more than 100 levels deep."),
         (
             b"trials: 99999999999999999999\n",
@@ -489,7 +685,24 @@ def test_no_file(tmp_path):
         read_spec(tmp_path)
 
 
-JUNK = [None, True, math.nan, math.inf, -1, 0, 10**18, "x", "", [], {}, [1], {"a": 1}, {"name": None}, [[]], [{}]]
+JUNK = [
+    None,
+    True,
+    math.nan,
+    math.inf,
+    -1,
+    0,
+    10**18,
+    "x",
+    "",
+    [],
+    {},
+    [1],
+    {"a": 1},
+    {"name": None},
+    [[]],
+    [{}],
+]
 
 
 @pytest.mark.slow
@@ -498,7 +711,11 @@ def test_nothing_but_a_spec_error_comes_out():
 
     def places(value, path=()):
         yield path
-        inside = value.items() if isinstance(value, dict) else enumerate(value if isinstance(value, list) else ())
+        inside = (
+            value.items()
+            if isinstance(value, dict)
+            else enumerate(value if isinstance(value, list) else ())
+        )
         for key, inner in inside:
             yield from places(inner, (*path, key))
 
@@ -518,5 +735,7 @@ def test_nothing_but_a_spec_error_comes_out():
 def test_objectives_that_the_data_cannot_answer():
     spec = small(objectives=[{"metric": "ts_top5_accuracy", "direction": "maximize"}])
     check_objectives(spec, 6)
-    with pytest.raises(SpecError, match=r"objectives\[0\]\.metric: ts_top5_accuracy is undefined for 5 classes"):
+    with pytest.raises(
+        SpecError, match=r"objectives\[0\]\.metric: ts_top5_accuracy is undefined for 5 classes"
+    ):
         check_objectives(spec, 5)

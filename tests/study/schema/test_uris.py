@@ -27,7 +27,15 @@ def test_the_option_comes_first_then_the_spec_then_the_storage() -> None:
 
 @pytest.mark.parametrize(
     "uri",
-    ["sqlite:///mlflow.db", "sqlite://", "sqlite:///:memory:", "mlruns", "./mlruns", "file:///x/mlruns", "htp://x"],
+    [
+        "sqlite:///mlflow.db",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "mlruns",
+        "./mlruns",
+        "file:///x/mlruns",
+        "htp://x",
+    ],
 )
 def test_what_would_end_up_anywhere_is_refused(uri: str) -> None:
     with pytest.raises(TrackingError, match=r"^tracking: "):
@@ -35,7 +43,9 @@ def test_what_would_end_up_anywhere_is_refused(uri: str) -> None:
 
 
 def test_a_relative_database_is_refused_with_the_absolute_one() -> None:
-    with pytest.raises(TrackingError, match=rf"--tracking: .* Write sqlite:///{Path.cwd()}/a/b.db\."):
+    with pytest.raises(
+        TrackingError, match=rf"--tracking: .* Write sqlite:///{Path.cwd()}/a/b.db\."
+    ):
         resolve_uri("sqlite:///a/b.db", None, Path("/data"))
 
 
@@ -43,7 +53,10 @@ def test_a_relative_database_is_refused_with_the_absolute_one() -> None:
     ("uri", "words"),
     [
         ("postgresql://maria@h/db?sslkey=/x/evil.so:x", "'sslkey'; set PGSSLKEY where you run."),
-        ("postgresql+psycopg2://h/db?sslmode=require&%73slkey=/x/evil.so:x", "'sslkey'; set PGSSLKEY where you run."),
+        (
+            "postgresql+psycopg2://h/db?sslmode=require&%73slkey=/x/evil.so:x",
+            "'sslkey'; set PGSSLKEY where you run.",
+        ),
         ("mysql+pymysql://h/db?read_default_file=/x/my.cnf", "'read_default_file'; remove it."),
         ("mssql+pyodbc:///?odbc_connect=Driver%3D/x/evil.so", "'odbc_connect'; remove it."),
         ("sqlite:////x/y.db?plugin=evil", "'plugin'; remove it."),
@@ -124,11 +137,17 @@ def test_a_file_or_a_variable_may_hold_it(tmp_path: Path, monkeypatch: pytest.Mo
     for name in (str(file), "MY_TRACKING_2"):
         assert resolve_uri(None, name, tmp_path) == SECRET
     # A study is read from other folders too.
-    with pytest.raises(TrackingError, match=rf"^tracking: 'tracking' is a relative path. Write {file}\.$"):
+    with pytest.raises(
+        TrackingError, match=rf"^tracking: 'tracking' is a relative path. Write {file}\.$"
+    ):
         resolve_uri(None, "tracking", tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert [recorded_tracking(each) for each in ("tracking", "~/tracking")] == [str(file)] * 2
-    assert [recorded_tracking(each) for each in (None, "MY_TRACKING_2", SECRET)] == [None, "MY_TRACKING_2", SECRET]
+    assert [recorded_tracking(each) for each in (None, "MY_TRACKING_2", SECRET)] == [
+        None,
+        "MY_TRACKING_2",
+        SECRET,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -142,7 +161,9 @@ def test_a_file_or_a_variable_may_hold_it(tmp_path: Path, monkeypatch: pytest.Mo
         (b"\xff\xfe\x00", "cannot be read (it is not text)."),
     ],
 )
-def test_what_a_file_holds_instead_is_said_and_not_shown(tmp_path: Path, content: bytes, words: str) -> None:
+def test_what_a_file_holds_instead_is_said_and_not_shown(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
     file = tmp_path / "tracking"
     file.write_bytes(content)
     with pytest.raises(TrackingError) as caught:
@@ -154,12 +175,19 @@ def test_what_a_file_holds_instead_is_said_and_not_shown(tmp_path: Path, content
 
 def test_what_holds_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_TRACKING_2", raising=False)
-    with pytest.raises(TrackingError, match=r"^--tracking: the environment variable MY_TRACKING_2 is not set\. Set it"):
+    with pytest.raises(
+        TrackingError,
+        match=r"^--tracking: the environment variable MY_TRACKING_2 is not set\. Set it",
+    ):
         resolve_uri("MY_TRACKING_2", None, tmp_path)
     monkeypatch.setenv("MY_TRACKING_2", "")
-    with pytest.raises(TrackingError, match=r"^tracking: the environment variable MY_TRACKING_2 is empty\."):
+    with pytest.raises(
+        TrackingError, match=r"^tracking: the environment variable MY_TRACKING_2 is empty\."
+    ):
         resolve_uri(None, "MY_TRACKING_2", tmp_path)
-    with pytest.raises(TrackingError, match=rf"^tracking: there is no file {tmp_path}/gone\. Write the URI into it"):
+    with pytest.raises(
+        TrackingError, match=rf"^tracking: there is no file {tmp_path}/gone\. Write the URI into it"
+    ):
         resolve_uri(None, f"{tmp_path}/gone", tmp_path)
 
 

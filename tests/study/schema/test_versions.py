@@ -15,7 +15,9 @@ def test_the_commit_is_read_without_running_what_the_repository_names(
 
     def git(*words: str) -> str:
         named = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
-        return subprocess.run(["git", *named, *words], check=True, capture_output=True, text=True).stdout.strip()
+        return subprocess.run(
+            ["git", *named, *words], check=True, capture_output=True, text=True
+        ).stdout.strip()
 
     ran = tmp_path / "ran"
     (tmp_path / "repository").mkdir()

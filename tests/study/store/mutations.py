@@ -14,7 +14,13 @@ STRANGE: list[Any] = [
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place inside nested mappings and lists."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     return [place for key, item in inner for place in [(*path, key), *_places(item, (*path, key))]]
 
 
@@ -51,7 +57,9 @@ def _double(line: bytes, random: random.Random) -> bytes:
 
 
 def _noise(line: bytes, random: random.Random) -> bytes:
-    return random.choice([random.randbytes(40), b"\0" * 512, b"[" * 5000, b"{}", b"7", b"null", b'"x"', b""])
+    return random.choice(
+        [random.randbytes(40), b"\0" * 512, b"[" * 5000, b"{}", b"7", b"null", b'"x"', b""]
+    )
 
 
 def _other_value(line: bytes, random: random.Random) -> bytes:
@@ -60,7 +68,13 @@ def _other_value(line: bytes, random: random.Random) -> bytes:
     return json.dumps(plain, separators=(",", ":")).encode()
 
 
-HOW: list[Callable[[bytes, random.Random], bytes]] = [_flip, _cut, _double, _noise, *[_other_value] * 6]
+HOW: list[Callable[[bytes, random.Random], bytes]] = [
+    _flip,
+    _cut,
+    _double,
+    _noise,
+    *[_other_value] * 6,
+]
 
 
 def mutated_lines(content: bytes, seed: int) -> bytes:

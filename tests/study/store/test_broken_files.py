@@ -67,7 +67,9 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("kind", GARBAGE)
-def test_a_whole_garbage_last_line_is_cut_before_the_first_append(storage: Path, log: Path, kind: str) -> None:
+def test_a_whole_garbage_last_line_is_cut_before_the_first_append(
+    storage: Path, log: Path, kind: str
+) -> None:
     """Readers leave it out, as they do an incomplete one. What is cut is kept."""
     whole, line = log.read_bytes(), GARBAGE[kind] + b"\n"
     before = open_study("small", str(storage)).records()
@@ -91,7 +93,12 @@ def test_garbage_in_the_middle_is_named_by_its_line(storage: Path, log: Path, ki
     log.write_bytes(b"".join([*lines[:at], GARBAGE[kind] + b"\n", *lines[at:]]))
     before = {path: path.read_bytes() for path in storage.rglob("*") if path.is_file()}
     expected = f"ledger: line {at + 1} of {log} is no record of Optuna's. Restore the file from a backup.\n"
-    for words in (["status", "small"], ["pareto", "small"], ["audit", "small"], ["run", storage / "small.yaml"]):
+    for words in (
+        ["status", "small"],
+        ["pareto", "small"],
+        ["audit", "small"],
+        ["run", storage / "small.yaml"],
+    ):
         assert said_of(storage, *words) == (2, expected)
     assert {path: path.read_bytes() for path in storage.rglob("*") if path.is_file()} == before
 
@@ -110,7 +117,11 @@ def test_no_mutation_of_a_line_gives_a_traceback(storage: Path, log: Path, block
         log.write_bytes(mutated_lines(whole, seed))
         for words in (["status", "small"], one_of(storage, seed)):
             code, said = said_of(storage, *words)
-            assert code in (0, 1) or (code == 2 and (said.count("\n") == 1 or words[0] == "run")), (seed, words, said)
+            assert code in (0, 1) or (code == 2 and (said.count("\n") == 1 or words[0] == "run")), (
+                seed,
+                words,
+                said,
+            )
         log.with_name("study.yaml").write_bytes(yaml)
 
 
@@ -121,12 +132,18 @@ EDITED = {
     "recorded: []": ("recorded", "must be a mapping, got []"),
     "no meaning": ("recorded.meaning", "is missing"),
     "no recorded": ("", "this is a spec, not the record"),
-    "sizes": ("recorded.sizes", "must be the number of samples of train, validation and test, got {train: many}"),
+    "sizes": (
+        "recorded.sizes",
+        "must be the number of samples of train, validation and test, got {train: many}",
+    ),
     "created": ("recorded.created", "must be a date and time, got yesterday"),
     "home": ("recorded.home", "must be a path and an inode, got /data"),
     "majority": ("recorded.majority", "must be a fraction, got half"),
     "methods": ("methods", "must be a list of methods, got focal"),
-    "a label upwards": ("methods", "must be a list of methods, got [{label: ../../.., name: focal}]"),
+    "a label upwards": (
+        "methods",
+        "must be a list of methods, got [{label: ../../.., name: focal}]",
+    ),
     "no trials": ("trials", "is missing"),
     "ledger": ("ledger", "must be a path, a URL or null, got 7"),
 }
@@ -148,9 +165,25 @@ def edited(plain: dict[str, Any], kind: str) -> None:
 
 
 def every_command(storage: Path) -> list[list[Any]]:
-    named = ["status", "pareto", "answer", "trials", "report", "figures", "audit", "confirm", "sync", "prune"]
+    named = [
+        "status",
+        "pareto",
+        "answer",
+        "trials",
+        "report",
+        "figures",
+        "audit",
+        "confirm",
+        "sync",
+        "prune",
+    ]
     every: list[list[Any]] = [[name, "small"] for name in named]
-    return [*every, ["export", "small", "--name", "m"], ["delete", "small", "--yes"], ["run", storage / "small.yaml"]]
+    return [
+        *every,
+        ["export", "small", "--name", "m"],
+        ["delete", "small", "--yes"],
+        ["run", storage / "small.yaml"],
+    ]
 
 
 @pytest.mark.parametrize("kind", EDITED)
@@ -162,7 +195,11 @@ def test_an_edited_field_is_named(storage: Path, log: Path, kind: str) -> None:
     field, problem = EDITED[kind]
     expected = ": ".join(part for part in (str(file), field, problem) if part)
     before = {path: path.read_bytes() for path in storage.rglob("*") if path.is_file()}
-    for words in every_command(storage) if kind == "id: 3" else [["status", "small"], ["run", storage / "small.yaml"]]:
+    for words in (
+        every_command(storage)
+        if kind == "id: 3"
+        else [["status", "small"], ["run", storage / "small.yaml"]]
+    ):
         code, said = said_of(storage, *words)
         assert code == 2 and said.startswith(expected) and said.count("\n") == 1, (words, said)
     assert {path: path.read_bytes() for path in storage.rglob("*") if path.is_file()} == before
@@ -179,12 +216,20 @@ def test_an_edited_field_is_named(storage: Path, log: Path, kind: str) -> None:
     ],
     ids=["not UTF-8", "a tab", "a list", "empty", "deep"],
 )
-def test_what_is_no_study_file_is_named(storage: Path, log: Path, content: bytes, problem: str) -> None:
+def test_what_is_no_study_file_is_named(
+    storage: Path, log: Path, content: bytes, problem: str
+) -> None:
     file = log.with_name("study.yaml")
     file.write_bytes(content)
-    for words in (["status", "small"], ["run", storage / "small.yaml"], ["delete", "small", "--yes"]):
+    for words in (
+        ["status", "small"],
+        ["run", storage / "small.yaml"],
+        ["delete", "small", "--yes"],
+    ):
         code, said = said_of(storage, *words)
-        assert code == 2 and said.startswith(f"{file}: ") and problem in said and said.count("\n") == 1, (words, said)
+        assert (
+            code == 2 and said.startswith(f"{file}: ") and problem in said and said.count("\n") == 1
+        ), (words, said)
 
 
 @pytest.mark.parametrize("block", range(5))

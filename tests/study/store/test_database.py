@@ -53,7 +53,9 @@ def storages(tmp_path: Path) -> tuple[Path, Path]:
     return found
 
 
-def ledger_of(directory: Path, url: str | None, lock: Any = None, waiting: Waiting | None = None) -> Ledger:
+def ledger_of(
+    directory: Path, url: str | None, lock: Any = None, waiting: Waiting | None = None
+) -> Ledger:
     ledger = Ledger(open_storage(directory, url, lock, waiting), "digits", "one")
     ledger.open("focal", OBJECTIVES)
     return ledger
@@ -65,7 +67,13 @@ def told(ledger: Ledger, times: int) -> None:
         record = asked(ledger, "focal", SPACE)
         attempt = ledger.begin_attempt("focal", record.number)
         metrics = {"accuracy": 0.5 + record.params["method.gamma"] / 100, "ece": 0.1}
-        outcome = {"state": "complete", "attempt": attempt, "epoch": 1, "seconds": 1.0, "metrics": metrics}
+        outcome = {
+            "state": "complete",
+            "attempt": attempt,
+            "epoch": 1,
+            "seconds": 1.0,
+            "metrics": metrics,
+        }
         ledger.tell("focal", record.number, outcome, OBJECTIVES)
     ledger.note("focal", "said", times)
 
@@ -78,10 +86,14 @@ def read(directory: Path, url: str) -> list[tuple[int, str, dict[str, Any], int]
 # ---- one driver ----------------------------------------------------------------------------------------------------
 
 
-def test_two_storages_with_one_database_have_one_driver(storages: tuple[Path, Path], database: str) -> None:
+def test_two_storages_with_one_database_have_one_driver(
+    storages: tuple[Path, Path], database: str
+) -> None:
     with driver_lock(storages[0], database):
         second = driver_lock(storages[1], database)
-        with pytest.raises(LedgerError, match=r"another calstudy process is running 'digits' .*pid \d+ on") as refused:
+        with pytest.raises(
+            LedgerError, match=r"another calstudy process is running 'digits' .*pid \d+ on"
+        ) as refused:
             second.__enter__()
         assert PASSWORD not in str(refused.value) and "\n" not in str(refused.value)
         other = storages[0].with_name("other")
@@ -100,7 +112,10 @@ def test_a_lock_that_is_lost_is_taken_again_before_the_next_write(
         told(ledger, 1)
         assert postgres.drop_connections(database.rpartition("/")[2]) >= 2
         told(ledger, 1)
-        with pytest.raises(LedgerError, match="another calstudy process"), driver_lock(storages[1], database):
+        with (
+            pytest.raises(LedgerError, match="another calstudy process"),
+            driver_lock(storages[1], database),
+        ):
             pass
     assert [number for number, *_ in read(storages[0], database)] == [0, 1]
 
@@ -123,7 +138,9 @@ def test_a_driver_that_lost_its_lock_to_another_stops(
 
 
 @pytest.mark.parametrize("kind", ["journal", "sqlite", "postgresql"])
-def test_each_write_checks_the_drivers_number(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_each_write_checks_the_drivers_number(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     url = {"journal": None, "sqlite": f"sqlite:///{tmp_path / 'ledger.db'}"}.get(kind, "")
     if url == "":
         url = request.getfixturevalue("database")
@@ -141,7 +158,9 @@ def test_each_write_checks_the_drivers_number(kind: str, tmp_path: Path, request
         lambda: first.tell("focal", left.number, outcome, OBJECTIVES),
         lambda: first.note("focal", "said", 9),
     ):
-        with pytest.raises(LedgerError, match=r"another calstudy process \(pid \d+ on .*This one stops"):
+        with pytest.raises(
+            LedgerError, match=r"another calstudy process \(pid \d+ on .*This one stops"
+        ):
             write()
     assert (read_records(tmp_path, url, "digits", ["focal"]), second.notes("focal")) == before
     assert second.notes("focal")["driver"]["number"] == 2
@@ -149,7 +168,9 @@ def test_each_write_checks_the_drivers_number(kind: str, tmp_path: Path, request
 
 
 @pytest.mark.parametrize("link", [None, Path.symlink_to, Path.hardlink_to])
-def test_sqlite_has_a_file_lock_beside_it(storages: tuple[Path, Path], tmp_path: Path, link: Any) -> None:
+def test_sqlite_has_a_file_lock_beside_it(
+    storages: tuple[Path, Path], tmp_path: Path, link: Any
+) -> None:
     file = other = tmp_path / "ledger.db"
     ledger_of(storages[0], f"sqlite:///{file}")
     if link is not None:
@@ -175,7 +196,12 @@ def test_a_file_system_without_locks_is_named(no_flock: None, storages: tuple[Pa
     with pytest.raises(LedgerError) as refused, driver_lock(storages[0]):
         pass
     said = str(refused.value)
-    assert str(storages[0]) in said and "ENOLCK" in said and "-o flock" in said and "another" not in said
+    assert (
+        str(storages[0]) in said
+        and "ENOLCK" in said
+        and "-o flock" in said
+        and "another" not in said
+    )
     assert not driver_is_alive(storages[0])
 
 
@@ -194,7 +220,9 @@ def test_without_file_locks_the_lock_in_the_database_is_enough(
 # ---- patience ------------------------------------------------------------------------------------------------------
 
 
-def test_a_restart_is_waited_for(storages: tuple[Path, Path], database: str, postgres: Postgres) -> None:
+def test_a_restart_is_waited_for(
+    storages: tuple[Path, Path], database: str, postgres: Postgres
+) -> None:
     lines: list[str | None] = []
     waiting = Waiting(patience=60, show=lines.append)
     with driver_lock(storages[0], database) as lock:
@@ -206,13 +234,17 @@ def test_a_restart_is_waited_for(storages: tuple[Path, Path], database: str, pos
             told(ledger, 2)
             back.join()
     found = read(storages[0], database)
-    assert [(number, state, attempt) for number, state, _, attempt in found] == [(n, "complete", 1) for n in range(6)]
+    assert [(number, state, attempt) for number, state, _, attempt in found] == [
+        (n, "complete", 1) for n in range(6)
+    ]
     assert lines[-1] is None and waiting.waited > 1.0
     assert f"ledger: PostgreSQL at 127.0.0.1:{postgres.port}/" in str(lines[0])
     assert "does not answer; waiting (0 s)" in str(lines[0])
 
 
-def test_a_connection_dropped_within_a_read_is_made_again(tmp_path: Path, database: str, postgres: Postgres) -> None:
+def test_a_connection_dropped_within_a_read_is_made_again(
+    tmp_path: Path, database: str, postgres: Postgres
+) -> None:
     """Optuna takes the error for one of too many variables, and asks again of the broken session."""
     storage = open_storage(tmp_path, database, None, Waiting(patience=20))
     ledger = Ledger(storage, "digits", "one")
@@ -228,7 +260,9 @@ def test_a_connection_dropped_within_a_read_is_made_again(tmp_path: Path, databa
     assert [record.number for record in ledger.records("focal")] == [0] and dropped
 
 
-def test_a_commit_whose_answer_was_lost_is_made_once(tmp_path: Path, database: str, postgres: Postgres) -> None:
+def test_a_commit_whose_answer_was_lost_is_made_once(
+    tmp_path: Path, database: str, postgres: Postgres
+) -> None:
     """Each fifth commit of two trials in turn; the trials must be those of a run where nothing was lost."""
     with LossyProxy(postgres) as proxy:
         storage = open_storage(tmp_path, proxy.url_of(database), None, Waiting(patience=20))
@@ -244,7 +278,11 @@ def test_a_commit_whose_answer_was_lost_is_made_once(tmp_path: Path, database: s
         before = proxy.commits
         whole = trials()
         commits = proxy.commits - before
-        assert [number for number, *_ in whole] == [0, 1] and all(params for _, _, params, _ in whole) and commits > 20
+        assert (
+            [number for number, *_ in whole] == [0, 1]
+            and all(params for _, _, params, _ in whole)
+            and commits > 20
+        )
         for number in range(0, commits, 5):
             proxy.lose(after=number)
             assert trials() == whole, f"commit {number}"
@@ -266,13 +304,17 @@ def test_a_wait_within_a_wait_counts_once(tmp_path: Path) -> None:
 
     event.listen(storage.engine, "before_cursor_execute", fail)
     began = time.monotonic()
-    storage.set_trial_state_values(record.number + 1, TrialState.FAIL)  # reads the trial before it writes again
+    storage.set_trial_state_values(
+        record.number + 1, TrialState.FAIL
+    )  # reads the trial before it writes again
     assert 0.05 * 8 <= waiting.waited <= time.monotonic() - began and left == [0]
     assert [record.state for record in ledger.records("focal")] == ["failed"]
     assert "; waiting (0 s): the connection is refused. Start the server" in str(lines[0])
 
 
-def test_trials_are_read_once_and_checked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trials_are_read_once_and_checked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Against what the study's folder says: of ten thousand trials each reading takes seconds."""
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     told(ledger_of(tmp_path, url), 3)
@@ -280,10 +322,18 @@ def test_trials_are_read_once_and_checked_once(tmp_path: Path, monkeypatch: pyte
         attempt_directory(trial_directory(tmp_path, "focal", number), 1).mkdir(parents=True)
     reads: list[int] = []
     whole = Database._get_trials
-    monkeypatch.setattr(Database, "_get_trials", lambda *of, **how: reads.append(1) or whole(*of, **how))
+    monkeypatch.setattr(
+        Database, "_get_trials", lambda *of, **how: reads.append(1) or whole(*of, **how)
+    )
     checks: list[int] = []
     monkeypatch.setattr(ledger_module, "check_trial", lambda *of: checks.append(1))
-    found = read_records(tmp_path, url, "digits", ["focal"], traces_of(tmp_path, url, "digits", "one", ["focal"], True))
+    found = read_records(
+        tmp_path,
+        url,
+        "digits",
+        ["focal"],
+        traces_of(tmp_path, url, "digits", "one", ["focal"], True),
+    )
     assert (len(found["focal"]), len(reads), len(checks)) == (3, 1, 3)
     ledger = ledger_of(tmp_path, url)
     assert (len(ledger.records("focal")), len(checks)) == (3, 6)
@@ -297,7 +347,9 @@ def test_patience_ends(database: str, tmp_path: Path, postgres: Postgres) -> Non
     ledger = ledger_of(tmp_path, database, None, waiting)
     postgres.stop()
     try:
-        with pytest.raises(LedgerUnavailable, match="has not answered for 0 minutes: the connection is refused"):
+        with pytest.raises(
+            LedgerUnavailable, match="has not answered for 0 minutes: the connection is refused"
+        ):
             ledger.note("focal", "said", 1)
         waiting.patience, waiting.stopped = 600.0, lambda: "SIGTERM"
         began = time.monotonic()
@@ -331,7 +383,12 @@ def test_causes_are_named(postgres: Postgres, tmp_path: Path) -> None:
                 act(driver_lock(tmp_path, url))
             said = str(refused.value)
             assert cause in said, f"{url}: {said}"
-            assert "\n" not in said and "pass:" not in said and "pass%3A" not in said and "rotated" not in said
+            assert (
+                "\n" not in said
+                and "pass:" not in said
+                and "pass%3A" not in said
+                and "rotated" not in said
+            )
 
 
 def test_not_every_value_error_is_of_the_url() -> None:
@@ -345,7 +402,9 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         driver_lock(tmp_path, "postgresql://maria@127.0.0.1/ledgers").__enter__()
 
 
-def test_a_password_from_the_environment(postgres: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_password_from_the_environment(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     with driver_lock(tmp_path, postgres.url_of(password=None)):
         assert read_database(postgres.url_of(password=None)) is None
@@ -361,7 +420,9 @@ def test_no_right_to_create_tables(postgres: Postgres, tmp_path: Path) -> None:
 def test_reading_creates_nothing(database: str, tmp_path: Path, postgres: Postgres) -> None:
     assert read_records(tmp_path, database, "digits", ["focal"]) == {"focal": []}
     name = database.rpartition("/")[2]
-    assert postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database=name) == []
+    assert (
+        postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database=name) == []
+    )
     assert name != DATABASE
 
 
@@ -373,14 +434,18 @@ def test_deleting_a_study_makes_no_tables_and_writes_under_its_lock(
     (storages[0] / "study.yaml").touch()
     remove(study)
     name = database.rpartition("/")[2]
-    assert postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database=name) == []
+    assert (
+        postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database=name) == []
+    )
 
     told(ledger_of(storages[1], database), 1)
     storages[0].mkdir()
     (storages[0] / "study.yaml").touch()
     locks: list[Any] = []
     opened = ledger_module.open_database
-    monkeypatch.setattr(ledger_module, "open_database", lambda *of: locks.append(of[1]) or opened(*of))
+    monkeypatch.setattr(
+        ledger_module, "open_database", lambda *of: locks.append(of[1]) or opened(*of)
+    )
     remove(study)
     assert len(locks) == 1 and isinstance(locks[0], DatabaseLock)
     assert postgres.query("SELECT count(*) FROM trials", database=name) == [(0,)]

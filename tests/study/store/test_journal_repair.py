@@ -31,7 +31,9 @@ SECRETS = {
 def files_in(folder: Path) -> dict[str, tuple[bytes, int]]:
     """Content and mode of every file but the lock of the study itself."""
     found = [path for path in folder.rglob("*") if path.is_file() and path.name != "driver.lock"]
-    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mode) for path in found}
+    return {
+        str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mode) for path in found
+    }
 
 
 def refuses(act: Callable[[], object], why: str) -> None:
@@ -79,8 +81,12 @@ def test_a_link_to_nothing_makes_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize("command", [("status",), ("audit",), ("delete", "--yes"), ("prune", "--yes")])
-def test_no_command_changes_what_a_study_calls_its_ledger(tmp_path: Path, command: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "command", [("status",), ("audit",), ("delete", "--yes"), ("prune", "--yes")]
+)
+def test_no_command_changes_what_a_study_calls_its_ledger(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
     study = made_study(tmp_path / "studies", "small", {"focal": []}).directory
     notes = tmp_path / "notes" / "notes.txt"
     notes.parent.mkdir()
@@ -120,11 +126,15 @@ def test_what_is_no_file_is_named_at_once(
     refuses(lambda: read_records(tmp_path, ledger, "small", ["focal"]), found)
 
 
-def test_a_file_too_large_for_the_memory_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_too_large_for_the_memory_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     open_storage(tmp_path, None)
     with (tmp_path / "ledger.log").open("r+b") as file:
         file.truncate(2**40)  # a hole, which takes no disk
-    refuses(lambda: open_storage(tmp_path, None), r"has 1,099,512 MB, more than the .* MB that are read")
+    refuses(
+        lambda: open_storage(tmp_path, None), r"has 1,099,512 MB, more than the .* MB that are read"
+    )
 
 
 # ---- what is repaired ----------------------------------------------------------------------------------------------
@@ -161,12 +171,17 @@ def test_a_cut_part_is_not_written_through_a_link(tmp_path: Path) -> None:
     log.with_name("ledger.log.cut-1").symlink_to(tmp_path / "nowhere")
     log.write_bytes(log.read_bytes() + b"garbage\n")
     open_storage(log.parent, None)
-    assert log.with_name("ledger.log.cut-2").read_bytes() == b"garbage\n" and not (tmp_path / "nowhere").exists()
+    assert (
+        log.with_name("ledger.log.cut-2").read_bytes() == b"garbage\n"
+        and not (tmp_path / "nowhere").exists()
+    )
 
 
 def test_only_a_lock_of_our_own_form_is_removed(tmp_path: Path) -> None:
     log = journal(tmp_path)
-    renamed = log.with_name("ledger.log.lock5f3f3bd6-6b1c-4f0e-8d0c-0a4a7d2f5c11.rename")  # by Optuna, to remove it
+    renamed = log.with_name(
+        "ledger.log.lock5f3f3bd6-6b1c-4f0e-8d0c-0a4a7d2f5c11.rename"
+    )  # by Optuna, to remove it
     for own in (log.with_name("ledger.log.lock"), renamed):
         own.symlink_to("/elsewhere/small/ledger.log")  # where the study lay then
     others = [log.with_name(f"ledger.log.lock{end}") for end in ("ed", ".txt", "5f3f.rename")]
@@ -186,5 +201,7 @@ def test_another_file_in_the_place_of_the_lock_is_named(tmp_path: Path, target: 
         lock.write_text("mine")
     else:
         lock.symlink_to(target)
-    refuses(lambda: open_storage(log.parent, None), "ledger.log.lock is no lock that calstudy makes")
+    refuses(
+        lambda: open_storage(log.parent, None), "ledger.log.lock is no lock that calstudy makes"
+    )
     assert os.path.lexists(lock)

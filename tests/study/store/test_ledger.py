@@ -18,7 +18,10 @@ from study.store.ledger import Ledger, open_storage, read_records
 from tests.study.made import asked
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
-SPACE = {"method.gamma": FloatDistribution(0, 5), "optimizer.lr": FloatDistribution(0.01, 0.5, log=True)}
+SPACE = {
+    "method.gamma": FloatDistribution(0, 5),
+    "optimizer.lr": FloatDistribution(0.01, 0.5, log=True),
+}
 
 
 def opened(directory: Path, study_id: str = "one") -> Ledger:
@@ -34,8 +37,17 @@ def ask(ledger: Ledger) -> Any:
 def complete(params: dict[str, float], attempt: int = 1) -> dict[str, Any]:
     """A made-up study: accuracy and ECE are smooth functions of the two parameters."""
     gamma, lr = params["method.gamma"], params["optimizer.lr"]
-    metrics = {"accuracy": 0.9 - abs(lr - 0.1) - 0.01 * gamma, "ece": 0.02 + 0.01 * (gamma - 2) ** 2}
-    return {"state": "complete", "metrics": metrics, "attempt": attempt, "seconds": 1.5, "digests": {"model.pt": "ab"}}
+    metrics = {
+        "accuracy": 0.9 - abs(lr - 0.1) - 0.01 * gamma,
+        "ece": 0.02 + 0.01 * (gamma - 2) ** 2,
+    }
+    return {
+        "state": "complete",
+        "metrics": metrics,
+        "attempt": attempt,
+        "seconds": 1.5,
+        "digests": {"model.pt": "ab"},
+    }
 
 
 def test_what_is_told_is_what_is_read(tmp_path: Path) -> None:
@@ -45,7 +57,12 @@ def test_what_is_told_is_what_is_read(tmp_path: Path) -> None:
     assert ledger.begin_attempt("focal", 0) == 1
     ledger.tell("focal", 0, complete(record.params), OBJECTIVES)
     (read,) = read_records(tmp_path, None, "digits", ["focal"])["focal"]
-    assert (read.state, read.attempt, read.seconds, read.digests) == ("complete", 1, 1.5, {"model.pt": "ab"})
+    assert (read.state, read.attempt, read.seconds, read.digests) == (
+        "complete",
+        1,
+        1.5,
+        {"model.pt": "ab"},
+    )
     assert read.metrics == complete(record.params)["metrics"] and read.params == record.params
     assert read.ended is not None and read.started is not None and read.ended >= read.started
 
@@ -74,18 +91,29 @@ def test_an_objective_that_is_no_number_is_a_failure(tmp_path: Path, value: floa
 
 
 @pytest.mark.parametrize("state", ["failed", "pruned"])
-def test_a_trial_that_did_not_complete_has_a_reason_and_no_value(tmp_path: Path, state: str) -> None:
+def test_a_trial_that_did_not_complete_has_a_reason_and_no_value(
+    tmp_path: Path, state: str
+) -> None:
     ledger = opened(tmp_path)
     ask(ledger)
-    record = ledger.tell("focal", 0, {"state": state, "reason": "loss is nan at epoch 3"}, OBJECTIVES)
+    record = ledger.tell(
+        "focal", 0, {"state": state, "reason": "loss is nan at epoch 3"}, OBJECTIVES
+    )
     assert (record.state, record.reason) == (state, "loss is nan at epoch 3")
-    (trial,) = optuna.load_study(study_name="digits/focal", storage=open_storage(tmp_path, None)).trials
+    (trial,) = optuna.load_study(
+        study_name="digits/focal", storage=open_storage(tmp_path, None)
+    ).trials
     assert trial.values is None
 
 
 def test_a_torn_last_line_is_cut_and_nothing_else(tmp_path: Path) -> None:
     ledger = opened(tmp_path)
-    ledger.tell("focal", ask(ledger).number, complete({"method.gamma": 1.0, "optimizer.lr": 0.1}), OBJECTIVES)
+    ledger.tell(
+        "focal",
+        ask(ledger).number,
+        complete({"method.gamma": 1.0, "optimizer.lr": 0.1}),
+        OBJECTIVES,
+    )
     log = tmp_path / "ledger.log"
     whole = log.read_bytes()
     log.write_bytes(whole + b'{"op_code":4,"worker_id":"x","stu')
@@ -147,11 +175,16 @@ def test_a_trial_told_by_half_is_finished_as_it_was_told(tmp_path: Path) -> None
     outcome = complete(ask(ledger).params)
     ledger.tell("focal", 0, outcome, OBJECTIVES)
     log = tmp_path / "ledger.log"
-    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))  # the line that sets the state
+    log.write_bytes(
+        b"".join(log.read_bytes().splitlines(keepends=True)[:-1])
+    )  # the line that sets the state
     again = opened(tmp_path)
     assert again.record("focal", 0).state == "running"
     again.finish_reported("focal", OBJECTIVES)
-    assert again.record("focal", 0).metrics == outcome["metrics"] and again.record("focal", 0).state == "complete"
+    assert (
+        again.record("focal", 0).metrics == outcome["metrics"]
+        and again.record("focal", 0).state == "complete"
+    )
 
 
 def test_what_only_waits_is_forgotten_until_a_first_trial_is_asked(tmp_path: Path) -> None:
@@ -169,7 +202,10 @@ def test_two_studies_on_one_journal_have_one_driver(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     shared = str(tmp_path / "shared.log")
     with driver_lock(tmp_path / "a", shared):
-        with pytest.raises(LedgerError, match="another calstudy process"), driver_lock(tmp_path / "b", shared):
+        with (
+            pytest.raises(LedgerError, match="another calstudy process"),
+            driver_lock(tmp_path / "b", shared),
+        ):
             pass
         with driver_lock(tmp_path / "b", str(tmp_path / "own.log")):
             pass

@@ -10,15 +10,20 @@ from study.store.ledger_facts import check_trial
 
 
 def check(extensions: Any) -> None:
-    check_trial("focal", create_trial(state=TrialState.RUNNING, user_attrs={"extensions": extensions}))
+    check_trial(
+        "focal", create_trial(state=TrialState.RUNNING, user_attrs={"extensions": extensions})
+    )
 
 
 @pytest.mark.parametrize(
-    "extensions", [[], "x", None, {"methods/mine.py": 7}, {"/etc/passwd": "a"}, {"methods/../../mine.py": "a"}]
+    "extensions",
+    [[], "x", None, {"methods/mine.py": 7}, {"/etc/passwd": "a"}, {"methods/../../mine.py": "a"}],
 )
 def test_extensions_are_digests_of_files_below_a_folder(extensions: Any) -> None:
     check({"methods/mine.py": "a"})
-    with pytest.raises(LedgerError, match=r"^ledger: `extensions` of focal/\S+ is not as calstudy writes it\. "):
+    with pytest.raises(
+        LedgerError, match=r"^ledger: `extensions` of focal/\S+ is not as calstudy writes it\. "
+    ):
         check(extensions)
 
 
@@ -41,7 +46,14 @@ STOPS: dict[str, Any] = {
     ],
 )  # fmt: skip
 def test_a_decision_of_early_stopping_is_as_it_was_written(rungs: Any) -> None:
-    for good in (STOPS, {key: value for key, value in (STOPS | {"goes_on": True}).items() if key != "outcome"}):
-        check_trial("focal", create_trial(state=TrialState.RUNNING, user_attrs={"rungs": {"7": good}}))
-    with pytest.raises(LedgerError, match=r"^ledger: `rungs` of focal/\S+ is not as calstudy writes it\. "):
+    for good in (
+        STOPS,
+        {key: value for key, value in (STOPS | {"goes_on": True}).items() if key != "outcome"},
+    ):
+        check_trial(
+            "focal", create_trial(state=TrialState.RUNNING, user_attrs={"rungs": {"7": good}})
+        )
+    with pytest.raises(
+        LedgerError, match=r"^ledger: `rungs` of focal/\S+ is not as calstudy writes it\. "
+    ):
         check_trial("focal", create_trial(state=TrialState.RUNNING, user_attrs={"rungs": rungs}))

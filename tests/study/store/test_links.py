@@ -29,7 +29,12 @@ def test_no_file_of_a_study_is_written_through_a_link(tmp_path: Path) -> None:
     study = tmp_path / "plain" / "small"
     written = [path.relative_to(study) for path in study.rglob("*") if path.is_file()]
     attempt = Path("trials/focal/0000/attempt-1")
-    assert {attempt / "model.pt", attempt / "log", Path("report.html"), Path("figures/front.png")} <= set(written)
+    assert {
+        attempt / "model.pt",
+        attempt / "log",
+        Path("report.html"),
+        Path("figures/front.png"),
+    } <= set(written)
 
     # The same with a link already in the place of every file, and of its temporary one.
     kept_apart = {Path("study.yaml"), Path("driver.lock"), Path("ledger.log")}
@@ -40,7 +45,9 @@ def test_no_file_of_a_study_is_written_through_a_link(tmp_path: Path) -> None:
         for place in (hostile / name, hostile / f"{name}.partial"):
             place.symlink_to(victim)
     (hostile / "study.yaml.partial").symlink_to(victim)
-    assert "has trials, but no study.yaml" in here("run", spec, "--storage", tmp_path / "hostile", check=2)
+    assert "has trials, but no study.yaml" in here(
+        "run", spec, "--storage", tmp_path / "hostile", check=2
+    )
     assert victim.read_text() == "mine"
     shutil.rmtree(hostile / "trials")
     everything(tmp_path / "hostile")
@@ -67,11 +74,20 @@ def test_folders_and_a_ledger_that_a_user_linked_work(tmp_path: Path) -> None:
     (disk / "storage" / "small").symlink_to(disk / "small")
     (disk / "small" / "trials").symlink_to(disk / "trials")
     (tmp_path / "ledger.log").symlink_to(disk / "journal" / "ledger.log")
-    spec = write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, ledger=str(tmp_path / "ledger.log"))
+    spec = write_spec(
+        tmp_path / "small.yaml", methods=["focal"], trials=1, ledger=str(tmp_path / "ledger.log")
+    )
     here("run", spec, "--storage", tmp_path / "storage")
-    assert here_json("status", "small", "--storage", tmp_path / "storage")["methods"]["focal"]["complete"] == 1
+    assert (
+        here_json("status", "small", "--storage", tmp_path / "storage")["methods"]["focal"][
+            "complete"
+        ]
+        == 1
+    )
     assert (disk / "trials/focal/0000/attempt-1/model.pt").is_file()
-    assert (disk / "journal" / "ledger.log").stat().st_size > 0 and (tmp_path / "ledger.log").is_symlink()
+    assert (disk / "journal" / "ledger.log").stat().st_size > 0 and (
+        tmp_path / "ledger.log"
+    ).is_symlink()
 
 
 def test_a_linked_lock_is_refused(tmp_path: Path) -> None:
@@ -80,7 +96,10 @@ def test_a_linked_lock_is_refused(tmp_path: Path) -> None:
     study = tmp_path / "study"
     study.mkdir()
     (study / "driver.lock").symlink_to(victim)
-    with pytest.raises(LedgerError, match=r"study/driver\.lock: is a symbolic link.*Remove it\.$"), driver_lock(study):
+    with (
+        pytest.raises(LedgerError, match=r"study/driver\.lock: is a symbolic link.*Remove it\.$"),
+        driver_lock(study),
+    ):
         pass
     assert victim.read_text() == "mine" and not driver_is_alive(study)
 
@@ -90,7 +109,9 @@ def test_a_pipe_in_place_of_a_lock_is_not_waited_for(tmp_path: Path) -> None:
     for name in ("driver.lock", "export.lock"):
         os.mkfifo(tmp_path / name)
     assert not driver_is_alive(tmp_path) and not export_is_alive(tmp_path)
-    with pytest.raises(LedgerError, match=r"/driver\.lock: is a pipe, which a study's lock never is\. Remove it\.$"):
+    with pytest.raises(
+        LedgerError, match=r"/driver\.lock: is a pipe, which a study's lock never is\. Remove it\.$"
+    ):
         driver_lock(tmp_path).__enter__()
     with export_lock(tmp_path):
         pass
@@ -109,7 +130,9 @@ def test_the_copy_of_extensions_is_not_written_through_a_link(tmp_path: Path) ->
         (study / name).symlink_to(victim)
     keep_extensions(source, study / "extensions")
     assert [path.name for path in victim.rglob("*.py")] == ["kept.py"]
-    assert (study / "extensions/methods/own.py").is_file() and not (study / "extensions").is_symlink()
+    assert (study / "extensions/methods/own.py").is_file() and not (
+        study / "extensions"
+    ).is_symlink()
 
 
 EXTENSION = """
@@ -125,9 +148,12 @@ class Own(Focal):
 
 
 @pytest.mark.parametrize(
-    ("command", "imports"), [("status", False), ("trials", False), ("pareto", False), ("report", True)]
+    ("command", "imports"),
+    [("status", False), ("trials", False), ("pareto", False), ("report", True)],
 )
-def test_which_commands_import_the_extensions_of_a_study(tmp_path: Path, command: str, imports: bool) -> None:
+def test_which_commands_import_the_extensions_of_a_study(
+    tmp_path: Path, command: str, imports: bool
+) -> None:
     """As docs/security.md says: some that only read import nothing."""
     trial = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])
     study, gate = made_study(tmp_path, "small", {"focal": [trial]}).directory, tmp_path / "imported"
@@ -137,7 +163,13 @@ def test_which_commands_import_the_extensions_of_a_study(tmp_path: Path, command
     (study / "extensions" / "methods").mkdir(parents=True)
     (study / "extensions" / "methods" / "own.py").write_text(EXTENSION.format(gate=str(gate)))
     try:
-        here(command, "small", "--storage", tmp_path, *(["--bootstrap", 0] if command == "report" else []))
+        here(
+            command,
+            "small",
+            "--storage",
+            tmp_path,
+            *(["--bootstrap", 0] if command == "report" else []),
+        )
     finally:
         use_extensions(None)
     assert gate.exists() == imports
@@ -154,7 +186,9 @@ def test_the_url_of_a_ledger_or_a_tracking_server_loads_no_code(tmp_path: Path) 
         plain = strict_yaml.read(file)
         file.write_text(strict_yaml.dump({**plain, "ledger": url}))
         assert here("status", "small", "--storage", tmp_path, check=2) == f"ledger: {problem}\n"
-        file.write_text(strict_yaml.dump({**plain, "recorded": {**plain["recorded"], "tracking": url}}))
+        file.write_text(
+            strict_yaml.dump({**plain, "recorded": {**plain["recorded"], "tracking": url}})
+        )
         assert here("audit", "small", "--storage", tmp_path, check=2) == f"tracking: {problem}\n"
         with pytest.raises(BlockingIOError):  # nobody connected
             server.accept()

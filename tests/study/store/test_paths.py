@@ -19,8 +19,13 @@ def test_a_path_that_mlflow_would_read_as_another_is_refused(tmp_path: Path, nam
     storage.mkdir()
     spec = write_spec(storage / "small.yaml", methods=["focal"], trials=1, epochs=1)
     said = here("run", spec, "--storage", storage, check=2)
-    assert said.startswith("storage: MLflow cannot keep its database under a path with") and said.count("\n") == 1
-    assert "storage: MLflow cannot keep its database" in here("doctor", spec, "--storage", storage, check=1)
+    assert (
+        said.startswith("storage: MLflow cannot keep its database under a path with")
+        and said.count("\n") == 1
+    )
+    assert "storage: MLflow cannot keep its database" in here(
+        "doctor", spec, "--storage", storage, check=1
+    )
     assert [path.name for path in tmp_path.rglob("*")] == [name, "small.yaml"]
 
 
@@ -29,7 +34,9 @@ def test_other_odd_names_work(tmp_path: Path) -> None:
     storage = tmp_path / 'it\'s [50%] "so" #1 é'
     storage.mkdir()
     ledger = storage / "led ger?#%20.log"
-    spec = write_spec(storage / "small.yaml", methods=["focal"], trials=1, epochs=1, ledger=str(ledger))
+    spec = write_spec(
+        storage / "small.yaml", methods=["focal"], trials=1, epochs=1, ledger=str(ledger)
+    )
     here("run", spec, "--storage", storage)
     assert here_json("status", "small", "--storage", storage)["methods"]["focal"]["complete"] == 1
     assert "small: clean" in here("audit", "small", "--storage", storage)
@@ -42,18 +49,28 @@ def test_a_number_sign_in_a_database_path_is_shown() -> None:
     assert public_uri("http://host/path#part?query") == "http://host/path"
 
 
-@pytest.mark.parametrize("too_long", ["n" * 300, "/".join(["n" * 200] * 25)], ids=["a name", "a path"])
+@pytest.mark.parametrize(
+    "too_long", ["n" * 300, "/".join(["n" * 200] * 25)], ids=["a name", "a path"]
+)
 def test_a_name_that_is_too_long_is_one_line(tmp_path: Path, too_long: str) -> None:
     spec = write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, epochs=1)
     for words in (("run", spec), ("status", "small"), ("audit", "small")):
         said = here(*words, "--storage", tmp_path / too_long, check=2)
         assert said.count("\n") == 1 and "Traceback" not in said
-    said = here("run", write_spec(spec, ledger=f"{tmp_path}/{too_long}/l.log"), "--storage", tmp_path, check=2)
+    said = here(
+        "run",
+        write_spec(spec, ledger=f"{tmp_path}/{too_long}/l.log"),
+        "--storage",
+        tmp_path,
+        check=2,
+    )
     assert "File name too long" in said and said.count("\n") == 1
 
 
 @pytest.mark.parametrize("refused", [True, False], ids=["cloned disk", "mounted twice"])
-def test_a_cloned_disk_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool) -> None:
+def test_a_cloned_disk_is_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
     """It has the inodes of the original, which is still there on a device of its own."""
     original, clone = tmp_path / "disk" / "small", tmp_path / "clone" / "small"
     devices = {original: 1, clone: 2 if refused else 1}
@@ -61,7 +78,11 @@ def test_a_cloned_disk_is_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         Path,
         "stat",
-        lambda path, **how: SimpleNamespace(st_ino=7, st_dev=devices[path]) if path in devices else stat(path, **how),
+        lambda path, **how: (
+            SimpleNamespace(st_ino=7, st_dev=devices[path])
+            if path in devices
+            else stat(path, **how)
+        ),
     )
     plain: dict[str, Any] = {"home": {"path": str(original), "inode": 7}}
     study = Study(clone, {"name": "small"}, plain)

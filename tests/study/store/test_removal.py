@@ -20,7 +20,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`small` with its confirmation, and `other`, in one storage."""
     folder = tmp_path_factory.mktemp("storage")
     for name in ("small", "other"):
-        here("run", write_spec(folder / f"{name}.yaml", name=name, methods=["focal"], trials=3), "--storage", folder)
+        here(
+            "run",
+            write_spec(folder / f"{name}.yaml", name=name, methods=["focal"], trials=3),
+            "--storage",
+            folder,
+        )
     here("confirm", "small", "--top", 1, "--seeds", 1, "--storage", folder)
     return folder
 
@@ -56,7 +61,11 @@ def test_it_asks_first_and_lists_what_goes(storage: Path) -> None:
 def test_a_study_goes_with_its_confirmation(storage: Path) -> None:
     runs = active_runs(storage)
     shown = here("delete", "small", "--yes", "--storage", storage)
-    assert folders(storage) == {"other"} and "deleted small\n" in shown and "deleted small-confirm" in shown
+    assert (
+        folders(storage) == {"other"}
+        and "deleted small\n" in shown
+        and "deleted small-confirm" in shown
+    )
     assert active_runs(storage) == runs
     assert audit(open_study("other", str(storage)), embedded_tracking(storage)).clean
 
@@ -101,7 +110,9 @@ def test_a_running_study_is_not_deleted(storage: Path) -> None:
 def test_a_ledger_elsewhere_loses_this_study_alone(tmp_path: Path) -> None:
     shared = str(tmp_path / "shared.log")
     for name in ("one", "two"):
-        spec = write_spec(tmp_path / f"{name}.yaml", name=name, methods=["cross_entropy"], trials=1, ledger=shared)
+        spec = write_spec(
+            tmp_path / f"{name}.yaml", name=name, methods=["cross_entropy"], trials=1, ledger=shared
+        )
         here("run", spec, "--storage", tmp_path)
     here("delete", "one", "--yes", "--storage", tmp_path)
     assert audit(open_study("two", str(tmp_path)), embedded_tracking(tmp_path)).clean
@@ -111,17 +122,29 @@ def test_a_ledger_elsewhere_loses_this_study_alone(tmp_path: Path) -> None:
 
 def test_pruning_keeps_the_models_of_the_front(storage: Path) -> None:
     study = open_study("small", str(storage))
-    before = {record.name for record in study.all_records() if (study.files(record) / "model.pt").is_file()}
+    before = {
+        record.name
+        for record in study.all_records()
+        if (study.files(record) / "model.pt").is_file()
+    }
     here("prune", "small", "--keep", "front", "--yes", "--storage", storage)
-    after = {record.name for record in study.all_records() if (study.files(record) / "model.pt").is_file()}
+    after = {
+        record.name
+        for record in study.all_records()
+        if (study.files(record) / "model.pt").is_file()
+    }
     shown = here("pareto", "small", "--storage", storage)
     assert after < before and all(name in shown for name in after)
     assert audit(open_study("small", str(storage)), embedded_tracking(storage)).clean
     (gone, *_) = sorted(before - after)
     said = here("export", "small", "--trial", gone, "--name", "m", "--storage", storage, check=2)
     assert "model.pt is missing. Only models on the front were kept" in said
-    assert "nothing to delete" in here("prune", "small", "--keep", "front", "--yes", "--storage", storage)
-    here("run", write_spec(storage / "small.yaml", methods=["focal"], trials=4), "--storage", storage)
+    assert "nothing to delete" in here(
+        "prune", "small", "--keep", "front", "--yes", "--storage", storage
+    )
+    here(
+        "run", write_spec(storage / "small.yaml", methods=["focal"], trials=4), "--storage", storage
+    )
     assert len(study.all_records()) == 4 and open_study("small", str(storage)).recorded["pruned"]
     assert audit(open_study("small", str(storage)), embedded_tracking(storage)).clean
 

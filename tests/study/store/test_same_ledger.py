@@ -66,7 +66,9 @@ def lines_until(folder: Path, trials: int) -> None:
 def another_study(folder: Path) -> None:
     ledger_of(folder).unlink()
     storage = JournalStorage(JournalFileBackend(str(ledger_of(folder))))
-    study = create_study(storage=storage, study_name="small/focal", directions=["maximize", "minimize"])
+    study = create_study(
+        storage=storage, study_name="small/focal", directions=["maximize", "minimize"]
+    )
     study.set_user_attr("calstudy", {"version": 1, "id": "other", "label": "focal"})
 
 
@@ -90,7 +92,9 @@ COMMANDS = ["status", "pareto", "answer", "trials", "report", "figures", "audit"
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_a_ledger_that_is_lost_ends_every_command(restored: Path, lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_is_lost_ends_every_command(
+    restored: Path, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lose, problem = LOST[lost]
     lose(restored)
     before = content(restored)
@@ -100,7 +104,9 @@ def test_a_ledger_that_is_lost_ends_every_command(restored: Path, lost: str, mon
         every += [["confirm", "small"], ["export", "small", "--name", "m"]]
     for words in every:
         said = here(*words, "--storage", restored, check=2)
-        assert said.startswith(f"ledger: {ledger_of(restored)} {problem}, but the study at {restored / 'small'} has")
+        assert said.startswith(
+            f"ledger: {ledger_of(restored)} {problem}, but the study at {restored / 'small'} has"
+        )
         assert said.count("\n") == 1, words
         assert content(restored) == before, words
 
@@ -138,7 +144,9 @@ def test_a_database_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_a_study_without_trials_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool) -> None:
+def test_a_study_without_trials_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool
+) -> None:
     """A kill after the ledger was made: before that was recorded, or after it and before the first trial."""
     with monkeypatch.context() as patch:
         if recorded:
@@ -156,13 +164,22 @@ def test_a_study_without_trials_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     assert open_study("small", str(tmp_path)).recorded["ledger_made"] is True
 
 
-def test_a_kill_while_labels_without_trials_are_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("run", write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, epochs=1), "--storage", tmp_path)
+def test_a_kill_while_labels_without_trials_are_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (
+        "run",
+        write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, epochs=1),
+        "--storage",
+        tmp_path,
+    )
     monkeypatch.setattr("study.engine.run._train", lambda *_: pytest.fail("killed"))
     with pytest.raises(BaseException, match="killed"):
         here(*words)
     with monkeypatch.context() as patch:
-        patch.setattr("optuna.create_study", lambda **_: pytest.fail("killed"))  # the label is deleted by then
+        patch.setattr(
+            "optuna.create_study", lambda **_: pytest.fail("killed")
+        )  # the label is deleted by then
         with pytest.raises(BaseException, match="killed"):
             here(*words)
     assert open_storage(tmp_path / "small", None).get_all_studies() == []
@@ -203,8 +220,12 @@ def mount_an_older_one(folder: Path) -> None:
     (folder / "ledger.log").write_bytes(b"".join(lines[:-1]))
 
 
-@pytest.mark.parametrize(("lose", "problem"), [(unmount, "is missing"), (mount_an_older_one, "was replaced")])
-def test_a_ledger_that_goes_away_is_not_made_anew(tmp_path: Path, lose: Callable[[Path], Any], problem: str) -> None:
+@pytest.mark.parametrize(
+    ("lose", "problem"), [(unmount, "is missing"), (mount_an_older_one, "was replaced")]
+)
+def test_a_ledger_that_goes_away_is_not_made_anew(
+    tmp_path: Path, lose: Callable[[Path], Any], problem: str
+) -> None:
     folder = tmp_path / "mount"
     folder.mkdir()
     ledger = str(folder / "ledger.log")
@@ -229,9 +250,16 @@ def test_a_run_ends_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return tell(self, label, number, *rest)
 
     monkeypatch.setattr(Ledger, "tell", told)
-    spec = write_spec(tmp_path / "small.yaml", methods=["focal"], trials=3, ledger=str(tmp_path / "mount/ledger.log"))
+    spec = write_spec(
+        tmp_path / "small.yaml",
+        methods=["focal"],
+        trials=3,
+        ledger=str(tmp_path / "mount/ledger.log"),
+    )
     said = here("run", spec, "--storage", tmp_path, check=1)
-    assert f"calstudy: the ledger {tmp_path}/mount/ledger.log is missing. Mount or restore it" in said
+    assert (
+        f"calstudy: the ledger {tmp_path}/mount/ledger.log is missing. Mount or restore it" in said
+    )
     assert "Traceback" not in said and not (tmp_path / "mount").exists()
     (tmp_path / "away").rename(tmp_path / "mount")
     monkeypatch.undo()
@@ -280,7 +308,11 @@ def test_one_journal_under_two_names_has_one_driver(
     other = str(name(journal, tmp_path / "b"))
     locks = [(tmp_path / "a", None if own else str(journal)), (tmp_path / "b", other)]
     for first, second in (locks, locks[::-1]):
-        with driver_lock(*first), pytest.raises(LedgerError, match="another calstudy process"), driver_lock(*second):
+        with (
+            driver_lock(*first),
+            pytest.raises(LedgerError, match="another calstudy process"),
+            driver_lock(*second),
+        ):
             pass
         with driver_lock(*second):
             open_storage(journal.parent, None).get_all_studies()  # it can be read, and written
@@ -290,7 +322,9 @@ def test_one_journal_under_two_names_has_one_driver(
 @pytest.mark.parametrize(
     ("spec", "names"), [("name: a", ("a.log", "ledger.log")), ("recorded: {}", ("a.log", "b.log"))]
 )
-def test_journals_beside_a_study_yaml_are_locked_apart(tmp_path: Path, spec: str, names: tuple[str, str]) -> None:
+def test_journals_beside_a_study_yaml_are_locked_apart(
+    tmp_path: Path, spec: str, names: tuple[str, str]
+) -> None:
     """A spec of that name, or a study's, whose folder has other studies' journals too."""
     (tmp_path / "study.yaml").write_text(spec)
     for folder in ("one", "two"):

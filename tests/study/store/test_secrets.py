@@ -62,12 +62,21 @@ def test_every_uri_is_whole_for_its_user_and_in_no_file_but_one(study: Study) ->
     written = (study.directory / "study.yaml").read_bytes()
     assert PASSWORD.encode() not in written and b"maria" not in written
     plain = strict_yaml.read(study.directory / "study.yaml")
-    assert (plain["ledger"], plain["tracking"]) == ("postgresql://***@127.0.0.1:9/optuna", "http://***@127.0.0.1:9")
-    assert [mode(study.directory / name) for name in ("study.yaml", "secrets.yaml")] == [0o644, 0o600]
+    assert (plain["ledger"], plain["tracking"]) == (
+        "postgresql://***@127.0.0.1:9/optuna",
+        "http://***@127.0.0.1:9",
+    )
+    assert [mode(study.directory / name) for name in ("study.yaml", "secrets.yaml")] == [
+        0o644,
+        0o600,
+    ]
 
     # Another server without a password: there is no secret left, and no file.
     assert (
-        rewritten(found, ledger=None, tracking="http://h:1", recorded={"tracking": None}).tracking(None) == "http://h:1"
+        rewritten(found, ledger=None, tracking="http://h:1", recorded={"tracking": None}).tracking(
+            None
+        )
+        == "http://h:1"
     )
     assert not (study.directory / "secrets.yaml").exists()
 
@@ -103,9 +112,13 @@ def test_what_is_missing_is_said_where_it_is_needed(study: Study, lost: str) -> 
         other = {"of another server": f"tracking: {TRACKING}8", "no YAML": "{", "no mapping": "3"}
         secrets.write_text(other[lost])
     found = open_study(str(study.directory), None)
-    assert [record.state for record in found.all_records()] == ["complete"]  # which needs no tracking
+    assert [record.state for record in found.all_records()] == [
+        "complete"
+    ]  # which needs no tracking
     assert found.tracking("http://given:1") == "http://given:1"
-    with pytest.raises(TrackingError, match=r"^tracking: http://\*\*\*@.* in secrets\.yaml .*--tracking\.$") as refused:
+    with pytest.raises(
+        TrackingError, match=r"^tracking: http://\*\*\*@.* in secrets\.yaml .*--tracking\.$"
+    ) as refused:
         found.tracking(None)
     assert "\n" not in str(refused.value)
     rewritten(study, ledger=LEDGER)
@@ -127,10 +140,13 @@ def test_who_cannot_read_them_goes_on_with_the_whole_uri(study: Study) -> None:
         spec = replace(study.spec, ledger=url)
         if mark == "small":
             found = run._stored(spec, study.directory)
-            assert found is not None and [record.name for record in found.all_records()] == ["focal/0000"]
+            assert found is not None and [record.name for record in found.all_records()] == [
+                "focal/0000"
+            ]
         else:
             with pytest.raises(
-                LedgerError, match=r"is of another study, .* study\.yaml names postgresql://127\.0\.0\.1"
+                LedgerError,
+                match=r"is of another study, .* study\.yaml names postgresql://127\.0\.0\.1",
             ):
                 run._stored(spec, study.directory)
 
@@ -148,7 +164,9 @@ def test_what_another_user_keeps_stays(study: Study) -> None:
     assert open_study(str(study.directory), None).tracking(None) == TRACKING
 
 
-def test_the_process_that_verifies_has_no_password_on_its_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_that_verifies_has_no_password_on_its_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     commands: list[Any] = []
 
     def started(command: Any, **how: Any) -> Any:
@@ -162,18 +180,31 @@ def test_the_process_that_verifies_has_no_password_on_its_command_line(monkeypat
 
 
 @pytest.mark.slow
-def test_a_run_keeps_its_password_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_keeps_its_password_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run, "TRACKING_PATIENCE", 0.1)
     spec = write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, tracking=TRACKING)
     storage, given, suggest = tmp_path / "storage", [], LedgerSearch.suggest
-    monkeypatch.setattr(LedgerSearch, "suggest", lambda *one: given.append(suggest(*one)) or given[-1])
+    monkeypatch.setattr(
+        LedgerSearch, "suggest", lambda *one: given.append(suggest(*one)) or given[-1]
+    )
     shown = here("run", spec, "--storage", storage, check=75)
     assert "1/1 trials" in shown and PASSWORD not in shown
-    assert "focal/0000" in str(given) and PASSWORD not in str(given)  # Ray shows what a trial is given
-    holding = [path.name for path in storage.rglob("*") if path.is_file() and PASSWORD.encode() in path.read_bytes()]
+    assert "focal/0000" in str(given) and PASSWORD not in str(
+        given
+    )  # Ray shows what a trial is given
+    holding = [
+        path.name
+        for path in storage.rglob("*")
+        if path.is_file() and PASSWORD.encode() in path.read_bytes()
+    ]
     assert holding == ["secrets.yaml"]
     assert mode(storage / "small" / "secrets.yaml") == 0o600
-    assert {mode(path) for path in (storage / "small").rglob("*") if path.is_file()} == {0o600, 0o644}
+    assert {mode(path) for path in (storage / "small").rglob("*") if path.is_file()} == {
+        0o600,
+        0o644,
+    }
     assert open_study("small", str(storage)).tracking(None) == TRACKING
 
 
@@ -211,13 +242,25 @@ def test_a_colleague_sees_the_status(study: Study) -> None:
         def colleague(*words: object) -> str:
             secrets = folder / "small" / "secrets.yaml"
             secrets.chmod(0o600)
-            command = [sys.executable, "-c", COLLEAGUE, str(secrets), *map(str, words), "--storage", made]
-            return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=True).stdout
+            command = [
+                sys.executable,
+                "-c",
+                COLLEAGUE,
+                str(secrets),
+                *map(str, words),
+                "--storage",
+                made,
+            ]
+            return subprocess.run(
+                command, capture_output=True, text=True, env=ENVIRONMENT, check=True
+            ).stdout
 
         shown = colleague("status", "small")
         assert "focal" in shown and "secrets.yaml" not in shown
         refused = colleague("sync", "small")
-        assert refused.startswith("tracking: http://***@127.0.0.1:9 has its user and password in secrets.yaml")
+        assert refused.startswith(
+            "tracking: http://***@127.0.0.1:9 has its user and password in secrets.yaml"
+        )
         assert refused.count("\n") == 1
 
 
@@ -225,12 +268,16 @@ def test_a_folder_that_is_no_deletion_is_let_alone(study: Study) -> None:
     other = study.directory.with_name(f"{study.name}.deleting")
     other.mkdir()
     (other / "notes.txt").touch()
-    assert [each.directory for each in removal.to_delete(study.directory, "-confirm")] == [study.directory]
+    assert [each.directory for each in removal.to_delete(study.directory, "-confirm")] == [
+        study.directory
+    ]
     assert (other / "notes.txt").exists()
 
 
 def test_what_a_kill_left_of_secrets_goes_with_the_next_write(study: Study) -> None:
-    (study.directory / "secrets.yaml.0123abcd.partial").write_text("ledger: postgresql://me:pw@host/db")
+    (study.directory / "secrets.yaml.0123abcd.partial").write_text(
+        "ledger: postgresql://me:pw@host/db"
+    )
     write_study_file(study.directory, study.plain)
     assert not list(study.directory.glob("*.partial"))
 
@@ -241,7 +288,9 @@ def test_a_deletion_killed_at_the_last_files_is_completed(
 ) -> None:
     """What a killed deletion leaves has the password of the ledger, or nothing to delete there."""
     deleted: list[str] = []
-    monkeypatch.setattr(removal, "delete_labels", lambda directory, ledger, *rest: deleted.append(ledger))
+    monkeypatch.setattr(
+        removal, "delete_labels", lambda directory, ledger, *rest: deleted.append(ledger)
+    )
     monkeypatch.setattr(removal, "check_home", lambda study: None)
     monkeypatch.setattr(removal, "driver_lock", lambda *of, **how: nullcontext())  # no server
     aside = removal.set_aside(rewritten(study, ledger=LEDGER))
@@ -254,7 +303,11 @@ def test_a_deletion_killed_at_the_last_files_is_completed(
             patch.setattr(Path, "unlink", kill)
         else:
             rmtree = shutil.rmtree
-            patch.setattr(shutil, "rmtree", lambda folder: kill() if folder == aside.directory else rmtree(folder))
+            patch.setattr(
+                shutil,
+                "rmtree",
+                lambda folder: kill() if folder == aside.directory else rmtree(folder),
+            )
         removal.remove(aside)
     again = removal.to_delete(study.directory, "-confirm")
     assert [each.ledger for each in again] == [LEDGER if killed_before == "study.yaml" else None]

@@ -3,13 +3,23 @@
 from pathlib import Path
 
 from study.schema.resources import Resources
-from study.store.spending import Spent, budget_line, cost_of, means, not_begun, spending_plain, spent
+from study.store.spending import (
+    Spent,
+    budget_line,
+    cost_of,
+    means,
+    not_begun,
+    spending_plain,
+    spent,
+)
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from tests.study.made import unwritten_study
 
 
-def record(label: str, number: int, seconds: float | None, state: str = "complete", **more: object) -> TrialRecord:
+def record(
+    label: str, number: int, seconds: float | None, state: str = "complete", **more: object
+) -> TrialRecord:
     return TrialRecord(label, number, state, {}, seconds=seconds, **more)  # type: ignore[arg-type]
 
 
@@ -19,13 +29,26 @@ def study(budget: dict[str, float] | None, trials: int = 4) -> Study:
         {"label": "focal", "name": "focal"},
         {"label": "mbls", "name": "mbls", "resources": {"cpu": 2, "gpu": 1}},
     ]
-    plain = {**made.plain, "budget": budget, "resources": {"cpu": 1, "gpu": 0.25}, "methods": methods}
+    plain = {
+        **made.plain,
+        "budget": budget,
+        "resources": {"cpu": 1, "gpu": 0.25},
+        "methods": methods,
+    }
     return Study(Path("small"), plain, made.recorded)
 
 
 RECORDS = {
-    "focal": [record("focal", 0, 1800), record("focal", 1, 5400, "failed"), record("focal", 2, None, "running")],
-    "mbls": [record("mbls", 0, 3600), record("mbls", 1, 900, "pruned"), record("mbls", 2, None, "failed")],
+    "focal": [
+        record("focal", 0, 1800),
+        record("focal", 1, 5400, "failed"),
+        record("focal", 2, None, "running"),
+    ],
+    "mbls": [
+        record("mbls", 0, 3600),
+        record("mbls", 1, 900, "pruned"),
+        record("mbls", 2, None, "failed"),
+    ],
 }
 
 
@@ -38,7 +61,9 @@ def test_ended_trials_cost_their_time_and_what_was_reserved() -> None:
 def test_a_trial_that_ran_out_of_memory_has_a_whole_gpu() -> None:
     retried = record("focal", 0, 3600, deaths={"out_of_memory": 1})
     assert cost_of(retried, Resources(cpu=1, gpu=0.25)) == Spent(1, 1)
-    assert cost_of(record("focal", 0, 3600, deaths={"node": 1}), Resources(cpu=1, gpu=0.25)) == Spent(1, 0.25)
+    assert cost_of(
+        record("focal", 0, 3600, deaths={"node": 1}), Resources(cpu=1, gpu=0.25)
+    ) == Spent(1, 0.25)
 
 
 def test_a_budget_that_is_spent_says_so() -> None:
@@ -46,7 +71,10 @@ def test_a_budget_that_is_spent_says_so() -> None:
     enough, short = study({"cpu_hours": 5.5}), study({"cpu_hours": 5.4})
     assert (not_begun(enough, RECORDS), not_begun(short, RECORDS)) == (0, 2)
     assert budget_line(enough, RECORDS) == "budget: 4.5 of 5.5 CPU-hours spent, 1 left."
-    line, rest = "budget: 4.5 of 5.4 CPU-hours spent, 0.9 left", "Raise the budget and run again to go on."
+    line, rest = (
+        "budget: 4.5 of 5.4 CPU-hours spent, 0.9 left",
+        "Raise the budget and run again to go on.",
+    )
     assert budget_line(short, RECORDS) == f"{line}; 2 trials were not begun. {rest}"
     assert budget_line(short, RECORDS, alive=True) == f"{line}."
     assert "nothing left" in budget_line(study({"cpu_hours": 4}), RECORDS)

@@ -10,7 +10,11 @@ from tests.study.command_line import calstudy as started
 from tests.study.command_line import here, write_spec
 
 # What a command cannot do without, besides its SPEC or STUDY.
-NEEDED = {"submit": ("--address", "http://127.0.0.1:1"), "export": ("--name", "m"), "delete": ("--yes",)}
+NEEDED = {
+    "submit": ("--address", "http://127.0.0.1:1"),
+    "export": ("--name", "m"),
+    "delete": ("--yes",),
+}
 
 
 def commands(*arguments: str) -> list[str]:
@@ -62,7 +66,9 @@ def test_a_url_is_no_folder(spec: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_url_in_the_environment_too(spec: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_url_in_the_environment_too(
+    spec: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setenv("CALSTUDY_STORAGE", "s3://bucket")
     refused(words_of(name, spec), "$CALSTUDY_STORAGE")
 

@@ -48,7 +48,12 @@ def said_of(storage: Path, *words: object) -> tuple[int, str]:
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trained study. Each test puts back what it breaks."""
     folder = tmp_path_factory.mktemp("storage")
-    here("run", write_spec(folder / "small.yaml", methods=["focal"], trials=1, epochs=1), "--storage", folder)
+    here(
+        "run",
+        write_spec(folder / "small.yaml", methods=["focal"], trials=1, epochs=1),
+        "--storage",
+        folder,
+    )
     return folder
 
 
@@ -56,7 +61,11 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small(storage: Path, tmp_path: Path) -> Iterator[Path]:
     shutil.copytree(storage / "small", tmp_path / "small")
     yield storage / "small"
-    for left in (*storage.glob("small-confirm"), *storage.glob("small*.deleting"), storage / "small"):
+    for left in (
+        *storage.glob("small-confirm"),
+        *storage.glob("small*.deleting"),
+        storage / "small",
+    ):
         shutil.rmtree(left, ignore_errors=True)
     shutil.copytree(tmp_path / "small", storage / "small")
 
@@ -108,7 +117,10 @@ def failed(digests: dict[str, str]) -> dict[str, Any]:
 
 TRIAL = {"study_id": 0, "datetime_start": "2026-01-01T00:00:00+00:00"}
 LINES: dict[str, tuple[list[Any], str | None]] = {  # and what is said; None: it is ignored
-    "a trial in the year 9999": ([line(4, **{**TRIAL, "datetime_start": D})], "a date of focal/0001 is not as"),
+    "a trial in the year 9999": (
+        [line(4, **{**TRIAL, "datetime_start": D})],
+        "a date of focal/0001 is not as",
+    ),
     "a trial that ends then": (
         [line(4, **TRIAL), line(6, trial_id=1, state=3, values=None, datetime_complete=D)],
         "a date of focal/0001 is not as",
@@ -117,10 +129,22 @@ LINES: dict[str, tuple[list[Any], str | None]] = {  # and what is said; None: it
         [line(4, **{**TRIAL, "datetime_start": "1960-01-01T00:00:00+00:00"})],
         "a date of focal",
     ),
-    "a result on test": ([line(2, study_id=0, user_attr={"tests/0": True})], "'tests/0' of 'small/focal' is not as"),
-    "a result on test, of no trial": ([line(2, study_id=0, user_attr={"tests/x": {}})], "'tests/x' of 'small/focal'"),
-    "openings that are none": ([line(2, study_id=0, user_attr={"openings": 1e400})], "'openings' of 'small/focal'"),
-    "a fact without a name": ([line(2, study_id=0, user_attr=[[7, 8]])], "'7' of 'small/focal' is not as"),
+    "a result on test": (
+        [line(2, study_id=0, user_attr={"tests/0": True})],
+        "'tests/0' of 'small/focal' is not as",
+    ),
+    "a result on test, of no trial": (
+        [line(2, study_id=0, user_attr={"tests/x": {}})],
+        "'tests/x' of 'small/focal'",
+    ),
+    "openings that are none": (
+        [line(2, study_id=0, user_attr={"openings": 1e400})],
+        "'openings' of 'small/focal'",
+    ),
+    "a fact without a name": (
+        [line(2, study_id=0, user_attr=[[7, 8]])],
+        "'7' of 'small/focal' is not as",
+    ),
     "an outcome outside": (
         [line(4, **TRIAL), failed({"/dev/zero": ""})],
         "`digests` in the outcome of focal/0001",
@@ -130,7 +154,10 @@ LINES: dict[str, tuple[list[Any], str | None]] = {  # and what is said; None: it
         "`digests` in the outcome of focal/0001",
     ),
     "a study of another user's": (
-        [line(0, study_name="theirs", directions=[1]), line(4, **{**TRIAL, "study_id": 1, "datetime_start": D})],
+        [
+            line(0, study_name="theirs", directions=[1]),
+            line(4, **{**TRIAL, "study_id": 1, "datetime_start": D}),
+        ],
         None,
     ),
     "no trial of ours": ([line(8, trial_id=77, user_attr={"outcome": 5})], None),
@@ -147,10 +174,20 @@ def test_lines_that_others_appended(tmp_path: Path, kind: str, at_end: bool) -> 
     own = log.read_bytes().splitlines(keepends=True)
     lines, problem = LINES[kind]
     added = [json.dumps(each).encode() + b"\n" for each in lines]
-    last = [json.dumps(line(3, study_id=0, system_attr={"last": 1})).encode() + b"\n"] if not at_end else []
+    last = (
+        [json.dumps(line(3, study_id=0, system_attr={"last": 1})).encode() + b"\n"]
+        if not at_end
+        else []
+    )
     log.write_bytes(b"".join([*own, *added, *last]))
     content = log.read_bytes()
-    for words in (["status"], ["audit"], ["pareto"], ["trials", "--csv", tmp_path / "t.csv"], ["sync"]):
+    for words in (
+        ["status"],
+        ["audit"],
+        ["pareto"],
+        ["trials", "--csv", tmp_path / "t.csv"],
+        ["sync"],
+    ):
         code, said = said_of(tmp_path, words[0], "small", *words[1:])
         if problem is None:
             assert code in (0, 1) and "Traceback" not in said, (words, said)
@@ -194,14 +231,26 @@ def test_a_nul_in_a_spec_is_named(tmp_path: Path, keys: dict[str, Any], where: s
 def test_a_nul_in_an_argument_is_named(words: tuple[str, ...]) -> None:
     """No shell passes one on; `main` can be called from Python."""
     said = here(*words, check=2)
-    assert "a path or a name has no NUL character" in said and said.count("\n") == 1 and "\0" not in said
+    assert (
+        "a path or a name has no NUL character" in said
+        and said.count("\n") == 1
+        and "\0" not in said
+    )
 
 
-@pytest.mark.parametrize("created", [D, "9999-12-31T23:59:59", "0001-01-01T00:00:00", "3000-01-02T00:00:00+00:00"])
+@pytest.mark.parametrize(
+    "created", [D, "9999-12-31T23:59:59", "0001-01-01T00:00:00", "3000-01-02T00:00:00+00:00"]
+)
 def test_a_study_was_made_at_a_time_that_can_be_shown(tmp_path: Path, created: str) -> None:
     file = made_study(tmp_path, "small", {"focal": []}).directory / "study.yaml"
     plain = strict_yaml.read(file)
-    file.write_text(strict_yaml.dump({**plain, "recorded": {**plain["recorded"], "created": created}}))
+    file.write_text(
+        strict_yaml.dump({**plain, "recorded": {**plain["recorded"], "created": created}})
+    )
     for command in ("status", "audit", "report", "sync"):
         code, said = said_of(tmp_path, command, "small")
-        assert code == 2 and "recorded.created: must be a date and time, got" in said and said.count("\n") == 1
+        assert (
+            code == 2
+            and "recorded.created: must be a date and time, got" in said
+            and said.count("\n") == 1
+        )

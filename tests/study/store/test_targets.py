@@ -19,14 +19,27 @@ pytestmark = pytest.mark.slow
 
 def guided(target: str) -> list[dict[str, Any]]:
     inner = {"name": "mixup", "base": "focal"}
-    return [{"label": "guided", "name": "sample_prioritization", "target": target, "warmup": 0.0, "base": inner}]
+    return [
+        {
+            "label": "guided",
+            "name": "sample_prioritization",
+            "target": target,
+            "warmup": 0.0,
+            "base": inner,
+        }
+    ]
 
 
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study that records."""
     folder = tmp_path_factory.mktemp("storage")
-    keys = {"name": "recorded", "methods": ["cross_entropy"], "trials": 1, "record": "train_entropy"}
+    keys = {
+        "name": "recorded",
+        "methods": ["cross_entropy"],
+        "trials": 1,
+        "record": "train_entropy",
+    }
     here("run", write_spec(folder / "recorded.yaml", **keys), "--storage", folder)
     return folder
 
@@ -37,7 +50,9 @@ def spec(target: str, **keys: Any) -> Any:
 
 
 def test_a_study_guided_by_a_trial_of_another(storage: Path, tmp_path: Path) -> None:
-    written = write_spec(tmp_path / "mine.yaml", name="mine", methods=guided("recorded/cross_entropy/0"), trials=1)
+    written = write_spec(
+        tmp_path / "mine.yaml", name="mine", methods=guided("recorded/cross_entropy/0"), trials=1
+    )
     here("run", written, "--storage", storage)
     # 30% of 1151 samples in each of two epochs: what it cost stands beside what it came to.
     (row,) = here_json("pareto", "mine", "--storage", storage)["front"]
@@ -52,7 +67,10 @@ def test_the_file_is_that_of_the_attempt_that_counts(storage: Path) -> None:
     assert np.load(file)["entropy"].shape == (2, 1151)
     config = Targets(storage).named_in(spec("recorded/cross_entropy/0").trial_mapping("guided"))
     assert config["method"]["target"] == str(file) and config["method"]["base"]["name"] == "mixup"
-    assert open_directory(storage / "recorded", "recorded").recorded["meaning"]["record"] == "train_entropy"
+    assert (
+        open_directory(storage / "recorded", "recorded").recorded["meaning"]["record"]
+        == "train_entropy"
+    )
 
 
 def test_a_target_study_is_read_once(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +102,12 @@ def test_targets_that_are_none(storage: Path, target: str, problem: str) -> None
 
 
 def test_other_data_are_refused_before_anything_starts(storage: Path, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"methods\.guided\.target: was recorded on data \w+, but this is 0123"):
+    with pytest.raises(
+        SpecError, match=r"methods\.guided\.target: was recorded on data \w+, but this is 0123"
+    ):
         Targets(storage).check(spec("recorded/cross_entropy/0"), "0123456789ab", "mine.yaml")
-    written = write_spec(tmp_path / "mine.yaml", name="other", methods=guided("recorded/cross_entropy/0"), seed=3)
+    written = write_spec(
+        tmp_path / "mine.yaml", name="other", methods=guided("recorded/cross_entropy/0"), seed=3
+    )
     done = here("run", written, "--storage", storage, check=2)
     assert "use a trial with the same data and seed" in done and not (storage / "other").exists()

@@ -19,7 +19,9 @@ class Terminal:
         self.width, self.height = width, height
         self._keys, self._end = pty.openpty()
         file = io.TextIOWrapper(os.fdopen(self._end, "wb", buffering=0), write_through=True)
-        self.console = Console(file=file, force_terminal=True, width=width, height=height, color_system=None)
+        self.console = Console(
+            file=file, force_terminal=True, width=width, height=height, color_system=None
+        )
         self._written = b""
 
     def interrupt(self) -> None:

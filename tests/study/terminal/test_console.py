@@ -26,7 +26,9 @@ DONE = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])
 
 def obeyed(text: str) -> set[str]:
     """By Unicode's own categories: controls, formats (which reorder), surrogates; not the ends of lines."""
-    return {char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {"\n"}
+    return {
+        char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+    } - {"\n"}
 
 
 def test_what_is_escaped_and_what_is_not() -> None:
@@ -55,7 +57,9 @@ def storage(tmp_path: Path) -> Path:
 
 def test_a_reason_reaches_no_terminal_as_it_is(storage: Path) -> None:
     for command in (["status"], ["trials"], ["audit"], ["pareto"], ["report", "--bootstrap", 0]):
-        shown = "".join(_here([*command, "small", "--storage", storage], 1 if command == ["audit"] else 0))
+        shown = "".join(
+            _here([*command, "small", "--storage", storage], 1 if command == ["audit"] else 0)
+        )
         assert not obeyed(shown), command
     assert SHOWN in here("status", "small", "--storage", storage)
     assert not obeyed((storage / "small" / "report.html").read_text().replace("\t", ""))
@@ -69,7 +73,9 @@ def test_an_error_reaches_no_terminal_as_it_is(tmp_path: Path) -> None:
     """The one line of a user's mistake: here of a spec and of a name."""
     spec = tmp_path / "small.yaml"
     spec.write_text('{name: small, data: digits, "model": "\\e[2Jmlp\\u202e", methods: [focal]}')
-    said = "".join(_here(["plan", spec], 2)) + "".join(_here(["status", "\x1b[2J", "--storage", tmp_path], 2))
+    said = "".join(_here(["plan", spec], 2)) + "".join(
+        _here(["status", "\x1b[2J", "--storage", tmp_path], 2)
+    )
     assert not obeyed(said) and said.count(r"\x1b[2J") >= 2 and "Traceback" not in said
 
 
@@ -78,12 +84,16 @@ def test_the_live_view_shows_it_too(storage: Path) -> None:
 
     study = open_study("small", str(storage))
     written = io.StringIO()
-    console = SafeConsole(file=written, force_terminal=True, width=100, height=30, color_system=None, markup=False)
+    console = SafeConsole(
+        file=written, force_terminal=True, width=100, height=30, color_system=None, markup=False
+    )
     with Progress(study.spec, {"focal": []}, console) as progress:
         for record in study.records()["focal"]:
             progress.started(record)
             progress.finished(record)
-    codes = re.sub(r"\x1b\[[?\d]*[AhlK]|\r", "", written.getvalue())  # Rich's own: up, cursor, erase line
+    codes = re.sub(
+        r"\x1b\[[?\d]*[AhlK]|\r", "", written.getvalue()
+    )  # Rich's own: up, cursor, erase line
     assert not obeyed(codes) and SHOWN in codes.replace("\n", "")
 
 

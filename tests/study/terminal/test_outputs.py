@@ -27,7 +27,9 @@ WRITES = {
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
     trial = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])
-    return made_study(tmp_path, "small", {"focal": [trial]}, predictions=lambda *_: random_predictions(0))
+    return made_study(
+        tmp_path, "small", {"focal": [trial]}, predictions=lambda *_: random_predictions(0)
+    )
 
 
 def words_of(kind: str, study: Study, output: Path) -> tuple[Any, ...]:
@@ -60,7 +62,9 @@ def test_a_device_stays_one(study: Study, tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", WRITES)
-def test_a_linked_file_is_replaced_and_its_link_stays(study: Study, tmp_path: Path, kind: str) -> None:
+def test_a_linked_file_is_replaced_and_its_link_stays(
+    study: Study, tmp_path: Path, kind: str
+) -> None:
     file, link = tmp_path / "file.png", tmp_path / "link.png"
     file.write_text("before")
     link.symlink_to(file)
@@ -79,23 +83,41 @@ def test_a_folder_is_one_line(study: Study, tmp_path: Path, kind: str) -> None:
 def test_figures_go_into_a_folder(study: Study, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     said = here("figures", "small", "--storage", tmp_path, "--output", tmp_path / "file", check=2)
-    assert "is a file" in said and said.count("\n") == 1 and (tmp_path / "file").read_text() == "mine"
+    assert (
+        "is a file" in said and said.count("\n") == 1 and (tmp_path / "file").read_text() == "mine"
+    )
 
 
-def test_a_report_does_not_bring_a_deleted_study_back(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_does_not_bring_a_deleted_study_back(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def deleted_meanwhile(*_: Any) -> dict[str, Any]:
         shutil.rmtree(study.directory)
         return {"studies": []}
 
     monkeypatch.setattr("study.report.page_data.gather_page", deleted_meanwhile)
     said = here("report", "small", "--storage", study.directory.parent, "--bootstrap", 0, check=2)
-    assert "was the study deleted?" in said and said.count("\n") == 1 and not study.directory.exists()
+    assert (
+        "was the study deleted?" in said and said.count("\n") == 1 and not study.directory.exists()
+    )
 
 
 def test_nor_does_one_that_is_rewritten(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("study.commands.report.time.sleep", lambda _: shutil.rmtree(study.directory))
+    monkeypatch.setattr(
+        "study.commands.report.time.sleep", lambda _: shutil.rmtree(study.directory)
+    )
     monkeypatch.setattr("study.store.study.Study.planned", 5)  # so that trials are lacking
-    said = here("report", "small", "--storage", study.directory.parent, "--bootstrap", 0, "--every", 1, check=2)
+    said = here(
+        "report",
+        "small",
+        "--storage",
+        study.directory.parent,
+        "--bootstrap",
+        0,
+        "--every",
+        1,
+        check=2,
+    )
     assert "no study at" in said and not study.directory.exists()
 
 
@@ -103,10 +125,21 @@ def test_no_cell_of_a_csv_is_a_formula() -> None:
     """OWASP, "CSV Injection": a text that begins with = + - @, a tab or a new line gets a quote; numbers stay."""
     hostile = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\nx"]
     columns = [*map(str, range(7)), "=cmd", "number", "plain", "none"]
-    row = {**dict(zip(columns, hostile, strict=False)), "=cmd": "a=b", "number": -0.5, "plain": "focal", "none": None}
+    row = {
+        **dict(zip(columns, hostile, strict=False)),
+        "=cmd": "a=b",
+        "number": -0.5,
+        "plain": "focal",
+        "none": None,
+    }
     header, cells = csv.reader(csv_text(columns, [row]).splitlines(keepends=True))
     assert header[7] == "'=cmd" and all(cell.startswith("'") for cell in cells[:7])
-    assert cells[:4] == ["'=1+1", "'+1", "'-1", "'@SUM(A1)"] and cells[7:] == ["a=b", "-0.5", "focal", ""]
+    assert cells[:4] == ["'=1+1", "'+1", "'-1", "'@SUM(A1)"] and cells[7:] == [
+        "a=b",
+        "-0.5",
+        "focal",
+        "",
+    ]
 
 
 def test_a_reason_is_no_formula(tmp_path: Path) -> None:

@@ -13,12 +13,21 @@ from study.terminal.tables import short_params
 from tests.study.terminal.screen import Terminal
 
 SPEC = spec_from_mapping(
-    {"name": "small", "data": "digits", "model": "mlp", "methods": ["focal", "mbls"], "trials": 4, "epochs": 10},
+    {
+        "name": "small",
+        "data": "digits",
+        "model": "mlp",
+        "methods": ["focal", "mbls"],
+        "trials": 4,
+        "epochs": 10,
+    },
     "study.yaml",
 )
 
 
-def record(label: str, number: int, state: str = "complete", reason: str | None = None) -> TrialRecord:
+def record(
+    label: str, number: int, state: str = "complete", reason: str | None = None
+) -> TrialRecord:
     metrics = {"accuracy": 0.9 + 0.01 * number, "ece": 0.1} if state == "complete" else {}
     return TrialRecord(label, number, state, {"method.gamma": 1.0}, metrics=metrics, reason=reason)
 
@@ -63,8 +72,13 @@ def test_time_left_is_the_work_of_each_method_over_the_slots_in_use() -> None:
     Left: 2 x 100 s less 4 of 10 epochs, and 2 x 20 s less 5 of 10: 160 + 30 s for two slots.
     """
     ended = {
-        "focal": [replace(record("focal", n), seconds=seconds) for n, seconds in enumerate((80.0, 120.0))],
-        "mbls": [replace(record("mbls", 0), seconds=30.0), replace(record("mbls", 1, "failed"), seconds=10.0)],
+        "focal": [
+            replace(record("focal", n), seconds=seconds) for n, seconds in enumerate((80.0, 120.0))
+        ],
+        "mbls": [
+            replace(record("mbls", 0), seconds=30.0),
+            replace(record("mbls", 1, "failed"), seconds=10.0),
+        ],
     }
     progress, _ = view(ended)
     assert progress.time_left() == ""  # nothing trains yet: nobody knows how many at once
@@ -82,13 +96,17 @@ def test_time_left_is_the_work_of_each_method_over_the_slots_in_use() -> None:
 
 
 def test_no_time_is_estimated_before_two_trials_of_each_method_have_ended() -> None:
-    progress, _ = view({"focal": [replace(record("focal", n), seconds=80.0) for n in range(2)], "mbls": []})
+    progress, _ = view(
+        {"focal": [replace(record("focal", n), seconds=80.0) for n in range(2)], "mbls": []}
+    )
     for number in range(2):
         progress.started(record("mbls", number, "running"))
         progress.trained(record("mbls", number, "running"), rows(9))
     assert progress.time_left() == ""
     progress.finished(replace(record("mbls", 0), seconds=50.0))
-    progress.finished(record("mbls", 1, "failed"))  # its process died: nobody knows how long it trained
+    progress.finished(
+        record("mbls", 1, "failed")
+    )  # its process died: nobody knows how long it trained
     assert progress.time_left() == ""
     progress.finished(replace(record("mbls", 2), seconds=50.0))
     assert progress.time_left() != ""
@@ -103,7 +121,9 @@ def test_more_trials_than_asked_for_are_no_negative_count() -> None:
 
 
 def test_the_live_view_shows_methods_running_trials_and_the_front() -> None:
-    progress, out = view({"focal": [record("focal", 0)], "mbls": [record("mbls", 0, "failed", "nan")]})
+    progress, out = view(
+        {"focal": [record("focal", 0)], "mbls": [record("mbls", 0, "failed", "nan")]}
+    )
     progress.started(record("focal", 1, "running"))
     progress.trained(record("focal", 1, "running"), rows(3))
     Console(file=out, markup=False, width=120).print(progress._view())
@@ -111,8 +131,12 @@ def test_the_live_view_shows_methods_running_trials_and_the_front() -> None:
     assert "focal/0001 3/10" in shown and "2/8 trials" in shown and "front (validation)" in shown
     lines = [line.split() for line in shown.splitlines()]
     assert ["method", "planned", "complete", "failed", "running", "to", "do"] in lines
-    assert [line[:6] for line in lines if line[:1] == ["focal"]] == [["focal", "4", "1", "0", "1", "2"]]
-    assert [line[:6] for line in lines if line[:1] == ["mbls"]] == [["mbls", "4", "0", "1", "0", "3"]]
+    assert [line[:6] for line in lines if line[:1] == ["focal"]] == [
+        ["focal", "4", "1", "0", "1", "2"]
+    ]
+    assert [line[:6] for line in lines if line[:1] == ["mbls"]] == [
+        ["mbls", "4", "0", "1", "0", "3"]
+    ]
 
 
 def test_a_ledger_that_is_waited_for_is_one_line_of_the_view() -> None:
@@ -135,7 +159,9 @@ def test_a_ledger_that_is_waited_for_is_one_line_of_the_view() -> None:
 
 def test_parameters_are_named_by_their_last_word_where_that_says_enough() -> None:
     assert short_params({"method.gamma": 2.0, "optimizer.lr": 0.05}) == "gamma=2 lr=0.05"
-    assert "method.weight=1 method.base.weight=2" in short_params({"method.weight": 1.0, "method.base.weight": 2.0})
+    assert "method.weight=1 method.base.weight=2" in short_params(
+        {"method.weight": 1.0, "method.base.weight": 2.0}
+    )
 
 
 @pytest.mark.parametrize("height", [60, 12])
@@ -143,7 +169,10 @@ def test_ctrl_c_leaves_no_line_of_the_live_view(height: int) -> None:
     """The terminal shows `^C` where the cursor is; and a view that is higher than it scrolls away."""
     terminal = Terminal(80, height)
     wide = {f"method.{30 * 'w'}": 0.123}  # its row fills the line
-    found = [TrialRecord("focal", n, "complete", wide, metrics={"accuracy": n / 9, "ece": n / 9}) for n in range(8)]
+    found = [
+        TrialRecord("focal", n, "complete", wide, metrics={"accuracy": n / 9, "ece": n / 9})
+        for n in range(8)
+    ]
     with Progress(SPEC, {"focal": found, "mbls": []}, terminal.console) as progress:
         progress.started(record("mbls", 0, "running"))
         progress._live.refresh()

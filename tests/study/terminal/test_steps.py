@@ -13,7 +13,9 @@ from tests.study.terminal.screen import Terminal
 from tests.study.terminal.test_progress import SPEC, record
 
 
-def lines_on_a_pipe(monkeypatch: pytest.MonkeyPatch, said_after: float, every: float) -> tuple[Steps, io.StringIO]:
+def lines_on_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, said_after: float, every: float
+) -> tuple[Steps, io.StringIO]:
     monkeypatch.setattr(module, "SAID_AFTER", said_after)
     monkeypatch.setattr(module, "LINE_SECONDS", every)
     out = io.StringIO()

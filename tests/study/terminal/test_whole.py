@@ -36,7 +36,10 @@ from tests.study.test_cli import predictions as predictions  # a fixture
 from trainables.outputs.predictions import Predictions
 
 LABELS = ("cross_entropy", "focal_loss_with_a_long_label", "mbls")
-SPACE = {"method.weight": FloatDistribution(0.01, 0.1), "optimizer.lr": FloatDistribution(0.01, 0.5)}
+SPACE = {
+    "method.weight": FloatDistribution(0.01, 0.1),
+    "optimizer.lr": FloatDistribution(0.01, 0.5),
+}
 ROW = [{"epoch": 1, "time": 0.0}]
 PIPE = None
 
@@ -44,7 +47,9 @@ PIPE = None
 @pytest.fixture(params=[60, 80, 120, PIPE], ids=["60", "80", "120", "pipe"])
 def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int | None:
     monkeypatch.setenv("TTY_COMPATIBLE", "1" if request.param else "0")
-    monkeypatch.setenv("COLUMNS", str(request.param or 80))  # a pipe has no columns, whatever this says
+    monkeypatch.setenv(
+        "COLUMNS", str(request.param or 80)
+    )  # a pipe has no columns, whatever this says
     return request.param  # type: ignore[no-any-return]
 
 
@@ -55,13 +60,17 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
     def scores(label: str, number: int) -> Predictions:
         seed = 10 * LABELS.index(label) + number
-        return Predictions(data.logits + random_predictions(seed, scale=1.0 + number).logits, data.labels)
+        return Predictions(
+            data.logits + random_predictions(seed, scale=1.0 + number).logits, data.labels
+        )
 
     def metrics(label: str, number: int) -> dict[str, float]:
         place = (3 * LABELS.index(label) + number) / 70  # all on the front
         return {**scores(label, number).evaluate(), "accuracy": 0.8 + place, "ece": 0.1 + place}
 
-    trials: dict[str, Any] = {label: [(metrics(label, number), ROW) for number in range(3)] for label in LABELS}
+    trials: dict[str, Any] = {
+        label: [(metrics(label, number), ROW) for number in range(3)] for label in LABELS
+    }
     trials["mbls"][2] = ({}, ROW)
     objectives = (*OBJECTIVES, Objective("nll", "minimize"))
     return made_study(tmp_path_factory.mktemp("root"), "small", trials, SPACE, objectives, scores)
@@ -89,13 +98,17 @@ def assert_whole(text: str, rows: Iterable[list[str]], width: int | None) -> Non
         for row in rows:
             assert re.search("^ *" + ".*?".join(map(re.escape, row)), text, re.MULTILINE), row
     for name, *_ in rows:
-        first = re.compile(rf"^ *{re.escape(name.split()[0])}(?!\S)", re.MULTILINE).search(text, ends[-1])
+        first = re.compile(rf"^ *{re.escape(name.split()[0])}(?!\S)", re.MULTILINE).search(
+            text, ends[-1]
+        )
         assert first, name
         ends.append(first.end())
     for row, start, end in zip(rows, ends[1:], [*ends[2:], len(text)], strict=True):
         for value in row[1:]:
             words = value.split() if re.search("[A-Za-z]{2}", value) else [value]
-            pattern = r"(?<!\S)" + r"[\s\S]*?(?<!\S)".join(re.escape(word) + r"(?!\S)" for word in words)
+            pattern = r"(?<!\S)" + r"[\s\S]*?(?<!\S)".join(
+                re.escape(word) + r"(?!\S)" for word in words
+            )
             assert re.search(pattern, text[start:end]), (row[0], value)
 
 
@@ -143,7 +156,9 @@ def test_compare(study: Study, width: int | None) -> None:
     rows = []
     for name, of in found.items():
         interval = "[{low:+.4f}, {high:+.4f}]".format(**of)
-        rows.append([name, f"{of['one']:.4f}", f"{of['other']:.4f}", f"{of['estimate']:+.4f}", interval])
+        rows.append(
+            [name, f"{of['one']:.4f}", f"{of['other']:.4f}", f"{of['estimate']:+.4f}", interval]
+        )
     assert_whole(shown(*words), rows, width)
 
 
@@ -153,9 +168,17 @@ def test_the_live_view_and_the_table_of_the_end(study: Study, width: int | None)
     console = Console(file=out, width=width or 1_000_000, height=1000)
     console.print(Progress(study.spec, study.records(), console)._view())
     counts = {"cross_entropy": "3 3 0 0 0", LABELS[1]: "3 3 0 0 0", "mbls": "3 2 1 0 0"}
-    assert_whole(plain(out.getvalue()), ([label, *count.split()] for label, count in counts.items()), width)
-    best = sorted((row for row in trial_rows(study) if row[1] == "complete"), key=lambda row: row[2], reverse=True)
-    assert_whole(plain(out.getvalue()), ([row[0], *row[2:5], "1.0k", *row[5:]] for row in best[:6]), width)
+    assert_whole(
+        plain(out.getvalue()), ([label, *count.split()] for label, count in counts.items()), width
+    )
+    best = sorted(
+        (row for row in trial_rows(study) if row[1] == "complete"),
+        key=lambda row: row[2],
+        reverse=True,
+    )
+    assert_whole(
+        plain(out.getvalue()), ([row[0], *row[2:5], "1.0k", *row[5:]] for row in best[:6]), width
+    )
 
 
 STATES, EPOCHS = count_states(24, ["complete"]), Epochs(1, 2, 3, 4, 5)
@@ -163,10 +186,18 @@ STATES, EPOCHS = count_states(24, ["complete"]), Epochs(1, 2, 3, 4, 5)
 
 @pytest.mark.parametrize("driver", [False, True])
 def test_audit(width: int | None, driver: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    titles = ["ledger: each trial is there, once", "MLflow: each finished trial has one complete run, of its result"]
+    titles = [
+        "ledger: each trial is there, once",
+        "MLflow: each finished trial has one complete run, of its result",
+    ]
     offender = Offender("focal/0001", "has no run", "Run `calstudy sync small`.")
-    checks = [Check(f"check {n}", title, 1234 + n, 0, [offender] * 7, [offender] * n) for n, title in enumerate(titles)]
-    audit_command._print(AuditReport("small", driver, None, checks, STATES, 0, 0, EPOCHS), "`calstudy run`")
+    checks = [
+        Check(f"check {n}", title, 1234 + n, 0, [offender] * 7, [offender] * n)
+        for n, title in enumerate(titles)
+    ]
+    audit_command._print(
+        AuditReport("small", driver, None, checks, STATES, 0, 0, EPOCHS), "`calstudy run`"
+    )
     rows = [[check.title, str(check.counted), "7", str(n or "-")] for n, check in enumerate(checks)]
     assert_whole(plain(capsys.readouterr().out), rows, width)
 
@@ -177,7 +208,10 @@ SPEC = Path("study/specs/digits.yaml").resolve()
 
 
 def test_plan(width: int | None) -> None:
-    rows = [[variant.label, ", ".join(variant.space.distributions)] for variant in read_spec(SPEC).variants]
+    rows = [
+        [variant.label, ", ".join(variant.space.distributions)]
+        for variant in read_spec(SPEC).variants
+    ]
     assert_whole(shown("plan", SPEC), rows, width)
 
 
@@ -199,9 +233,18 @@ def test_list(width: int | None, kind: str) -> None:
 
 
 def test_doctor(width: int | None) -> None:
-    values = {"code": "ok", "versions": "ok", "storage": "ok", "GPUs": "8", "disk": "1234 GB", "clock": "+0.3s"}
+    values = {
+        "code": "ok",
+        "versions": "ok",
+        "storage": "ok",
+        "GPUs": "8",
+        "disk": "1234 GB",
+        "clock": "+0.3s",
+    }
     machines = ["head", "gpu-node-17.cluster.example.org"]
-    findings = [doctor.Finding(name, check, "ok", of) for name in machines for check, of in values.items()]
+    findings = [
+        doctor.Finding(name, check, "ok", of) for name in machines for check, of in values.items()
+    ]
     out = StringIO()
     console = Console(file=out, width=width or 1_000_000)
     doctor.show(doctor.Report(findings), console)
@@ -216,7 +259,9 @@ def test_confirm(tmp_path: Path, width: int | None, capsys: pytest.CaptureFixtur
     records = {"focal": [report_studies.complete(of, "focal", n) for n in range(2)]}
     records["cross_entropy"] = [report_studies.complete(of, "cross_entropy", n) for n in range(2)]
     found = report_studies.confirmation_of(of, records)
-    shift = tuple({name: 0.1 + seed / 7 for name in confirm_command.SHOWN_OF_SHIFT} for seed in range(2))
+    shift = tuple(
+        {name: 0.1 + seed / 7 for name in confirm_command.SHOWN_OF_SHIFT} for seed in range(2)
+    )
     first = replace(found.rows[0], shifts={"noisy": shift})
     confirm_command._print(replace(found, rows=(first, *found.rows[1:])), of)  # type: ignore[arg-type]
     rows = []
@@ -225,14 +270,19 @@ def test_confirm(tmp_path: Path, width: int | None, capsys: pytest.CaptureFixtur
         rows.append(["focal_0001", "2", f"{searched:.4f}", *moments(first.tests, metric)])
         baseline = moments([record.metrics for record in found.rows[1].records], metric)
         rows.append(["cross_entropy_default", "2", "-", *baseline])
-    rows.append(["focal_0001", *(word for name in ("ece", "ts_ece") for word in moments(first.tests, name))])
+    rows.append(
+        ["focal_0001", *(word for name in ("ece", "ts_ece") for word in moments(first.tests, name))]
+    )
     rows.append(["focal_0001", *(word for name in shift[0] for word in moments(shift, name))])
     text = plain(capsys.readouterr().out)
     assert_whole(text, rows, width)
     said = " ".join(text.split())
     assert "accuracy (maximize)" in said and "ECE as trained (minimize)" in said
     assert "retrained as trained after temperature (served)" in said or width == 60
-    assert "models are served after temperature (`calstudy export small ... --raw`: as trained); the search" in said
+    assert (
+        "models are served after temperature (`calstudy export small ... --raw`: as trained); the search"
+        in said
+    )
 
 
 def moments(values: Any, metric: str) -> list[str]:
@@ -242,7 +292,9 @@ def moments(values: Any, metric: str) -> list[str]:
 
 def test_verify(width: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ["probabilities", "metric ts_classwise_ece", "metric auroc_confidence_of_a_long_name"]
-    checks = tuple(registry_verify.Check(name, 1.25e-7 * n, 1e-6, True) for n, name in enumerate(names, 1))
+    checks = tuple(
+        registry_verify.Check(name, 1.25e-7 * n, 1e-6, True) for n, name in enumerate(names, 1)
+    )
     report = registry_verify.VerifyReport("models:/digits/1", checks, 287)
     monkeypatch.setattr(registry_verify, "verify", lambda *words: report)
     rows = [[check.name, f"{check.found:g}", f"{check.limit:g}", "ok"] for check in checks]
@@ -252,7 +304,9 @@ def test_verify(width: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     off = registry_verify.Check("metric ece", 0.1, 1e-6, False)
     report = registry_verify.VerifyReport("models:/digits/1", (*checks, off), 287)
     assert_whole(
-        shown("verify", "models:/digits/1", check=1), [*rows, ["metric ece", "0.1", "1e-06", "DIFFERS"]], width
+        shown("verify", "models:/digits/1", check=1),
+        [*rows, ["metric ece", "0.1", "1e-06", "DIFFERS"]],
+        width,
     )
 
 
@@ -264,14 +318,25 @@ def test_evaluate(predictions: Path, width: int | None) -> None:
     for name, of in found["post_hoc"].items():
         rows.append([name, *(f"{value:.6f}" for value in of.values())])
     for name, of in found["conventions"].items():
-        rows.append([name, f"{of['value']:.6f}", of["rule"], *([f"LOSSY: {of['loses']}"] if of["loses"] else [])])
+        rows.append(
+            [
+                name,
+                f"{of['value']:.6f}",
+                of["rule"],
+                *([f"LOSSY: {of['loses']}"] if of["loses"] else []),
+            ]
+        )
     assert_whole(shown(*words), rows + metric_rows(found["out_of_distribution"]), width)
 
 
 def metric_rows(values: dict[str, float | None]) -> list[list[str]]:
     names = [name for name in values if not name.startswith("ts_")]
-    found = [[name, *(values[each] for each in (name, f"ts_{name}") if each in values)] for name in names]
-    return [[name, *("-" if value is None else f"{value:.6f}" for value in row)] for name, *row in found]
+    found = [
+        [name, *(values[each] for each in (name, f"ts_{name}") if each in values)] for name in names
+    ]
+    return [
+        [name, *("-" if value is None else f"{value:.6f}" for value in row)] for name, *row in found
+    ]
 
 
 # ---- the layout ----------------------------------------------------------------------------------------------------

@@ -25,7 +25,15 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sync(make_study(storage, trials=1), embedded_tracking(storage))
     with closing(sqlite3.connect(storage / "mlflow.db")) as database:
         assert database.execute("select count(*) from runs").fetchone() == (5,)
-        of_runs = ("metrics", "latest_metrics", "params", "tags", "inputs", "input_tags", "datasets")
+        of_runs = (
+            "metrics",
+            "latest_metrics",
+            "params",
+            "tags",
+            "inputs",
+            "input_tags",
+            "datasets",
+        )
         for table in (*of_runs, "runs", "experiment_tags"):
             database.execute(f"delete from {table}")
         database.execute("delete from experiments where experiment_id > 0")
@@ -50,11 +58,28 @@ def start_server(
     """A real MLflow server with its database in a folder: its port, and its process, of a session of its own."""
     port = free_port()
     shutil.copy(migrated, folder / "mlflow.db")
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+    ]
     command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", *artifacts]
     with (folder / "log").open("w") as log:
-        env = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **environment}  # nothing here is a job
-        return port, subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True, env=env)
+        env = {
+            **os.environ,
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            **environment,
+        }  # nothing here is a job
+        return port, subprocess.Popen(
+            command, stdout=log, stderr=log, cwd=folder, start_new_session=True, env=env
+        )
 
 
 def end_server(process: subprocess.Popen[bytes]) -> None:

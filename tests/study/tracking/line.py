@@ -38,7 +38,9 @@ class Line:
                     self.send_error(401)
                     return
                 server = http.client.HTTPConnection("127.0.0.1", port)
-                headers = {key: value for key, value in self.headers.items() if key.lower() != "host"}
+                headers = {
+                    key: value for key, value in self.headers.items() if key.lower() != "host"
+                }
                 server.request(self.command, self.path, body, headers)
                 answer = server.getresponse()
                 content = answer.read()

@@ -24,14 +24,23 @@ class ToldStudy(Study):
     told: list[TrialRecord] = field(default_factory=list)
 
     def records(self) -> dict[str, list[TrialRecord]]:
-        return {label: [record for record in self.told if record.label == label] for label in self.labels}
+        return {
+            label: [record for record in self.told if record.label == label]
+            for label in self.labels
+        }
 
 
 def make_study(storage: Path, **changes: Any) -> ToldStudy:
     """Two trials of each method, one of them failed."""
     directory = storage / "small"
     directory.mkdir(parents=True, exist_ok=True)
-    plain = {"name": "small", "data": "digits", "model": "mlp", "methods": ["focal", "label_smoothing"], "trials": 2}
+    plain = {
+        "name": "small",
+        "data": "digits",
+        "model": "mlp",
+        "methods": ["focal", "label_smoothing"],
+        "trials": 2,
+    }
     spec = spec_from_mapping({**plain, **changes}, "small.yaml")
     recorded = {
         "meaning": spec.meaning(),
@@ -44,20 +53,36 @@ def make_study(storage: Path, **changes: Any) -> ToldStudy:
     study = ToldStudy.of(directory, spec, recorded)
     assert isinstance(study, ToldStudy)
     for label, path in (("focal", "method.gamma"), ("label_smoothing", "method.epsilon")):
-        study.told.extend(complete(study, label, number, {path: 0.25 * (number + 1)}) for number in range(2))
-    failed = TrialRecord("focal", 1, "failed", {"method.gamma": 0.5}, attempt=2, reason="loss is nan at epoch 3")
+        study.told.extend(
+            complete(study, label, number, {path: 0.25 * (number + 1)}) for number in range(2)
+        )
+    failed = TrialRecord(
+        "focal", 1, "failed", {"method.gamma": 0.5}, attempt=2, reason="loss is nan at epoch 3"
+    )
     study.told[1] = replace(failed, started=BEGAN + 10, ended=BEGAN + 12)
     return study
 
 
-def complete(study: ToldStudy, label: str, number: int, params: dict[str, Any], epochs: int = 3) -> TrialRecord:
+def complete(
+    study: ToldStudy, label: str, number: int, params: dict[str, Any], epochs: int = 3
+) -> TrialRecord:
     """A complete trial whose history lies where it would."""
     rows = [
-        {"epoch": epoch, "time": BEGAN + 10 * number + epoch, "seconds": 1.0, "train_loss": 1 / epoch, "ece": 0.1}
+        {
+            "epoch": epoch,
+            "time": BEGAN + 10 * number + epoch,
+            "seconds": 1.0,
+            "train_loss": 1 / epoch,
+            "ece": 0.1,
+        }
         for epoch in range(1, epochs + 1)
     ]
     metrics = {"accuracy": 0.9, "ece": 0.05 + number / 100, "ts_ece": 0.04}
-    times = {"seconds": float(epochs), "started": BEGAN + 10 * number, "ended": BEGAN + 10 * number + epochs + 0.5}
+    times = {
+        "seconds": float(epochs),
+        "started": BEGAN + 10 * number,
+        "ended": BEGAN + 10 * number + epochs + 0.5,
+    }
     record = TrialRecord(label, number, "complete", params, metrics, 1, epochs, **times)
     study.files(record).mkdir(parents=True, exist_ok=True)
     (study.files(record) / "history.json").write_text(json.dumps(rows))
@@ -83,18 +108,29 @@ def in_mlflow_once(client: MlflowClient, study: ToldStudy) -> dict[str, Run]:
     runs = {name: same[0] for name, same in found.items()}
     for name, run in runs.items():
         record = finished[name]
-        assert run.info.status == {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}[record.state]
+        assert (
+            run.info.status
+            == {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}[record.state]
+        )
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         points = {key: client.get_metric_history(run.info.run_id, key) for key in run.data.metrics}
         for key, history in points.items():
-            assert len({point.step for point in history}) == len(history), f"{name} {key} twice at one step"
+            assert len({point.step for point in history}) == len(history), (
+                f"{name} {key} twice at one step"
+            )
         if record.state == "complete":
-            assert [point.step for point in points["train_loss"]] == list(range(1, (record.epoch or 0) + 1))
-            assert {key: run.data.metrics[f"final/{key}"] for key in record.metrics} == record.metrics
+            assert [point.step for point in points["train_loss"]] == list(
+                range(1, (record.epoch or 0) + 1)
+            )
+            assert {
+                key: run.data.metrics[f"final/{key}"] for key in record.metrics
+            } == record.metrics
     return runs
 
 
-def half_written(client: MlflowClient, study: ToldStudy, record: TrialRecord, began: float, **tags: str) -> str:
+def half_written(
+    client: MlflowClient, study: ToldStudy, record: TrialRecord, began: float, **tags: str
+) -> str:
     """What a driver leaves that is killed between two calls."""
     experiment = client.get_experiment_by_name("small")
     experiment_id = experiment.experiment_id if experiment else client.create_experiment("small")

@@ -20,7 +20,9 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     return uri
 
 
-def test_it_is_an_artifact_of_the_studys_own_run_and_takes_the_place_of_the_last(uri: str, tmp_path: Path) -> None:
+def test_it_is_an_artifact_of_the_studys_own_run_and_takes_the_place_of_the_last(
+    uri: str, tmp_path: Path
+) -> None:
     client, study = MlflowClient(uri, uri), make_study(tmp_path)
     experiment = client.get_experiment_by_name("small").experiment_id
     runs = [
@@ -31,12 +33,18 @@ def test_it_is_an_artifact_of_the_studys_own_run_and_takes_the_place_of_the_last
         file = tmp_path / "report.html"
         file.write_text(text)
         log_artifacts(study, uri, [file])
-    assert [[found.path for found in client.list_artifacts(run)] for run in runs] == [[], ["report.html"], []]
+    assert [[found.path for found in client.list_artifacts(run)] for run in runs] == [
+        [],
+        ["report.html"],
+        [],
+    ]
     assert Path(client.download_artifacts(runs[1], "report.html")).read_text() == "second"
     study.directory.mkdir()
     said = try_to_log(study, [file.rename(tmp_path / "front.png")], "figures", uri)
     assert said == f"uploaded 1 artifact to the run small in MLflow at {uri}"
-    assert [found.path for found in client.list_artifacts(runs[1], "figures")] == ["figures/front.png"]
+    assert [found.path for found in client.list_artifacts(runs[1], "figures")] == [
+        "figures/front.png"
+    ]
 
 
 def test_without_a_run_of_the_study_nothing_is_made(uri: str, tmp_path: Path) -> None:
@@ -51,6 +59,10 @@ def test_without_a_run_of_the_study_nothing_is_made(uri: str, tmp_path: Path) ->
 
 
 def test_a_server_that_is_away_is_said_on_one_line(tmp_path: Path) -> None:
-    with pytest.raises(TrackingError, match=r"MLflow at http://127\.0\.0\.1:9: .*refused") as caught:
-        log_artifacts(make_study(tmp_path), "http://maria:hunter2@127.0.0.1:9", [tmp_path / "report.html"])
+    with pytest.raises(
+        TrackingError, match=r"MLflow at http://127\.0\.0\.1:9: .*refused"
+    ) as caught:
+        log_artifacts(
+            make_study(tmp_path), "http://maria:hunter2@127.0.0.1:9", [tmp_path / "report.html"]
+        )
     assert "hunter2" not in str(caught.value) and "\n" not in str(caught.value)

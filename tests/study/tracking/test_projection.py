@@ -18,15 +18,27 @@ from study.tracking import projection as projection_module
 from study.tracking.projection import Projection, SyncReport, sync
 from study.tracking.writer import StudyRuns
 from tests.study.tracking.line import PASSWORD, Line, free_port
-from tests.study.tracking.studies import ToldStudy, children, complete, in_mlflow_once, make_study, wait_for
+from tests.study.tracking.studies import (
+    ToldStudy,
+    children,
+    complete,
+    in_mlflow_once,
+    make_study,
+    wait_for,
+)
 
 
 def test_importing_it_imports_nothing_heavy() -> None:
     code = "import study.tracking, sys; print(sorted({'mlflow', 'torch', 'ray', 'optuna'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        == "[]\n"
+    )
 
 
-def test_it_follows_a_study(storage: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_follows_a_study(
+    storage: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in mlflow_client.ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
     study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
@@ -37,7 +49,9 @@ def test_it_follows_a_study(storage: Path, capfd: pytest.CaptureFixture[str], mo
             study.told.append(record)
             projection.finished(record)
             projection.finished(record)
-        wait_for(lambda: client.get_experiment_by_name("small") and len(children(client, study)) == 5)
+        wait_for(
+            lambda: client.get_experiment_by_name("small") and len(children(client, study)) == 5
+        )
         assert children(client, study)[""][0].info.status == "RUNNING"
         assert projection.close(True, 20.0) == 0
         assert projection.trouble is None
@@ -67,7 +81,9 @@ def test_a_server_that_is_away_holds_nothing_up(
 ) -> None:
     study = make_study(storage)
     uri = f"http://maria:{PASSWORD}@127.0.0.1:{free_port()}"
-    with pytest.raises(TrackingError, match=r"^MLflow at http://127\.0\.0\.1:\d+: Connection refused$"):
+    with pytest.raises(
+        TrackingError, match=r"^MLflow at http://127\.0\.0\.1:\d+: Connection refused$"
+    ):
         sync(study, uri)
     asked, goes_on, opened = threading.Event(), threading.Event(), StudyRuns.open
 
@@ -90,7 +106,9 @@ def test_a_server_that_is_away_holds_nothing_up(
     assert PASSWORD not in caplog.text + "".join(capfd.readouterr()) + str(projection.trouble)
 
 
-def test_a_study_that_is_asked_to_stop_waits_less(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_that_is_asked_to_stop_waits_less(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The signal may come while it waits already."""
     monkeypatch.setattr(projection_module, "FAULT_PATIENCE", 0.5)
     study, asked = make_study(storage), threading.Event()
@@ -101,9 +119,15 @@ def test_a_study_that_is_asked_to_stop_waits_less(storage: Path, monkeypatch: py
 
 def test_closing_it_again_only_waits(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that is ended while its finished study is written leaves the study finished."""
-    study, client, written = make_study(storage), MlflowClient(embedded_tracking(storage)), threading.Event()
+    study, client, written = (
+        make_study(storage),
+        MlflowClient(embedded_tracking(storage)),
+        threading.Event(),
+    )
     write = StudyRuns.write
-    monkeypatch.setattr(StudyRuns, "write", lambda runs, record: written.wait(60) and write(runs, record))
+    monkeypatch.setattr(
+        StudyRuns, "write", lambda runs, record: written.wait(60) and write(runs, record)
+    )
     with Projection(study, embedded_tracking(storage)) as projection:
         closing = threading.Thread(target=projection.close, args=(True, 60.0))
         closing.start()
@@ -131,19 +155,29 @@ def test_a_server_with_a_password_never_tells_it(
     assert sync(study, line.uri) == SyncReport(written=4, present=0, removed=0)
     assert sync(study, line.uri) == SyncReport(written=0, present=4, removed=0)
     in_mlflow_once(MlflowClient(f"http://127.0.0.1:{server[1]}"), study)
-    artifacts = [file for file in (server[0] / "artifacts").rglob("study.yaml") if study.id in file.read_text()]
+    artifacts = [
+        file
+        for file in (server[0] / "artifacts").rglob("study.yaml")
+        if study.id in file.read_text()
+    ]
     assert len(artifacts) == 1
     with pytest.raises(TrackingError) as refused:
         sync(study, line.uri.replace(PASSWORD, "wrong-one"))
     assert "401" in str(refused.value) and "wrong-one" not in str(refused.value)
-    said = (server[0] / "mlflow.db").read_bytes() + artifacts[0].read_bytes() + (server[0] / "log").read_bytes()
+    said = (
+        (server[0] / "mlflow.db").read_bytes()
+        + artifacts[0].read_bytes()
+        + (server[0] / "log").read_bytes()
+    )
     said += (caplog.text + "".join(capfd.readouterr())).encode()
     assert PASSWORD.encode() not in said and b"maria" not in said
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["runs/create", "runs/log-batch", "runs/update"])
-def test_a_lost_answer_makes_no_second_run(tmp_path: Path, server: tuple[Path, int], line: Line, lost: str) -> None:
+def test_a_lost_answer_makes_no_second_run(
+    tmp_path: Path, server: tuple[Path, int], line: Line, lost: str
+) -> None:
     study = make_study(tmp_path)
     line.losing = [lost] * 3
     with Projection(study, line.uri) as projection:
@@ -179,7 +213,9 @@ def test_a_server_away_then_back(tmp_path: Path, server: tuple[Path, int], line:
 
 
 @pytest.mark.slow
-def test_a_server_that_goes_leaves_the_rest_to_sync(tmp_path: Path, server: tuple[Path, int], line: Line) -> None:
+def test_a_server_that_goes_leaves_the_rest_to_sync(
+    tmp_path: Path, server: tuple[Path, int], line: Line
+) -> None:
     study, client = make_study(tmp_path), MlflowClient(f"http://127.0.0.1:{server[1]}")
     late = study.told.pop()
     with Projection(study, line.uri) as projection:
@@ -195,10 +231,14 @@ def test_a_server_that_goes_leaves_the_rest_to_sync(tmp_path: Path, server: tupl
 
 
 @pytest.mark.slow
-def test_killed_at_any_moment_and_synced(tmp_path: Path, server: tuple[Path, int], line: Line) -> None:
+def test_killed_at_any_moment_and_synced(
+    tmp_path: Path, server: tuple[Path, int], line: Line
+) -> None:
     """The process that writes is killed after so many requests, each time a few later."""
     study, client = make_study(tmp_path), MlflowClient(f"http://127.0.0.1:{server[1]}")
-    study.told.extend(complete(study, "focal", number, {"method.gamma": 1.0}) for number in range(2, 8))
+    study.told.extend(
+        complete(study, "focal", number, {"method.gamma": 1.0}) for number in range(2, 8)
+    )
     code = (
         "import sys, pickle; from study.tracking.projection import sync\n"
         "sync(pickle.loads(bytes.fromhex(sys.stdin.read())), sys.argv[1])"
@@ -206,11 +246,16 @@ def test_killed_at_any_moment_and_synced(tmp_path: Path, server: tuple[Path, int
     told = pickle.dumps(study).hex()
     for requests in (5, 6, 7, 8):
         line.asked.clear()
-        process = subprocess.Popen([sys.executable, "-c", code, line.uri], stdin=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, line.uri], stdin=subprocess.PIPE, text=True
+        )
         assert process.stdin is not None
         process.stdin.write(told)
         process.stdin.close()
-        wait_for(lambda enough=requests, at=process: len(line.asked) >= enough or at.poll() is not None, 60.0)
+        wait_for(
+            lambda enough=requests, at=process: len(line.asked) >= enough or at.poll() is not None,
+            60.0,
+        )
         assert process.poll() is None
         process.kill()
         process.wait()
@@ -237,5 +282,9 @@ def test_a_damaged_history_keeps_no_other_trial_out(form: str, storage: Path) ->
     damaged, whole = (record for record in study.told if record.label == "label_smoothing")
     (study.files(damaged) / "history.json").write_text(form)
     report = sync(study, embedded_tracking(storage))
-    assert len(report.damaged) == 1 and damaged.name in report.damaged[0] and "history.json" in report.damaged[0]
+    assert (
+        len(report.damaged) == 1
+        and damaged.name in report.damaged[0]
+        and "history.json" in report.damaged[0]
+    )
     assert whole.name in children(client, study) and damaged.name not in children(client, study)

@@ -27,9 +27,18 @@ def test_runs_as_they_were_written(storage: Path) -> None:
         ("FAILED", True),
     ]
     run = runs["focal/0000"]
-    assert (run.tags["state"], run.tags["attempt"], run.tags["data_digest"]) == ("complete", "1", "d1635")
-    assert run.final == {"accuracy": 0.9, "ece": 0.05, "ts_ece": 0.04, "seconds": 3.0} and run.tested == {}
-    assert run.points["train_loss"] == run.points["ece"] == Points(3, 3) and run.points["final/ece"] == Points(1, 1)
+    assert (run.tags["state"], run.tags["attempt"], run.tags["data_digest"]) == (
+        "complete",
+        "1",
+        "d1635",
+    )
+    assert (
+        run.final == {"accuracy": 0.9, "ece": 0.05, "ts_ece": 0.04, "seconds": 3.0}
+        and run.tested == {}
+    )
+    assert run.points["train_loss"] == run.points["ece"] == Points(3, 3) and run.points[
+        "final/ece"
+    ] == Points(1, 1)
     assert runs["label_smoothing/0001"].points["train_loss"] == Points(count=4, steps=3)
     assert read_runs(uri, "small", "another") == read_runs(uri, "another", study.id) == []
 

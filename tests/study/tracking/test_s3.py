@@ -22,10 +22,16 @@ from tests.study.tracking.studies import wait_for
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(find_spec("moto") is None, reason='no test of S3: pip install "moto[server]"'),
+    pytest.mark.skipif(
+        find_spec("moto") is None, reason='no test of S3: pip install "moto[server]"'
+    ),
 ]
 
-KEYS = {"AWS_ACCESS_KEY_ID": "of-a-test", "AWS_SECRET_ACCESS_KEY": "hunter2-of-s3", "AWS_DEFAULT_REGION": "us-east-1"}
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "of-a-test",
+    "AWS_SECRET_ACCESS_KEY": "hunter2-of-s3",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
 WAYS = {
     "proxied": ("--serve-artifacts", "--artifacts-destination", "s3://studies/proxied"),
     "direct": ("--no-serve-artifacts", "--default-artifact-root", "s3://studies/direct"),
@@ -43,7 +49,10 @@ class Bucket:
     client: Any
 
     def content(self) -> set[str]:
-        return {found["Key"] for found in self.client.list_objects_v2(Bucket="studies").get("Contents", [])}
+        return {
+            found["Key"]
+            for found in self.client.list_objects_v2(Bucket="studies").get("Contents", [])
+        }
 
 
 @dataclass(frozen=True)
@@ -55,13 +64,17 @@ class Place:
     storage: Path
 
     def here(self, command: str, *words: object, check: int = 0) -> str:
-        reference = {"run": self.spec, "verify": "models:/small/1", "doctor": self.spec}.get(command, "small")
+        reference = {"run": self.spec, "verify": "models:/small/1", "doctor": self.spec}.get(
+            command, "small"
+        )
         where = ("--storage", self.storage, "--tracking", self.uri)
         return here(command, reference, *where, *words, check=check)
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator[tuple[Bucket, dict[str, Place]]]:
+def places(
+    tmp_path_factory: pytest.TempPathFactory, migrated: Path
+) -> Iterator[tuple[Bucket, dict[str, Place]]]:
     """All three servers start at once."""
     import boto3
 
@@ -125,7 +138,9 @@ def machine(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             monkeypatch.setitem(sys.modules, "boto3", None)
             stands_for = tmp_path / "without"
             stands_for.mkdir()
-            (stands_for / "boto3.py").write_text("raise ModuleNotFoundError(\"No module named 'boto3'\", name='boto3')")
+            (stands_for / "boto3.py").write_text(
+                "raise ModuleNotFoundError(\"No module named 'boto3'\", name='boto3')"
+            )
             monkeypatch.setenv("PYTHONPATH", str(stands_for))
 
     return make
@@ -156,10 +171,16 @@ def test_a_study_from_run_to_verify(
 
 
 @pytest.mark.parametrize(
-    ("lacks", "words", "trials"), [("with_boto3", NO_BOTO3, 2), ("keys", NO_KEYS, 3)], ids=["boto3", "keys"]
+    ("lacks", "words", "trials"),
+    [("with_boto3", NO_BOTO3, 2), ("keys", NO_KEYS, 3)],
+    ids=["boto3", "keys"],
 )
 def test_what_a_machine_lacks_is_one_line_of_every_command(
-    places: tuple[Bucket, dict[str, Place]], machine: Callable[..., None], lacks: str, words: str, trials: int
+    places: tuple[Bucket, dict[str, Place]],
+    machine: Callable[..., None],
+    lacks: str,
+    words: str,
+    trials: int,
 ) -> None:
     place = places[1]["direct"]
     machine()
@@ -169,14 +190,18 @@ def test_what_a_machine_lacks_is_one_line_of_every_command(
     shown = place.here("run", "--trials", trials)  # goes on
     assert f"{trials}/{trials} trials" in shown
     one_line_with(shown, f"tracking: study.yaml was not uploaded: MLflow at {place.uri}: {words}")
-    one_line_with(place.here("sync"), f"tracking: study.yaml was not uploaded: MLflow at {place.uri}: {words}")
+    one_line_with(
+        place.here("sync"), f"tracking: study.yaml was not uploaded: MLflow at {place.uri}: {words}"
+    )
     assert "clean" in place.here("audit")
     shown = place.here("export", "--name", "another", check=2)
     assert shown.startswith(f"MLflow at {place.uri}: {words}") and shown.count("\n") == 1
     shown = place.here("verify", check=1)
     assert shown.startswith(f"models:/small/1: NOT verified: {words}") and shown.count("\n") == 1
     shown = place.here("doctor", check=1)
-    one_line_with(shown, f"failed: this machine: no artifact can be written. MLflow at {place.uri}: {words}")
+    one_line_with(
+        shown, f"failed: this machine: no artifact can be written. MLflow at {place.uri}: {words}"
+    )
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -197,7 +222,10 @@ def test_doctor_writes_and_deletes_one_artifact(
 
     before = all_there()
     shown = place.here("doctor")
-    assert f"artifacts: one written to {'mlflow-artifacts:/' if way == 'proxied' else 's3://studies/direct/'}" in shown
+    assert (
+        f"artifacts: one written to {'mlflow-artifacts:/' if way == 'proxied' else 's3://studies/direct/'}"
+        in shown
+    )
     assert f'"PUT /studies/{way}/' in (log := bucket.log.read_text()) and "/calstudy-doctor-" in log
     assert all_there() == before
 
@@ -216,16 +244,21 @@ def test_doctor_names_the_cause(
     assert try_artifact(uri, in_bucket(places[1]["direct"], "kept", "s3://studies/kept"))[0]
     lost = in_bucket(places[1]["direct"], "lost", "s3://nobody-made-it/studies")
     with pytest.raises(
-        TrackingError, match=r"in the bucket nobody-made-it \(NoSuchBucket: .*\)\. Create it, or fix the"
+        TrackingError,
+        match=r"in the bucket nobody-made-it \(NoSuchBucket: .*\)\. Create it, or fix the",
     ):
         try_artifact(uri, lost)
     away = f"http://127.0.0.1:{free_port()}"
     machine(endpoint=away)
-    with pytest.raises(TrackingError, match=f"S3 at {away} does not answer. Fix MLFLOW_S3_ENDPOINT_URL"):
+    with pytest.raises(
+        TrackingError, match=f"S3 at {away} does not answer. Fix MLFLOW_S3_ENDPOINT_URL"
+    ):
         try_artifact(uri, None)
     machine()
     reset, plain = f"{bucket.endpoint}/moto-api/reset-auth", {"Content-Type": "text/plain"}
-    urllib.request.urlopen(urllib.request.Request(reset, b"0", plain))  # from now on moto checks the keys
+    urllib.request.urlopen(
+        urllib.request.Request(reset, b"0", plain)
+    )  # from now on moto checks the keys
     try:
         with pytest.raises(
             TrackingError, match=r"S3 refuses PutObject.*Check the keys, and what they may do"
@@ -233,27 +266,34 @@ def test_doctor_names_the_cause(
             try_artifact(uri, None)
         assert "hunter2" not in str(caught.value)
         proxied = in_bucket(places[1]["proxied"], "refused", "mlflow-artifacts:/refused")
-        with pytest.raises(TrackingError, match=r"^MLflow at http://\S+: the server answers 500; its log says why$"):
+        with pytest.raises(
+            TrackingError, match=r"^MLflow at http://\S+: the server answers 500; its log says why$"
+        ):
             try_artifact(places[1]["proxied"].uri, proxied)
     finally:
         urllib.request.urlopen(urllib.request.Request(reset, b"inf", plain))
     folder = tmp_path / "of the server"
     local = in_bucket(places[1]["direct"], "local", str(folder / "7"))
-    with pytest.raises(TrackingError, match=f"its artifacts go to {folder}, which this machine cannot write. Start"):
+    with pytest.raises(
+        TrackingError, match=f"its artifacts go to {folder}, which this machine cannot write. Start"
+    ):
         try_artifact(uri, local)
     folder.mkdir()
     assert try_artifact(uri, local) == (True, f"in {folder}") and list(folder.iterdir()) == []
 
 
 def test_what_a_store_does_not_delete_is_named(
-    places: tuple[Bucket, dict[str, Place]], machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    places: tuple[Bucket, dict[str, Place]],
+    machine: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """S3 answers 200 to the deletion of keys it refuses to delete."""
     bucket, place = places[0], places[1]["direct"]
     machine()
     before = bucket.content()
     monkeypatch.setattr(
-        "mlflow.store.artifact.s3_artifact_repo.S3ArtifactRepository.delete_artifacts", lambda store, path: None
+        "mlflow.store.artifact.s3_artifact_repo.S3ArtifactRepository.delete_artifacts",
+        lambda store, path: None,
     )
     _, finding = doctor._tracking(place.uri, None, place.storage)
     (left,) = bucket.content() - before

@@ -38,7 +38,16 @@ def rows(storage: Path, query: str) -> list[tuple[Any, ...]]:
 
 def content(storage: Path) -> dict[str, list[tuple[Any, ...]]]:
     """Every row that tells of a run."""
-    tables = ("runs", "tags", "params", "metrics", "latest_metrics", "experiments", "datasets", "inputs")
+    tables = (
+        "runs",
+        "tags",
+        "params",
+        "metrics",
+        "latest_metrics",
+        "experiments",
+        "datasets",
+        "inputs",
+    )
     return {table: sorted(rows(storage, f"select * from {table}"), key=repr) for table in tables}
 
 
@@ -52,8 +61,17 @@ def test_a_trial_as_mlflow_has_it(storage: Path) -> None:
     runs = in_mlflow_once(client, study)
     run = runs["focal/0000"]
     assert run.info.run_name == "focal/0000"
-    assert (run.info.start_time, run.info.end_time) == (int(BEGAN * 1000), int((BEGAN + 3.5) * 1000))
-    expected = {"label": "focal", "number": "0", "method": "focal", "method.gamma": "0.25", "optimizer.lr": "0.1"}
+    assert (run.info.start_time, run.info.end_time) == (
+        int(BEGAN * 1000),
+        int((BEGAN + 3.5) * 1000),
+    )
+    expected = {
+        "label": "focal",
+        "number": "0",
+        "method": "focal",
+        "method.gamma": "0.25",
+        "optimizer.lr": "0.1",
+    }
     assert expected.items() <= run.data.params.items()
     assert run.data.params["data"] == "digits" and run.data.params["data.validation"] == "0.2"
     points = client.get_metric_history(run.info.run_id, "train_loss")
@@ -73,19 +91,30 @@ def test_a_trial_as_mlflow_has_it(storage: Path) -> None:
         "calstudy.data_digest": "d1635",
     }
     failed = runs["focal/0001"]
-    assert failed.data.tags["calstudy.reason"] == "loss is nan at epoch 3" and failed.data.metrics == {}
+    assert (
+        failed.data.tags["calstudy.reason"] == "loss is nan at epoch 3"
+        and failed.data.metrics == {}
+    )
     assert not os.listdir()  # no ./mlruns, no ./mlflow.db
 
 
 def test_its_study_as_mlflow_has_it(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("study.store.driver_lock.driver_lock", lambda *of, **how: nullcontext())  # no server
-    addresses = {"tracking": f"http://maria:{PASSWORD}@host", "ledger": f"postgresql://maria:{PASSWORD}@h/db"}
+    monkeypatch.setattr(
+        "study.store.driver_lock.driver_lock", lambda *of, **how: nullcontext()
+    )  # no server
+    addresses = {
+        "tracking": f"http://maria:{PASSWORD}@host",
+        "ledger": f"postgresql://maria:{PASSWORD}@h/db",
+    }
     study = make_study(storage, **addresses, result="best_nll")
     sync(study, embedded_tracking(storage))
     client = MlflowClient(embedded_tracking(storage))
     (parent,) = children(client, study)[""]
     assert (parent.info.run_name, parent.info.status) == ("small", "FINISHED")
-    assert (parent.info.start_time, parent.info.end_time) == (int(BEGAN * 1000), int((BEGAN + 13.5) * 1000))
+    assert (parent.info.start_time, parent.info.end_time) == (
+        int(BEGAN * 1000),
+        int((BEGAN + 13.5) * 1000),
+    )
     assert parent.data.params["model"] == "mlp" and parent.data.params["optimizer.lr"] == "0.1"
     assert parent.data.params["objectives"] == "accuracy maximize, ece minimize"
     tags = parent.data.tags
@@ -95,7 +124,10 @@ def test_its_study_as_mlflow_has_it(storage: Path, monkeypatch: pytest.MonkeyPat
     )
     assert tags["mlflow.source.git.commit"] == "c0ffee"
     words = client.get_experiment_by_name("small").tags["mlflow.note.content"]
-    assert tags["mlflow.note.content"] == words and "accuracy (higher is better) and ece (lower is better)" in words
+    assert (
+        tags["mlflow.note.content"] == words
+        and "accuracy (higher is better) and ece (lower is better)" in words
+    )
     assert "Each result is the epoch with the best nll on the validation split" in words
     client.set_tag(parent.info.run_id, "mlflow.note.content", "as I see it")
     sync(study, embedded_tracking(storage))
@@ -112,7 +144,13 @@ def data_of(run: Run) -> tuple[str, str, dict[str, int], dict[str, Any], dict[st
     """The one data set of a run: its name, digest, sizes, settings and tags."""
     (found,) = run.inputs.dataset_inputs
     dataset, tags = found.dataset, {tag.key: tag.value for tag in found.tags}
-    return dataset.name, dataset.digest, json.loads(dataset.profile), json.loads(dataset.source), tags
+    return (
+        dataset.name,
+        dataset.digest,
+        json.loads(dataset.profile),
+        json.loads(dataset.source),
+        tags,
+    )
 
 
 def test_its_data_set_is_the_input_of_every_run(storage: Path) -> None:
@@ -121,15 +159,27 @@ def test_its_data_set_is_the_input_of_every_run(storage: Path) -> None:
     sync(study, embedded_tracking(storage))
     client = MlflowClient(embedded_tracking(storage))
     runs = {name: run for name, (run,) in children(client, study).items()}
-    assert set(runs) == {"", "focal/0000", "focal/0001", "label_smoothing/0000", "label_smoothing/0001"}
+    assert set(runs) == {
+        "",
+        "focal/0000",
+        "focal/0001",
+        "label_smoothing/0000",
+        "label_smoothing/0001",
+    }
     for run in runs.values():
         name, digest, sizes, settings, tags = data_of(run)
-        assert (name, digest, sizes) == ("digits", 36 * "d", {"train": 1151, "validation": 287, "test": 359})
+        assert (name, digest, sizes) == (
+            "digits",
+            36 * "d",
+            {"train": 1151, "validation": 287, "test": 359},
+        )
         assert (settings["validation"], tags) == (0.2, {"mlflow.data.context": "training"})
         assert run.data.tags["calstudy.data_digest"] == 64 * "d"
 
 
-def test_runs_of_before_data_sets_were_logged_stay_and_their_study_gets_its_own(storage: Path) -> None:
+def test_runs_of_before_data_sets_were_logged_stay_and_their_study_gets_its_own(
+    storage: Path,
+) -> None:
     study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
     sync(study, embedded_tracking(storage))
     with closing(sqlite3.connect(storage / "mlflow.db")) as database:
@@ -148,16 +198,27 @@ def test_runs_of_before_data_sets_were_logged_stay_and_their_study_gets_its_own(
 def test_what_is_no_number_is_left_out(storage: Path) -> None:
     study = make_study(storage)
     history = study.files(study.told[0]) / "history.json"
-    history.write_text(json.dumps([{"epoch": 1, "time": BEGAN, "train_loss": float("nan"), "ece": 0.5}]))
+    history.write_text(
+        json.dumps([{"epoch": 1, "time": BEGAN, "train_loss": float("nan"), "ece": 0.5}])
+    )
     study.told[0] = replace(study.told[0], metrics={"ece": 0.5, "nll": float("inf")}, epoch=1)
     sync(study, embedded_tracking(storage))
     (run,) = children(MlflowClient(embedded_tracking(storage)), study)["focal/0000"]
-    assert run.data.metrics == {"ece": 0.5, "final/ece": 0.5, "final/seconds": 3.0, "cost/cpu_hours": 3 / 3600}
+    assert run.data.metrics == {
+        "ece": 0.5,
+        "final/ece": 0.5,
+        "final/seconds": 3.0,
+        "cost/cpu_hours": 3 / 3600,
+    }
 
 
-def test_more_params_and_metrics_than_one_call_takes(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_params_and_metrics_than_one_call_takes(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = make_study(storage)
-    study.told[:] = [complete(study, "focal", 0, {f"method.p{index}": index for index in range(150)}, epochs=700)]
+    study.told[:] = [
+        complete(study, "focal", 0, {f"method.p{index}": index for index in range(150)}, epochs=700)
+    ]
     sync(study, embedded_tracking(storage))
     run = in_mlflow_once(MlflowClient(embedded_tracking(storage)), study)["focal/0000"]
     assert run.data.params["method.p149"] == "149"
@@ -187,7 +248,9 @@ def test_a_half_written_run_is_completed(storage: Path) -> None:
 
 
 @pytest.mark.parametrize("finished", [None, "older", "younger"])
-def test_of_twins_the_finished_one_stays_else_the_older(storage: Path, finished: str | None) -> None:
+def test_of_twins_the_finished_one_stays_else_the_older(
+    storage: Path, finished: str | None
+) -> None:
     study, client = make_study(storage), MlflowClient(embedded_tracking(storage))
     twins = {
         "younger": half_written(client, study, study.told[0], BEGAN + 1),
@@ -253,7 +316,9 @@ def test_what_a_user_deleted_comes_back(storage: Path) -> None:
     in_mlflow_once(client, study)
 
 
-def test_the_studys_run_ends_though_its_ledger_is_away(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_studys_run_ends_though_its_ledger_is_away(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study = make_study(storage)
     runs = StudyRuns(study, embedded_tracking(storage))
     runs.open()

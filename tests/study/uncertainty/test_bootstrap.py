@@ -30,7 +30,11 @@ from trainables.outputs.attempts import attempt_directory
 from trainables.outputs.predictions import Predictions
 from trainables.post_hoc import FOLDS
 
-ACCURACY, ECE, NLL = Objective("accuracy", "maximize"), Objective("ece", "minimize"), Objective("nll", "minimize")
+ACCURACY, ECE, NLL = (
+    Objective("accuracy", "maximize"),
+    Objective("ece", "minimize"),
+    Objective("nll", "minimize"),
+)
 EVERYTHING = [prefix + name for name in metrics.stored() for prefix in ("", "ts_")]
 
 
@@ -58,7 +62,11 @@ def test_estimates_are_the_metrics(classes):
     predictions = Predictions(logits, labels)
     expected = predictions.evaluate()
     parts = measured(predictions, Draws.of(300, 5, 0), EVERYTHING)
-    found = {prefix + name: value for prefix, part in parts.items() for name, value in part.estimates().items()}
+    found = {
+        prefix + name: value
+        for prefix, part in parts.items()
+        for name, value in part.estimates().items()
+    }
     assert found.keys() == {name for name in expected if "smooth" not in name}
     assert all(found[name] == approx(expected[name], abs=1e-9) for name in found)
 
@@ -75,7 +83,9 @@ def test_each_resample_is_measured_as_its_rows_would_be():
         expected["adaptive_ece"] = float(bins.share.dot(bins.gap))
         expected["debiased_l2"] = float(debiased_square(bins).clamp(min=0).sqrt())
         for name, values in found.items():
-            assert values[number] == approx(expected[name], abs=1e-4 if name == "debiased_l2" else 1e-5), name
+            assert values[number] == approx(
+                expected[name], abs=1e-4 if name == "debiased_l2" else 1e-5
+            ), name
 
 
 def test_temperatures_are_fitted_in_each_resample_without_copies_across_folds():
@@ -108,7 +118,9 @@ def hard_cases():
     one_wrong[0] = second[0]
     drawn = torch.from_numpy(np.where(likely, right, second))
     never = logits.masked_fill(logits < -2, -torch.inf)
-    impossible = torch.from_numpy(np.where(likely, right, logits.argmin(dim=1)))  # many of them stored as 0
+    impossible = torch.from_numpy(
+        np.where(likely, right, logits.argmin(dim=1))
+    )  # many of them stored as 0
     ties = torch.zeros(60, 200, dtype=torch.float64)
     ties[:, 0] = 8.0
     yield "all right", logits, right
@@ -122,7 +134,9 @@ def hard_cases():
     yield "equal classes", ties, torch.from_numpy(np.where(likely, 0, np.arange(60)))
 
 
-@pytest.mark.parametrize(("logits", "labels"), [pytest.param(*case, id=name) for name, *case in hard_cases()])
+@pytest.mark.parametrize(
+    ("logits", "labels"), [pytest.param(*case, id=name) for name, *case in hard_cases()]
+)
 def test_temperatures_of_hard_resamples_are_those_of_the_single_fit(logits, labels):
     counts = Draws.of(60, 8, 0).counts
     counts[:, 0] = 1  # the sample itself
@@ -164,19 +178,29 @@ def test_wilson_solves_its_equation_and_is_honest_at_the_ends():
 # ---- shares --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objectives", [(ECE,), (ACCURACY, ECE), (ACCURACY, ECE, NLL)], ids=["one", "two", "three"])
+@pytest.mark.parametrize(
+    "objectives", [(ECE,), (ACCURACY, ECE), (ACCURACY, ECE, NLL)], ids=["one", "two", "three"]
+)
 def test_shares_count_the_fronts_of_the_resamples(objectives):
     source = np.random.default_rng(0)
     values = {
-        f"focal/{k:04d}": {o.metric: source.integers(0, 5, 50) / 4 for o in objectives} for k in range(12)
+        f"focal/{k:04d}": {o.metric: source.integers(0, 5, 50) / 4 for o in objectives}
+        for k in range(12)
     }  # a lattice: many equals
     counts = dict.fromkeys(values, 0)
     for resample in range(50):
-        measured = [{metric: each[resample] for metric, each in of_trial.items()} for of_trial in values.values()]
-        records = [TrialRecord("focal", k, "complete", {}, of_trial) for k, of_trial in enumerate(measured)]
+        measured = [
+            {metric: each[resample] for metric, each in of_trial.items()}
+            for of_trial in values.values()
+        ]
+        records = [
+            TrialRecord("focal", k, "complete", {}, of_trial) for k, of_trial in enumerate(measured)
+        ]
         for record in front(records, objectives):
             counts[record.name] += 1
-    assert front_shares(values, objectives) == approx({name: count / 50 for name, count in counts.items()})
+    assert front_shares(values, objectives) == approx(
+        {name: count / 50 for name, count in counts.items()}
+    )
 
 
 # ---- a study -------------------------------------------------------------------------------------------------------
@@ -186,16 +210,24 @@ def test_shares_count_the_fronts_of_the_resamples(objectives):
 def study(tmp_path):
     """Four trials with predictions: the second is the first's twin, the third is poor, the fourth failed."""
     plain = {"name": "made", "methods": [{"label": "focal"}], "trials": 4, "ledger": None}
-    plain["objectives"] = [{"metric": each.metric, "direction": each.direction} for each in (ACCURACY, ECE)]
+    plain["objectives"] = [
+        {"metric": each.metric, "direction": each.direction} for each in (ACCURACY, ECE)
+    ]
     made = Study(tmp_path, plain, {"sizes": {"validation": 400}})
     good, noise = case(), torch.from_numpy(np.random.default_rng(1).normal(size=(400, 7)))
     records = []
-    for number, predictions in enumerate([good, good, replace(good, logits=good.logits + 6 * noise)]):
+    for number, predictions in enumerate(
+        [good, good, replace(good, logits=good.logits + 6 * noise)]
+    ):
         directory = attempt_directory(trial_directory(tmp_path, "focal", number), 1)
         directory.mkdir(parents=True)
         digest = predictions.save(directory / "predictions.npz")
         found = predictions.evaluate()
-        records.append(TrialRecord("focal", number, "complete", {}, found, 1, digests={"predictions.npz": digest}))
+        records.append(
+            TrialRecord(
+                "focal", number, "complete", {}, found, 1, digests={"predictions.npz": digest}
+            )
+        )
     return made, [*records, TrialRecord("focal", 3, "failed", {}, reason="loss is nan")]
 
 
@@ -237,11 +269,15 @@ def test_missing_altered_and_strange_predictions_are_one_line(study, tmp_path):
     with pytest.raises(FieldError, match=r"^focal/0001: .*digest differs"):
         analyse(made, records, 100)
     records[1] = replace(records[1], digests={"predictions.npz": digest})
-    with pytest.raises(FieldError, match=r"^focal/0001: its validation labels differ from those of focal/0000"):
+    with pytest.raises(
+        FieldError, match=r"^focal/0001: its validation labels differ from those of focal/0000"
+    ):
         analyse(made, records, 100)
     path.unlink()
     with pytest.raises(FieldError, match=r"^focal/0001: .*predictions\.npz is missing"):
-        analyse(replace(made), records, 100)  # opened anew: what a study has loaded of its front it keeps
+        analyse(
+            replace(made), records, 100
+        )  # opened anew: what a study has loaded of its front it keeps
 
 
 def test_what_is_not_worse_than_the_best_of_a_search(study):
@@ -250,7 +286,10 @@ def test_what_is_not_worse_than_the_best_of_a_search(study):
     one, twin, poor = records[:3]
     found = differences_from(made, one, [twin, poor], "accuracy", 200)
     shown = {record.name: compare(made, record, one, 200)["accuracy"] for record in (twin, poor)}
-    assert found == {one.name: (0, 0), **{name: (each.low, each.high) for name, each in shown.items()}}
+    assert found == {
+        one.name: (0, 0),
+        **{name: (each.low, each.high) for name, each in shown.items()},
+    }
     assert choice._not_worse(Ranking(made, records), "accuracy") == {one.name, twin.name}
     with pytest.raises(FieldError, match=r"^pick: smooth_ece has no interval"):
         choice._not_worse(Ranking(made, records), "smooth_ece")
@@ -262,19 +301,38 @@ def test_where_nearly_all_are_right_what_a_wrong_one_would_cost_is_not_known():
     sure = 14.0 * torch.nn.functional.one_hot(labels, 10).float()
     draws = Draws.of(287, 200, 0)
     found = intervals(measured(Predictions(sure, labels), draws, EVERYTHING)[""])
-    assert set(found) == {"accuracy", "error", "top5_accuracy", "ece", "adaptive_ece", "classwise_ece"}
+    assert set(found) == {
+        "accuracy",
+        "error",
+        "top5_accuracy",
+        "ece",
+        "adaptive_ece",
+        "classwise_ece",
+    }
     most = 1.96**2 / (287 + 1.96**2)
-    assert found["error"].high == approx(most, rel=1e-3) and found["ece"].high == approx(most, rel=1e-2)
-    assert found["ece"].low == found["classwise_ece"].low == 0  # no drawn label is another: nothing is rejected
+    assert found["error"].high == approx(most, rel=1e-3) and found["ece"].high == approx(
+        most, rel=1e-2
+    )
+    assert (
+        found["ece"].low == found["classwise_ece"].low == 0
+    )  # no drawn label is another: nothing is rejected
     five = labels.clone()
     five[:5] = (five[:5] + 1) % 10
-    assert {"nll", "brier", "mce"} <= set(intervals(measured(Predictions(sure, five), draws, EVERYTHING)[""]))
+    assert {"nll", "brier", "mce"} <= set(
+        intervals(measured(Predictions(sure, five), draws, EVERYTHING)[""])
+    )
 
 
 def test_trials_to_compare_are_found_by_name(study):
     _, records = study
-    assert trial_named(records, "focal/0001", "compare") is trial_named(records, "focal/1", "compare") is records[1]
-    with pytest.raises(FieldError, match=r"^compare: there is no trial 'focl/0001'. Did you mean 'focal/0001'\?$"):
+    assert (
+        trial_named(records, "focal/0001", "compare")
+        is trial_named(records, "focal/1", "compare")
+        is records[1]
+    )
+    with pytest.raises(
+        FieldError, match=r"^compare: there is no trial 'focl/0001'. Did you mean 'focal/0001'\?$"
+    ):
         trial_named(records, "focl/0001", "compare")
     with pytest.raises(FieldError, match=r"^compare: focal/0003 is failed; only complete trials"):
         trial_named(records, "focal/0003", "compare")
@@ -286,11 +344,17 @@ def test_the_figure_draws_the_intervals_and_says_so(study):
     (axes,) = (figure := draw_front(records, made.objectives, "made", 400, analysis)).axes
     bars = [line.get_xydata().tolist() for line in axes.lines if line.get_linewidth() == 0.6]
     accuracy, ece = (analysis.intervals["focal/0000"][name] for name in ("accuracy", "ece"))
-    assert [[accuracy.low, ece.estimate], [accuracy.high, ece.estimate]] in [approx(np.array(bar)) for bar in bars]
-    assert [[accuracy.estimate, ece.low], [accuracy.estimate, ece.high]] in [approx(np.array(bar)) for bar in bars]
+    assert [[accuracy.low, ece.estimate], [accuracy.high, ece.estimate]] in [
+        approx(np.array(bar)) for bar in bars
+    ]
+    assert [[accuracy.estimate, ece.low], [accuracy.estimate, ece.high]] in [
+        approx(np.array(bar)) for bar in bars
+    ]
     assert axes.get_ylim()[0] <= ece.low and axes.get_xlim()[1] >= accuracy.high
     assert "bars: 95% intervals" in figure.get_supxlabel()
-    caption = draw_front(records, made.objectives, "made", 400, analyse(made, records, 100, level=0.9)).get_supxlabel()
+    caption = draw_front(
+        records, made.objectives, "made", 400, analyse(made, records, 100, level=0.9)
+    ).get_supxlabel()
     assert "bars: 90% intervals" in caption and "95%" not in caption
 
 
@@ -314,12 +378,20 @@ def test_intervals_of_few_samples_cover_what_no_temperature_mends():
     """287 samples. Of classwise ECE, whose cells hold few labels, the lower end was above the truth in every fourth."""
     found = simulation.noisy(0.03, size=50_000)
     best = found.scaled(found.best_log_t()).metrics()
-    assert found.metrics()["ece"] == approx(0.03, abs=1e-4) and best["ece"] > 0.05 and best["nll"] < found.nll()
+    assert (
+        found.metrics()["ece"] == approx(0.03, abs=1e-4)
+        and best["ece"] > 0.05
+        and best["nll"] < found.nll()
+    )
     covered = simulation.coverage(found, 287, 150, 300, ["ece", "classwise_ece"])
     assert covered["ece"].covered >= 0.83 and covered["classwise_ece"].covered >= 0.83, covered
     after = simulation.coverage(found, 287, 60, 200, ["ts_nll", "ts_ece"])
-    assert after["ts_nll"].truth == approx(best["nll"]) and after["ts_ece"].truth == approx(best["ece"])
-    assert after["ts_nll"].covered == approx(0.9, abs=0.12) and after["ts_ece"].covered >= 0.78, after
+    assert after["ts_nll"].truth == approx(best["nll"]) and after["ts_ece"].truth == approx(
+        best["ece"]
+    )
+    assert after["ts_nll"].covered == approx(0.9, abs=0.12) and after["ts_ece"].covered >= 0.78, (
+        after
+    )
 
 
 def test_the_truths_of_a_population_are_the_metrics_of_its_labels():
@@ -337,13 +409,19 @@ def test_the_truths_of_a_population_are_the_metrics_of_its_labels():
 
 def test_above_95_percent_perfect_calibration_is_tested_more_strictly():
     """An ECE that 3% of calibrated models reach: the 99% interval starts at 0, the others do not."""
-    logits, labels = simulation.population(6.0, 0.08, size=20_000).sample(2000, np.random.default_rng(0))
-    found = measured(Predictions(torch.from_numpy(logits), torch.from_numpy(labels)), Draws.of(2000, 500, 0), ["ece"])[
-        ""
-    ]
+    logits, labels = simulation.population(6.0, 0.08, size=20_000).sample(
+        2000, np.random.default_rng(0)
+    )
+    found = measured(
+        Predictions(torch.from_numpy(logits), torch.from_numpy(labels)),
+        Draws.of(2000, 500, 0),
+        ["ece"],
+    )[""]
     reached = np.where(np.arange(500) < 15, 1.1, 0.0) * found.sample.width_gaps
     lows = [
-        intervals(replace(found, calibrated=replace(found.calibrated, width_gaps=gaps)), level)["ece"].low
+        intervals(replace(found, calibrated=replace(found.calibrated, width_gaps=gaps)), level)[
+            "ece"
+        ].low
         for gaps in (0 * reached, reached)
         for level in (0.9, 0.95, 0.99)
     ]
@@ -354,7 +432,9 @@ def test_a_calibrated_model_has_intervals_from_zero_and_a_miscalibrated_one_not(
     draws = Draws.of(2000, 300, 0)
     calibrated, off = (simulation.population(14.0, error, size=20_000) for error in (0.0, 0.08))
     source = np.random.default_rng(0)
-    samples = (Predictions(*map(torch.from_numpy, each.sample(2000, source))) for each in (calibrated, off))
+    samples = (
+        Predictions(*map(torch.from_numpy, each.sample(2000, source))) for each in (calibrated, off)
+    )
     sure = [intervals(measured(each, draws, ["ece"])[""])["ece"] for each in samples]
     assert sure[0].low == 0 and sure[0].high < 0.03
     assert 0.04 < sure[1].low < 0.08 < sure[1].high

@@ -15,7 +15,11 @@ from trainables.outputs.predictions import Predictions
 pytestmark = pytest.mark.slow
 
 # Trial 1 is trial 0 and twice as sure; trial 2 guesses.
-LOGITS = [random_predictions(0).logits, 2 * random_predictions(0).logits, random_predictions(7).logits]
+LOGITS = [
+    random_predictions(0).logits,
+    2 * random_predictions(0).logits,
+    random_predictions(7).logits,
+]
 LABELS = random_predictions(0).labels
 
 
@@ -25,7 +29,9 @@ def predicted(number: int) -> Predictions:
 
 def study_of(root: Path, trials: int = 3) -> Study:
     told = [(predicted(number).evaluate(), []) for number in range(trials)]
-    return made_study(root, "small", {"focal": told}, predictions=lambda label, number: predicted(number))
+    return made_study(
+        root, "small", {"focal": told}, predictions=lambda label, number: predicted(number)
+    )
 
 
 def stored(study: Study, number: int) -> Path:
@@ -41,13 +47,18 @@ def test_the_front_has_intervals_and_shares(tmp_path: Path) -> None:
     assert found["resamples"] == 200 and 0 in names and 2 not in names
     first = next(row for row in found["front"] if row["number"] == 0)
     assert (
-        first["intervals"]["accuracy"]["low"] < first["validation"]["accuracy"] < first["intervals"]["accuracy"]["high"]
+        first["intervals"]["accuracy"]["low"]
+        < first["validation"]["accuracy"]
+        < first["intervals"]["accuracy"]["high"]
     )
     assert 0 < first["share_on_front"] <= 1
     head = (tmp_path / "front.csv").read_text().splitlines()[0].split(",")
     assert {"ece_low", "ece_high", "ts_nll_low", "share_on_front"} <= set(head)
     shown = here(*words)
-    assert "95% intervals from 200 resamples" in shown and "not the probability that it truly is" in shown
+    assert (
+        "95% intervals from 200 resamples" in shown
+        and "not the probability that it truly is" in shown
+    )
     file.write_text(file.read_text().replace("result: last", "result: best_ece"))
     note = "each result is the epoch with the best ece on the validation split"
     assert note in here(*words[:2], *words[4:]) and note not in shown
@@ -59,7 +70,9 @@ def test_two_trials_side_by_side(tmp_path: Path) -> None:
     found = here_json(*words)
     accuracy, nll = (found["metrics"][name] for name in ("accuracy", "nll"))
     assert (found["one"], found["other"], found["resamples"]) == ("focal/0000", "focal/0001", 1000)
-    assert accuracy["low"] == accuracy["high"] == 0 and nll["high"] < 0  # as many are right; it is too sure
+    assert (
+        accuracy["low"] == accuracy["high"] == 0 and nll["high"] < 0
+    )  # as many are right; it is too sure
     assert "the same 1,000 resamples for both" in here(*words)
 
 
@@ -72,12 +85,22 @@ def test_the_level_is_the_users(tmp_path: Path) -> None:
         found = here_json(*words, *more, "--csv", tmp_path / "front.csv")
         ends = next(row for row in found["front"] if row["number"] == 0)["intervals"]["accuracy"]
         expected = binomtest(right, len(LABELS)).proportion_ci(level, "wilson")
-        assert (ends["low"], ends["high"]) == approx(tuple(expected), abs=1e-9) and found["level"] == level
-        header, row, *_ = (line.split(",") for line in (tmp_path / "front.csv").read_text().splitlines())
+        assert (ends["low"], ends["high"]) == approx(tuple(expected), abs=1e-9) and found[
+            "level"
+        ] == level
+        header, row, *_ = (
+            line.split(",") for line in (tmp_path / "front.csv").read_text().splitlines()
+        )
         assert float(row[header.index("interval_level")]) == level
     shown = here(*words, "--interval", 90, "--figure", tmp_path / "front.svg")
-    assert "90% intervals from 200 resamples" in shown and "rejected at 5%" in shown and "95%" not in shown
-    assert "rejected at 1%" in here("pareto", "small", "--bootstrap", 500, "--interval", 99, "--storage", tmp_path)
+    assert (
+        "90% intervals from 200 resamples" in shown
+        and "rejected at 5%" in shown
+        and "95%" not in shown
+    )
+    assert "rejected at 1%" in here(
+        "pareto", "small", "--bootstrap", 500, "--interval", 99, "--storage", tmp_path
+    )
 
 
 def test_two_trials_at_another_level(tmp_path: Path) -> None:
@@ -86,7 +109,11 @@ def test_two_trials_at_another_level(tmp_path: Path) -> None:
     usual, narrow = here_json(*words), here_json(*words, "--interval", 80)
     assert (usual["level"], narrow["level"]) == (0.95, 0.8)
     for name in ("nll", "ece"):
-        assert usual["metrics"][name]["low"] < narrow["metrics"][name]["low"] <= narrow["metrics"][name]["estimate"]
+        assert (
+            usual["metrics"][name]["low"]
+            < narrow["metrics"][name]["low"]
+            <= narrow["metrics"][name]["estimate"]
+        )
     shown = here(*words, "--interval", 80)
     assert "80% interval" in shown and "for 20% of metrics" in shown and "95%" not in shown
     assert "of these two trained networks, one seed each, not of their methods" in shown
@@ -96,21 +123,34 @@ def test_two_trials_at_another_level(tmp_path: Path) -> None:
     ("words", "file", "said"),
     [
         (("report",), "report.html", '"whiskers":"90% intervals"'),
-        (("figures", "--only", "front", "--format", "svg"), "figures/front.svg", "bars: 90% intervals"),
+        (
+            ("figures", "--only", "front", "--format", "svg"),
+            "figures/front.svg",
+            "bars: 90% intervals",
+        ),
     ],
     ids=["page", "figure"],
 )
-def test_page_and_figure_name_their_level(tmp_path: Path, words: tuple[str, ...], file: str, said: str) -> None:
+def test_page_and_figure_name_their_level(
+    tmp_path: Path, words: tuple[str, ...], file: str, said: str
+) -> None:
     directory, more = study_of(tmp_path).directory, ("--bootstrap", 100, "--storage", tmp_path)
     here(words[0], "small", *words[1:], "--interval", 90, *more)
     assert said in (directory / file).read_text()
 
 
 @pytest.mark.parametrize("trials", [[], [({}, [])]], ids=["empty", "all failed"])
-def test_without_a_complete_trial_it_says_so(tmp_path: Path, trials: list[tuple[dict[str, float], list]]) -> None:
+def test_without_a_complete_trial_it_says_so(
+    tmp_path: Path, trials: list[tuple[dict[str, float], list]]
+) -> None:
     made_study(tmp_path, "small", {"focal": trials})
-    assert here("pareto", "small", "--bootstrap", 200, "--storage", tmp_path) == "no complete trial yet.\n"
-    refused = here("pareto", "small", "--compare", "focal/0", "focal/1", "--storage", tmp_path, check=2)
+    assert (
+        here("pareto", "small", "--bootstrap", 200, "--storage", tmp_path)
+        == "no complete trial yet.\n"
+    )
+    refused = here(
+        "pareto", "small", "--compare", "focal/0", "focal/1", "--storage", tmp_path, check=2
+    )
     assert refused.startswith("compare: ") and refused.count("\n") == 1
 
 
@@ -124,12 +164,19 @@ def test_one_trial_is_its_own_front(tmp_path: Path) -> None:
     ("harm", "said"),
     [
         (lambda file: file.unlink(), "is missing. Restore it from a backup."),
-        (lambda file: Predictions(LOGITS[2], LABELS).save(file), "has changed (its digest differs from the ledger)"),
+        (
+            lambda file: Predictions(LOGITS[2], LABELS).save(file),
+            "has changed (its digest differs from the ledger)",
+        ),
     ],
     ids=["missing", "altered"],
 )
-@pytest.mark.parametrize("words", [("--bootstrap", 200), ("--compare", "focal/0000", "focal/0001")], ids=str)
-def test_predictions_that_are_not_the_trials_are_refused(tmp_path: Path, harm, said: str, words: tuple) -> None:
+@pytest.mark.parametrize(
+    "words", [("--bootstrap", 200), ("--compare", "focal/0000", "focal/0001")], ids=str
+)
+def test_predictions_that_are_not_the_trials_are_refused(
+    tmp_path: Path, harm, said: str, words: tuple
+) -> None:
     harm(stored(study_of(tmp_path), 1))
     shown = here("pareto", "small", *words, "--storage", tmp_path, check=2)
     assert shown.startswith("focal/0001: ") and said in shown and shown.count("\n") == 1
@@ -142,14 +189,23 @@ def test_predictions_that_are_not_the_trials_are_refused(tmp_path: Path, harm, s
         (("--compare", "focal/0000", "focal/0009"), "there is no trial 'focal/0009'"),
         (("--bootstrap", "10"), "10 is not in the range 100<=x<=10000"),
         (("--bootstrap", "many"), "'many' is not a valid integer"),
-        (("--bootstrap", 200, "--interval", 0.9), "0.9 is not between 50 and 100 (both excluded). Write a percentage"),
+        (
+            ("--bootstrap", 200, "--interval", 0.9),
+            "0.9 is not between 50 and 100 (both excluded). Write a percentage",
+        ),
         (("--bootstrap", 200, "--interval", 100), "100 is not between 50 and 100"),
         (("--bootstrap", 200, "--interval", 50), "50 is not between 50 and 100"),
         (("--bootstrap", 200, "--interval", "nan"), "nan is not between 50 and 100"),
         (("--bootstrap", 200, "--interval", "90%"), "'90%' is not a valid float"),
         (("--interval", 90), "--interval is for --bootstrap N or --compare A B"),
-        (("--bootstrap", 499, "--interval", 99), "499 resamples are too few for 99% intervals; use --bootstrap 500."),
-        (("--compare", "focal/0", "focal/1", "--interval", 99.9), "1,000 resamples are too few for 99.9% intervals"),
+        (
+            ("--bootstrap", 499, "--interval", 99),
+            "499 resamples are too few for 99% intervals; use --bootstrap 500.",
+        ),
+        (
+            ("--compare", "focal/0", "focal/1", "--interval", 99.9),
+            "1,000 resamples are too few for 99.9% intervals",
+        ),
         (("--bootstrap", 200, "--interval", 99.99), "use a lower --interval"),
     ],
     ids=str,
@@ -164,13 +220,18 @@ def test_what_is_not_there_is_said(tmp_path: Path, words: tuple[str, ...], said:
 def test_so_few_resamples_have_no_quantiles(tmp_path: Path, command: str) -> None:
     study_of(tmp_path, 1)
     shown = here(command, "small", "--bootstrap", 18, "--storage", tmp_path, check=2)
-    assert "18 resamples are too few. Use 0 for none, or at least 100." in shown and shown.count("\n") == 1
+    assert (
+        "18 resamples are too few. Use 0 for none, or at least 100." in shown
+        and shown.count("\n") == 1
+    )
 
 
 def test_a_difference_of_metrics_of_at_most_one_lies_within_one(tmp_path: Path) -> None:
     """One wrong prediction alone in its bin: in a third of the resamples it is missing, and the MCE is near 0."""
     labels = torch.arange(60) % 10
-    told = torch.where(torch.arange(60) % 10 == 3, (labels + 1) % 10, labels)  # six wrong of sixty, at .9
+    told = torch.where(
+        torch.arange(60) % 10 == 3, (labels + 1) % 10, labels
+    )  # six wrong of sixty, at .9
     sure = torch.full((60,), 0.9)
     lonely = sure.clone()
     lonely[3] = 0.7
@@ -183,11 +244,16 @@ def test_a_difference_of_metrics_of_at_most_one_lies_within_one(tmp_path: Path) 
 
     trials = [(made("focal", number).evaluate(), []) for number in range(2)]
     made_study(tmp_path, "small", {"focal": trials}, predictions=made)
-    found = here_json("pareto", "small", "--compare", "focal/0", "focal/1", "--storage", tmp_path)["metrics"]["mce"]
+    found = here_json("pareto", "small", "--compare", "focal/0", "focal/1", "--storage", tmp_path)[
+        "metrics"
+    ]["mce"]
     assert found["estimate"] == approx(0.7) and found["high"] == 1.0
 
 
 def test_a_tables_ties_are_at_the_users_level(tmp_path: Path) -> None:
     study_of(tmp_path)
     shown = here("report", "small", "--format", "md", "--interval", 90, "--storage", tmp_path)
-    assert "not significantly different from the best; the 90% interval of the difference" in " ".join(shown.split())
+    assert (
+        "not significantly different from the best; the 90% interval of the difference"
+        in " ".join(shown.split())
+    )

@@ -16,7 +16,10 @@ from trainables.outputs.predictions import Predictions
 def without_sample_noise(*rows, level=0.95):
     """Methods by number; every resample equals the samples."""
     found = [np.array(row, float) for row in rows]
-    return Methods({str(place): Seeds(row, np.repeat(row[:, None], 5, 1)) for place, row in enumerate(found)}, level)
+    return Methods(
+        {str(place): Seeds(row, np.repeat(row[:, None], 5, 1)) for place, row in enumerate(found)},
+        level,
+    )
 
 
 def test_two_methods_without_sample_noise_are_welchs_test():
@@ -48,7 +51,9 @@ def test_equal_variances_are_tukeys_test():
 
 def test_networks_that_are_equal_leave_the_noise_of_the_samples():
     """Then two methods are a normal test of the paired resamples."""
-    moved = np.random.default_rng(1).normal(size=(2, 4000)) * 0.1 + np.random.default_rng(2).normal(size=4000)
+    moved = np.random.default_rng(1).normal(size=(2, 4000)) * 0.1 + np.random.default_rng(2).normal(
+        size=4000
+    )
     resampled = np.repeat(moved[:, None], 3, 1)
     rows = {"a": Seeds(np.full(3, 0.5), resampled[0]), "b": Seeds(np.full(3, 0.3), resampled[1])}
     found = Methods(rows).difference("a", "b")
@@ -60,14 +65,20 @@ def test_a_networks_own_noise_is_in_both_and_counted_once():
     """Seeds that differ only by how the samples treat them: no wider than by their variance alone."""
     generator = np.random.default_rng(3)
     values, moved = generator.normal(size=(2, 3)), generator.normal(size=(2, 3, 5000))
-    rows = {name: Seeds(value, value[:, None] + row) for name, value, row in zip("ab", values, moved, strict=True)}
+    rows = {
+        name: Seeds(value, value[:, None] + row)
+        for name, value, row in zip("ab", values, moved, strict=True)
+    }
     found = Methods(rows).difference("a", "b")
     alone = without_sample_noise(*values).difference("0", "1")
     assert found.high - found.low == approx(alone.high - alone.low, rel=0.05)
 
 
 def test_wrong_predictions_that_may_be_missing_widen_one_side():
-    rows = {"a": Seeds(np.zeros(2), np.zeros((2, 5)), 0.01), "b": Seeds(np.zeros(2), np.zeros((2, 5)), math.inf)}
+    rows = {
+        "a": Seeds(np.zeros(2), np.zeros((2, 5)), 0.01),
+        "b": Seeds(np.zeros(2), np.zeros((2, 5)), math.inf),
+    }
     assert Methods(rows).difference("a", "b") == (0, -math.inf, 0.01)
     assert Methods(rows).tied("a") == {"b"}
 
@@ -79,13 +90,20 @@ def test_methods_without_a_difference_are_rarely_told_apart(methods, unequal):
     generator, tables, false, former = np.random.default_rng(methods), 300, 0, 0
     for _ in range(tables):
         scale = np.exp(unequal * generator.normal(size=(methods, 1)))
-        seeds, samples = scale * generator.normal(size=(methods, 3)), 0.3 * generator.normal(size=(methods, 1, 41))
+        seeds, samples = (
+            scale * generator.normal(size=(methods, 3)),
+            0.3 * generator.normal(size=(methods, 1, 41)),
+        )
         values = seeds + samples[:, :, 0]
-        rows = {str(k): Seeds(values[k], seeds[k][:, None] + samples[k][:, 1:]) for k in range(methods)}
+        rows = {
+            str(k): Seeds(values[k], seeds[k][:, None] + samples[k][:, 1:]) for k in range(methods)
+        }
         best = min(rows, key=lambda name: rows[name].values.mean())
         false += len(Methods(rows).tied(best)) < methods - 1
         others = [row.values for name, row in rows.items() if name != best]
-        former += any(stats.ttest_ind(row, rows[best].values, equal_var=False).pvalue < 0.05 for row in others)
+        former += any(
+            stats.ttest_ind(row, rows[best].values, equal_var=False).pvalue < 0.05 for row in others
+        )
     assert false <= (0.06 + 3 * math.sqrt(0.06 * 0.94 / tables)) * tables
     assert former > 3 * false or methods == 2
 
@@ -109,7 +127,8 @@ def test_less_than_two_images_are_no_difference():
     assert np.mean(counts[1]) - np.mean(counts[0]) == approx(1.67 / 359, rel=0.01)
     assert stats.ttest_ind(*counts, equal_var=False).pvalue < 0.05
     networks = {
-        name: [Measured(predictions(wrong), 1.5) for wrong in of] for name, of in (("one", one), ("other", other))
+        name: [Measured(predictions(wrong), 1.5) for wrong in of]
+        for name, of in (("one", one), ("other", other))
     }
     found = compare_methods(networks, ["error", "ts_nll"], 300)
     assert found["error"].tied("one") == {"other"}
@@ -122,7 +141,10 @@ def test_values_are_the_metrics_at_each_networks_temperature():
     generator = torch.Generator().manual_seed(0)
     labels = torch.randint(10, (200,), generator=generator)
     made = [Predictions(3 * torch.randn(200, 10, generator=generator), labels) for _ in range(4)]
-    networks = {"a": [Measured(made[0], 0.7), Measured(made[1], 2.0)], "b": [Measured(one) for one in made[2:]]}
+    networks = {
+        "a": [Measured(made[0], 0.7), Measured(made[1], 2.0)],
+        "b": [Measured(one) for one in made[2:]],
+    }
     found = compare_methods(networks, ["nll", "ts_nll", "ts_classwise_ece"], 100)
     at = [made[0].evaluate_at(0.7), made[1].evaluate_at(2.0)], [one.evaluate() for one in made[2:]]
     for metric, methods in found.items():

@@ -29,7 +29,9 @@ SMALL_BYTES = 4096  # of an encoded image; a JPEG of about 200x200, where more t
 
 T = TypeVar("T")
 
-warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)  # above our limit, at which we refuse
+warnings.filterwarnings(
+    "ignore", category=Image.DecompressionBombWarning
+)  # above our limit, at which we refuse
 
 
 def decode(encoded: bytes, size: int | None = None) -> np.ndarray:
@@ -82,7 +84,9 @@ class ImageFiles(Dataset, ABC):
     """Image files in folders. Grayscale images keep one channel; if any image has colour, all become RGB."""
 
     path: str = text(doc="folder with the images")
-    size: int | None = number(None, low=1, doc="side in pixels: resize, then center crop; null: all have the same size")
+    size: int | None = number(
+        None, low=1, doc="side in pixels: resize, then center crop; null: all have the same size"
+    )
     limit: int | None = number(None, low=1, doc="maximum images per split, stratified by label")
 
     def __post_init__(self) -> None:
@@ -102,15 +106,21 @@ class ImageFiles(Dataset, ABC):
         digest = hashlib.sha256(json.dumps([self.size, classes]).encode())
         for name, (files, labels) in lists.items():
             for file, label, content in zip(files, labels, _of_each(files, _digest), strict=True):
-                digest.update(f"{name} {label} {os.path.relpath(file, self.path)} {content}\n".encode())
+                digest.update(
+                    f"{name} {label} {os.path.relpath(file, self.path)} {content}\n".encode()
+                )
         return digest.hexdigest()
 
     def read(self, progress: Progress = nothing) -> RawData:
         classes, lists = self._taken()
-        images = read_images([file for listed in lists.values() for file in listed.files], self.size, progress)
+        images = read_images(
+            [file for listed in lists.values() for file in listed.files], self.size, progress
+        )
         ends = np.cumsum([len(listed.files) for listed in lists.values()])
         parts = zip(lists, np.split(images, ends[:-1]), strict=True)
-        return RawData(classes, **{name: RawSplit(part, lists[name].labels) for name, part in parts})
+        return RawData(
+            classes, **{name: RawSplit(part, lists[name].labels) for name, part in parts}
+        )
 
     def source_rows(self) -> Rows:
         return _rows([file for listed in self._taken()[1].values() for file in listed.files])
@@ -121,7 +131,9 @@ class ImageFiles(Dataset, ABC):
         parts = [lists["test"]] if "test" in lists else list(lists.values())
         files = [file for part in parts for file in part.files]
         labels = np.concatenate([part.labels for part in parts])
-        return Header(_rows(files), _of_file(files[0], shape_of, self.size), labels, dict(enumerate(classes)))
+        return Header(
+            _rows(files), _of_file(files[0], shape_of, self.size), labels, dict(enumerate(classes))
+        )
 
     def _taken(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
         classes, lists = self.lists()
@@ -140,7 +152,10 @@ def check_lists(path: str, classes: Sequence[str], lists: dict[str, ImageList]) 
     counts = np.bincount(lists["train"].labels, minlength=len(classes))
     if not counts.all():
         name = classes[int(counts.argmin())]
-        raise FieldError("path", f"class '{name}' has no training image in {path}. Add some, or remove the class.")
+        raise FieldError(
+            "path",
+            f"class '{name}' has no training image in {path}. Add some, or remove the class.",
+        )
     for name, listed in lists.items():
         if not listed.files:
             raise FieldError("path", f"the {name} split of {path} has no images.")
@@ -149,7 +164,9 @@ def check_lists(path: str, classes: Sequence[str], lists: dict[str, ImageList]) 
 def required(path: str, name: str) -> Path:
     """The file or folder of that name under `path`. Raises FieldError, suggesting a subfolder that has it."""
     if not Path(path).is_dir():
-        raise FieldError("path", f"there is no folder {path}; give the folder of the unpacked archive.")
+        raise FieldError(
+            "path", f"there is no folder {path}; give the folder of the unpacked archive."
+        )
     found = Path(path) / name
     if not found.exists():
         below = sorted(Path(path).glob(f"*/{name}"))
@@ -162,12 +179,16 @@ def check_memory(option: str, count: int, shape: tuple[int, int, int]) -> None:
     """Raise FieldError if that many images [C, H, W] do not fit into this machine's memory."""
     needed, (_, height, width) = count * math.prod(shape), shape
     if needed > memory():
-        found = f"{count:,} images of {width}x{height} pixels take {needed / 1e9:,.0f} GB once decoded"
+        found = (
+            f"{count:,} images of {width}x{height} pixels take {needed / 1e9:,.0f} GB once decoded"
+        )
         problem = f"{found}, this machine's memory has {memory() / 1e9:,.0f} GB. Set `limit`, or use smaller images."
         raise FieldError(option, problem)
 
 
-def read_images(files: Sequence[Path], size: int | None, progress: Progress = nothing) -> np.ndarray:
+def read_images(
+    files: Sequence[Path], size: int | None, progress: Progress = nothing
+) -> np.ndarray:
     """uint8 [N, C, H, W], in order. Raises FieldError: a file is not an image or, without `size`, sizes differ."""
     first = _of_file(files[0], shape_of, size)
     check_memory("path", len(files), first)
@@ -177,7 +198,9 @@ def read_images(files: Sequence[Path], size: int | None, progress: Progress = no
         if image.shape[:2] != first[1:]:
             shapes = [f"{width}x{height}" for height, width in (image.shape[:2], first[1:])]
             problem = f"{file} is {shapes[0]} pixels, {files[0]} is {shapes[1]}"
-            raise FieldError("size", f"{problem}. Set the side to resize to, e.g. `size: {max(first[1:])}`.")
+            raise FieldError(
+                "size", f"{problem}. Set the side to resize to, e.g. `size: {max(first[1:])}`."
+            )
         return image
 
     decoded = _of_each(files, of_first_size, progress)
@@ -201,7 +224,9 @@ def _of_file(file: Path, function: Callable[[bytes, int | None], T], size: int |
         raise FieldError("path", problem) from None
 
 
-def _of_each(files: Sequence[Path], function: Callable[[Path], T], progress: Progress = nothing) -> list[T]:
+def _of_each(
+    files: Sequence[Path], function: Callable[[Path], T], progress: Progress = nothing
+) -> list[T]:
     """The function's result for each file, in order."""
     slices = [files[start : start + SLICE] for start in range(0, len(files), SLICE)]
     # A small image takes longer in Python than in the decoder: threads would only wait for each other.

@@ -10,7 +10,11 @@ from trainables.seeding import stream
 
 SPLITS = ("train", "validation", "test")
 # Names of our splits in sources, without `splits`.
-KNOWN_NAMES = {"train": ("train", "training"), "validation": ("validation", "valid", "val", "dev"), "test": ("test",)}
+KNOWN_NAMES = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val", "dev"),
+    "test": ("test",),
+}
 
 
 def check_splits(splits: Mapping[str, str] | None) -> None:
@@ -19,7 +23,9 @@ def check_splits(splits: Mapping[str, str] | None) -> None:
         if ours not in SPLITS:
             raise FieldError("splits", f"there is no split '{ours}'.{nearest(ours, list(SPLITS))}")
         if not isinstance(theirs, str):
-            raise FieldError("splits", f"'{ours}' must be the name of a split in the source, got {theirs!r}.")
+            raise FieldError(
+                "splits", f"'{ours}' must be the name of a split in the source, got {theirs!r}."
+            )
     if splits is not None and "train" not in splits:
         raise FieldError("splits", "must name the train split, e.g. {train: NAME}.")
     if splits is not None and len(set(splits.values())) < len(splits):
@@ -34,13 +40,17 @@ def split_names(splits: Mapping[str, str] | None, there: list[str], path: str) -
     if splits is not None:
         for theirs in splits.values():
             if theirs not in there:
-                raise FieldError("splits", f"{path} has no split '{theirs}'.{nearest(theirs, there)}")
+                raise FieldError(
+                    "splits", f"{path} has no split '{theirs}'.{nearest(theirs, there)}"
+                )
         return dict(splits)
     found = {}
     for ours, words in KNOWN_NAMES.items():
         matches = [name for name in there if name.lower() in words]
         if len(matches) > 1:
-            raise FieldError("splits", f"{' and '.join(matches)} in {path} could all be {ours}; select one.")
+            raise FieldError(
+                "splits", f"{' and '.join(matches)} in {path} could all be {ours}; select one."
+            )
         if matches:
             found[ours] = matches[0]
     if "train" not in found:

@@ -46,7 +46,9 @@ class TorchvisionData(Dataset, ABC):
     # Shape [C, H, W] and class names of the published images; None: not known before they are decoded.
     contents: ClassVar[tuple[tuple[int, int, int] | None, Sequence[str] | None]] = (None, None)
 
-    path: str | None = text(None, doc="folder with the files in torchvision's layout; null: download")
+    path: str | None = text(
+        None, doc="folder with the files in torchvision's layout; null: download"
+    )
     limit: int | None = number(None, low=1, doc="maximum images per split, stratified by label")
 
     def __post_init__(self) -> None:
@@ -108,7 +110,9 @@ class TorchvisionData(Dataset, ABC):
         for file in self.files():
             found = file_digest(root / file.path, "md5")
             if found != file.md5:
-                problem = f"{root / file.path} is not the published file (md5 {found}, not {file.md5})"
+                problem = (
+                    f"{root / file.path} is not the published file (md5 {found}, not {file.md5})"
+                )
                 raise FieldError("path", f"{problem}. It may be truncated: copy it again.")
 
     def _is_whole(self, root: Path, file: Published) -> bool:
@@ -140,7 +144,9 @@ class TorchvisionData(Dataset, ABC):
         wanted = [file.path for file in self.files()]
         with tarfile.open(archive) as tar:
             for member in tar:
-                content = tar.extractfile(member) if os.path.normpath(member.name) in wanted else None
+                content = (
+                    tar.extractfile(member) if os.path.normpath(member.name) in wanted else None
+                )
                 if content is not None:
                     target = root / os.path.normpath(member.name)
                     target.parent.mkdir(exist_ok=True)
@@ -166,7 +172,10 @@ class CifarData(TorchvisionData, ABC):
         return RawData(tuple(train.classes), self._split(train), test=self._split(test))
 
     def _split(self, data: Any) -> RawSplit:
-        return RawSplit(np.ascontiguousarray(data.data.transpose(0, 3, 1, 2)), np.array(data.targets, dtype=np.int64))
+        return RawSplit(
+            np.ascontiguousarray(data.data.transpose(0, 3, 1, 2)),
+            np.array(data.targets, dtype=np.int64),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +185,9 @@ class MnistData(TorchvisionData, ABC):
     def files(self) -> list[Published]:
         folder = f"{self.theirs.__name__}/raw"
         return [
-            Published(f"{folder}/{name}", md5, tuple(mirror + name for mirror in self.theirs.mirrors))
+            Published(
+                f"{folder}/{name}", md5, tuple(mirror + name for mirror in self.theirs.mirrors)
+            )
             for name, md5 in self.theirs.resources
         ]
 

@@ -19,7 +19,16 @@ from torch import Tensor, nn
 
 from trainables import methods
 from trainables.fields import choice, number, text
-from trainables.method import AuxiliaryMethod, Batch, Method, State, Step, Task, Trainer, require_labels
+from trainables.method import (
+    AuxiliaryMethod,
+    Batch,
+    Method,
+    State,
+    Step,
+    Task,
+    Trainer,
+    require_labels,
+)
 from trainables.model import Network
 
 Parameters = dict[str, Tensor]
@@ -32,7 +41,9 @@ class Forward(NamedTuple):
     logits: Tensor
 
 
-def adam_step(phi: Parameters, gradients: Parameters, moments: State, lr: float) -> tuple[Parameters, State]:
+def adam_step(
+    phi: Parameters, gradients: Parameters, moments: State, lr: float
+) -> tuple[Parameters, State]:
     """phi after one step, and the moments. Kingma & Ba 2015, Algorithm 1, with its published betas and epsilon."""
     count = moments["count"] + 1
     moved, first, second = {}, {}, {}
@@ -60,10 +71,14 @@ class LookaheadMethod(Method, ABC):
     bins: int = number(15, low=1, doc="bins of the outer DECE")
     outer_cross_entropy: float = number(0.0, low=0, doc="weight of cross-entropy in the outer loss")
     meta_lr: float = number(1e-3, above=0, doc="Adam's learning rate for the learned parameters")
-    lookahead: str = choice("head", "all", doc="weights in the look-ahead step: the last layer's, or all")
+    lookahead: str = choice(
+        "head", "all", doc="weights in the look-ahead step: the last layer's, or all"
+    )
     moves_first: str = choice("theta", "phi", doc="phi: the weights are updated with the new phi")
     reduction: str = choice("mean", "sum", doc="reduction over the batch of the look-ahead loss")
-    leak: bool = text(False, doc="add the meta batch's gradient to the weights', as in the base code")
+    leak: bool = text(
+        False, doc="add the meta batch's gradient to the weights', as in the base code"
+    )
     meta_batch_norm: str = choice("frozen", "train", doc="batch norm mode on the meta batch")
 
     @property
@@ -91,7 +106,9 @@ class LookaheadMethod(Method, ABC):
         """phi before the first step."""
 
     @abstractmethod
-    def training_loss(self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters) -> Tensor:
+    def training_loss(
+        self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters
+    ) -> Tensor:
         """L(theta, phi), a mean over samples."""
 
     def noted(self, state: State, batch: Batch, features: Tensor) -> State:
@@ -100,7 +117,9 @@ class LookaheadMethod(Method, ABC):
 
     def start(self, task: Task) -> State:
         phi = self.initial(task)
-        first, second = ({name: torch.zeros_like(value) for name, value in phi.items()} for _ in range(2))
+        first, second = (
+            {name: torch.zeros_like(value) for name, value in phi.items()} for _ in range(2)
+        )
         count = torch.zeros((), device=task.device, dtype=torch.float64)
         return {"phi": phi, "adam": {"count": count, "first": first, "second": second}}
 
@@ -115,18 +134,25 @@ class LookaheadMethod(Method, ABC):
             inner = inner * len(labels)
         outer = self._outer_loss(learner, self._looked_ahead(network, inner, learner.learning_rate))
         found = torch.autograd.grad(outer, list(phi.values()), retain_graph=True)
-        moved, adam = adam_step(state["phi"], dict(zip(phi, found, strict=True)), state["adam"], self.meta_lr)
+        moved, adam = adam_step(
+            state["phi"], dict(zip(phi, found, strict=True)), state["adam"], self.meta_lr
+        )
         acting = moved if self.moves_first == "phi" else state["phi"]
         loss = self.training_loss(network.head, forward, labels, acting)
         learner.update(loss + outer if self.leak else loss)
         state = {**state, "phi": moved, "adam": adam}
-        return Step(loss.detach(), forward.logits.detach(), self.noted(state, batch, features.detach()))
+        return Step(
+            loss.detach(), forward.logits.detach(), self.noted(state, batch, features.detach())
+        )
 
     def _looked_ahead(self, network: Network, inner: Tensor, eta: float | Tensor) -> Parameters:
         """The weights after a plain gradient descent step on the inner loss, as functions of phi."""
         weights = dict((network.head if self.lookahead == "head" else network).named_parameters())
         slopes = torch.autograd.grad(inner, list(weights.values()), create_graph=True)
-        return {name: weight - eta * slope for (name, weight), slope in zip(weights.items(), slopes, strict=True)}
+        return {
+            name: weight - eta * slope
+            for (name, weight), slope in zip(weights.items(), slopes, strict=True)
+        }
 
     def _outer_loss(self, learner: Trainer, weights: Parameters) -> Tensor:
         """The outer loss of the meta batch under the look-ahead weights."""
@@ -140,4 +166,6 @@ class LookaheadMethod(Method, ABC):
         else:
             logits = learner.apply(network, meta.images, weights)
         network.train()
-        return self._outer.term(logits, meta.targets) + self.outer_cross_entropy * F.cross_entropy(logits, meta.targets)
+        return self._outer.term(logits, meta.targets) + self.outer_cross_entropy * F.cross_entropy(
+            logits, meta.targets
+        )

@@ -22,14 +22,20 @@ class SmallImageResnet(Model, ABC):
     block: ClassVar[type[nn.Module]]
     layers: ClassVar[tuple[int, int, int, int]]  # blocks per stage
 
-    pool: int = number(1, low=1, doc="side of the pooled feature map: 1 is one average, 2 is four averages")
+    pool: int = number(
+        1, low=1, doc="side of the pooled feature map: 1 is one average, 2 is four averages"
+    )
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
         return four_stage_resnet(self.block, self.layers, input_shape, num_classes, self.pool)
 
 
 def four_stage_resnet(
-    block: Any, layers: Sequence[int], input_shape: tuple[int, int, int], num_classes: int, pool: int = 1
+    block: Any,
+    layers: Sequence[int],
+    input_shape: tuple[int, int, int],
+    num_classes: int,
+    pool: int = 1,
 ) -> Network:
     """torchvision's ResNet with these blocks and layers and the small-image stem."""
 
@@ -48,7 +54,12 @@ def four_stage_resnet(
 
 
 def three_stage_resnet(
-    blocks: int, width: int, input_shape: tuple[int, int, int], num_classes: int, stem: int, projections: bool
+    blocks: int,
+    width: int,
+    input_shape: tuple[int, int, int],
+    num_classes: int,
+    stem: int,
+    projections: bool,
 ) -> Network:
     """Three stages of `blocks` basic blocks, width, 2 width and 4 width wide, on maps of full, half and quarter size.
 
@@ -58,14 +69,18 @@ def three_stage_resnet(
 
     def make() -> Network:
         modules: OrderedDict[str, nn.Module] = OrderedDict(
-            conv1=_convolution(input_shape[0], stem), bn1=nn.BatchNorm2d(stem), relu=nn.ReLU(inplace=True)
+            conv1=_convolution(input_shape[0], stem),
+            bn1=nn.BatchNorm2d(stem),
+            relu=nn.ReLU(inplace=True),
         )
         before = stem
         for stage in range(3):
             after, made = width * 2**stage, []
             for index in range(blocks):
                 stride = 2 if stage > 0 and index == 0 else 1
-                shortcut = _shortcut(before, after, stride, projections) if before != after else None
+                shortcut = (
+                    _shortcut(before, after, stride, projections) if before != after else None
+                )
                 made.append(BasicBlock(before, after, stride, shortcut))
                 before = after
             modules[f"layer{stage + 1}"] = nn.Sequential(*made)
@@ -102,7 +117,9 @@ def _convolution(before: int, after: int) -> nn.Conv2d:
 class _Undrawn(TorchFunctionMode):
     """In its block, layers leave their weights as they find them in memory."""
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if getattr(function, "__name__", None) in ("normal_", "uniform_", "kaiming_uniform_"):
             return None
         return function(*args, **(kwargs or {}))

@@ -19,13 +19,17 @@ LINES, LINE = 2_000, "no such luck " * 77_000  # two gigabytes
 class Struck(CrossEntropy):
     """`moment` is the share of training done when it happens."""
 
-    deed: str = choice("nan", "raises", "kills_itself", "kills_itself_once", "hangs", "leaks", "prints")
+    deed: str = choice(
+        "nan", "raises", "kills_itself", "kills_itself_once", "hangs", "leaks", "prints"
+    )
     moment: float = number(0.5, low=0.0, high=1.0)
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         loss = super().loss(logits, targets, progress)
         strikes = os.environ.get("CALSTUDY_CHAOS_STRIKES")
-        if strikes is None or progress < self.moment:  # without that folder nobody looks on, and nothing is done
+        if (
+            strikes is None or progress < self.moment
+        ):  # without that folder nobody looks on, and nothing is done
             return loss
         # What it did and in which process: $CALSTUDY_CHAOS_STRIKES/DEED@MOMENT holds the pid.
         note = Path(strikes) / f"{self.deed}@{self.moment!r}"

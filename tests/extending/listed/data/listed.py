@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from trainables.data import find, names
-from trainables.data.shared.images import ImageFiles, ImageList, check_lists, decode, read_images, required
+from trainables.data.shared.images import (
+    ImageFiles,
+    ImageList,
+    check_lists,
+    decode,
+    read_images,
+    required,
+)
 from trainables.data.shared.splits import check_splits, limited, split_names
 from trainables.data.shared.torchvision import CifarData, MnistData, Published, TorchvisionData
 from trainables.dataset import Dataset, Header, RawData, RawSplit, Samples
@@ -30,5 +37,6 @@ class Listed(Dataset):
         labels = np.repeat(np.arange(2), self.samples_of_each)
         pixels = np.random.default_rng(0).integers(0, 128, (len(labels), 1, 8, 8))
         return RawData(
-            ("dark", "bright"), RawSplit((pixels + 100 * labels[:, None, None, None]).astype(np.uint8), labels)
+            ("dark", "bright"),
+            RawSplit((pixels + 100 * labels[:, None, None, None]).astype(np.uint8), labels),
         )

@@ -24,11 +24,19 @@ from trainables.method import (
 )
 from trainables.methods import find, names
 from trainables.methods.brier import Brier, brier_loss
-from trainables.methods.confidence_penalty import ConfidencePenalty, confidence_penalty_loss, entropy
+from trainables.methods.confidence_penalty import (
+    ConfidencePenalty,
+    confidence_penalty_loss,
+    entropy,
+)
 from trainables.methods.cross_entropy import CrossEntropy, cross_entropy_loss
 from trainables.methods.dece import Dece, differentiable_ece, soft_hits
 from trainables.methods.focal import Focal, focal_loss
-from trainables.methods.focal_sample_dependent import FocalSampleDependent, gamma_of_p0, sample_gamma
+from trainables.methods.focal_sample_dependent import (
+    FocalSampleDependent,
+    gamma_of_p0,
+    sample_gamma,
+)
 from trainables.methods.focal_scheduled import FocalScheduled, scheduled_gamma
 from trainables.methods.gamma_net import GammaNet, learned_gamma
 from trainables.methods.label_smoothing import LabelSmoothing, label_smoothing_loss
@@ -60,9 +68,15 @@ class Listed(AuxiliaryMethod):
     base: Method = field(default_factory=CrossEntropy)
 
     def prepare(self, batch: Batch, generator):
-        return super().prepare(batch._replace(images=augment_images(batch.images, "flip", generator)), generator)
+        return super().prepare(
+            batch._replace(images=augment_images(batch.images, "flip", generator)), generator
+        )
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         labels = require_labels(self, targets)
-        terms = focal_loss(logits, labels, 2.0) + smooth_ece(logits, labels, 0.1) - entropy(logits).mean()
+        terms = (
+            focal_loss(logits, labels, 2.0)
+            + smooth_ece(logits, labels, 0.1)
+            - entropy(logits).mean()
+        )
         return super().loss(logits, targets, progress) + self.weight * terms

@@ -24,5 +24,7 @@ class ListedFormerly(LookaheadMethod):
     def initial(self, task: Task) -> Parameters:
         return {"log_gamma": torch.zeros((), device=task.device)}
 
-    def training_loss(self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters) -> Tensor:
+    def training_loss(
+        self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters
+    ) -> Tensor:
         return focal_loss(forward.logits, labels, phi["log_gamma"].exp())

@@ -7,7 +7,12 @@ from typing import ClassVar
 from torch import nn
 from torchvision.models.resnet import BasicBlock
 
-from trainables.resnet import PaddedShortcut, SmallImageResnet, four_stage_resnet, three_stage_resnet
+from trainables.resnet import (
+    PaddedShortcut,
+    SmallImageResnet,
+    four_stage_resnet,
+    three_stage_resnet,
+)
 
 
 @dataclass(frozen=True)

@@ -17,4 +17,7 @@ class SoftFocal(Method):
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float) -> Tensor:
         plain = CrossEntropy().loss(logits, targets, progress)
-        return self.share * focal_loss(logits, require_labels(self, targets), self.gamma) + (1 - self.share) * plain
+        return (
+            self.share * focal_loss(logits, require_labels(self, targets), self.gamma)
+            + (1 - self.share) * plain
+        )
