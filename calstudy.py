@@ -1,4 +1,5 @@
-"""The command `calstudy`. It lies outside the packages, so that it can name the one that another has replaced."""
+"""The command `calstudy`. It lies outside the packages, so that it can name the one that
+another has replaced."""
 
 import importlib.util
 import sys
@@ -8,13 +9,17 @@ PACKAGES = ("study", "trainables", "search_spaces")
 
 
 def foreign_package() -> str | None:
-    """The problem and its fix where Python would import another package under one of our names, on one line."""
+    """The problem and its fix where Python would import another package under one
+    of our names, on one line."""
     home = Path(__file__).resolve().parent
     for name in PACKAGES:
         where = _place(name)
         if where is None or where.parent != home:
             fix = "Rename that folder or file, or take its parent off PYTHONPATH."
-            return f"calstudy: '{name}' is imported from {where or 'nowhere'}, not from {home / name}. {fix}"
+            return (
+                f"calstudy: '{name}' is imported from {where or 'nowhere'}, not from {home / name}."
+                f" {fix}"
+            )
     return None
 
 
@@ -27,7 +32,8 @@ def _place(name: str) -> Path | None:
 
 
 def main() -> None:
-    """The command line. Exit codes: 0; 1, it failed; 2, the user's mistake, on one line without a traceback."""
+    """The command line. Exit codes: 0; 1, it failed; 2, the user's mistake, on one
+    line without a traceback."""
     problem = foreign_package()
     if problem is not None:
         print(problem, file=sys.stderr)

@@ -1,1 +1,1 @@
-"""Search spaces: a YAML file with ranges and the settings to try first for each method, and its grammar."""
+"""Search spaces: a YAML file of ranges and first settings for each method, and its grammar."""

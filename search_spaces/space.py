@@ -13,10 +13,9 @@ A file's `defaults:` are settings to try first: values by path, and beside them 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from optuna.distributions import (
     BaseDistribution,
@@ -26,26 +25,16 @@ from optuna.distributions import (
 )
 
 from search_spaces import strict_yaml
-
-Value = None | bool | int | float | str
+from trainables.plain import Plain, Value
+from trainables.problems import FieldError, nearest
 
 RANGE_KEYS = ("low", "high", "log", "step", "int")
 FILE_KEYS = ("source", "space", "defaults")
-# Of a default. Published: for this loss as we normalise it. Transferred: for another normalisation, loss or role.
+# A default is published for a loss as we normalise it, or transferred from another loss or role.
 STATUSES = ("published", "transferred", "ours")
 SHARED = ("optimizer",)  # files of no method, which a study switches on by a key of its own
 MOST_STEPS = 1_000_000
-
-
-class SpaceError(ValueError):
-    """An invalid entry: `path` is its dotted path, `problem` what was found and the fix."""
-
-    def __init__(self, path: str, problem: str) -> None:
-        self.path, self.problem = path, problem
-        super().__init__(path, problem)
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.problem}" if self.path else self.problem
+HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -67,8 +56,11 @@ class Default:
     by: str = ""
 
     def to_plain(self) -> dict[str, Value]:
-        """As written in a file."""
-        return {**self.values, "status": self.status, **({"by": self.by} if self.by else {})}
+        """The settings as written in a file."""
+        plain = {**self.values, "status": self.status}
+        if self.by:
+            plain["by"] = self.by
+        return plain
 
 
 @dataclass(frozen=True)
@@ -86,112 +78,103 @@ NO_FILE = SpaceFile("", {}, [Default({})])
 
 def names() -> list[str]:
     """The methods with a file here, sorted."""
-    return sorted(
-        file.stem for file in Path(__file__).parent.glob("*.yaml") if file.stem not in SHARED
-    )
+    return sorted(file.stem for file in HERE.glob("*.yaml") if file.stem not in SHARED)
 
 
 def shared_space(name: str) -> SpaceFile:
     """The file here of one of SHARED."""
-    return read_space_file(Path(__file__).parent / f"{name}.yaml")
+    return read_space_file(HERE / f"{name}.yaml")
 
 
 def find_space(name: str, folders: Iterable[Path] = ()) -> SpaceFile:
-    """The file of the method of that name, here or in one of the user's `folders`; NO_FILE if there is none.
+    """The method's file, here or in one of the user's `folders`; NO_FILE if there is none.
 
-    Raises SpaceError if it cannot be used, or if two folders have one.
+    Raises FieldError if it cannot be used, or if two folders have one.
     """
-    here = [] if name in SHARED else [Path(__file__).parent]
-    found = [folder / f"{name}.yaml" for folder in (*here, *folders)]
-    found = [file for file in found if file.is_file()]
+    if name not in SHARED:
+        folders = (HERE, *folders)
+    places = [folder / f"{name}.yaml" for folder in folders]
+    found = [file for file in places if file.is_file()]
+    if not found:
+        return NO_FILE
     if len(found) > 1:
-        raise SpaceError(
-            "",
-            f"the method already has one; use the study's `search_space:` instead of {found[1]}.",
-        )
-    return read_space_file(found[0]) if found else NO_FILE
+        mend = f"Use the study's `search_space:` instead of {found[1]}."
+        raise FieldError("", "the method already has one", mend)
+    return read_space_file(found[0])
 
 
 def read_space_file(path: Path) -> SpaceFile:
-    """Read such a file. Raises SpaceError with the dotted path inside it."""
-    try:
-        plain = strict_yaml.read(path)
-    except strict_yaml.YamlError as error:
-        raise SpaceError(error.path, error.problem) from None
+    """Read such a file. Raises FieldError with the dotted path inside it."""
+    plain = strict_yaml.read(path)
     if not isinstance(plain, dict):
-        raise SpaceError("", f"must be a mapping with {', '.join(FILE_KEYS)}.")
+        raise FieldError("", f"must be a mapping with {', '.join(FILE_KEYS)}")
     for key in plain:
         if key not in FILE_KEYS:
-            raise SpaceError(key, f"there is no key '{key}'.{_nearest(key, FILE_KEYS)}")
-    source, space, defaults = (
-        plain.get("source"),
-        plain.get("space") or {},
-        plain.get("defaults", [{}]),
-    )
+            raise FieldError(key, f"there is no key '{key}'", nearest(key, FILE_KEYS))
+    source = plain.get("source")
     if not isinstance(source, str) or not source:
-        raise SpaceError("source", "must name the source of these settings in one line.")
+        raise FieldError("source", "must name the source of these settings in one line")
+    space = plain.get("space") or {}
     if not isinstance(space, dict):
-        raise SpaceError("space", f"must be a mapping from path to range, got {space!r}.")
+        raise FieldError("space", f"must be a mapping from path to range, got {space!r}")
     entries = {path: parse_entry(f"space.{path}", entry) for path, entry in space.items()}
-    if not isinstance(defaults, list):
-        raise SpaceError("defaults", f"must be a list of settings, got {defaults!r}.")
-    return SpaceFile(
-        source,
-        entries,
-        [_read_default(f"defaults[{at}]", one, entries) for at, one in enumerate(defaults)],
-    )
+    given = plain.get("defaults", [{}])
+    if not isinstance(given, list):
+        raise FieldError("defaults", f"must be a list of settings, got {given!r}")
+    defaults = [_read_default(f"defaults[{at}]", one, entries) for at, one in enumerate(given)]
+    return SpaceFile(source, entries, defaults)
 
 
 def _read_default(where: str, plain: Any, entries: dict[str, Entry]) -> Default:
     if not isinstance(plain, dict):
-        raise SpaceError(where, f"must be a mapping from path to value, got {plain!r}.")
+        raise FieldError(where, f"must be a mapping from path to value, got {plain!r}")
     values = {path: value for path, value in plain.items() if path not in ("status", "by")}
     for path, value in values.items():
+        place = f"{where}.{path}"
         if path not in entries:
-            raise SpaceError(
-                f"{where}.{path}", f"is not in `space`.{_nearest(path, [*entries, 'status', 'by'])}"
-            )
+            near = nearest(path, [*entries, "status", "by"])
+            raise FieldError(place, "is not in `space`", near)
         if not contains(entries[path], value):
-            raise SpaceError(
-                f"{where}.{path}",
-                f"{value!r} is not in {strict_yaml.one_line(to_plain(entries[path]))}.",
-            )
-    status, by = plain.get("status", "ours"), plain.get("by", "")
+            valid = strict_yaml.one_line(to_plain(entries[path]))
+            raise FieldError(place, f"{value!r} is not in {valid}")
+    status = plain.get("status", "ours")
     if status not in STATUSES:
-        raise SpaceError(
-            f"{where}.status", f"there is no status {status!r}.{_nearest(str(status), STATUSES)}"
+        raise FieldError(
+            f"{where}.status", f"there is no status {status!r}", nearest(str(status), STATUSES)
         )
+    by = plain.get("by", "")
     if not isinstance(by, str):
-        raise SpaceError(f"{where}.by", f"must be text, got {by!r}.")
-    if (status == "ours") == bool(by):
-        problem = (
-            "is for settings of others; remove it, or write their status."
-            if by
-            else f"is missing: {status} by whom?"
+        raise FieldError(f"{where}.by", f"must be text, got {by!r}")
+    if by and status == "ours":
+        raise FieldError(
+            f"{where}.by", "is for settings of others", "Remove it, or write their status."
         )
-        raise SpaceError(f"{where}.by", problem)
+    if not by and status != "ours":
+        raise FieldError(f"{where}.by", f"is missing: {status} by whom?")
     return Default(values, status, by)
 
 
-def parse_entry(path: str, plain: Any) -> Entry:
-    """The distribution of a range, or the Pin of a plain value. Raises SpaceError with `path`."""
+def parse_entry(path: str, plain: Plain) -> Entry:
+    """The distribution of a range, or the Pin of a plain value. Raises FieldError with `path`."""
+    if isinstance(plain, dict) and "choices" in plain:
+        return _parse_choices(path, plain)
     if isinstance(plain, dict):
-        return _parse_choices(path, plain) if "choices" in plain else _parse_range(path, plain)
+        return _parse_range(path, plain)
     if isinstance(plain, list):
-        raise SpaceError(
-            path, f"a list is not a range; write {{choices: {strict_yaml.one_line(plain)}}}."
+        raise FieldError(
+            path, "a list is not a range", f"Write {{choices: {strict_yaml.one_line(plain)}}}."
         )
     return Pin(_value(path, "the value", plain))
 
 
-def to_plain(entry: Entry) -> Any:
+def to_plain(entry: Entry) -> Plain:
     """The plain value; `parse_entry` restores an equal entry."""
     if isinstance(entry, Pin):
         return entry.value
     if isinstance(entry, CategoricalDistribution):
         return {"choices": list(entry.choices)}
     assert isinstance(entry, FloatDistribution | IntDistribution)
-    plain: dict[str, Any] = {"low": entry.low, "high": entry.high}
+    plain: dict[str, Value] = {"low": entry.low, "high": entry.high}
     if isinstance(entry, IntDistribution):
         plain["int"] = True
     if entry.log:
@@ -202,7 +185,7 @@ def to_plain(entry: Entry) -> Any:
 
 
 def contains(entry: Entry, value: Value) -> bool:
-    """Whether the entry admits the value."""
+    """The entry admits the value."""
     if isinstance(entry, Pin):
         return value == entry.value
     if isinstance(entry, CategoricalDistribution):
@@ -210,110 +193,107 @@ def contains(entry: Entry, value: Value) -> bool:
     assert isinstance(entry, FloatDistribution | IntDistribution)
     if not _is_number(value) or (isinstance(entry, IntDistribution) and not isinstance(value, int)):
         return False
-    assert isinstance(value, int | float)
     return entry.low <= value <= entry.high and (
         not entry.step or _is_whole((value, entry.low), entry.step)
     )
 
 
-def _parse_choices(path: str, plain: dict[str, Any]) -> CategoricalDistribution:
+def _parse_choices(path: str, plain: dict[str, Plain]) -> CategoricalDistribution:
     for key in plain:
         if key != "choices":
-            raise SpaceError(path, f"`choices` cannot be combined with `{key}`; remove `{key}`.")
+            raise FieldError(path, f"`choices` cannot be combined with `{key}`", f"Remove `{key}`.")
     choices = plain["choices"]
     if not isinstance(choices, list):
-        raise SpaceError(path, f"`choices` must be a list, got {choices!r}.")
+        raise FieldError(path, f"`choices` must be a list, got {choices!r}")
     if not choices:
-        raise SpaceError(path, "`choices` is empty; give at least two values.")
+        raise FieldError(path, "`choices` is empty", "Give at least two values.")
+    values: list[Value] = []
     for index, choice in enumerate(choices):
-        _value(path, f"choices[{index}]", choice)
+        value = _value(path, f"choices[{index}]", choice)
         # Optuna compares choices by ==, so that 1, 1.0 and true are the same.
-        if choice in choices[:index]:
-            raise SpaceError(path, f"`choices` has {choice!r} twice; keep one.")
-    if len(choices) == 1:
-        raise SpaceError(
-            path, f"`choices` has only one value; write the plain value {choices[0]!r} to fix it."
-        )
-    return CategoricalDistribution(choices)
+        if value in values:
+            raise FieldError(path, f"`choices` has {value!r} twice", "Keep one.")
+        values.append(value)
+    if len(values) == 1:
+        mend = f"Write the plain value {values[0]!r} to fix it."
+        raise FieldError(path, "`choices` has only one value", mend)
+    return CategoricalDistribution(values)
 
 
-def _parse_range(path: str, plain: dict[str, Any]) -> FloatDistribution | IntDistribution:
+def _check_keys(path: str, plain: dict[str, Plain]) -> None:
     for key in plain:
         if key not in RANGE_KEYS:
-            raise SpaceError(
-                path, f"a range has no key '{key}'.{_nearest(key, (*RANGE_KEYS, 'choices'))}"
+            raise FieldError(
+                path, f"a range has no key '{key}'", nearest(key, (*RANGE_KEYS, "choices"))
             )
     for key in ("low", "high"):
         if key not in plain:
-            raise SpaceError(path, f"`{key}` is missing; write a range as {{low: ..., high: ...}}.")
+            raise FieldError(path, f"`{key}` is missing", "Write a range as {low: ..., high: ...}.")
     for key in ("log", "int"):
         if not isinstance(plain.get(key, False), bool):
-            raise SpaceError(path, f"`{key}` must be true or false, got {plain[key]!r}.")
-    whole, log = plain.get("int", False), plain.get("log", False)
-    low, high = _number(path, plain, "low", whole), _number(path, plain, "high", whole)
-    step = _number(path, plain, "step", whole) if plain.get("step") is not None else None
+            raise FieldError(path, f"`{key}` must be true or false, got {plain[key]!r}")
+
+
+def _parse_range(path: str, plain: dict[str, Plain]) -> FloatDistribution | IntDistribution:
+    _check_keys(path, plain)
+    whole = plain.get("int") is True
+    log = plain.get("log") is True
+    low, high = (_number(path, plain, key, whole) for key in ("low", "high"))
+    step = None
+    if plain.get("step") is not None:
+        step = _number(path, plain, "step", whole)
     if low > high:
-        raise SpaceError(path, f"low {low:g} is above high {high:g}; swap them.")
+        raise FieldError(path, f"low {low:g} is above high {high:g}", "Swap them.")
     if low == high:
-        raise SpaceError(
-            path, f"low and high are both {low:g}; write the plain value {low:g} to fix it."
+        raise FieldError(
+            path, f"low and high are both {low:g}", f"Write the plain value {low:g} to fix it."
         )
     if log and low <= 0:
-        raise SpaceError(path, f"`log` needs low > 0, got {low:g}; raise low or remove `log`.")
+        raise FieldError(path, f"`log` needs low > 0, got {low:g}", "Raise low or remove `log`.")
     if step is not None:
         _check_step(path, low, high, step, log)
     if whole:
-        return IntDistribution(int(low), int(high), log=log, step=1 if step is None else int(step))
+        return IntDistribution(int(low), int(high), log=log, step=int(step or 1))
     return FloatDistribution(low, high, log=log, step=step)
 
 
 def _check_step(path: str, low: float, high: float, step: float, log: bool) -> None:
     if log:
-        raise SpaceError(path, "`log` and `step` cannot be combined; remove one.")
+        raise FieldError(path, "`log` and `step` cannot be combined", "Remove one.")
     if step <= 0:
-        raise SpaceError(path, f"`step` must be > 0, got {step:g}.")
+        raise FieldError(path, f"`step` must be > 0, got {step:g}")
     if (high - low) / step > MOST_STEPS:
-        raise SpaceError(
-            path, f"`step` {step:g} gives more than {MOST_STEPS} values; increase or remove it."
+        raise FieldError(
+            path, f"`step` {step:g} gives more than {MOST_STEPS} values", "Increase or remove it."
         )
     if not _is_whole((high, low), step):
         last = low + step * math.floor((high - low) / step)
-        raise SpaceError(
-            path,
-            f"high {high:g} is not low plus a multiple of step {step:g}; the last one below is {last:g}.",
-        )
+        found = f"high {high:g} is not low plus a multiple of step {step:g}"
+        raise FieldError(path, found, f"The last one below is {last:g}.")
 
 
 def _is_whole(ends: tuple[float, float], step: float) -> bool:
-    """Whether the ends differ by a multiple of step, in exact decimals."""
+    """The ends differ by a multiple of step, in exact decimals."""
     first, second = (Fraction(str(end)) for end in ends)
     return (first - second) % Fraction(str(step)) == 0
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _number(path: str, plain: dict[str, Any], key: str, whole: bool) -> float:
+def _number(path: str, plain: dict[str, Plain], key: str, whole: bool) -> float:
     value = plain[key]
     if not _is_number(value):
-        raise SpaceError(path, f"`{key}` must be a finite number, got {value!r}.")
+        raise FieldError(path, f"`{key}` must be a finite number, got {value!r}")
     if whole and not isinstance(value, int):
-        raise SpaceError(path, f"`{key}` must be an integer because `int` is true, got {value!r}.")
+        raise FieldError(path, f"`{key}` must be an integer because `int` is true, got {value!r}")
     return value if whole else float(value)
 
 
 def _value(path: str, what: str, value: Any) -> Value:
     if value is not None and not isinstance(value, str | bool) and not _is_number(value):
-        raise SpaceError(
-            path, f"{what} must be a finite number, text, true, false or null, got {value!r}."
+        raise FieldError(
+            path, f"{what} must be a finite number, text, true, false or null, got {value!r}"
         )
-    result: Value = value
-    return result
-
-
-def _nearest(word: str, known: Iterable[str]) -> str:
-    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return (
-        f" Did you mean '{close[0]}'?" if close else f" Valid values: {', '.join(known) or 'none'}."
-    )
+    return value

@@ -1,6 +1,7 @@
 """Strict YAML: the core schema of YAML 1.2, without duplicate keys.
 
-YAML 1.1 reads `1e-3` as text, `010` as eight and `no` as false, and of a duplicate key silently drops the first.
+YAML 1.1 reads `1e-3` as text, `010` as eight and `no` as false, and of a duplicate key silently
+drops the first.
 """
 
 import os
@@ -12,7 +13,9 @@ from typing import Any
 
 import yaml
 
-# A handwritten file is far below these; a study's own names its classes, which may be twenty thousand.
+from trainables.problems import FieldError
+
+# A handwritten file is far below these; a study's own may name twenty thousand classes.
 MOST_BYTES = 2_000_000
 MOST_VALUES = 100_000  # with aliases expanded, which can multiply without bound
 MOST_LEVELS = 100
@@ -31,27 +34,17 @@ _CORE_SCHEMA = {
 }
 
 
-class YamlError(ValueError):
-    """A file that cannot be read: `path` is the dotted key, if known."""
-
-    def __init__(self, path: str, problem: str) -> None:
-        self.path, self.problem = path, problem
-        super().__init__(path, problem)
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.problem}" if self.path else self.problem
-
-
 class _Loader(yaml.SafeLoader):
     nodes = levels = 0  # keys and values composed so far, and those that are being composed
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Refuses a file as soon as it is known to be too large: to read on may take minutes."""
-        self.nodes, self.levels = self.nodes + 1, self.levels + 1
+        self.nodes += 1
+        self.levels += 1
         if self.nodes > 2 * MOST_VALUES:
-            raise YamlError("", f"contains more than {MOST_VALUES} values.")
+            raise FieldError("", f"contains more than {MOST_VALUES} values")
         if self.levels > MOST_LEVELS:
-            raise YamlError("", f"is nested more than {MOST_LEVELS} levels deep.")
+            raise FieldError("", f"is nested more than {MOST_LEVELS} levels deep")
         node: yaml.Node | None = super().compose_node(parent, index)
         self.levels -= 1
         return node
@@ -75,35 +68,41 @@ _Loader.add_constructor(f"{_TAG}int", _Loader.construct_yaml_int)
 
 
 def read(path: Path) -> Any:
-    """The plain values in a file. Raises YamlError if it does not exist, is not text or not YAML."""
+    """The plain values in a file. Raises FieldError if it is missing, no text or no YAML."""
+    return parse(read_text(path))
+
+
+def read_text(path: Path) -> str:
+    """A file's text. Raises FieldError if it is missing, too large or no text."""
     try:
         with open(path, "rb", opener=_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise YamlError("", "is no regular file; a pipe or a device is not read.")
+                raise FieldError("", "is no regular file; a pipe or a device is not read")
             content = file.read(MOST_BYTES + 1)
         if len(content) > MOST_BYTES:
-            raise YamlError(
-                "", f"is larger than {MOST_BYTES / 1e6:g} MB, the limit of a YAML file. Is it one?"
+            raise FieldError(
+                "",
+                f"is larger than {MOST_BYTES / 1e6:g} MB, the limit of a YAML file",
+                "Is it one?",
             )
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig")
     except FileNotFoundError:
-        raise YamlError("", f"no file at {path}.") from None
+        raise FieldError("", f"no file at {path}") from None
     except IsADirectoryError:
-        raise YamlError("", f"{path} is a folder; give the file.") from None
+        raise FieldError("", f"{path} is a folder", "Give the file.") from None
     except UnicodeDecodeError:
-        raise YamlError("", "is not UTF-8 text.") from None
+        raise FieldError("", "is not UTF-8 text") from None
     except OSError as error:
-        raise YamlError("", f"cannot be read: {error.strerror}.") from None
-    return parse(text)
+        raise FieldError("", f"cannot be read: {error.strerror}") from None
 
 
 def _without_waiting(name: str, flags: int) -> int:
-    """Opens a pipe that nobody writes too, at once."""
+    """Open a file at once, even a pipe that nobody writes."""
     return os.open(name, flags | os.O_NONBLOCK)
 
 
 def parse(text: str) -> Any:
-    """The plain values in a text; None if empty. Raises YamlError with the line or the key."""
+    """The plain values in a text; None if empty. Raises FieldError with the line or the key."""
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
@@ -112,15 +111,16 @@ def parse(text: str) -> Any:
         _check_keys(node)
         return loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise YamlError("", f"is not YAML: {error.problem}{where}.") from None
+        where = ""
+        if mark := error.problem_mark:
+            where = f" (line {mark.line + 1}, column {mark.column + 1})"
+        raise FieldError("", f"is not YAML: {error.problem}{where}") from None
     except yaml.YAMLError:
-        raise YamlError("", "is not YAML: it contains non-printable characters.") from None
+        raise FieldError("", "is not YAML: it contains non-printable characters") from None
     except ValueError as error:
-        if isinstance(error, YamlError):
+        if isinstance(error, FieldError):
             raise
-        raise YamlError("", f"cannot be read: it contains {error}.") from None
+        raise FieldError("", f"cannot be read: it contains {error}") from None
 
 
 def dump(plain: Any) -> str:
@@ -144,33 +144,33 @@ def one_line(plain: Any) -> str:
 
 def _check_keys(root: yaml.Node) -> None:
     """Reject duplicate keys, keys that are not text, and NUL characters."""
-    waiting, seen = [("", root)], 0
+    waiting = [("", root)]
+    seen = 0
     while waiting:
         path, node = waiting.pop()
         seen += 1
         if seen > MOST_VALUES:
-            raise YamlError(
-                "", f"contains more than {MOST_VALUES} values; an alias (*) may be recursive."
+            raise FieldError(
+                "", f"contains more than {MOST_VALUES} values; an alias (*) may be recursive"
             )
         if isinstance(node, yaml.SequenceNode):
             waiting += [(f"{path}[{index}]", item) for index, item in enumerate(node.value)]
-        if (
-            isinstance(node, yaml.ScalarNode) and "\0" in node.value
-        ):  # written as "\\0"; no path or name may have it
-            raise YamlError(path, "has a NUL character; remove it.")
+        # Written as "\\0"; no path or name may have it.
+        if isinstance(node, yaml.ScalarNode) and "\0" in node.value:
+            raise FieldError(path, "has a NUL character", "Remove it.")
         if not isinstance(node, yaml.MappingNode):
             continue
         lines: dict[Hashable, int] = {}
         for key, value in node.value:
             line = key.start_mark.line + 1
             if key.tag not in (f"{_TAG}str", f"{_TAG}merge"):
-                raise YamlError(
-                    path, f"the key in line {line} must be text; if it is, put it in quotes."
+                raise FieldError(
+                    path, f"the key in line {line} must be text; if it is, put it in quotes"
                 )
             inner = f"{path}.{key.value}" if path else key.value
             if key.value in lines:
-                raise YamlError(
-                    inner, f"is defined twice (lines {lines[key.value]} and {line}); keep one."
+                raise FieldError(
+                    inner, f"is defined twice (lines {lines[key.value]} and {line})", "Keep one."
                 )
             lines[key.value] = line
             waiting.append((inner, value))

@@ -1,4 +1,5 @@
-"""The experiment: many trials asked for, and what they leave read. `from study import Study` opens one in Python."""
+"""The experiment: many trials asked for, and what they leave read. `from study import
+Study` opens one in Python."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -13,6 +13,7 @@ import errno
 import importlib
 import os
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ import click
 from study import commands
 from study.schema.errors import TryAgain
 from study.terminal.console import FAILED, INTERRUPTED, MISTAKE, errors
-from trainables.fields import UserError, nearest
 from trainables.files.home import ensure_home
 from trainables.plugins import in_a_line, raised_in, stems
+from trainables.problems import UserError, nearest
 
 # Space is often freed; a name that is too long stays so.
 OS_ERRORS = {errno.ENOSPC: INTERRUPTED, errno.EDQUOT: INTERRUPTED, errno.ENAMETOOLONG: MISTAKE}
@@ -38,7 +39,7 @@ GROUPS = {
 
 
 class _Commands(click.Group):
-    """study/commands/NAME.py holds the command NAME; one that is in no group is listed under Other."""
+    """study/commands/NAME.py holds the command NAME; one in no group is listed under Other."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return stems(Path(commands.__path__[0]))
@@ -55,17 +56,15 @@ class _Commands(click.Group):
         known = self.list_commands(context)
         if args[0] not in known and not args[0].startswith("-"):
             raise click.UsageError(
-                f"there is no command '{args[0]}'.{nearest(args[0], known)}", context
+                f"there is no command '{args[0]}'. {nearest(args[0], known)}", context
             )
         return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         found = {name: self.get_command(context, name) for name in self.list_commands(context)}
-        grouped = {name for names in GROUPS.values() for name in names}
-        for title, names in {
-            **GROUPS,
-            "Other": tuple(name for name in found if name not in grouped),
-        }.items():
+        grouped = set(chain(*GROUPS.values()))
+        other = tuple(name for name in found if name not in grouped)
+        for title, names in {**GROUPS, "Other": other}.items():
             shown = {
                 name: command.get_short_help_str(1000)
                 for name in names
@@ -107,7 +106,8 @@ def calstudy() -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command. Exit codes: 0, 1 (failed), 2 (user error: one line, no traceback), 75 (interrupted; run again)."""
+    """Run a command. Exit codes: 0, 1 (failed), 2 (user error: one line, no traceback), 75
+    (interrupted; run again)."""
     _open_standard_files()
     sys.exit(_exit_code(lambda: _run(arguments)))
 
@@ -115,12 +115,12 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str] | None) -> Any:
     for argument in arguments or ():
         if "\0" in argument:  # no system passes one on; Python does
-            raise UserError(f"{argument!r}: a path or a name has no NUL character. Remove it.")
+            raise UserError(f"{argument!r}: a path or a name has no NUL character", "Remove it.")
     return calstudy.main(arguments, prog_name="calstudy", standalone_mode=False)
 
 
 def _open_standard_files() -> None:
-    """What was closed before the start (`>&-`) is discarded: the next file opened, the ledger even, would be it."""
+    """Open what was closed before the start (`>&-`), else the next file, the ledger even, is it."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
@@ -137,11 +137,9 @@ def _exit_code(command: Callable[[], Any]) -> int:
         click.echo(error.format_message())
         return MISTAKE
     except click.ClickException as error:
-        usage = (
-            f" Try: {error.ctx.command_path} --help"
-            if isinstance(error, click.UsageError) and error.ctx
-            else ""
-        )
+        usage = ""
+        if isinstance(error, click.UsageError) and error.ctx:
+            usage = f" Try: {error.ctx.command_path} --help"
         errors.print(f"calstudy: {error.format_message()}{usage}")
         return MISTAKE
     except (click.Abort, KeyboardInterrupt):
@@ -162,7 +160,8 @@ def _exit_code(command: Callable[[], Any]) -> int:
         return MISTAKE
     except PermissionError as error:
         errors.print(
-            f"calstudy: no permission for {error.filename}. Give another path (--storage), or change its mode."
+            f"calstudy: no permission for {error.filename}. Give another path (--storage), or"
+            " change its mode."
         )
         return MISTAKE
     except OSError as error:  # no space, a file where a folder should be

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from study.store import study as store
 from study.store.files import HISTORY, checked_file, stored_predictions
 from study.store.history import read_history
-from study.store.trials import trial_named
+from study.store.recorded import Recorded
 
 if TYPE_CHECKING:
     import pandas
@@ -28,28 +28,28 @@ class Study(store.Study):
 
         storage: default: $CALSTUDY_STORAGE, else ./studies. Raises SpecError if there is none.
         """
-        found = store.open_study(str(study), None if storage is None else str(storage))
+        found = store.open_study(str(study), _text(storage))
         return cls(found.directory, found.plain, found.recorded)
 
     @classmethod
     def from_spec(cls, spec: str | Path, storage: str | Path | None = None) -> Study:
-        """The study of a spec, whether it has been run or not. Raises SpecError if the spec is invalid."""
-        read = store.read_study_spec(Path(spec), None if storage is None else str(storage))
-        root = store.storage_root(None if storage is None else str(storage), read.storage)
-        if (root / read.name / "study.yaml").is_file():
-            found = cls.open(root / read.name)
+        """The study of a spec, run or not yet. Raises SpecError if the spec is invalid."""
+        read, opened = store.spec_and_study(Path(spec), _text(storage))
+        root = store.storage_root(_text(storage), read.storage)
+        if begun := store.reopened(root / read.name, opened):
+            found = cls(begun.directory, begun.plain, begun.recorded)
             found.__dict__["spec"] = read  # `run` continues with what the file says now
             return found
-        made = cls.of(root / read.name, read, {})
+        made = cls.of(root / read.name, read, Recorded())
         return cls(made.directory, made.plain, made.recorded)
 
     def trials(self) -> pandas.DataFrame:
-        """One row per trial, in any state: trial, method, number, state, front; each searched value by its path; each
-        metric of the result; epoch, samples, seconds, attempts, started, ended, device, training,
-        reason.
+        """One row per trial, in any state: trial, method, number, state, front; each searched value
+        by its path; each metric of the result; epoch, samples, seconds, attempts, started, ended,
+        device, training, reason.
 
-        Trials not proposed yet have no row. Times are UTC. `seconds` and `samples` count training only. A value that a
-        trial lacks is missing.
+        Trials not proposed yet have no row. Times are UTC. `seconds` and `samples` count training
+        only. A value that a trial lacks is missing.
         """
         import pandas
 
@@ -63,15 +63,16 @@ class Study(store.Study):
         return frame
 
     def epochs(self) -> pandas.DataFrame:
-        """One row per epoch of each finished trial: trial, method, number, epoch, time (UTC), seconds, samples,
-        train_loss, and the validation metrics of each epoch.
+        """One row per epoch of each finished trial: trial, method, number, epoch, time (UTC),
+        seconds, samples, train_loss (the mean over batches), and the validation metrics of each
+        epoch.
 
         Raises FieldError if a history is missing or altered.
         """
         import pandas
 
         rows = []
-        for record in self.all_records():
+        for record in self.records():
             if HISTORY in record.digests:
                 history = read_history(checked_file(self, record, HISTORY), record.name)
                 named = {"trial": record.name, "method": record.label, "number": record.number}
@@ -85,40 +86,40 @@ class Study(store.Study):
         """The rows of `trials` on the Pareto front, best by the first objective first."""
         from study.analysis.ranking import Ranking
 
-        names = [record.name for record in Ranking(self, self.all_records()).front]
+        names = [record.name for record in Ranking(self, self.records()).front]
         frame = self.trials()
-        return (
-            frame
-            if frame.empty
-            else frame.set_index("trial", drop=False).loc[names].reset_index(drop=True)
-        )
+        if frame.empty:
+            return frame
+        return frame.set_index("trial", drop=False).loc[names].reset_index(drop=True)
 
     def predictions(self, trial: str) -> Predictions:
-        """Logits [N, K] and labels [N] of the validation split, from a complete trial: `focal/0007`.
+        """Logits [N, K] and labels [N] of validation, from a complete trial: `focal/0007`.
 
         Raises FieldError if there is no such trial, or if the file is missing or altered.
         """
-        return stored_predictions(self, trial_named(self.all_records(), trial, "trial"))
+        return stored_predictions(self, self.records().named(trial, "trial"))
 
     def run(self, address: str | None = None) -> Study:
         """Run the missing trials, as `calstudy run` does; returns the study as it then is.
 
-        address: a Ray cluster; default: this machine, with the CPUs that Slurm, a cgroup or the affinity leave us; for
-        fewer or more use `calstudy run --cpus`. Ctrl-C stops it in order, as long as that takes: unlike the command,
-        it never ends your process.
+        address: a Ray cluster; default: this machine, with the CPUs that Slurm, a cgroup or the
+        affinity leave us; for fewer or more use `calstudy run --cpus`. Ctrl-C stops it in order, as
+        long as that takes: unlike the command, it never ends your process.
         """
         from study.engine.run import run_study
         from study.terminal.console import SafeConsole
+        from study.terminal.display import ConsoleDisplay
 
-        outcome = run_study(
-            self.spec, self.name, self.directory.parent, None, address, SafeConsole(markup=False)
-        )
+        display = ConsoleDisplay(SafeConsole(markup=False))
+        outcome = run_study(self.spec, self.name, self.directory.parent, None, address, display)
         return type(self).open(outcome.study.directory)
 
     def __repr__(self) -> str:
         from study.analysis.states import in_words, snapshot, summed
 
-        states = (
-            in_words(summed(snapshot(self).counts.values())) if self.recorded else "not run yet"
-        )
+        states = in_words(summed(snapshot(self).counts.values())) if self.id else "not run yet"
         return f"Study({self.name!r}: {states}; {self.directory})"
+
+
+def _text(path: str | Path | None) -> str | None:
+    return None if path is None else str(path)

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from trainables.files.digest import sampled_digest
 
-# (samples, classes, scale): one sample; fewer samples than bins; no multiple of the bins; saturated; flat.
+# (samples, classes, scale): one sample; fewer samples than bins; no multiple
+# of the bins; saturated; flat.
 SHAPES = [(1, 2, 1.0), (7, 3, 1.0), (40, 10, 5.0), (33, 12, 30.0), (64, 4, 0.1)]
 every_shape = pytest.mark.parametrize("shape", SHAPES, ids=lambda s: f"{s[0]}x{s[1]}x{s[2]}")
 

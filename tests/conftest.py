@@ -10,10 +10,12 @@ import pytest
 
 from benchmarks.chaos.postgres import Postgres, missing
 from benchmarks.chaos.processes import heed_signals
+from tests import shared
 from tests.hosts import Host, network, refusal, start_head, start_worker
 
 os.environ.setdefault("COLUMNS", "120")  # of what commands print in this process
-# Ray gives its workers a niceness of 15: beside other tests, trials would wait twenty times as long as they take.
+# Ray gives its workers a niceness of 15: beside other tests, trials would wait twenty
+# times as long as they take.
 os.environ.setdefault("RAY_worker_niceness", "0")
 heed_signals()
 
@@ -55,15 +57,23 @@ class Cluster:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of long tests first: where files run side by side, none of them is left over at the end."""
+    """Files of long tests first: where files run side by side, none of them is
+    left over at the end."""
     items.sort(
         key=lambda item: (FIRST.get(item.path.name, len(FIRST)), "slow" not in item.keywords)
     )
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_by_all(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Where tests/shared.py keeps what is made once."""
+    shared.FOLDER[:] = [shared.folder_of(tmp_path_factory.getbasetemp())]
+
+
 @pytest.fixture(scope="session")
 def hosts_allowed() -> None:
-    """Skip where this machine lets no hosts be raised: all these tests together are one line of pytest's summary."""
+    """Skip where this machine lets no hosts be raised: all these tests together are one
+    line of pytest's summary."""
     if why := refusal():
         pytest.skip(f"no multi-node tests: {why}")
 
@@ -73,7 +83,8 @@ def cluster(hosts_allowed: None, tmp_path_factory: pytest.TempPathFactory) -> It
     """Head and two workers with two CPUs each, shared by the tests of a session: leave it whole."""
     shared = tmp_path_factory.mktemp("shared")
     with network(3, shared) as (head, *workers):
-        # A job that is stopped is killed after this much; Ray's own 3 s are too few on a busy machine.
+        # A job that is stopped is killed after this much; Ray's own 3 s are too
+        # few on a busy machine.
         start_head(head, cpus=2, env={"RAY_JOB_STOP_WAIT_TIME_S": "60"})
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda worker: start_worker(worker, head, cpus=2), workers))

@@ -1,4 +1,5 @@
-"""The inputs of golden.json, rebuilt, and the values that public implementations returned on them."""
+"""The inputs of golden.json, rebuilt, and the values that public
+implementations returned on them."""
 
 import json
 import math
@@ -39,7 +40,8 @@ def input_b() -> Case:
 def edge_vector() -> Case:
     """E5: confidences .6, .6, .8, 1, 1 with hits 1, 0, 1, 1, 0, for 5 bins.
 
-    No logit gives exactly .6 by every route through exp; 1e-12 below, (lo, hi] bins hold what they held.
+    No logit gives exactly .6 by every route through exp; 1e-12 below, (lo, hi]
+    bins hold what they held.
     """
     confidences = [0.6 - 1e-12, 0.6 - 1e-12, 0.8 - 1e-12]
     rows = [[math.log(c), math.log1p(-c)] for c in confidences] + [[1000.0, 0.0]] * 2

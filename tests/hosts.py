@@ -1,20 +1,22 @@
-"""Real hosts on one machine: each with its own address, processes, files and death, joined by one switch.
+"""Real hosts on one machine: each with its own address, processes, files and
+death, joined by one switch.
 
     with network(3, shared=tmp_path / "shared") as (head, *workers):
         start_head(head)
         start_worker(workers[0], head)
         workers[0].cut()    # the switch drops its packets; mend() lets them pass again
         os.kill(workers[0].raylet_pid(), signal.SIGKILL)
-        workers[0].kill()   # the power fails: its processes and its disk are gone; boot() brings an empty machine
+        workers[0].kill()   # its processes and its disk are gone; boot() brings an empty machine
 
-A host is a set of Linux namespaces (network, PID, mount, hostname, IPC) that live as long as their first process, a
-`cat` that reads a pipe from us. When this process ends, however it ends, the pipe closes, `cat` ends, the kernel kills
-every process of the host and drops its mounts, its cable and the switch. Nothing has a name outside: nothing can
-collide with another run or be left over.
+A host is a set of Linux namespaces (network, PID, mount, hostname, IPC) that live as long as their
+first process, a `cat` that reads a pipe from us. When this process ends, however it ends, the pipe
+closes, `cat` ends, the kernel kills every process of the host and drops its mounts, its cable and
+the switch. Nothing has a name outside: nothing can collide with another run or be left over.
 
-A host sees the machine's files, except that /tmp, /dev/shm and $HOME are its own (in memory). The checkout, the Python
-environment and `shared` are at the same path everywhere. There is no way out: only the hosts of one network reach each
-other. Without root the hosts live in a user namespace, where the machine allows it: all but changing user works (sshd).
+A host sees the machine's files, except that /tmp, /dev/shm and $HOME are its own (in memory). The
+checkout, the Python environment and `shared` are at the same path everywhere. There is no way out:
+only the hosts of one network reach each other. Without root the hosts live in a user namespace,
+where the machine allows it: all but changing user works (sshd).
 """
 
 from __future__ import annotations
@@ -35,13 +37,15 @@ from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-# The switch and its hosts are a network of their own: any private addresses do, and two runs at once cannot meet.
+# The switch and its hosts are a network of their own: any private addresses do, and two
+# runs at once cannot meet.
 SUBNET = "10.77.0"
 TOOLS = ("ip", "bridge", "hostname", "mount", "nsenter", "unshare")
 NAMESPACES = ("--net", "--pid", "--mount", "--uts", "--ipc")
 _ROOT = os.geteuid() == 0
 
-# The first process of a host. The tmpfs on /dev/shm carries the new /tmp, with what must stay visible, to its place.
+# The first process of a host. The tmpfs on /dev/shm carries the new /tmp, with what must stay
+# visible, to its place.
 _BOOT = """
 set -eu
 mount -t tmpfs host /dev/shm
@@ -66,7 +70,8 @@ exec env --ignore-signal=CHLD cat    # so that the kernel reaps the orphans of t
 
 
 class Process(subprocess.Popen[str]):
-    """A program in a host. `pid` is of the nsenter that waits for it, `program` its own; signals go to the program."""
+    """A program in a host. `pid` is of the nsenter that waits for it, `program` its own;
+    signals go to the program."""
 
     @property
     def program(self) -> int:
@@ -94,7 +99,8 @@ class Host:
 
     @property
     def init_pid(self) -> int:
-        """Its first process, as we number it: `nsenter --target PID --net --pid --mount --uts --ipc` enters."""
+        """Its first process, as we number it: `nsenter --target PID --net --pid
+        --mount --uts --ipc` enters."""
         return self._pid
 
     def boot(self) -> None:
@@ -129,13 +135,13 @@ class Host:
             os.kill(self._pid, signal.SIGKILL)
         self._init.communicate()
         self._init = None
-        with contextlib.suppress(
-            OSError
-        ):  # the kernel takes the other end away too, but in its own time
+        # The kernel takes the other end away too, but in its own time.
+        with contextlib.suppress(OSError):
             self._network.switch(f"ip link delete port-{self._number}")
 
     def popen(self, command: Sequence[str | os.PathLike[str]], **options: Any) -> Process:
-        """Start a program in the host. `env` is laid over `environment()`; text mode; the rest as subprocess.Popen."""
+        """Start a program in the host. `env` is laid over `environment()`; text mode;
+        the rest as subprocess.Popen."""
         if self._init is None:
             raise RuntimeError(f"{self.name} is switched off")
         directory = os.fspath(options.pop("cwd", self.home))
@@ -155,7 +161,8 @@ class Host:
         timeout: float = 60,
         **options: Any,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end, its output captured. RuntimeError with the output where it fails and `check`."""
+        """Run a program to its end, its output captured. RuntimeError with the output where
+        it fails and `check`."""
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         if (text := options.pop("input", None)) is not None:
             options["stdin"] = subprocess.PIPE
@@ -173,9 +180,12 @@ class Host:
         return subprocess.CompletedProcess(command, process.returncode, stdout or "", stderr or "")
 
     def environment(self) -> dict[str, str]:
-        """What a program gets: of ours the Python environment alone, first in the path; Ray's token is switched on."""
+        """What a program gets: of ours the Python environment alone, first in the path; Ray's
+        token is switched on."""
         return {
-            "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": (
+                f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+            ),
             "HOME": str(self.home),
             "USER": "root",
             "LANG": "C.UTF-8",
@@ -186,7 +196,8 @@ class Host:
         }
 
     def pids(self, words: str = "") -> list[int]:
-        """Its living processes, as we number them (os.kill reaches them), with `words` in their command line."""
+        """Its living processes, as we number them (os.kill reaches them), with `words`
+        in their command line."""
         return [
             pid
             for pid in _processes(self._space)
@@ -207,7 +218,8 @@ class Host:
         return found[0]
 
     def cut(self) -> None:
-        """The switch drops every packet from and to the host and tells nobody, as when a network partitions."""
+        """The switch drops every packet from and to the host and tells nobody, as when
+        a network partitions."""
         self._network.switch(f"bridge link set dev port-{self._number} state 0")
 
     def mend(self) -> None:
@@ -215,7 +227,8 @@ class Host:
         self._network.switch(f"bridge link set dev port-{self._number} state 3")
 
     def hide(self, folder: Path) -> None:
-        """Lay an empty folder of its own over `folder`, as on a machine where the share is not mounted."""
+        """Lay an empty folder of its own over `folder`, as on a machine where
+        the share is not mounted."""
         self.run(["mount", "-t", "tmpfs", "hidden", folder])
 
     def show(self, folder: Path) -> None:
@@ -266,9 +279,11 @@ class Network:
 
 @contextlib.contextmanager
 def network(count: int, shared: Path | None = None) -> Iterator[list[Host]]:
-    """`count` hosts that reach each other; `shared` is a folder all of them see. OSError where the machine refuses.
+    """`count` hosts that reach each other; `shared` is a folder all of them see. OSError
+    where the machine refuses.
 
-    It costs 0.1 s and next to no memory a host; a head of Ray 3 s and 0.6 GB, a worker node 2 s and 0.3 GB more.
+    It costs 0.1 s and next to no memory a host; a head of Ray 3 s and 0.6 GB, a worker
+    node 2 s and 0.3 GB more.
     """
     visible = [CHECKOUT, Path(sys.prefix), Path(sys.base_prefix)]
     if shared is not None:
@@ -303,7 +318,8 @@ def refusal() -> str | None:
 def start_head(
     host: Host, *, cpus: int = 1, options: Sequence[str] = (), env: Mapping[str, str] | None = None
 ) -> None:
-    """Ray's head: control store on port 6379, dashboard and job server on its loopback, port 8265."""
+    """Ray's head: control store on port 6379, dashboard and job server on its loopback, port
+    8265."""
     words = ["--head", "--port=6379", "--include-dashboard=true", "--dashboard-host=127.0.0.1"]
     _start(host, [*_ray_start(host, cpus), *words, *options], env)
 
@@ -317,7 +333,8 @@ def start_worker(
     env: Mapping[str, str] | None = None,
     supervised: bool = False,
 ) -> None:
-    """A node that joins the head's cluster; `supervised`: started again whenever it ends, as systemd would."""
+    """A node that joins the head's cluster; `supervised`: started again whenever it
+    ends, as systemd would."""
     words = [*_ray_start(host, cpus), f"--address={head.address}:6379", *options]
     if not supervised:
         _start(host, words, env)
@@ -382,7 +399,8 @@ def _entered(pid: int) -> list[str]:
 
 
 def _holder(command: Sequence[str], words: Mapping[str, str]) -> subprocess.Popen[str]:
-    """A process that sets something up, says "up" and then lives as long as we do. OSError where it cannot."""
+    """A process that sets something up, says "up" and then lives as long as we do.
+    OSError where it cannot."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(
         command,

@@ -1,7 +1,9 @@
-"""What a CUDA graph does, on the CPU: a call is recorded, operation by operation, and played again on the same memory.
+"""What a CUDA graph does, on the CPU: a call is recorded, operation by operation, and played
+again on the same memory.
 
-Python is not run again: a number, a branch or a tensor that was new in the recorded call stays as it was. As in a
-capture, the recorded call changes nothing, and reading a value ends it with an error.
+Python is not run again: a number, a branch or a tensor that was new in the recorded
+call stays as it was. As in a capture, the recorded call changes nothing, and reading
+a value ends it with an error.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""cluster.yaml and its sibling for AWS against Ray's own schema; and cluster.yaml raised, used and torn down."""
+"""cluster.yaml and its sibling for AWS against Ray's own schema; and cluster.yaml
+raised, used and torn down."""
 
 from __future__ import annotations
 
@@ -21,12 +22,13 @@ from tests.hosts import CHECKOUT, Host, Process, network, wait_until
 LOCAL, AWS = CHECKOUT / "cluster.yaml", CHECKOUT / "study/clusters/aws.yaml"
 
 
-# ---- what Ray says of the files -----------------------------------------------------------------------------------
+# ---- what Ray says of the files ------------------------------------------------------------------
 
 
 @pytest.fixture(params=[LOCAL, AWS], ids=["local", "aws"])
 def config(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """As `ray up` fills it out; Ray's schema refuses a key it does not know and a value of another kind."""
+    """As `ray up` fills it out; Ray's schema refuses a key it does not know and
+    a value of another kind."""
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     filled: dict[str, Any] = prepare_config(yaml.safe_load(request.param.read_text()))
@@ -60,7 +62,7 @@ def test_the_fleet_is_spot_its_head_is_not_and_one_worker_is_always_there() -> N
     )
 
 
-# ---- the story of a user ------------------------------------------------------------------------------------------
+# ---- the story of a user -------------------------------------------------------------------------
 
 USER, UID, HOME = "ada", 61000, "/tmp/ada"
 TOOLS = ("sshd", "ssh", "ssh-keygen", "rsync", "setpriv", "pgrep")
@@ -78,7 +80,8 @@ epochs: 20
 
 @dataclass(frozen=True)
 class Site:
-    """A laptop and three machines that it reaches by ssh, with a user of no rights on each, and their storage."""
+    """A laptop and three machines that it reaches by ssh, with a user of no rights on
+    each, and their storage."""
 
     laptop: Host
     head: Host
@@ -92,7 +95,8 @@ def site(hosts_allowed: None, tmp_path: Path) -> Iterator[Site]:
     path = f"{os.environ['PATH']}:/usr/local/sbin:/usr/sbin"
     if missing := [tool for tool in TOOLS if shutil.which(tool, path=path) is None]:
         pytest.skip(
-            f"no cluster raised by `ray up`: '{missing[0]}' is not installed (Debian: openssh-server, rsync, procps)"
+            f"no cluster raised by `ray up`: '{missing[0]}' is not installed (Debian:"
+            " openssh-server, rsync, procps)"
         )
     if os.geteuid() != 0:
         pytest.skip("no cluster raised by `ray up`: sshd needs root to become another user")
@@ -209,9 +213,11 @@ def write_cluster_file(site: Site) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_raised_used_and_torn_down(site: Site) -> None:
-    """ray up, submit (which asks doctor), the laptop's power fails, status, pareto, laptop on, export, ray down.
+    """ray up, submit (which asks doctor), the laptop's power fails, status, pareto,
+    laptop on, export, ray down.
 
-    All of it is really run but one command: the hosts have no way out, so that `pip install` finds its work done.
+    All of it is really run but one command: the hosts have no way out, so that
+    `pip install` finds its work done.
     """
     laptop, head, workers = site.laptop, site.head, site.workers
     write_cluster_file(site)
@@ -266,7 +272,8 @@ def test_raised_used_and_torn_down(site: Site) -> None:
 
 
 def check_tracking(head: Host) -> None:
-    """MLflow and the dashboard are on the head's loopback; MLflow refuses who names another host."""
+    """MLflow and the dashboard are on the head's loopback; MLflow refuses who names another
+    host."""
 
     def places() -> list[str]:
         lines = head.run(["ss", "-Hltn"]).stdout.splitlines()
@@ -279,9 +286,9 @@ def check_tracking(head: Host) -> None:
     wait_until(lambda: len(places()) >= 2, 60, "MLflow and the dashboard on the head")
     assert places() == ["127.0.0.1:5000", "127.0.0.1:8265"]
     ask = (
-        "import http.client, sys; asked = http.client.HTTPConnection('127.0.0.1', 5000)\n"
-        "asked.request('GET', '/api/2.0/mlflow/experiments/search?max_results=1', headers={'Host': sys.argv[1]})\n"
-        "print(asked.getresponse().status)"
+        "import http.client, sys; asked = http.client.HTTPConnection('127.0.0.1',"
+        " 5000)\nasked.request('GET', '/api/2.0/mlflow/experiments/search?max_results=1',"
+        " headers={'Host': sys.argv[1]})\nprint(asked.getresponse().status)"
     )
     answers = [
         head.run(["python", "-c", ask, name]).stdout.strip()

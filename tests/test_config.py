@@ -1,4 +1,5 @@
-"""TrialConfig: plain values in, checked dataclasses out, one field by its dotted path; extensions and their clashes."""
+"""TrialConfig: plain values in, checked dataclasses out, one field by its dotted path;
+extensions and their clashes."""
 
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,10 @@ import pytest
 
 from trainables import methods
 from trainables.config import TrialConfig, owner_of, value_at
-from trainables.fields import FieldError
 from trainables.methods.focal import Focal
 from trainables.methods.sece import Sece
 from trainables.plugins import use_extensions
+from trainables.problems import FieldError
 
 PLAIN = {"data": "digits", "model": "mlp", "method": "focal"}
 

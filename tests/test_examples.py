@@ -47,9 +47,8 @@ def test_predictions_are_measured(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_loss_in_a_loop_of_ones_own(tmp_path: Path) -> None:
-    assert (
-        float(run("own_training_loop", tmp_path).split()[-1]) < 0.15
-    )  # log 2 / 4 = 0.17 at the start
+    # Log 2 / 4 = 0.17 at the start.
+    assert float(run("own_training_loop", tmp_path).split()[-1]) < 0.15
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""The hosts are what they claim: separate machines as the kernel sees them, and nothing of them stays behind."""
+"""The hosts are what they claim: separate machines as the kernel sees them, and nothing
+of them stays behind."""
 
 import os
 import signal
@@ -42,9 +43,8 @@ def test_own_addresses_and_names() -> None:
 def test_a_host_sees_no_process_but_its_own() -> None:
     with network(2) as (one, other), one.popen(["sleep", "60"]) as sleeping:
         pid = sleeping.program
-        wait_until(
-            lambda: one.pids("sleep 60") == [pid], 30, "it sleeps"
-        )  # for an instant its command line is empty
+        # For an instant its command line is empty.
+        wait_until(lambda: one.pids("sleep 60") == [pid], 30, "it sleeps")
         assert other.pids() == []
         listed = [host.run(["ps", "-eo", "args"]).stdout for host in (one, other)]
         assert "sleep 60" in listed[0] and "sleep 60" not in listed[1]
@@ -119,11 +119,12 @@ def test_three_nodes_in_one_ray_cluster(cluster: Cluster) -> None:
     hosts = (cluster.head, *cluster.workers)
     assert nodes(cluster.head) == dict.fromkeys([host.address for host in hosts], True)
     script = (
-        "import ray, socket; from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On\n"
-        "ray.init(address='auto', logging_level='ERROR')\n"
-        "name = ray.remote(num_cpus=1)(lambda: socket.gethostname())\n"
-        "on = [On(node['NodeID'], soft=False) for node in ray.nodes()]\n"
-        "print(*sorted(ray.get([name.options(scheduling_strategy=one).remote() for one in on])))\n"
+        "import ray, socket; from ray.util.scheduling_strategies import"
+        " NodeAffinitySchedulingStrategy as On\nray.init(address='auto',"
+        " logging_level='ERROR')\nname = ray.remote(num_cpus=1)(lambda: socket.gethostname())\non ="
+        " [On(node['NodeID'], soft=False) for node in"
+        " ray.nodes()]\nprint(*sorted(ray.get([name.options(scheduling_strategy=one).remote() for"
+        " one in on])))\n"
     )
     ran = cluster.workers[1].run(["python", "-c", script]).stdout
     assert ran.split() == [host.name for host in hosts]
@@ -131,7 +132,10 @@ def test_three_nodes_in_one_ray_cluster(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 def test_a_wrong_token_is_refused(cluster: Cluster) -> None:
-    asked = f"from ray._raylet import GcsClient; GcsClient('{cluster.head.address}:6379').get_all_node_info()"
+    asked = (
+        "from ray._raylet import GcsClient;"
+        f" GcsClient('{cluster.head.address}:6379').get_all_node_info()"
+    )
     host = cluster.workers[0]
     assert host.run(["python", "-c", asked], check=False).returncode == 0
     refused = host.run(["python", "-c", asked], check=False, env={"RAY_AUTH_TOKEN": "0" * 64})

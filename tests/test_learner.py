@@ -1,4 +1,5 @@
-"""Training: equal configs train equally, a checkpoint is whole or not taken, what is left is what was measured."""
+"""Training: equal configs train equally, a checkpoint is whole or not taken, what is left
+is what was measured."""
 
 import json
 import math
@@ -12,11 +13,11 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from trainables import metrics
+from trainables import checkpoint, metrics
 from trainables.config import TrialConfig
-from trainables.fields import FieldError
+from trainables.diagnostics import diagnostics
 from trainables.files.digest import file_digest
-from trainables.learner import Diverged, Learner, diagnostics
+from trainables.learner import Diverged, Learner
 from trainables.loading.cache import load_split, prepare
 from trainables.loading.trial_data import trial_data
 from trainables.model import Network
@@ -24,6 +25,7 @@ from trainables.optimizer import Optimizer
 from trainables.outputs.classifier import Classifier
 from trainables.outputs.predictions import Predictions
 from trainables.plugins import use_extensions
+from trainables.problems import FieldError
 
 CPU = torch.device("cpu")
 
@@ -60,7 +62,8 @@ def test_trial_k_of_every_method_starts_from_the_same_weights() -> None:
 
 
 def test_one_update_is_what_sgd_is_defined_as() -> None:
-    """One epoch of one full batch against the update written out: w - lr (grad + weight_decay w)."""
+    """One epoch of one full batch against the update written out: w - lr (grad + weight_decay
+    w)."""
     settings = {
         "name": "sgd",
         "lr": 0.05,
@@ -183,7 +186,8 @@ from trainables.config import TrialConfig
 from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
 
-config = TrialConfig.from_mapping({"data": "digits", "model": "mlp", "method": "focal", "epochs": 1})
+plain = {"data": "digits", "model": "mlp", "method": "focal", "epochs": 1}
+config = TrialConfig.from_mapping(plain)
 Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu")).train_epoch()
 print([name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules])
 """
@@ -203,23 +207,26 @@ def test_a_loss_that_is_no_number_ends_the_training() -> None:
 def test_a_checkpoint_is_whole_or_not_taken(tmp_path: Path) -> None:
     made = learner()
     made.train_epoch()
-    made.save(tmp_path / "last.pt")
+    checkpoint.save(made, tmp_path / "last.pt")
     content = (tmp_path / "last.pt").read_bytes()
     damaged = bytearray(content)
     damaged[len(damaged) // 2] ^= 1  # one bit, in the weights
     for torn in (b"", content[: len(content) // 2], bytes(damaged), b"no archive"):
         (tmp_path / "torn.pt").write_bytes(torn)
         fresh = learner()
-        assert not fresh.load(tmp_path / "torn.pt") and fresh.epoch == 0
-    assert not learner().load(tmp_path / "absent.pt")
-    assert not learner(number=1).load(tmp_path / "last.pt"), "another trial's checkpoint"
-    assert learner().load(tmp_path / "last.pt")
+        assert not checkpoint.load(fresh, tmp_path / "torn.pt") and fresh.epoch == 0
+    assert not checkpoint.load(learner(), tmp_path / "absent.pt")
+    assert not checkpoint.load(learner(number=1), tmp_path / "last.pt"), (
+        "another trial's checkpoint"
+    )
+    assert checkpoint.load(learner(), tmp_path / "last.pt")
 
 
 def test_a_checkpoint_outlives_a_move_of_the_extensions_and_a_new_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the extensions lay is no part of the trial; what the file does not know yet has its default."""
+    """Where the extensions lay is no part of the trial; what the file does not
+    know yet has its default."""
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
     made, to_mapping = learner(extensions=str(tmp_path / "here")), TrialConfig.to_mapping
@@ -231,13 +238,48 @@ def test_a_checkpoint_outlives_a_move_of_the_extensions_and_a_new_setting(
             name: value for name, value in to_mapping(config).items() if name != "equal_train"
         },
     )
-    made.save(tmp_path / "last.pt")
+    checkpoint.save(made, tmp_path / "last.pt")
     monkeypatch.undo()
     (tmp_path / "here").rmdir()
     moved = str(tmp_path / "there")
-    assert not learner(extensions=moved, batch_size=32).load(tmp_path / "last.pt")
-    assert not learner(extensions=moved, equal_train=True).load(tmp_path / "last.pt")
-    assert learner(extensions=moved).load(tmp_path / "last.pt")
+    assert not checkpoint.load(learner(extensions=moved, batch_size=32), tmp_path / "last.pt")
+    assert not checkpoint.load(learner(extensions=moved, equal_train=True), tmp_path / "last.pt")
+    assert checkpoint.load(learner(extensions=moved), tmp_path / "last.pt")
+    use_extensions(None)
+
+
+READS_RATE = """
+import torch
+from trainables.methods.cross_entropy import CrossEntropy
+
+
+class ReadsRate(CrossEntropy):
+    def order(self, learner, state, generator):
+        rate = float(learner.learning_rate)
+        return torch.randperm(learner.num_samples, generator=generator)[: int(2000 * rate)]
+"""
+
+
+def test_a_method_finds_the_learning_rate_it_was_interrupted_at(tmp_path: Path) -> None:
+    """Cosine over four epochs from 0.2: after two, `order` reads 0.1, which is half
+    of the samples of 0.2."""
+    (tmp_path / "methods").mkdir()
+    (tmp_path / "methods" / "reads_rate.py").write_text(READS_RATE)
+    settings = {
+        "method": "reads_rate",
+        "extensions": str(tmp_path),
+        "epochs": 4,
+        "optimizer": {"lr": 0.2},
+    }
+    made, resumed = learner(**settings), learner(**settings)
+    made.train_epoch(), made.train_epoch()
+    checkpoint.save(made, tmp_path / "last.pt")
+    assert checkpoint.load(
+        resumed, tmp_path / "last.pt"
+    ) and resumed.learning_rate == pytest.approx(0.1)
+    for each in (made, resumed):
+        assert each.train_epoch()["samples"] - each.history[1]["samples"] == 200
+    assert torch.equal(made.predict().logits, resumed.predict().logits)
     use_extensions(None)
 
 
@@ -247,7 +289,7 @@ def test_a_checkpoint_is_data(tmp_path: Path) -> None:
             return Path.touch, (tmp_path / "sprung",)
 
     torch.save({"sha256": "", "state": Trap()}, tmp_path / "last.pt")
-    assert not learner().load(tmp_path / "last.pt")
+    assert not checkpoint.load(learner(), tmp_path / "last.pt")
     assert not (tmp_path / "sprung").exists()
 
 

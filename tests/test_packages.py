@@ -49,7 +49,8 @@ def test_a_ray_worker_that_finds_it_ends_the_run() -> None:
         ClusterError, match=r"instead of calstudy's: it has no module trainables\.trainable"
     ):
         cause_of_death(
-            "ray.exceptions.RayTaskError: ModuleNotFoundError: No module named 'trainables.trainable'"
+            "ray.exceptions.RayTaskError: ModuleNotFoundError: No module named"
+            " 'trainables.trainable'"
         )
 
 

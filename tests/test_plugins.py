@@ -1,14 +1,17 @@
 """The code of a user's own: what is run is what is recorded."""
 
+import importlib
 import importlib.util
 import marshal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainables import methods
-from trainables.plugins import extension_files, use_extensions
+from trainables.plugins import extension_digests, finding_for, use_extensions, used_files
 
 
 @pytest.fixture(autouse=True)
@@ -44,16 +47,78 @@ def test_no_bytecode_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [path.name for path in folder.iterdir()] == ["mine.py"]
 
 
-def test_code_that_is_found_only_when_a_method_runs_counts(tmp_path: Path) -> None:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     extended(
         tmp_path,
-        outer="from trainables import methods\nclass Outer:\n    def loss(self): return methods.find('inner')()\n",
-        inner="class Inner:\n    base = 'inmost'\n",
-        inmost="class Inmost: pass\n",
-        inn="class Inn: pass\n",
+        outer="from trainables import methods\nclass Outer(methods.find('inner')): pass\n",
+        late=(
+            "from trainables import methods\n"
+            "class Late:\n"
+            "    def loss(self): return methods.find('outer')\n"
+        ),
+        inner="class Inner: pass\n",
+        inmost="class Inmost: 'As Late, but for Outer.'\n",
     )
-    assert extension_files([methods.find("outer")]) == [
-        "methods/inmost.py",
-        "methods/inner.py",
-        "methods/outer.py",
+    return tmp_path
+
+
+def used(label: str, folder: Path) -> set[str]:
+    files = extension_digests(folder)
+    found = used_files(label, files)
+    assert found.items() <= files.items()
+    return {name.removeprefix("methods/").removesuffix(".py") for name in found}
+
+
+def find(label: str, name: str) -> Any:
+    with finding_for(label):
+        return methods.find(name)
+
+
+def test_what_a_trial_finds_counts_for_its_label_alone(folder: Path) -> None:
+    """In a process that trains one method after another, and imports each file once."""
+    find("first", "outer")
+    find("second", "late")
+    find("third", "inmost")
+    find("fourth", "focal")
+    assert [used(label, folder) for label in ("first", "second", "third", "fourth")] == [
+        {"outer", "inner"},
+        {"late"},
+        {"inmost"},
+        set(),
     ]
+    with finding_for("second"):
+        methods.find("late")().loss()
+    assert used("second", folder) == {"late", "outer", "inner"}
+    assert used("third", folder) == {"inmost"}
+
+
+def test_helpers_that_were_imported_count_and_what_is_no_python(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = ("methods/_helper.py", "methods/_other.py", "data/a/b.npy", "data/names.csv")
+    left_out = (
+        "methods/README",
+        "data/names.txt",
+        "data/a/.hidden",
+        "data/.b/c.npy",
+        "data/c.npy~",
+    )
+    for place in (*places, *left_out):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).write_text("")
+    monkeypatch.syspath_prepend(folder / "methods")
+    monkeypatch.delitem(sys.modules, "_helper", raising=False)
+    find("third", "inmost")
+    assert used("third", folder) == {"inmost", "data/a/b.npy", "data/names.csv"}
+    importlib.import_module("_helper")
+    assert used("third", folder) == {"inmost", "_helper", "data/a/b.npy", "data/names.csv"}
+    monkeypatch.delitem(sys.modules, "_helper")
+
+
+def test_another_folder_begins_anew(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    find("first", "outer")
+    extended(other := tmp_path_factory.mktemp("other"), inner="class Inner: pass\n")
+    assert used("first", other) == set()
+    find("first", "inner")
+    assert used("first", other) == {"inner"}

@@ -1,6 +1,8 @@
-"""A captured step trains as the eager one does, for one trial after another; what cannot be captured runs eagerly.
+"""A captured step trains as the eager one does, for one trial after another; what cannot
+be captured runs eagerly.
 
-The graph is simulated on the CPU (tests/simulated_graph.py); on a GPU `python -m benchmarks.gpu` compares the real one.
+The graph is simulated on the CPU (tests/simulated_graph.py); on a GPU `python -m
+benchmarks.gpu` compares the real one.
 """
 
 import warnings
@@ -19,7 +21,7 @@ from torch.testing import assert_close
 
 from benchmarks.gpu.stages import Branches
 from tests import simulated_graph
-from trainables import methods, program
+from trainables import checkpoint, methods, program
 from trainables.config import TrialConfig
 from trainables.learner import Learner
 from trainables.loading import batches
@@ -75,7 +77,7 @@ def eagerly(made: Learner) -> Learner:
 def assert_equal(one: Learner, other: Learner) -> None:
     assert_close(one.network.state_dict(), other.network.state_dict(), rtol=0, atol=0)
     assert_close(one.method_state, other.method_state, rtol=0, atol=0, equal_nan=True)
-    assert_close(one._recorded, other._recorded, rtol=0, atol=0, equal_nan=True)
+    assert_close(one.entropies, other.entropies, rtol=0, atol=0, equal_nan=True)
     values = [[{**row, "time": 0, "seconds": 0} for row in each.history] for each in (one, other)]
     assert values[0] == values[1]
 
@@ -152,7 +154,7 @@ def test_rows_that_come_an_epoch_late_are_the_same(captures: list[str], tmp_path
     assert made.epoch == 1 and made.history == []
     made.advance()
     assert made.epoch == 2 and [row["epoch"] for row in made.history] == [1]
-    made.save(tmp_path / "last.pt")
+    checkpoint.save(made, tmp_path / "last.pt")
     assert [row["epoch"] for row in made.history] == [1, 2]
     made.advance()
     made.advance()
@@ -200,10 +202,10 @@ def test_resumed_by_another_process_or_on_a_used_program_it_is_the_same(
 ) -> None:
     cut, expected = learner("gamma_net"), eagerly(learner("gamma_net"))
     cut.train_epoch()
-    cut.save(tmp_path / "last.pt")
+    checkpoint.save(cut, tmp_path / "last.pt")
     trained(cut).leave()
     resumed = learner("gamma_net")
-    assert resumed._program is cut._program and resumed.load(tmp_path / "last.pt")
+    assert resumed._program is cut._program and checkpoint.load(resumed, tmp_path / "last.pt")
     assert_equal(trained(resumed), expected)
 
 
@@ -322,7 +324,8 @@ def test_a_capture_that_ends_within_an_evaluation_leaves_training(
 def test_a_capture_that_fails_is_followed_by_one_that_succeeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before PyTorch 2.15 random numbers wait for it: "Offset increment outside graph capture encountered"."""
+    """Before PyTorch 2.15 random numbers wait for it: "Offset increment outside graph
+    capture encountered"."""
     entered: list[torch.cuda.Stream] = []
     fractions = [0.25]
 

@@ -1,5 +1,5 @@
-"""A training step keeps to the device: on `meta`, which has no values, nothing can be read, and every tensor of the
-host that takes part is seen."""
+"""A training step keeps to the device: on `meta`, which has no values, nothing can be read, and
+every tensor of the host that takes part is seen."""
 
 from collections import Counter
 from dataclasses import fields
@@ -34,7 +34,8 @@ FREE = {
 
 
 class Operations(TorchDispatchMode):
-    """Counts the operations that a GPU would run, and notes those that a tensor of the host takes part in."""
+    """Counts the operations that a GPU would run, and notes those that a tensor
+    of the host takes part in."""
 
     def __init__(self) -> None:
         super().__init__()

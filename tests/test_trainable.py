@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from study.store.trials import TrialRecord
+from trainables.attempt import Assignment, device_for
 from trainables.config import TrialConfig
 from trainables.data.digits import Digits
 from trainables.files.digest import file_digest
@@ -20,7 +21,7 @@ from trainables.loading.cache import data_digest
 from trainables.outputs.attempts import attempts_in
 from trainables.outputs.classifier import Classifier
 from trainables.outputs.predictions import Predictions
-from trainables.trainable import Assignment, CalibrationTrainable, device_for, trainable_for
+from trainables.trainable import CalibrationTrainable, trainable_for
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +81,8 @@ def test_the_weights_are_written_while_they_predict(
     result: str,
     method: str,
 ) -> None:
-    """The last epoch's while they are validated; the best epoch's, known only then, while they predict once more."""
+    """The last epoch's while they are validated; the best epoch's, known only then, while
+    they predict once more."""
     predict, written = getattr(Learner, method), tmp_path / "attempt-1" / "model.pt"
 
     def late(self: Learner, *words: Any) -> Any:
@@ -153,9 +155,8 @@ def test_a_metric_that_is_asked_for_is_measured(
 def test_an_attempt_goes_on_from_the_newest_whole_checkpoint(
     actor: CalibrationTrainable, tmp_path: Path
 ) -> None:
-    given = replace(
-        assignment(tmp_path), checkpoint_seconds=0.0, step_seconds=0.0
-    )  # an epoch a report
+    # An epoch a report.
+    given = replace(assignment(tmp_path), checkpoint_seconds=0.0, step_seconds=0.0)
     begin(actor, given)
     assert [report(actor)["rows"][0]["epoch"] for _ in range(2)] == [1, 2]
     # The second attempt tore its file; the third takes the first one's.
@@ -179,7 +180,8 @@ def test_an_attempt_goes_on_from_the_newest_whole_checkpoint(
 
 
 def test_a_trial_stands_still_at_its_rung(actor: CalibrationTrainable, tmp_path: Path) -> None:
-    """It says what it is judged by, goes on as if nothing had been, and says the same again where it resumes there."""
+    """It says what it is judged by, goes on as if nothing had been, and says the same again
+    where it resumes there."""
     given = replace(
         assignment(tmp_path, epochs=4), rung=2, costs=("accuracy", "ece"), checkpoint_seconds=0.0
     )
@@ -226,7 +228,8 @@ def test_a_trial_that_is_stopped_gives_its_program_back(
     monkeypatch.setattr(Learner, "leave", lambda learner: left.append(learner))
     begin(actor, replace(assignment(tmp_path / "a"), rung=1))
     assert "rung" in report(actor)
-    stopped = actor._learner
+    assert actor._attempt is not None
+    stopped = actor._attempt._learner
     assert stopped is not None and left == []
     begin(actor, assignment(tmp_path / "b"))
     assert left == [stopped] and report(actor)["outcome"]["state"] == "complete"
@@ -342,3 +345,19 @@ def test_a_trainable_of_one_method_for_ones_own_tuner() -> None:
     first, last = made.step(), made.step()
     assert first["epoch"] == 1 and not first["done"] and "ts_ece" not in first
     assert last["done"] and {"accuracy", "ece", "ts_ece"} <= set(last)
+
+
+def test_ones_own_tuner_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
+    cls = trainable_for("focal")
+    whole, again = cls.__new__(cls), cls.__new__(cls)
+    for made in (whole, again):
+        made.setup({"data": "digits", "model": "mlp", "epochs": 2})
+    whole.step()
+    whole.save_checkpoint(str(tmp_path))
+    again.load_checkpoint(str(tmp_path))
+    first, second = whole.step(), again.step()
+    assert first["epoch"] == second["epoch"] == 2
+    assert first["nll"] == second["nll"]
+    (tmp_path / "last.pt").write_bytes(b"torn")
+    with pytest.raises(ValueError, match=r"last\.pt is not an intact checkpoint of this trial"):
+        again.load_checkpoint(str(tmp_path))

@@ -1,35 +1,20 @@
-"""TrialConfig: the complete configuration of one trial; plain values in, checked dataclasses out."""
+"""TrialConfig, one trial's whole configuration: plain values in, checked dataclasses out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 from trainables import data, methods, models
 from trainables.dataset import Dataset
-from trainables.fields import (
-    FieldError,
-    Settings,
-    UserError,
-    allowed_types,
-    check_value,
-    choice,
-    nearest,
-    number,
-    text,
-)
+from trainables.fields import Settings, allowed_types, check_value, choice, number, text
 from trainables.method import Method
 from trainables.model import Model
 from trainables.optimizer import Optimizer
-from trainables.plugins import (
-    extension_digests,
-    extension_files,
-    in_a_line,
-    name_of,
-    raised_in,
-    use_extensions,
-)
+from trainables.plain import Plain
+from trainables.plugins import in_a_line, name_of, raised_in, use_extensions
+from trainables.problems import FieldError, UserError, nearest
 
 # How to find the class of each named kind.
 FOLDERS: dict[type, Callable[[str], Any]] = {
@@ -75,49 +60,44 @@ class TrialConfig(Settings):
     )
     result: str = choice(
         *("last", "best_accuracy", "best_nll", "best_ece"),
-        doc="the epoch whose model is the trial's result; best_*: chosen on validation, so its values look too good",
+        doc=(
+            "the epoch whose model is the trial's result; best_*: chosen on validation, so its"
+            " values look too good"
+        ),
     )
     extensions: str | None = text(None, doc="folder with your own methods/, models/ and data/")
 
     @classmethod
     def from_mapping(
-        cls, mapping: Mapping[str, Any], values: Mapping[str, Any] | None = None
+        cls, mapping: Mapping[str, Plain], values: Mapping[str, Plain] | None = None
     ) -> TrialConfig:
         """Checked config from plain values, overridden by `values` ({dotted path: value}).
 
-        A named part is a name, or a mapping with `name` and its fields. Raises FieldError with the path.
+        A named part is a name, or a mapping with `name` and its fields. Raises FieldError with the
+        path.
         """
         plain = dict(mapping)
-        use_extensions(plain.get("extensions"))
+        folder = cls.field_named("extensions")
+        use_extensions(check_value(cls, folder, plain.get("extensions")))
         for path, value in (values or {}).items():
             plain = with_value(plain, path, value)
         config: TrialConfig = build(cls, plain)
         return config
 
-    def extension_digests(self) -> dict[str, str]:
-        """{file: sha256} of the extension files that it uses, right after `from_mapping`."""
-        return extension_digests(extension_files(_classes(self)))
-
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, Plain]:
         """Plain values; `from_mapping` restores an equal config."""
         return to_plain(self)
 
 
-def _classes(settings: Settings) -> Iterator[type]:
-    """The classes of settings and of those inside them."""
-    yield type(settings)
-    for spec in fields(settings):
-        if isinstance(inner := getattr(settings, spec.name), Settings):
-            yield from _classes(inner)
-
-
-def with_value(mapping: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+def with_value(mapping: Mapping[str, Plain], path: str, value: Plain) -> dict[str, Plain]:
     """A copy with the value at the dotted path set: `method.base.gamma`."""
     key, _, rest = path.partition(".")
     if not rest:
         return {**mapping, key: value}
     inner = mapping.get(key, {})
-    inner = {"name": inner} if isinstance(inner, str) else inner
+    if isinstance(inner, str):
+        inner = {"name": inner}
+    assert isinstance(inner, Mapping)
     return {**mapping, key: with_value(inner, rest, value)}
 
 
@@ -131,25 +111,25 @@ def build(cls: type, plain: Any) -> Any:
     if cls in FOLDERS:
         return _build_named(cls, plain)
     if not isinstance(plain, Mapping):
-        raise FieldError("", f"must be a mapping of settings, got {plain!r}.")
+        raise FieldError("", f"must be a mapping of settings, got {plain!r}")
     return _build_settings(cls, plain)
 
 
 def _build_named(kind: type, plain: Any) -> Any:
     values = {"name": plain} if isinstance(plain, str) else plain
     if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
-        raise FieldError("", f"must be a name, or a mapping with `name`, got {plain!r}.")
+        raise FieldError("", f"must be a name, or a mapping with `name`, got {plain!r}")
     cls = FOLDERS[kind](values["name"])
     if not issubclass(cls, kind):
-        raise FieldError("", f"'{values['name']}' must define a {kind.__name__}.")
+        raise FieldError("", f"'{values['name']}' must define a {kind.__name__}")
     return _build_settings(cls, {key: value for key, value in values.items() if key != "name"})
 
 
-def _build_settings(cls: type[Settings], plain: Mapping[str, Any]) -> Any:
+def _build_settings(cls: type[Settings], plain: Mapping[str, Plain]) -> Any:
     taken = {}
     for key, value in plain.items():
-        spec, nested = cls.field_named(key), nested_kind(cls, key)
-        if nested:
+        spec = cls.field_named(key)
+        if nested := nested_kind(cls, key):
             try:
                 value = build(nested, value)
             except FieldError as error:
@@ -157,14 +137,14 @@ def _build_settings(cls: type[Settings], plain: Mapping[str, Any]) -> Any:
         taken[key] = check_value(cls, spec, value)
     missing = [spec.name for spec in fields(cls) if spec.name not in taken and _is_required(spec)]
     if missing:
-        raise FieldError(missing[0], f"is missing; {cls.__name__} requires it.")
+        raise FieldError(missing[0], f"is missing; {cls.__name__} requires it")
     try:
         return cls(**taken)
     except (Exception, SystemExit) as error:
         if isinstance(error, UserError) or (file := raised_in(error)) is None:
             raise
         raise FieldError(
-            "", f"{file}: {cls.__name__} cannot be created: {in_a_line(error)}."
+            "", f"{file}: {cls.__name__} cannot be created: {in_a_line(error)}"
         ) from error
 
 
@@ -185,20 +165,21 @@ def owner_of(config: Settings, path: str) -> tuple[Settings, Any]:
 
     Raises FieldError with the whole path and the nearest known name.
     """
-    owner, parts = config, path.split(".")
+    owner = config
+    parts = path.split(".")
     for depth, part in enumerate(parts):
         try:
             spec = owner.field_named(part)
         except FieldError as error:
-            raise FieldError(path, error.problem) from None
+            raise error.at(path) from None
         if depth == len(parts) - 1:
             if nested_kind(type(owner), part):
                 inner = [inner.name for inner in fields(getattr(owner, part))]
-                raise FieldError(path, f"is a group of settings, not a value.{nearest('', inner)}")
+                raise FieldError(path, "is a group of settings, not a value", nearest("", inner))
             return owner, spec
         inner_settings = getattr(owner, part)
         if not isinstance(inner_settings, Settings):
-            raise FieldError(path, f"'{part}' is a value; it has no settings.")
+            raise FieldError(path, f"'{part}' is a value; it has no settings")
         owner = inner_settings
     raise AssertionError("a path has at least one part")
 
@@ -209,10 +190,11 @@ def value_at(config: Settings, path: str) -> Any:
     return getattr(owner, spec.name)
 
 
-def to_plain(settings: Settings) -> dict[str, Any]:
+def to_plain(settings: Settings) -> dict[str, Plain]:
     """{field: plain value}, nested; a named part starts with its `name`."""
-    named = any(isinstance(settings, kind) for kind in FOLDERS)
-    plain: dict[str, Any] = {"name": name_of(type(settings))} if named else {}
+    plain: dict[str, Plain] = {}
+    if isinstance(settings, tuple(FOLDERS)):
+        plain["name"] = name_of(type(settings))
     for spec in fields(settings):
         value = getattr(settings, spec.name)
         plain[spec.name] = to_plain(value) if isinstance(value, Settings) else value

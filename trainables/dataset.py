@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from trainables.fields import FieldError, Settings, choice, number
+from trainables.fields import Settings, choice, number
+from trainables.plain import Value
 from trainables.plugins import name_of
+from trainables.problems import FieldError
 
 Rows = dict[str, np.ndarray]  # row numbers of source files, by what identifies a file
-
-
 Progress = Callable[[int, int], None]  # images decoded, of how many
 
 
@@ -39,7 +39,7 @@ class Samples(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What is known of samples before they are decoded; None: not known before."""
+    """Facts about samples before they are decoded; None: not known before."""
 
     rows: Rows
     shape: tuple[int, int, int] | None = None  # C, H, W; C is 1 if the first image is grayscale
@@ -69,7 +69,10 @@ class Dataset(Settings, ABC):
     )
     augment: str = choice(
         *("none", "flip", "crop", "crop_flip", "alternating_flip", "crop_alternating_flip"),
-        doc="random augmentation of training batches; alternating: flipped at random in the first epoch, then by turns",
+        doc=(
+            "random augmentation of training batches; alternating: flipped at random in the first"
+            " epoch, then by turns"
+        ),
     )
     padding: int | None = number(
         None,
@@ -78,7 +81,7 @@ class Dataset(Settings, ABC):
     )
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A class that reads its samples in its own way must describe them itself: it inherits no description."""
+        """A class that reads its samples in its own way inherits no description of them."""
         super().__init_subclass__(**options)
         if {"read", "samples"} & vars(cls).keys():
             for name in {"source_rows", "samples_header"} - vars(cls).keys():
@@ -86,7 +89,7 @@ class Dataset(Settings, ABC):
 
     @abstractmethod
     def source_digest(self) -> str:
-        """sha256 of the source's bytes and of the options that select from it. Cheap: decodes nothing.
+        """sha256 of the source and of the options that select from it. Decodes nothing.
 
         Raises FieldError if the source does not exist.
         """
@@ -95,24 +98,26 @@ class Dataset(Settings, ABC):
     def read(self) -> RawData:
         """Decode the whole source. Raises FieldError if it cannot be used.
 
-        One that takes long may take `progress: Progress = nothing`, by that name, and call it now and then.
+        One that takes long may take `progress: Progress = nothing`, by that name, and call it now
+        and then.
         """
 
-    def samples(self, where: dict[str, Any] | None = None) -> Samples:
-        """The test split if the source has one, else all of it. where: column values, for a table."""
+    def samples(self, where: dict[str, Value] | None = None) -> Samples:
+        """The test split if there is one, else all. where: column values, for a table."""
         self._refuse_where(where)
         raw = self.read()
-        whole = [raw.train] if raw.validation is None else [raw.train, raw.validation]
-        parts = whole if raw.test is None else [raw.test]
+        parts = [raw.test or raw.train]
+        if raw.test is None and raw.validation is not None:
+            parts.append(raw.validation)
         images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return Samples(images, labels, dict(enumerate(raw.classes)))
 
     def source_rows(self) -> Rows:
-        """The rows of the source that `read` uses. Decodes nothing; by default the whole source is a single row."""
+        """The rows of the source that `read` uses; by default a single one. Decodes nothing."""
         return {f"{name_of(type(self))} {self.source_digest()}": np.zeros(1, dtype=np.int64)}
 
-    def samples_header(self, where: dict[str, Any] | None = None) -> Header:
-        """What is known of `samples(where)`. Decodes nothing. Raises FieldError if the source does not exist."""
+    def samples_header(self, where: dict[str, Value] | None = None) -> Header:
+        """Facts about `samples(where)`. Decodes nothing. Raises FieldError without the source."""
         if type(self).samples is Dataset.samples:
             self._refuse_where(where)
         return Header(self.source_rows())
@@ -121,11 +126,11 @@ class Dataset(Settings, ABC):
     def shown(self) -> str:
         """`digits`, or the file name of a data set with a path: `cifar10.parquet`."""
         path = getattr(self, "path", None)
-        return name_of(type(self)) if path is None else Path(path).name
+        if path is None:
+            return name_of(type(self))
+        return Path(path).name
 
-    def _refuse_where(self, where: dict[str, Any] | None) -> None:
+    def _refuse_where(self, where: dict[str, Value] | None) -> None:
         if where is not None:
-            raise FieldError(
-                "where",
-                f"{type(self).__name__} has no columns to select rows by; parquet files do.",
-            )
+            found = f"{type(self).__name__} has no columns to select rows by"
+            raise FieldError("where", found, "Parquet files do.")

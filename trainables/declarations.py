@@ -1,4 +1,4 @@
-"""Settings and summaries of the classes in a file, read without importing it: importing torch takes seconds.
+"""Settings and summaries of a file's classes, without importing it: torch takes seconds.
 
 Fields are evaluated as Python evaluates them; a name they use is looked up where it is defined.
 """
@@ -44,24 +44,24 @@ class Declarations:
     def summary(self, name: str | None = None) -> str:
         """The first line of the docstring of the module, or of what is defined under that name."""
         node = self._tree if name is None else self._defined.get(name)
-        doc = (
-            ast.get_docstring(node)
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-            else None
-        )
-        return (doc or "").partition("\n")[0]
+        if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            return ""
+        return (ast.get_docstring(node) or "").partition("\n")[0]
 
     def fields(self, name: str) -> dict[str, Field[Any]]:
-        """The dataclass fields of a class, inherited ones first. The default of a nested method is its name."""
+        """A class's dataclass fields, inherited first; a nested method's default is its name."""
         if name in self._imported:
             source, original = self._imported[name]
-            return declarations(source).fields(original) if _is_read(source) else {}
+            if not _is_read(source):
+                return {}
+            return declarations(source).fields(original)
         node = self._defined.get(name)
         if not isinstance(node, ast.ClassDef):
             return {}
         found: dict[str, Field[Any]] = {}
         for base in reversed(node.bases):
-            found |= self.fields(base.id) if isinstance(base, ast.Name) else {}
+            if isinstance(base, ast.Name):
+                found |= self.fields(base.id)
         for line in node.body:
             match line:
                 case ast.AnnAssign(ast.Name(name), annotation, value) if (
@@ -72,16 +72,16 @@ class Declarations:
 
     def _field(self, name: str, value: ast.expr | None) -> Field[Any]:
         made = field() if value is None else self._value(value)
-        made = made if isinstance(made, Field) else field(default=made)
+        if not isinstance(made, Field):
+            made = field(default=made)
         made.name = name
         return made
 
     def _value(self, expression: ast.expr) -> Any:
         used = {node.id for node in ast.walk(expression) if isinstance(node, ast.Name)}
         known = {name: self._named(name) for name in used & {*self._imported, *self._defined}}
-        return eval(
-            compile(ast.Expression(expression), self.module, "eval"), known
-        )  # a file of ours
+        # A file of ours.
+        return eval(compile(ast.Expression(expression), self.module, "eval"), known)
 
     def _named(self, name: str) -> Any:
         """The value of a name in the module; a class is a function that returns its file's name."""
@@ -91,19 +91,17 @@ class Declarations:
                 return declarations(source)._named(original)
             return getattr(importlib.import_module(source), original)
         node = self._defined[name]
-        return (
-            self._value(node)
-            if isinstance(node, ast.expr)
-            else lambda: self.module.rpartition(".")[2]
-        )
+        if isinstance(node, ast.expr):
+            return self._value(node)
+        return lambda: self.module.rpartition(".")[2]
 
 
 def _is_read(module: str) -> bool:
-    """Whether it is ours and may import torch; trainables.fields, which makes the fields, is imported."""
+    """The module is ours and may import torch; trainables.fields, which makes fields, is light."""
     return module.startswith("trainables.") and module != "trainables.fields"
 
 
 @cache
 def declarations(module: str) -> Declarations:
-    """Those of a module by its name: `trainables.methods.focal`."""
+    """The declarations of a module by its name: `trainables.methods.focal`."""
     return Declarations(module)

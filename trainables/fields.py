@@ -1,7 +1,7 @@
 """Dataclass fields with a valid range, and the one place where values are checked.
 
-Every hyperparameter, optimizer setting and dataset option is such a field: the YAML reader, the search spaces and
-`calstudy list` read the range from here.
+Every hyperparameter, optimizer setting and dataset option is such a field: the YAML reader, the
+search spaces and `calstudy list` read the range from here.
 """
 
 import functools
@@ -9,27 +9,9 @@ import math
 import os
 import types
 from dataclasses import MISSING, Field, dataclass, field, fields
-from difflib import get_close_matches
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-
-class UserError(Exception):
-    """An error the user can fix; a command prints only its text: what was found, and the fix."""
-
-
-class FieldError(UserError, ValueError):
-    """An invalid value: `path` names the field, `problem` is what was found and the fix."""
-
-    def __init__(self, path: str, problem: str) -> None:
-        self.path, self.problem = path, problem
-        super().__init__(f"{path}: {problem}" if path else problem)
-
-    def __reduce__(self) -> Any:
-        return FieldError, (self.path, self.problem)
-
-    def under(self, prefix: str) -> "FieldError":
-        """The same error, one level up: `gamma` under `method` is `method.gamma`."""
-        return FieldError(".".join(part for part in (prefix, self.path) if part), self.problem)
+from trainables.problems import FieldError, nearest
 
 
 def expanded(path: str, where: str) -> str:
@@ -40,7 +22,9 @@ def expanded(path: str, where: str) -> str:
     found = os.path.expanduser(path)
     if found.startswith("~"):
         home = path.partition("/")[0]
-        raise FieldError(where, f"'{path}': '{home}' is no home folder here. Write the whole path.")
+        raise FieldError(
+            where, f"'{path}': '{home}' is no home folder here", "Write the whole path."
+        )
     return found
 
 
@@ -67,42 +51,30 @@ class Range:
 
 
 def number(default: Any = MISSING, *, doc: str = "", **ends: float) -> Any:
-    """A float or int field (by its annotation) with a valid range: low, high, above, below as in `Range`."""
+    """A float or int field (by its annotation) with a valid range, as in `Range`."""
     return field(default=default, metadata={"range": Range(**ends), "doc": doc})
 
 
 def numbers(default: tuple[float, ...] | None, *, doc: str = "", **ends: float) -> Any:
-    """A `tuple[float, ...]` field of at least one number, written as a list; the range applies to each."""
+    """A `tuple[float, ...]` field, never empty, written as a list; the range applies to each."""
     return field(default=default, metadata={"each": Range(**ends), "doc": doc})
 
 
 def choice(default: str | None, *others: str, doc: str = "") -> Any:
     """A field with one of several words, the default first (None: optional)."""
-    words = others if default is None else (default, *others)
-    return field(default=default, metadata={"choices": words, "doc": doc})
+    if default is not None:
+        others = (default, *others)
+    return field(default=default, metadata={"choices": others, "doc": doc})
 
 
 def choices(default: tuple[str, ...], *others: str, of: str, doc: str = "") -> Any:
-    """A `tuple[str, ...]` field of one or more of several words, each once, written as a list. of: what they are."""
+    """A `tuple[str, ...]` field of several words, each once, written as a list. of: their kind."""
     return field(default=default, metadata={"some": others, "of": of, "doc": doc})
 
 
 def text(default: Any = MISSING, *, doc: str = "") -> Any:
     """A field of free text (or, by its annotation, any other type that `check_value` supports)."""
     return field(default=default, metadata={"doc": doc})
-
-
-SIMILAR = 0.6  # of difflib's ratio; below it, `pruner` is near `record` and `csv` near `svhn`
-
-
-def nearest(word: str, known: list[str]) -> str:
-    """` Did you mean 'gamma'?`, or all valid values if none is close: by difflib, by its letters (`rl` for `lr`), or
-    as the end of a path."""
-    others = (name for name in known if sorted(name) == sorted(word) or name.endswith(f".{word}"))
-    close = [*get_close_matches(word, known, n=1, cutoff=SIMILAR), *others]
-    return (
-        f" Did you mean '{close[0]}'?" if close else f" Valid values: {', '.join(known) or 'none'}."
-    )
 
 
 @functools.cache
@@ -117,8 +89,8 @@ def allowed_types(cls: type, name: str) -> tuple[type, ...]:
 def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
     """The value as its field stores it (an int becomes a float for a float field).
 
-    Tensors pass unchecked: losses accept hyperparameters as numbers or tensors. Raises FieldError with the field's
-    name, what was found and what is valid.
+    Tensors pass unchecked: losses accept hyperparameters as numbers or tensors. Raises FieldError
+    with the field's name, what was found and what is valid.
     """
     if hasattr(value, "detach"):
         return value
@@ -142,43 +114,41 @@ def check_value(cls: type, spec: Field[Any], value: Any) -> Any:
         kinds = " or ".join(
             names.get(kind, kind.__name__) for kind in wanted if kind is not type(None)
         )
-        raise FieldError(spec.name, f"must be {kinds}, got {value!r}.")
+        raise FieldError(spec.name, f"must be {kinds}, got {value!r}")
     if isinstance(value, float) and not math.isfinite(value):
-        raise FieldError(spec.name, f"must be a finite number, got {value}.")
+        raise FieldError(spec.name, f"must be a finite number, got {value}")
     bounds = spec.metadata.get("range")
     if bounds is not None and isinstance(value, int | float) and value not in bounds:
-        raise FieldError(spec.name, f"must be {bounds}, got {value:g}.")
+        raise FieldError(spec.name, f"must be {bounds}, got {value:g}")
     choices = spec.metadata.get("choices")
     if choices is not None and value is not None and value not in choices:
-        raise FieldError(spec.name, f"there is no '{value}'.{nearest(str(value), list(choices))}")
+        raise FieldError(spec.name, f"there is no '{value}'", nearest(str(value), choices))
     return value
 
 
 def _check_numbers(spec: Field[Any], value: Any) -> tuple[float, ...]:
     if not isinstance(value, list | tuple) or not value:
-        raise FieldError(
-            spec.name, f"must be a list of numbers such as [0.5, 0.75], got {value!r}."
-        )
+        raise FieldError(spec.name, f"must be a list of numbers such as [0.5, 0.75], got {value!r}")
     bounds = spec.metadata["each"]
     for item in value:
         if isinstance(item, bool) or not isinstance(item, int | float) or not math.isfinite(item):
-            raise FieldError(spec.name, f"must be a list of finite numbers, but contains {item!r}.")
+            raise FieldError(spec.name, f"must be a list of finite numbers, but contains {item!r}")
         if item not in bounds:
-            raise FieldError(spec.name, f"each number must be {bounds}, got {item:g}.")
+            raise FieldError(spec.name, f"each number must be {bounds}, got {item:g}")
     return tuple(float(item) for item in value)
 
 
 def _check_words(spec: Field[Any], value: Any) -> tuple[str, ...]:
-    known, of, usual = spec.metadata["some"], spec.metadata["of"], list(spec.default)  # type: ignore[arg-type]
+    known = spec.metadata["some"]
+    of = spec.metadata["of"]
     if not isinstance(value, list | tuple) or not value:
-        raise FieldError(
-            spec.name, f"must be a list of {of} such as [{', '.join(usual)}], got {value!r}."
-        )
+        usual = ", ".join(spec.default)  # type: ignore[arg-type]
+        raise FieldError(spec.name, f"must be a list of {of} such as [{usual}], got {value!r}")
     for place, item in enumerate(value):
         if item not in known:
-            raise FieldError(spec.name, f"'{item}' is none of the {of}: {', '.join(known)}.")
+            raise FieldError(spec.name, f"'{item}' is none of the {of}: {', '.join(known)}")
         if item in value[:place]:
-            raise FieldError(spec.name, f"'{item}' is listed twice; remove one.")
+            raise FieldError(spec.name, f"'{item}' is listed twice", "Remove one.")
     return tuple(value)
 
 
@@ -197,5 +167,5 @@ class Settings:
         """The field of that name; FieldError with the nearest name if there is none."""
         known = {spec.name: spec for spec in fields(cls)}
         if name not in known:
-            raise FieldError(name, f"{cls.__name__} has no '{name}'.{nearest(name, list(known))}")
+            raise FieldError(name, f"{cls.__name__} has no '{name}'", nearest(name, known))
         return known[name]

@@ -1,15 +1,13 @@
-"""Train one model by one method: epochs, checkpoints, validation predictions. No Ray here."""
+"""Train one model by one method: epochs and validation predictions. No Ray here."""
 
 from __future__ import annotations
 
-import hashlib
-import io
 import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -17,13 +15,11 @@ from torch.func import functional_call
 
 from trainables import metrics, program
 from trainables.config import TrialConfig
-from trainables.files.atomic import write_whole
-from trainables.files.saved import digested_payload
+from trainables.diagnostics import diagnostics
 from trainables.loading.batches import DeviceSplit, mirrored_in_turn
 from trainables.loading.trial_data import TrialData
 from trainables.method import Batch, Task
 from trainables.methods.shared.entropy import entropy
-from trainables.model import Network
 from trainables.outputs.classifier import PREDICTION_BATCH, Classifier
 from trainables.outputs.predictions import Predictions
 from trainables.outputs.train_entropy import TrainEntropy
@@ -46,22 +42,30 @@ class Measured(NamedTuple):
     wait: Callable[[], None]
 
 
+class Best(TypedDict):
+    """The best epoch so far, as `last.pt` has it."""
+
+    score: float
+    epoch: int
+    weights: dict[str, Tensor]
+
+
 class Learner:
-    """Trains `config` on `data`. Equal configs give equal weights, whether resumed or not (bit for bit on a CPU)."""
+    """Trains `config` on `data`. Equal configs give equal weights, resumed or not (CPU: bits)."""
 
     def __init__(self, config: TrialConfig, data: TrialData, device: torch.device) -> None:
-        self.config, self.data, self.device = config, data, device
+        self.config = config
+        self.data = data
+        self.device = device
         self.epoch = 0
         self.history: list[dict[str, float]] = []
-        self.best: dict[str, Any] | None = None
+        self.best: Best | None = None
         self._last: Tensor | None = None  # validation logits of the epoch just trained
         self._unread: list[Measured] = []
-        self.converted = (
-            False  # whether it was resumed from a checkpoint of a version with torch's optimizers
-        )
         self.samples = 0  # training samples seen: of train, of meta, and when scoring train
         prepared = data.prepared
-        self.train, self._meta = data.train, None
+        self.train = data.train
+        self._meta: DeviceSplit | None = None
         if config.method.needs_meta or config.equal_train:
             self.train, self._meta = data.with_meta(config.data.meta, config.seed)
         with torch.random.fork_rng(devices=[]):
@@ -69,24 +73,23 @@ class Learner:
             network = config.model.build(prepared.input_shape, prepared.num_classes)
         network.adapt(lambda count: data.images_of(self.train.rows[:count]))
         self._program = program.program_for(config, data, network, device)
-        self.network, self.weights, self._method = (
-            self._program.network,
-            self._program.weights,
-            self._program.method,
-        )
-        self.progress: float | Tensor = (
-            0.0  # in a step a 0-dimensional tensor, like the learning rate
-        )
+        self.network = self._program.network
+        self.weights = self._program.weights
+        self._method = self._program.method
+        # In a step a 0-dimensional tensor, like the learning rate.
+        self.progress: float | Tensor = 0.0
         self.learning_rate: float | Tensor = config.optimizer.learning_rate(0.0)
         self._now: Choices | None = None  # of the current step
-        generator = stream(config.seed, config.number, "method")
-        self._rows, self._labels = self.train.rows.to(device), data.validation.labels.to(device)
+        generator = self._stream("method")
+        self._rows = self.train.rows.to(device)
+        self._labels = data.validation.labels.to(device)
         task = Task(
             prepared.num_classes, self._rows, device, generator, self.network, prepared.digest
         )
-        state, self._recorded = {"method": config.method.start(task)}, None
+        state = {"method": config.method.start(task)}
+        self.entropies: Tensor | None = None  # [epochs, train with meta], for `record:`
         if config.record == "train_entropy":
-            self._recorded = torch.full((config.epochs, len(data.train)), torch.nan, device=device)
+            self.entropies = torch.full((config.epochs, len(data.train)), torch.nan, device=device)
             state["entropies"] = torch.full((len(self.train),), torch.nan, device=device)
         self._program.keep(state)
 
@@ -102,13 +105,17 @@ class Learner:
     def method_state(self) -> Any:
         return self._program.state["method"]
 
+    @method_state.setter
+    def method_state(self, state: Any) -> None:
+        self._program.keep({**self._program.state, "method": state})
+
     @property
     def num_samples(self) -> int:
         """Size of train, without the meta split."""
         return len(self.train)
 
     def meta_batch(self) -> Batch:
-        """This step's batch of the meta split, which is reshuffled each epoch and whenever it runs out."""
+        """This step's batch of meta, which is reshuffled each epoch and when it runs out."""
         assert self._meta is not None and self._now is not None, (
             "a method that uses meta batches must set needs_meta"
         )
@@ -117,15 +124,21 @@ class Learner:
     def apply(
         self, module: nn.Module, inputs: Tensor, weights: dict[str, Tensor] | None = None
     ) -> Tensor:
-        """The output of the network, or a part of it, in the precision of training; as float32. weights: or its own."""
-        network, compiled = self.network, self._program.compiled_features
+        """A module's output in the precision of training, as float32. weights: or its own."""
+        compiled = self._program.compiled_features
         with self._autocast():
-            if compiled is not None and not weights and module in (network, network.features):
+            if weights:
+                output = functional_call(module, weights, (inputs,))
+            elif compiled is not None and module is self.network:
+                output = self.network.head(compiled(inputs))
+            elif compiled is not None and module is self.network.features:
                 output = compiled(inputs)
-                output = network.head(output) if module is network else output
             else:
-                output = functional_call(module, weights, (inputs,)) if weights else module(inputs)
+                output = module(inputs)
         return output.float()
+
+    def _stream(self, *names: str | int) -> torch.Generator:
+        return stream(self.config.seed, self.config.number, *names)
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.config.precision == "float32":
@@ -133,7 +146,7 @@ class Learner:
         return torch.autocast(self.device.type, torch.bfloat16)
 
     def train_logits(self) -> Tensor:
-        """[num_samples, K]: the current network's logits on train, in evaluation mode, without augmentation."""
+        """[num_samples, K]: the network's logits on train, evaluating, not augmented."""
         self.samples += len(self.train)
         with self._autocast():
             logits = self._logits(self.train)
@@ -147,25 +160,24 @@ class Learner:
         self.weights.update(self._now.learning_rate)
 
     def train_epoch(self) -> dict[str, float]:
-        """Train one epoch; returns its history row: epoch (from 1), time, seconds, train_loss, validation metrics.
+        """Train one epoch; its history row: epoch (from 1), time, seconds, train_loss, metrics.
 
-        Raises Diverged if the loss is not finite.
+        train_loss is the mean over batches: a smaller last one counts like the others. Raises
+        Diverged if the loss is not finite.
         """
         self.advance()
         self.catch_up()
         return self.history[-1]
 
     def advance(self, settled: Callable[[], object] = lambda: None) -> None:
-        """Train one epoch. On a GPU the history may get its row, and Diverged be raised, only after the next one.
+        """Train one epoch. On a GPU its row, or Diverged, may come only after the next one.
 
-        settled: called once the network has the weights of the trial's result, if that is before their validation.
+        settled: called once the network has the weights of the trial's result, if that is before
+        their validation.
         """
         started = time.time()
-        seed, number = self.config.seed, self.config.number
-        order = self.config.method.order(
-            self, self.method_state, stream(seed, number, "order", self.epoch)
-        )
-        preparation = stream(seed, number, "preparation", self.epoch)
+        order = self.config.method.order(self, self.method_state, self._stream("order", self.epoch))
+        preparation = self._stream("preparation", self.epoch)
         decided = self._decided(order, preparation)
         steps = sum(choices.steps for choices in decided)
         self._program.loss.zero_()
@@ -176,14 +188,11 @@ class Learner:
                 self._program.run(
                     choices, lambda now: self._step(now, preparation), self._streamed(choices)
                 )
-                self.samples += sum(
-                    part["indices"].numel() for part in (choices.train, choices.meta) if part
-                )
-        if self._recorded is not None:
-            self._recorded[self.epoch, self._rows] = self._program.state["entropies"]
-        self.epoch, self._now = self.epoch + 1, None
-        self.progress = self.epoch / self.epochs
-        self.learning_rate = self.config.optimizer.learning_rate(self.progress)
+                parts = filter(None, (choices.train, choices.meta))
+                self.samples += sum(part["indices"].numel() for part in parts)
+        if self.entropies is not None:
+            self.entropies[self.epoch, self._rows] = self._program.state["entropies"]
+        self.stand_after(self.epoch + 1)
         if self.finished and self.config.result == "last":
             settled()
         self._unread.append(self._measured(steps, started))
@@ -192,48 +201,51 @@ class Learner:
         elif len(self._unread) > 1:
             self._read()
 
+    def stand_after(self, epoch: int) -> None:
+        """Be where training is after this many epochs, between two steps."""
+        self.epoch = epoch
+        self._now = None
+        self.progress = epoch / self.epochs
+        self.learning_rate = self.config.optimizer.learning_rate(self.progress)
+
     def catch_up(self) -> None:
         """Wait for the rows of all epochs trained."""
         while self._unread:
             self._read()
 
     def _decided(self, order: Tensor, preparation: torch.Generator) -> list[Choices]:
-        """What the epoch decides beforehand: for its whole batches, and for the smaller one that is left."""
-        place, optimizer = (self.config.seed, self.config.number), self.config.optimizer
-        augmentation, meta_stream = (
-            stream(*place, name, self.epoch) for name in ("augmentation", "meta")
-        )
-        # Batch norm cannot train on a single leftover sample.
+        """The epoch's choices: for its whole batches, and for the smaller one that is left."""
+        augmentation = self._stream("augmentation", self.epoch)
+        meta_stream = self._stream("meta", self.epoch)
+        # Batch norm cannot train on a single leftover sample; without it, every network sees the
+        # same batches.
         least = min(2, self.config.batch_size, len(order))
-        batches = [
-            batch
-            for batch in torch.split(order.cpu(), self.config.batch_size)
-            if len(batch) >= least
-        ]
-        progress = (
-            self.epoch + torch.arange(len(batches), dtype=torch.float64) / len(batches)
-        ) / self.epochs
-        rates = torch.tensor([optimizer.learning_rate(share) for share in progress.tolist()])
+        batches = list(torch.split(order.cpu(), self.config.batch_size))
+        if len(batches[-1]) < least:
+            batches.pop()
+        share = torch.arange(len(batches), dtype=torch.float64) / len(batches)
+        progress = (self.epoch + share) / self.epochs
+        rates = torch.tensor(list(map(self.config.optimizer.learning_rate, progress.tolist())))
         mirrored = None
         if "alternating" in self.config.data.augment:
-            mirrored = mirrored_in_turn(len(self.data.train), stream(*place, "flip"), self.epoch)
+            mirrored = mirrored_in_turn(len(self.data.train), self._stream("flip"), self.epoch)
         meta = self._meta if self.config.method.needs_meta else None
-        meta_order = torch.empty(0) if meta is None else self._meta_order(len(batches), meta_stream)
-        last = len(batches) - 1 if len(batches[-1]) < len(batches[0]) else len(batches)
-        return [
-            Choices(
-                progress[part],
-                rates[part],
-                self.train.decide(torch.stack(batches[part]), augmentation, mirrored),
-                {} if meta is None else meta.decide(meta_order[part], meta_stream),
-                self.config.method.draw(len(batches[part]), len(batches[part][0]), preparation),
-            )
-            for part in (slice(0, last), slice(last, None))
-            if batches[part]
-        ]
+        if meta is not None:
+            meta_order = self._meta_order(len(batches), meta_stream)
+        last = len(batches)
+        if len(batches[-1]) < len(batches[0]):
+            last -= 1
+        decided = []
+        for part in (slice(0, last), slice(last, None)):
+            if own := batches[part]:
+                train = self.train.decide(torch.stack(own), augmentation, mirrored)
+                of_meta = {} if meta is None else meta.decide(meta_order[part], meta_stream)
+                drawn = self.config.method.draw(len(own), len(own[0]), preparation)
+                decided.append(Choices(progress[part], rates[part], train, of_meta, drawn))
+        return decided
 
     def _meta_order(self, steps: int, generator: torch.Generator) -> Tensor:
-        """[steps, M] indices into the meta split: reshuffled each epoch, and whenever it runs out."""
+        """[steps, M] indices into meta: reshuffled each epoch, and when it runs out."""
         assert self._meta is not None
         size = min(self.config.batch_size, len(self._meta))
         rounds = -(-steps * size // len(self._meta))
@@ -241,7 +253,7 @@ class Learner:
         return torch.cat(orders)[: steps * size].view(steps, size)
 
     def _streamed(self, choices: Choices) -> Callable[[int], dict[str, Tensor]] | None:
-        """What gives the images of a step, by the part of the data they are of."""
+        """The images of a step by its index, under the part of the data they are of."""
         if self.train.place != "streamed":
             return None
         parts = [("train", self.train, choices.train)]
@@ -253,10 +265,14 @@ class Learner:
 
     def _step(self, now: Choices, preparation: torch.Generator) -> tuple[Tensor, Any]:
         """One training step; its loss and the new state."""
-        method, state, self._now = self._method, self._program.state, now
-        self.progress, self.learning_rate = now.progress, now.learning_rate
+        method = self._method
+        state = self._program.state
+        self._now = now
+        self.progress = now.progress
+        self.learning_rate = now.learning_rate
         if not method.tensors_only:
-            self.progress, self.learning_rate = float(now.progress), float(now.learning_rate)
+            self.progress = float(now.progress)
+            self.learning_rate = float(now.learning_rate)
         batch = self.train.batch(now.train)._replace(drawn=now.method)
         batch = method.prepare(batch, preparation)
         loss, logits, of_method = method.step(self, state["method"], batch)
@@ -267,15 +283,14 @@ class Learner:
 
     @contextmanager
     def _training(self, steps: int) -> Iterator[None]:
-        """Training mode, with the device's global generator, which modules such as dropout use, seeded by epoch."""
+        """Training mode, with the global generator, which dropout uses, seeded by epoch."""
         seed = seed_of(self.config.seed, self.config.number, "modules", self.epoch)
         self.network.train()
         on_gpu = self.device.type == "cuda"
         own_random = torch.random.fork_rng(devices=[self.device] if on_gpu else [])
         with self._repeatable(), own_random, _without_counters(self.network, steps):
-            torch.default_generator.manual_seed(
-                seed
-            )  # torch.manual_seed seeds all devices, in a millisecond
+            # torch.manual_seed seeds all devices, in a millisecond.
+            torch.default_generator.manual_seed(seed)
             if on_gpu:
                 torch.cuda.manual_seed(seed)
             yield
@@ -286,19 +301,18 @@ class Learner:
         if not self.config.deterministic:
             yield
             return
-        before = (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        )
-        # Only a warning: pooling whose windows do not overlap is repeatable, and PyTorch does not tell it apart.
+        before = torch.are_deterministic_algorithms_enabled()
+        warned = torch.is_deterministic_algorithms_warn_only_enabled()
+        # Only a warning: pooling whose windows do not overlap is repeatable, and PyTorch does not
+        # tell it apart.
         torch.use_deterministic_algorithms(True, warn_only=True)
         try:
             yield
         finally:
-            torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+            torch.use_deterministic_algorithms(before, warn_only=warned)
 
     def _measured(self, steps: int, started: float) -> Measured:
-        """What the epoch just trained is to be measured by: on the device, on the way to the host."""
+        """The measurements of the epoch just trained, on their way from device to host."""
         with self._autocast():
             logits = self._logits(self.data.validation)
         values: dict[str, float | Tensor] = {"train_loss": self._program.loss / steps}
@@ -308,13 +322,9 @@ class Learner:
         if self.config.diagnostics:
             values |= diagnostics(Predictions(logits, self._labels), self.network)
         self._last = logits
-        on_device = [
-            torch.as_tensor(value, dtype=torch.float64, device=self.device)
-            for value in values.values()
-        ]
-        return Measured(
-            self.epoch, self.samples, started, list(values), *_to_host(torch.stack(on_device))
-        )
+        as_float64 = partial(torch.as_tensor, dtype=torch.float64, device=self.device)
+        there, wait = _to_host(torch.stack(list(map(as_float64, values.values()))))
+        return Measured(self.epoch, self.samples, started, list(values), there, wait)
 
     def _read(self) -> None:
         row = self._row(self._unread.pop(0))
@@ -323,7 +333,8 @@ class Learner:
 
     def _row(self, measured: Measured) -> dict[str, float]:
         measured.wait()
-        values, now = dict(zip(measured.names, measured.values.tolist(), strict=True)), time.time()
+        values = dict(zip(measured.names, measured.values.tolist(), strict=True))
+        now = time.time()
         for name, value in (("loss", values["train_loss"]), ("validation nll", values["nll"])):
             if not math.isfinite(value):
                 where = f"at epoch {measured.epoch} (optimizer.lr={self.config.optimizer.lr:g})"
@@ -339,7 +350,7 @@ class Learner:
         }
 
     def _keep_best(self, row: dict[str, float]) -> None:
-        """With `result: best_*`, keep the weights of the best epoch so far (the first of equals)."""
+        """Keep the weights of the best epoch so far (the first of equals), if `result` asks."""
         if self.config.result == "last":
             return
         metric = self.config.result.removeprefix("best_")
@@ -356,11 +367,10 @@ class Learner:
     def _logits(self, split: DeviceSplit) -> Tensor:
         """[N, K] float32 of a split, in evaluation mode, on the device."""
         self.network.eval()
+        logits = []
         with torch.inference_mode():
-            starts = range(0, len(split), PREDICTION_BATCH)
-            logits = [
-                self.network(split.images(start, start + PREDICTION_BATCH)) for start in starts
-            ]
+            for start in range(0, len(split), PREDICTION_BATCH):
+                logits.append(self.network(split.images(start, start + PREDICTION_BATCH)))
         return torch.cat(logits).float()
 
     def take_result(self) -> int:
@@ -369,15 +379,12 @@ class Learner:
             return self.epoch
         self.network.load_state_dict(self.best["weights"])
         self._last = None
-        return int(self.best["epoch"])
+        return self.best["epoch"]
 
     def predictions(self) -> Predictions:
-        """`predict` as it is stored: in float32, without TF32. On a CPU the epoch just trained may have made them."""
-        if (
-            self._last is not None
-            and self.device.type == "cpu"
-            and self.config.precision == "float32"
-        ):
+        """`predict` as stored: in float32, without TF32. On a CPU the last epoch may have it."""
+        as_stored = self.device.type == "cpu" and self.config.precision == "float32"
+        if self._last is not None and as_stored:
             return Predictions(self._last, self.data.validation.labels)
         # TF32, which convolutions take by default, is no float32.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
@@ -389,90 +396,40 @@ class Learner:
         return self._program.eager_because
 
     def facts(self) -> dict[str, str]:
-        """How it is trained: precision, step, features, device."""
+        """The ways of training: precision, step, features, images, device."""
+        device = self.device.type
+        if device == "cuda":
+            device = torch.cuda.get_device_name(self.device)
         return {
             "precision": self.config.precision,
             "step": "captured" if self._program.is_captured else "eager",
             "features": "compiled" if self._program.compiled_features else "eager",
             "images": self.train.place,
-            "device": torch.cuda.get_device_name(self.device)
-            if self.device.type == "cuda"
-            else self.device.type,
+            "device": device,
         }
 
     def leave(self) -> None:
-        """Give the program to the next trial of this process. The learner is not to be used any longer."""
+        """Give the program to the next trial of this process; the learner is then at its end."""
         program.leave(self._program)
 
     def recorded(self) -> TrainEntropy | None:
-        """What `record:` requested, over all epochs."""
-        return (
-            None
-            if self._recorded is None
-            else TrainEntropy(self._recorded, self.data.prepared.digest)
-        )
+        """The values that `record:` requested, over all epochs."""
+        if self.entropies is None:
+            return None
+        return TrainEntropy(self.entropies, self.data.prepared.digest)
 
     def classifier(self) -> Classifier:
-        """The trained model on the CPU, where it takes over the network; temperature 1 until one is fitted."""
+        """The trained model on the CPU, which takes over the network; temperature 1 for now."""
         prepared = self.data.prepared
         return Classifier(self.network, prepared.mean, prepared.std)
-
-    # ---- checkpoint ------------------------------------------------------------------------------------------------
-
-    def save(self, path: Path) -> None:
-        """Write a checkpoint to `path` atomically. Random streams are functions of (seed, trial, epoch)."""
-        self.catch_up()
-        state = {
-            "config": self.config.to_mapping(),
-            "epoch": self.epoch,
-            "history": self.history,
-            "best": self.best,
-            "network": self.network.state_dict(),
-            "optimizer": self.weights.state(),
-            "method_state": self.method_state,
-            "samples": self.samples,
-            "recorded": self._recorded,
-        }
-        inner, outer = io.BytesIO(), io.BytesIO()
-        torch.save(state, inner)
-        payload = torch.frombuffer(inner.getbuffer(), dtype=torch.uint8)
-        # A zip's own checksums are not verified on load: the digest detects a corrupted file.
-        torch.save(
-            {"sha256": hashlib.sha256(inner.getbuffer()).hexdigest(), "state": payload}, outer
-        )
-        write_whole(path, outer.getbuffer(), durable=True)
-
-    def load(self, path: Path) -> bool:
-        """Resume from what `save` wrote; False, with nothing changed, if it is damaged or of another trial."""
-        try:
-            if (payload := digested_payload(path)) is None:
-                return False
-            state = torch.load(io.BytesIO(payload), weights_only=True, map_location=self.device)
-            # The extensions' location does not affect training; settings newer than the file get their defaults.
-            moved = {**state["config"], "extensions": self.config.extensions}
-            same = (
-                moved == self.config.to_mapping() or TrialConfig.from_mapping(moved) == self.config
-            )
-        except Exception:  # whatever torch raises on a torn file; the trial starts from an older one, or from scratch
-            return False
-        if not same:
-            return False
-        self.network.load_state_dict(state["network"])
-        self.converted = self.weights.load(state["optimizer"])
-        self.epoch, self.history, self.best = state["epoch"], state["history"], state["best"]
-        self.samples, self._recorded = state["samples"], state["recorded"]
-        self._program.keep({**self._program.state, "method": state["method_state"]})
-        self.progress = self.epoch / self.epochs
-        return True
 
 
 def _to_host(values: Tensor) -> tuple[Tensor, Callable[[], None]]:
     """The values on the host, and what waits until they are there."""
     if not values.is_cuda:
         return values.cpu(), lambda: None
-    there = torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(
-        values, non_blocking=True
-    )
+    there = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    there.copy_(values, non_blocking=True)
     copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
     copied.record()
     return there, copied.synchronize
@@ -480,41 +437,16 @@ def _to_host(values: Tensor) -> tuple[Tensor, Callable[[], None]]:
 
 @contextmanager
 def _without_counters(network: nn.Module, steps: int) -> Iterator[None]:
-    """Batch norm counts its batches, one operation a layer, and reads the count only for averages of all batches."""
+    """Batch norm counts its batches, an operation a layer, for averages of all batches alone."""
     name = "num_batches_tracked"
-    counted = [
-        module for module in network.modules() if getattr(module, "momentum", None) is not None
-    ]
-    counters = [
-        (module, counter)
-        for module in counted
-        if (counter := getattr(module, name, None)) is not None
-    ]
-    for module, _ in counters:
-        setattr(module, name, None)
+    counters = {}
+    for module in network.modules():
+        counter = getattr(module, name, None)
+        if counter is not None and getattr(module, "momentum", None) is not None:
+            counters[module] = counter
+            setattr(module, name, None)
     try:
         yield
     finally:
-        for module, counter in counters:
+        for module, counter in counters.items():
             setattr(module, name, counter.add_(steps))
-
-
-def diagnostics(predictions: Predictions, network: Network) -> dict[str, float]:
-    """Mean NLL and entropy, in nats, of correctly and wrongly classified samples, and the last layer's norm.
-
-    Mukhoti et al. 2020, Figure 2: the source of over-confidence. Empty groups are left out.
-    """
-    logits, labels = predictions.logits.double(), predictions.labels
-    right = logits.argmax(dim=-1) == labels
-    each = {
-        "nll": torch.nn.functional.cross_entropy(logits, labels, reduction="none"),
-        "entropy": entropy(logits),
-    }
-    found = {
-        f"{name}_{word}": float(values[chosen].mean())
-        for name, values in each.items()
-        for word, chosen in (("right", right), ("wrong", ~right))
-        if chosen.any()
-    }
-    weights = [weight.detach().double().square().sum() for weight in network.head.parameters()]
-    return {**found, "head_norm": float(torch.stack(weights).sum().sqrt())}

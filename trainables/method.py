@@ -1,13 +1,14 @@
 """The hooks a calibration method can override; override the smallest that suffices.
 
-Each epoch the learner calls `order` and `draw`; for each batch `prepare`, `step` (which calls `loss`) and `observe`;
-after the epoch `measured`. State is passed in and returned, never kept on the method. A method that wraps another
-forwards every hook to it.
+Each epoch the learner calls `order` and `draw`; for each batch `prepare`, `step` (which calls
+`loss`) and `observe`; after the epoch `measured`. State is passed in and returned, never kept on
+the method. A method that wraps another forwards every hook to it.
 
-What happens for each batch is tensors only: nothing is read back from the device or copied to it. So the fields that
-are floats, `progress` and `learning_rate` are 0-dimensional tensors there, and random choices come from `draw`. An
-extension gets numbers, unless it sets `tensors_only = True`. On a GPU what happens for a batch is captured once and
-replayed, for later trials too: it must depend on nothing else that changes, such as `epoch`.
+What happens for each batch is tensors only: nothing is read back from the device or copied to it.
+So the fields that are floats, `progress` and `learning_rate` are 0-dimensional tensors there, and
+random choices come from `draw`. An extension gets numbers, unless it sets `tensors_only = True`. On
+a GPU what happens for a batch is captured once and replayed, for later trials too: it must depend
+on nothing else that changes, such as `epoch`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from trainables.fields import FieldError, Settings
+from trainables.fields import Settings
 from trainables.model import Network
+from trainables.problems import FieldError
 
 
 class Mixed(NamedTuple):
-    """Labels [N] int64 of the two samples mixed into each one, with weights share and 1 - share. share: in [0, 1]."""
+    """Labels [N] int64 of both samples mixed into one, by share and 1 - share, share in [0, 1]."""
 
     first: Tensor
     second: Tensor
@@ -35,10 +37,10 @@ class Mixed(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """images: [N, C, H, W] float32, normalised. indices: [N], into train (for mixed samples, the first one's).
+    """images: [N, C, H, W] float32, normalised. indices: [N], into train; mixed: the first one's.
 
-    targets: labels [N] int64, or soft [N, K], or as returned by a method's `prepare`. drawn: what the method's `draw`
-    chose for this batch.
+    targets: labels [N] int64, or soft [N, K], or as returned by a method's `prepare`. drawn: what
+    the method's `draw` chose for this batch.
     """
 
     images: Tensor
@@ -48,7 +50,7 @@ class Batch(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The result of one training step: the loss and the logits [N, K], both detached, and the method's state."""
+    """A training step's loss and logits [N, K], both detached, and the method's state."""
 
     loss: Tensor
     logits: Tensor
@@ -56,7 +58,7 @@ class Step(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What a method knows before training starts."""
+    """The facts a method knows before training starts."""
 
     num_classes: int
     rows: Tensor  # [N] int64: the samples of the prepared train split to train on
@@ -78,7 +80,7 @@ class Trainer(Protocol):
 
     @property
     def epochs(self) -> int:
-        """Of the whole training."""
+        """The epochs of the whole training."""
 
     @property
     def progress(self) -> float | Tensor:
@@ -95,7 +97,7 @@ class Trainer(Protocol):
     def apply(
         self, module: nn.Module, inputs: Tensor, weights: dict[str, Tensor] | None = None
     ) -> Tensor:
-        """The output of the network, or a part of it, in the precision of training; as float32. weights: or its own."""
+        """A module's output in the precision of training, as float32. weights: or its own."""
 
     def update(self, loss: Tensor) -> None:
         """Backward pass and one optimizer step."""
@@ -104,10 +106,11 @@ class Trainer(Protocol):
         """This step's batch of the meta split, never augmented; for methods with `needs_meta`."""
 
     def train_logits(self) -> Tensor:
-        """[num_samples, K]: the current network's logits on train, in evaluation mode, without augmentation."""
+        """[num_samples, K]: the network's logits on train, evaluating, not augmented."""
 
 
-# Tensors, numbers, text and containers of them: it is saved in `last.pt`, which is loaded without unpickling code.
+# Tensors, numbers, text and containers of them: it is saved in `last.pt`, which is loaded without
+# unpickling code.
 State = Any
 
 
@@ -117,30 +120,30 @@ class Method(Settings, ABC):
 
     @property
     def needs_meta(self) -> bool:
-        """Whether the method needs a meta split, carved from train."""
+        """The method needs a meta split, carved from train."""
         return False
 
     @property
     def tensors_only(self) -> bool:
-        """Whether the hooks called for each batch keep to tensors. Of this package's methods that is tested."""
+        """The hooks of a batch keep to tensors. Of this package's methods that is tested."""
         return type(self).__module__.startswith("trainables.")
 
     @property
     def differentiates_twice(self) -> bool:
-        """Whether a step differentiates the gradient of the network's features, which compiled code cannot."""
+        """A step differentiates a gradient of the features; compiled code cannot."""
         return False
 
     @property
     def inert(self) -> dict[str, str]:
-        """Fields without effect, and the setting that makes them so: {"bandwidth": "outer: dece"}. Not searched."""
+        """Fields without effect, not searched, and why: {"bandwidth": "outer: dece"}."""
         return {}
 
     def overrides(self, hook: str) -> bool:
-        """Whether the method, or one that it wraps, overrides the hook."""
+        """The method, or one that it wraps, overrides the hook."""
         return getattr(type(self), hook) is not getattr(Method, hook)
 
     def start(self, task: Task) -> State:
-        """State before the first epoch; default None. Raises FieldError if the method does not support the task."""
+        """State before the first epoch. Raises FieldError if the task is not supported."""
         return None
 
     def order(self, learner: Trainer, state: State, generator: torch.Generator) -> Tensor:
@@ -148,19 +151,19 @@ class Method(Settings, ABC):
         return torch.randperm(learner.num_samples, generator=generator)
 
     def draw(self, steps: int, size: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """The epoch's random choices for `steps` batches of `size` samples, each [steps, ...], on the CPU."""
+        """The epoch's random choices for batches of `size` samples, [steps, ...], on the CPU."""
         return {}
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
-        """The batch to feed to the network. generator: on the CPU, for this epoch; `tensors_only` forbids its use."""
+        """The batch for the network. generator: on the CPU; not for `tensors_only`."""
         return batch
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
-        """Mean over samples. logits: [N, K] float32. progress: fraction of training done, in [0, 1)."""
+        """Mean over samples. logits: [N, K] float32. progress: in [0, 1)."""
         raise TypeError(f"{type(self).__name__} must override loss (or step).")
 
     def step(self, learner: Trainer, state: State, batch: Batch) -> Step:
-        """Forward, backward, update. The loss of mixed samples is the weighted sum over both labels."""
+        """Forward, backward, update. Mixed samples have the weighted sum of two losses."""
         logits = learner.apply(learner.network, batch.images)
         if isinstance(batch.targets, Mixed):
             first, second, share = batch.targets
@@ -176,7 +179,7 @@ class Method(Settings, ABC):
         return state
 
     def measured(self, state: State) -> Mapping[str, float | Tensor]:
-        """The method's own values, numbers or 0-dimensional tensors, for the history row of the epoch just trained."""
+        """Values of the method's own for an epoch's row: numbers or 0-dimensional tensors."""
         return {}
 
 
@@ -229,21 +232,24 @@ class Wrapper(Method, ABC):
         return self._base().measured(state)
 
     def overrides(self, hook: str) -> bool:
-        forwarded = getattr(type(self), hook) is getattr(Wrapper, hook)
-        return self._base().overrides(hook) if forwarded else super().overrides(hook)
+        if getattr(type(self), hook) is getattr(Wrapper, hook):  # forwarded
+            return self._base().overrides(hook)
+        return super().overrides(hook)
 
     def _refuse_base(self, hook: str, because: str) -> None:
         """Raise FieldError if the base, or a method it wraps, overrides `hook`."""
         base = self._base()
         if base.overrides(hook):
-            own, theirs = type(self).__name__, type(base).__name__
-            fix = f" Wrap {own} in {theirs} instead." if isinstance(base, Wrapper) else ""
-            raise FieldError("base", f"{theirs} {because}.{fix}")
+            theirs = type(base).__name__
+            mend = ""
+            if isinstance(base, Wrapper):
+                mend = f"Wrap {type(self).__name__} in {theirs} instead."
+            raise FieldError("base", f"{theirs} {because}", mend)
 
 
 @dataclass(frozen=True)
 class AuxiliaryMethod(Wrapper, ABC):
-    """Adds `weight` times a term to the loss of another method, `base`; every other hook is the base's."""
+    """Adds `weight` times a term to the loss of `base`; every other hook is the base's."""
 
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The batch's unweighted term. logits: [N, K]. labels: [N] int64."""
@@ -251,9 +257,8 @@ class AuxiliaryMethod(Wrapper, ABC):
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         base = super().loss(logits, targets, progress)
-        if (
-            type(self).term is AuxiliaryMethod.term
-        ):  # a subclass that overrides loss calls this for the base's loss
+        # A subclass that overrides loss calls this for the base's loss.
+        if type(self).term is AuxiliaryMethod.term:
             return base
         weight: float = self.weight  # type: ignore[attr-defined]  # subclasses declare the field
         return base + weight * self.term(logits, require_labels(self, targets))
@@ -264,25 +269,23 @@ class AuxiliaryMethod(Wrapper, ABC):
 
 
 def with_tensors(settings: Settings, device: torch.device) -> Any:
-    """The same settings with each float, also of a base, a 0-dimensional float32 tensor on the device."""
+    """The settings with each float, also of a base, a 0-dimensional tensor on the device."""
     made = copy.copy(settings)
-    for name in [
-        name for name in vars(made) if isinstance(getattr(type(made), name, None), cached_property)
-    ]:
-        del vars(made)[name]  # computed from the numbers
+    for name in list(vars(made)):
+        if isinstance(getattr(type(made), name, None), cached_property):
+            del vars(made)[name]  # computed from the numbers
     for spec in fields(settings):
         value = getattr(settings, spec.name)
         if isinstance(value, Settings):
-            object.__setattr__(made, spec.name, with_tensors(value, device))
+            value = with_tensors(value, device)
         elif isinstance(value, float):
-            object.__setattr__(
-                made, spec.name, torch.tensor(value, dtype=torch.float32, device=device)
-            )
+            value = torch.tensor(value, dtype=torch.float32, device=device)
+        object.__setattr__(made, spec.name, value)
     return made
 
 
 def require_labels(method: Method, targets: Tensor) -> Tensor:
-    """The targets as labels [N]. Raises TypeError for soft targets, which the method does not define."""
+    """The targets as labels [N]. Raises TypeError for soft ones, which the method lacks."""
     if targets.ndim != 1:
         raise TypeError(
             f"{type(method).__name__} needs labels [N], got soft targets {list(targets.shape)}."

@@ -1,15 +1,17 @@
-"""The description of a metric: the single source for sorting, plotting, printing and bounding its values.
+"""The description of a metric: how its values are sorted, plotted, printed and bounded.
 
-A file in metrics/ starts with plain values, `METRICS = {"ece": {"label": "ECE", ...}}`: the fields below by name,
-omitted ones at their defaults. Adding the file adds the metrics.
+A file in metrics/ starts with plain values, `METRICS = {"ece": {"label": "ECE", ...}}`: the fields
+below by name, omitted ones at their defaults. Adding the file adds the metrics.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
-from trainables.fields import FieldError, Settings, choice, number, text
+from trainables.fields import Settings, choice, number, text
+from trainables.problems import FieldError
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,16 @@ class Metric(Settings):
     reference: float | str | None = text(
         None, doc="hypervolume reference, a number or 'log K'; default: worst value"
     )
+    matters: float | str | None = text(
+        None,
+        doc=(
+            "smallest difference that matters, a number or 'X / K' for K classes; null: a study"
+            " must say it"
+        ),
+    )
+    removed_of: str = text(
+        "", doc="metric of which it is the part that a temperature removes; it has no `ts_` form"
+    )
     fewest_classes: int = number(2, low=2, doc="minimum number of classes for which it is defined")
     heading: str = text("", doc="heading in the papers' table; default: not in the table")
     decimals: int = number(2, low=0, doc="decimals in that table, in % or in its unit")
@@ -46,13 +58,28 @@ class Metric(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.better == "lower" and self.largest is None and self.reference is None:
-            raise FieldError("reference", "is required for unbounded values: a number, or 'log K'.")
+            raise FieldError("reference", "is required for unbounded values: a number, or 'log K'")
         if isinstance(self.reference, str) and self.reference != "log K":
-            raise FieldError("reference", f"must be a number or 'log K', got '{self.reference}'.")
+            raise FieldError("reference", f"must be a number or 'log K', got '{self.reference}'")
+        self._check_matters()
         if self.heading and self.better != "lower":
             raise FieldError(
-                "heading", "the papers' table marks the smallest value; lower must be better."
+                "heading", "the papers' table marks the smallest value", "Lower must be better."
             )
+
+    def _check_matters(self) -> None:
+        value = self.matters
+        if isinstance(value, str) and (found := re.fullmatch(r"(\d*\.?\d+) / K", value)):
+            value = float(found[1])
+        if value is not None and not (isinstance(value, float | int) and 0 < value < math.inf):
+            valid = "must be a number above 0, or 'X / K' for K classes"
+            raise FieldError("matters", f"{valid}, got {self.matters!r}")
+
+    def smallest(self, num_classes: int) -> float | None:
+        """The smallest difference that matters; None where a study must say it."""
+        if isinstance(self.matters, str):
+            return float(self.matters.partition(" ")[0]) / num_classes
+        return self.matters
 
     @property
     def sign(self) -> float:
@@ -62,8 +89,13 @@ class Metric(Settings):
     def worst(self, num_classes: int) -> float:
         """The metric's coordinate of the hypervolume's reference point.
 
-        'log K' is the NLL of a classifier that predicts 1/K for every class; other values are never worse than theirs.
+        'log K' is the NLL of a classifier that predicts 1/K for every class; other values are never
+        worse than theirs.
         """
+        if isinstance(self.reference, str):
+            return math.log(num_classes)
         if self.reference is not None:
-            return math.log(num_classes) if isinstance(self.reference, str) else self.reference
-        return 0.0 if self.better == "higher" or self.largest is None else self.largest
+            return self.reference
+        if self.better == "higher" or self.largest is None:
+            return 0.0
+        return self.largest

@@ -14,7 +14,8 @@ class Network(nn.Module):
 
     def __init__(self, features: nn.Module, head: nn.Module) -> None:
         super().__init__()
-        self.features, self.head = features, head
+        self.features = features
+        self.head = head
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits [N, K] of normalised images [N, C, H, W]."""
@@ -22,10 +23,11 @@ class Network(nn.Module):
         return logits
 
     def adapt(self, images: Callable[[int], Tensor]) -> None:
-        """Set the weights that are computed from the data, once, before training; by default there are none.
+        """Set, before training, the weights that are computed from the data; by default none.
 
-        `images(n)` are at most n images of train [n, C, H, W], normalised, not augmented, on the CPU, as is the network
-        then. What is set belongs in the state dict: a trained network is loaded without images.
+        `images(n)` are at most n images of train [n, C, H, W], normalised, not augmented, on the
+        CPU, as is the network then. What is set belongs in the state dict: a trained network is
+        loaded without images.
         """
 
 

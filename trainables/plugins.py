@@ -1,30 +1,34 @@
-"""Names come from files: `focal` is methods/focal.py with the class Focal. Adding the file adds the name.
+"""Names come from files: `focal` is methods/focal.py with the class Focal.
+Adding the file adds the name.
 
-A user's own folder with the same layout (methods/, models/, data/) adds its names through `use_extensions`.
+A user's own folder with the same layout (methods/, models/, data/) adds its names
+through `use_extensions`.
 """
 
 import functools
 import importlib
 import importlib.util
-import re
 import shutil
 import sys
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from trainables import former_names
-from trainables.fields import FieldError, nearest
+from trainables.files.atomic import replacing_folder
 from trainables.files.digest import file_digest
+from trainables.problems import FieldError, nearest
 
 LOADED = "calstudy_extensions."  # what the modules of an extensions folder are called
 SEARCHED = ("methods", "models", "data")
-TEXTS = (".py", ".json", ".toml", ".yaml", ".yml")  # files that may name others
+TEXTS = (".md", ".rst", ".txt")
 
 _extensions: Path | None = None
+_found: dict[str, set[str]] = {}  # the extension modules found, by the finder: a label or a module
+_finder = ""
 
 
 def use_extensions(directory: str | Path | None) -> None:
@@ -35,9 +39,10 @@ def use_extensions(directory: str | Path | None) -> None:
     global _extensions
     path = None if directory is None else Path(directory).resolve()
     if path is not None and not path.is_dir():
-        raise FieldError("extensions", f"no folder at {path}.")
-    for module in [name for name in list(sys.modules) if name.startswith(LOADED)]:
-        if path != _extensions:
+        raise FieldError("extensions", f"no folder at {path}")
+    if path != _extensions:
+        _found.clear()
+        for module in [name for name in list(sys.modules) if name.startswith(LOADED)]:
             del sys.modules[module]
     _extensions = path
 
@@ -49,57 +54,64 @@ def keep_extensions(source: Path, kept: Path) -> None:
         kept.is_dir() and _digests(source, folders) == _digests(kept, folders)
     ):
         return
-    partial = kept.with_name(kept.name + ".partial")
-    _remove(partial)
-    for folder in folders:
-        if (source / folder).is_dir():
-            shutil.copytree(
-                source / folder, partial / folder, ignore=shutil.ignore_patterns("__pycache__")
-            )
-    partial.mkdir(exist_ok=True)
-    _remove(kept)
-    partial.rename(kept)
-
-
-def extension_files(classes: Iterable[type]) -> list[str]:
-    """The files of the extensions folder in use that a trial of these classes runs: `methods/mine.py`.
-
-    Those are the classes' own files; the files of what these hold of one another (by a base class or by
-    `find("other")`); as we cannot see who reads it, every file that is no name: a helper, weights; and every file whose
-    name stands in the text of one that counts: it may be found only when a method runs. None if all classes are ours.
-    Search spaces do not count: the study records its ranges.
-    """
-    found: set[str] = set()
-    waiting = {base.__module__ for cls in classes for base in cls.__mro__}
-    while waiting:
-        module = waiting.pop()
-        if module.startswith(LOADED) and module not in found:
-            found.add(module)
-            for held in vars(sys.modules[module]).values() if module in sys.modules else ():
-                of = (
-                    held.__name__
-                    if isinstance(held, ModuleType)
-                    else getattr(held, "__module__", None)
+    with replacing_folder(kept) as partial:
+        for folder in folders:
+            if (source / folder).is_dir():
+                shutil.copytree(
+                    source / folder, partial / folder, ignore=shutil.ignore_patterns("__pycache__")
                 )
-                waiting |= {of} if isinstance(of, str) else set()
-    if not found or _extensions is None:
-        return []
-    named = {f"{folder}/{name}.py" for folder in SEARCHED for name in stems(_extensions / folder)}
-    own = {f"{module.removeprefix(LOADED).replace('.', '/')}.py" for module in found}
-    counted = own | (_listed(_extensions, SEARCHED) - named)
-    unread = {file for file in counted if file.endswith(TEXTS)}
-    while unread:
-        words = set(re.findall(r"\w+", (_extensions / unread.pop()).read_text(errors="replace")))
-        new = {file for file in named - counted if Path(file).stem in words}
-        counted, unread = counted | new, unread | new
-    return sorted(counted)
 
 
-def extension_digests(files: Iterable[str]) -> dict[str, str]:
-    """{file: sha256} of files of the extensions folder in use."""
-    return (
-        {file: file_digest(_extensions / file) for file in files} if _extensions is not None else {}
-    )
+def extension_digests(folder: str | Path) -> dict[str, str]:
+    """{file: sha256} of what a trial may use of an extensions folder: `methods/mine.py`.
+
+    Left out are search spaces (the study records its ranges), texts (.md, .rst, .txt, README) and
+    hidden files.
+    """
+    found = _digests(Path(folder), SEARCHED)
+    return {file: digest for file, digest in found.items() if not _is_text(Path(file))}
+
+
+@contextmanager
+def finding_for(finder: str) -> Iterator[None]:
+    """Names are found for the trials of this label, or by the code of this module."""
+    global _finder
+    before = _finder
+    _finder = finder
+    try:
+        yield
+    finally:
+        _finder = before
+
+
+def used_files(label: str, files: Mapping[str, str]) -> dict[str, str]:
+    """Those of the files of the extensions folder in use that trials of a label use.
+
+    files: {file: digest}, as `extension_digests` gives. Used are the files of the names that were
+    found for these trials in this process, and found by the code of such a file. If there is
+    one, so are the helpers that this process has imported, for whichever trial (a Python file that
+    was imported otherwise than by its name), and every file that is no Python. Not seen: code
+    that leaves nothing in `sys.modules`, and a name taken from there without `find`.
+    """
+    modules: set[str] = set()
+    waiting = [label]
+    while waiting:
+        new = _found.get(waiting.pop(), set()) - modules
+        modules |= new
+        waiting += new
+    if not modules or _extensions is None:
+        return {}
+    named = {f"{module.removeprefix(LOADED).replace('.', '/')}.py" for module in modules}
+    imported = {
+        str(getattr(module, "__file__", None))
+        for name, module in list(sys.modules.items())
+        if not name.startswith(LOADED)
+    }
+    return {
+        file: digest
+        for file, digest in files.items()
+        if file in named or not file.endswith(".py") or str(_extensions / file) in imported
+    }
 
 
 def changed_files(folder: str | Path | None, recorded: Mapping[str, str]) -> list[str]:
@@ -135,15 +147,12 @@ def _listed(directory: Path, folders: Iterable[str]) -> set[str]:
     }
 
 
+def _is_text(file: Path) -> bool:
+    return file.suffix.lower() in TEXTS or file.name == "README"
+
+
 def _digests(directory: Path, folders: Iterable[str]) -> dict[str, str]:
     return {file: file_digest(directory / file) for file in _listed(directory, folders)}
-
-
-def _remove(folder: Path) -> None:
-    """Remove a folder, or a link in its place, if there is one."""
-    if folder.is_symlink():
-        folder.unlink()
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def stems(directory: Path, suffix: str = ".py") -> list[str]:
@@ -163,7 +172,8 @@ def extension_folder(folder: str) -> Path | None:
 
 
 class _Loader(SourceFileLoader):
-    """Runs the file whose digest is recorded, never what lies in __pycache__, where it writes nothing."""
+    """Runs the file whose digest is recorded, never what lies in __pycache__,
+    where it writes nothing."""
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)
@@ -173,7 +183,8 @@ class Folder:
     """The names in one folder: `Folder("method", "trainables.methods")`."""
 
     def __init__(self, kind: str, package: str) -> None:
-        self.kind, self.package = kind, package
+        self.kind = kind
+        self.package = package
         self.short = package.rpartition(".")[2]
 
     def _own(self) -> list[str]:
@@ -182,23 +193,24 @@ class Folder:
 
     def names(self) -> list[str]:
         """All names, ours and those of the extensions folder, sorted."""
-        own, folder = self._own(), extension_folder(self.short)
+        own = self._own()
+        folder = extension_folder(self.short)
         theirs = stems(folder) if folder else []
         for name in set(own) & set(theirs):
             raise FieldError(
-                "extensions", f"{self.short}/{name}.py: '{name}' is a built-in name; rename it."
+                "extensions", f"{self.short}/{name}.py: '{name}' is a built-in name", "Rename it."
             )
         return sorted(own + theirs)
 
     def find(self, name: str) -> Any:
         """The class of that name; FieldError with the nearest names if there is none."""
         if not isinstance(name, str) or name not in self.names():
-            raise FieldError("", f"there is no {self.kind} '{name}'.{nearest(name, self.names())}")
+            raise FieldError("", f"there is no {self.kind} '{name}'", nearest(name, self.names()))
         module = self._module(name)
         if not hasattr(module, class_name(name)):
             raise FieldError(
                 "extensions",
-                f"{self.short}/{name}.py: it must define the class {class_name(name)}.",
+                f"{self.short}/{name}.py: it must define the class {class_name(name)}",
             )
         return getattr(module, class_name(name))
 
@@ -206,6 +218,7 @@ class Folder:
         if name in self._own():
             return importlib.import_module(f"{self.package}.{name}")
         qualified = f"{LOADED}{self.short}.{name}"
+        _found.setdefault(_finder, set()).add(qualified)
         if qualified in sys.modules:
             return sys.modules[qualified]
         folder = extension_folder(self.short)
@@ -215,23 +228,26 @@ class Folder:
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[qualified] = module
-        former_names.install()
         try:
-            spec.loader.exec_module(module)
+            with finding_for(qualified):
+                spec.loader.exec_module(module)
         except BaseException as error:
             # A half-imported module would be found again by its name.
             del sys.modules[qualified]
             if not isinstance(error, Exception) and raised_in(error) is None:
                 raise
-            problem = f"{self.short}/{name}.py: cannot be imported: {in_a_line(error)}."
-            raise FieldError("extensions", problem) from error
+            raise FieldError(
+                "extensions", f"{self.short}/{name}.py: cannot be imported: {in_a_line(error)}"
+            ) from error
         return module
 
 
 def raised_in(error: BaseException) -> str | None:
-    """The file of an extensions folder whose code raised the error, `sys.exit` included; None if there is none.
+    """The file of an extensions folder whose code raised the error, `sys.exit`
+    included; None if there is none.
 
-    Nor is it one's fault that a signal came while it ran: Ray's handlers and ours also raise SystemExit.
+    Nor is it one's fault that a signal came while it ran: Ray's handlers and
+    ours also raise SystemExit.
     """
     frames = [
         str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)

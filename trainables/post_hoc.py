@@ -1,9 +1,12 @@
 """Post-hoc calibration: temperature and vector scaling. Guo et al. 2017, Section 4.2."""
 
+from __future__ import annotations
+
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -12,27 +15,173 @@ from torch import Tensor
 
 from trainables.metrics.binned import ReliabilityBins
 
-# Temperatures outside mean that all of the fit set is correct (T -> 0) or wrong (T -> infinity).
+# Without a prior, temperatures outside mean that all of the fit set is correct (T -> 0) or wrong (T
+# -> infinity).
 LOWEST, HIGHEST = 1e-2, 1e3
 # Steps in log T; the remaining error after the shortest is about its square.
-_LONGEST, _SHORTEST = 2.0, 1e-5
+_SHORTEST, _LONGEST = 1e-5, 2.0
+# Cells of log T: so many below T = 1, down to LOWEST, and above it, up to HIGHEST.
+BELOW, ABOVE = 14, 21
+WIDTH = math.log(10) / 7
+
+
+# ---- the temperature with a prior ----------------------------------------------------------------
 
 
 def fit_temperature(logits: Tensor, labels: Tensor) -> float:
-    """The T > 0 that minimises the mean NLL of logits / T. logits: [N, K]; labels: [N] int64.
+    """The T > 0 of least NLL of logits [N, K] / T, summed over labels [N], plus (log T)^2 / 2.
 
-    NLL is convex in 1/T, so the sign of its slope brackets the minimum: Newton's method on log T, with bisection if it
-    leaves the bracket or is slow, always converges; the usual LBFGS settings stop short of the minimum. Clamped to
-    [0.01, 1000] if no finite minimum exists.
+    The second term is a prior worth one sample: log T normal around 0 with standard deviation 1. It
+    keeps a split without an error from making every prediction certain, and moves the T of a
+    thousand samples by about .2%. The sum can have two minima where T < 1: the lowest over the
+    cells of log T is taken. Clamped to [0.01, 1000].
+    """
+    ahead = ahead_of_label(logits, labels)
+    return _temperature(ahead, lambda number: _Point.at(ahead, number * WIDTH))
+
+
+def fold_temperatures(logits: Tensor, labels: Tensor, folds: int) -> list[float]:
+    """For each fold, `fit_temperature` of the others, which share what cell edges take."""
+    ahead = ahead_of_label(logits, labels)
+    fold = torch.arange(len(labels), device=logits.device) % folds
+    each = functools.cache(lambda number: slope_and_curvature(ahead, math.exp(number * WIDTH)))
+
+    def without(own: int) -> float:
+        kept = fold != own
+
+        def at_edge(number: int) -> _Point:
+            return _Point.of(number * WIDTH, *(of[kept] for of in each(number)))
+
+        return _temperature(ahead[:, kept], at_edge)
+
+    return [without(own) for own in range(folds)]
+
+
+class _Point(NamedTuple):
+    """The cost at a log T: its first and second derivative in log T."""
+
+    log_t: float
+    slope: float
+    curvature: float
+
+    @classmethod
+    def at(cls, ahead: Tensor, log_t: float) -> _Point:
+        return cls.of(log_t, *slope_and_curvature(ahead, math.exp(log_t)))
+
+    @classmethod
+    def of(cls, log_t: float, slopes: Tensor, curvatures: Tensor) -> _Point:
+        """The point of these derivatives of each sample's NLL in 1/T."""
+        sharpness = math.exp(-log_t)
+        slope = sharpness * float(slopes.sum())
+        return cls(log_t, log_t - slope, 1 + slope + sharpness**2 * float(curvatures.sum()))
+
+
+Edge = Callable[[int], _Point]  # the point that so many cells lie below
+
+
+def _temperature(ahead: Tensor, at_edge: Edge) -> float:
+    """The T of least cost for samples with this `ahead_of_label`.
+
+    Every minimum lies between T = 1 and the T of least NLL: beyond it, both terms rise. Above 1 the
+    cost is convex there. Below 1 it may have several minima, and each cell is looked at.
+    """
+    start = at_edge(0)
+    if start.slope < 0:
+        return math.exp(_minimum(ahead, start, None))
+    minima = [_minimum(ahead, *ends) for ends in _minima_below_1(ahead, start, at_edge)]
+    lowest = minima[0]
+    if len(minima) > 1:
+        lowest = min(minima, key=lambda log_t: _cost(ahead, log_t))
+    return max(math.exp(lowest), LOWEST)
+
+
+def _cost(ahead: Tensor, log_t: float) -> float:
+    return float((ahead / math.exp(log_t)).logsumexp(dim=0).sum()) + log_t**2 / 2
+
+
+def _minima_below_1(ahead: Tensor, here: _Point, at_edge: Edge) -> list[tuple[_Point, _Point]]:
+    """Points left and right of each minimum, at most a cell apart; equal at the range's end."""
+    found = []
+    reach = math.inf
+    for number in range(-1, -BELOW - 1, -1):
+        right = here
+        here = at_edge(number)
+        ends = _in_cell(ahead, here, right)
+        found += ends
+        # NLL is at least 0: further away, the prior alone costs more than is known to do.
+        if ends or number == -4:
+            reach = min(reach, math.sqrt(2 * _cost(ahead, right.log_t)))
+        # The former: NLL falls with T.
+        if here.slope <= here.log_t or (found and -here.log_t > reach):
+            return found
+    if here.slope > 0:
+        found.append((here, here))
+    return found
+
+
+def _in_cell(ahead: Tensor, left: _Point, right: _Point) -> list[tuple[_Point, _Point]]:
+    """Points around the minimum between two, if there is one."""
+    if left.slope < 0 <= right.slope:
+        return [(left, right)]
+    sign = math.copysign(1.0, right.slope)
+    if left.slope * sign > 0 and left.curvature * sign < 0 < right.curvature * sign:
+        # The slope comes nearer to 0 and leaves again: where it turns it may have crossed.
+        turn = left.log_t + WIDTH * left.curvature / (left.curvature - right.curvature)
+        middle = _Point.at(ahead, turn)
+        if middle.slope * sign < 0:
+            return [(middle, right) if sign > 0 else (left, middle)]
+    return []
+
+
+def _minimum(ahead: Tensor, left: _Point, right: _Point | None) -> float:
+    """log T without slope between two points, or above one, clamped to the largest.
+
+    Newton's method, with bisection if it leaves the bracket or is slow.
+    """
+    if left == right:
+        return left.log_t
+    low = left.log_t
+    high = math.inf if right is None else right.log_t
+    here = left
+    last = 2 * _LONGEST
+    while True:
+        step = math.inf
+        if here is left and right is not None:
+            step = (high - low) * left.slope / (left.slope - right.slope)
+        elif here.curvature > 0:
+            step = -here.slope / here.curvature
+        if not (low <= here.log_t + step <= high and abs(step) <= last / 2):
+            step = (low + high) / 2 - here.log_t if math.isfinite(high) else _LONGEST
+        log_t = here.log_t + step
+        last = abs(step)
+        if low >= math.log(HIGHEST) or last < _SHORTEST:
+            return min(log_t, math.log(HIGHEST))
+        here = _Point.at(ahead, log_t)
+        if here.slope > 0:
+            high = log_t
+        else:
+            low = log_t
+
+
+# ---- the temperature by NLL alone ----------------------------------------------------------------
+
+
+def fit_temperature_by_nll(logits: Tensor, labels: Tensor) -> float:
+    """The T > 0 of least mean NLL of logits [N, K] / T, labels [N] int64, as in the papers.
+
+    NLL is convex in 1/T, so the sign of its slope brackets the minimum: Newton's method on log T,
+    with bisection if it leaves the bracket or is slow, always converges; the usual LBFGS settings
+    stop short of the minimum. Clamped to [0.01, 1000] if no finite minimum exists.
     """
     if not (logits.gather(-1, labels[:, None]) > -torch.inf).any():
         return 1.0
     ahead = ahead_of_label(logits, labels)
-    log_t, low, high, last = 0.0, -math.inf, math.inf, 2 * _LONGEST
+    log_t = 0.0
+    low, high = -math.inf, math.inf
+    last = 2 * _LONGEST
     while True:
-        slope, curvature = (
-            float(each.mean()) for each in slope_and_curvature(ahead, math.exp(log_t))
-        )
+        derivatives = slope_and_curvature(ahead, math.exp(log_t))
+        slope, curvature = (float(each.mean()) for each in derivatives)
         if slope > 0:
             low = log_t
         else:
@@ -41,37 +190,34 @@ def fit_temperature(logits: Tensor, labels: Tensor) -> float:
             return HIGHEST
         if high <= math.log(LOWEST):  # confident and correct even at the lowest temperature
             return LOWEST
-        step = (
-            slope / curvature * math.exp(log_t)
-            if curvature > 0
-            else math.inf
-            if slope > 0
-            else -math.inf
-        )
+        step = math.inf if slope > 0 else -math.inf
+        if curvature > 0:
+            step = slope / curvature * math.exp(log_t)
         if not (low <= log_t + step <= high and abs(step) <= last / 2):
-            step = (
-                (low + high) / 2 - log_t
-                if math.isfinite(high - low)
-                else math.copysign(_LONGEST, step)
-            )
-        log_t, last = log_t + step, abs(step)
+            step = math.copysign(_LONGEST, step)
+            if math.isfinite(high - low):
+                step = (low + high) / 2 - log_t
+        log_t += step
+        last = abs(step)
         if last < _SHORTEST:
             return min(max(math.exp(log_t), LOWEST), HIGHEST)
 
 
 def ahead_of_label(logits: Tensor, labels: Tensor) -> Tensor:
-    """Each logit minus its label's, [K, N] float64: a softmax over columns takes a quarter of the time.
+    """Each logit minus its label's, [K, N] float64: softmax by columns takes a quarter of the time.
 
-    All 0 for a sample whose label has a stored probability of 0: its NLL does not depend on the temperature.
+    All 0 for a sample whose label has a stored probability of 0: its NLL does not depend on the
+    temperature.
     """
     columns = logits.double().T.contiguous()
     own = columns.gather(0, labels[None])
-    # Finite, so that a probability of 0 times its logit is 0; low enough to stay 0 at every temperature.
+    # Finite, so that a probability of 0 times its logit is 0; low enough to stay 0 at every
+    # temperature.
     return torch.where(own > -torch.inf, columns - own, 0.0).clamp(min=-1e300)
 
 
 def slope_and_curvature(ahead: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Derivatives of each sample's NLL in 1/T, [N]: mean and variance of `ahead_of_label` under the scaled probs."""
+    """Derivatives of each NLL in 1/T, [N]: mean and variance of `ahead` under the scaled probs."""
     probs = (ahead / temperature).softmax(dim=0)
     parts = probs * ahead
     mean = parts.sum(dim=0)
@@ -79,21 +225,20 @@ def slope_and_curvature(ahead: Tensor, temperature: float) -> tuple[Tensor, Tens
 
 
 def fit_temperature_by_ece(logits: Tensor, labels: Tensor, bins: int = 15) -> float:
-    """The T in .1, .2, ..., 10 with the lowest ECE, the smallest of ties. As in Mukhoti et al. 2020's released code.
+    """The T in .1, .2, ..., 10 of lowest ECE, the smallest of ties. Code of Mukhoti et al. 2020.
 
-    Theirs accumulates .1 (its 2.1 is 2.1000000000000005) in float32; ours is k / 10 in float64. ECE is not a proper
-    score: this T can be far from the truth, unlike that of NLL.
+    Theirs accumulates .1 (its 2.1 is 2.1000000000000005) in float32; ours is k / 10 in float64. ECE
+    is not a proper score: this T can be far from the truth, unlike that of NLL.
     """
     hits = (logits.argmax(dim=-1) == labels).double()
     behind = logits.double() - logits.double().amax(dim=-1, keepdim=True)
-    best, least = 1.0, math.inf
-    for temperature in (step / 10 for step in range(1, 101)):
+
+    def error(temperature: float) -> float:
         confidence = (behind / temperature).exp().sum(dim=-1).reciprocal()
         found = ReliabilityBins.of(confidence, hits, bins)
-        error = float(found.share.dot(found.gap))
-        if error < least:
-            best, least = temperature, error
-    return best
+        return float(found.share.dot(found.gap))
+
+    return min((step / 10 for step in range(1, 101)), key=error)
 
 
 @dataclass(frozen=True)
@@ -106,26 +251,30 @@ class VectorScaling:
     def __call__(self, logits: Tensor) -> Tensor:
         """Calibrated logits [N, K] float64; probabilities of 0 stay 0."""
         never = logits == -torch.inf
-        return (logits.double().masked_fill(never, 0.0) * self.scale + self.bias).masked_fill(
-            never, -torch.inf
-        )
+        scaled = logits.double().masked_fill(never, 0.0) * self.scale + self.bias
+        return scaled.masked_fill(never, -torch.inf)
 
 
-# Bound of the scale, per spread of the logits, and of the bias in nats: the only limit if the data are separable.
+# Bound of the scale, per spread of the logits, and of the bias in nats: the only limit if the data
+# are separable.
 LARGEST = 1000.0
 
 
-def fit_vector_scaling(logits: Tensor, labels: Tensor) -> VectorScaling:
-    """The scaling that minimizes mean NLL: convex, L-BFGS-B in float64 from the fitted temperature. Guo et al. 2017.
+def fit_vector_scaling(logits: Tensor, labels: Tensor, prior: float = 1.0) -> VectorScaling:
+    """The scaling of least NLL, summed, plus half the squares of each bias and scale * T - 1.
 
-    The identity if it cannot be improved. logits: [N, K]; labels: [N] int64.
+    T is the fitted temperature. These are priors worth one sample: a bias normal around 0, a scale
+    over 1/T normal around 1, both with standard deviation 1; `prior` multiplies their squares, 0 is
+    the fit of Guo et al. 2017. Convex: L-BFGS-B in float64 from the fitted temperature. The
+    identity if it cannot be improved. logits: [N, K]; labels: [N].
     """
     from scipy.optimize import minimize
 
     num_classes = logits.shape[1]
     ones = torch.ones(num_classes, dtype=torch.float64, device=logits.device)
     identity = VectorScaling(ones, torch.zeros_like(ones))
-    temperature = fit_temperature(logits, labels)
+    fit = fit_temperature if prior else fit_temperature_by_nll
+    temperature = fit(logits, labels)
     logits, labels = _possible(logits, labels)
     if not len(labels):
         return identity
@@ -138,29 +287,38 @@ def fit_vector_scaling(logits: Tensor, labels: Tensor) -> VectorScaling:
         scale, bias = torch.from_numpy(parameters).to(logits.device).reshape(2, num_classes)
         return VectorScaling(scale / spread, bias)
 
+    centre = np.repeat([spread / temperature, 0.0], num_classes)
+    per = np.repeat([temperature / spread, 1.0], num_classes)  # a parameter's standard deviations
+
     def loss_and_slope(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        """The cost per sample, and its gradient."""
         scaled = scaling(parameters)(logits)
         off = (scaled.softmax(dim=-1) - truth) / len(labels)
-        slope = torch.cat([(off * known).sum(dim=0) / spread, off.sum(dim=0)])
-        return float(F.cross_entropy(scaled, labels)), slope.cpu().numpy()
+        slope = torch.cat([(off * known).sum(dim=0) / spread, off.sum(dim=0)]).cpu().numpy()
+        away = (parameters - centre) * per
+        weight = prior / len(labels)
+        loss = float(F.cross_entropy(scaled, labels)) + weight * away @ away / 2
+        return loss, slope + weight * away * per
 
-    start = np.repeat([min(spread / temperature, LARGEST), 0.0], num_classes)
-    bounds = [(-LARGEST, LARGEST)] * len(start)
+    start = np.minimum(centre, LARGEST)
+    bounds = [(-LARGEST, LARGEST)] * len(centre)
     options = {"maxiter": 1000, "maxfun": 2000, "ftol": 1e-15, "gtol": 1e-9}
     found = minimize(
         loss_and_slope, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options
     )
     before = float(F.cross_entropy(logits, labels))
-    return scaling(found.x) if found.fun < before * (1 - 1e-12) else identity
+    if found.fun < before * (1 - 1e-12):
+        return scaling(found.x)
+    return identity
 
 
 def _possible(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The samples that inform a fit, in float64: a label with a stored probability of 0 has infinite NLL under all."""
+    """The samples that inform a fit, in float64: those with a finite NLL."""
     possible = logits.gather(-1, labels[:, None]).squeeze(-1) > -torch.inf
     return logits[possible].double(), labels[possible]
 
 
-# ---- cross-fitting -------------------------------------------------------------------------------------------------
+# ---- cross-fitting -------------------------------------------------------------------------------
 
 Calibrator = Callable[[Tensor], Tensor]  # logits to calibrated logits, [N, K] float64
 Fit = Callable[[Tensor, Tensor], Calibrator]
@@ -176,8 +334,13 @@ class TemperatureScaling:
 
 
 def by_temperature(logits: Tensor, labels: Tensor) -> TemperatureScaling:
-    """Temperature scaling, fitted by NLL."""
+    """Temperature scaling, fitted by NLL with a prior worth one sample."""
     return TemperatureScaling(fit_temperature(logits, labels))
+
+
+def temperature_by_nll(logits: Tensor, labels: Tensor) -> TemperatureScaling:
+    """Temperature scaling, fitted by NLL alone: the papers'."""
+    return TemperatureScaling(fit_temperature_by_nll(logits, labels))
 
 
 def by_temperature_of_ece(logits: Tensor, labels: Tensor) -> TemperatureScaling:
@@ -185,8 +348,9 @@ def by_temperature_of_ece(logits: Tensor, labels: Tensor) -> TemperatureScaling:
     return TemperatureScaling(fit_temperature_by_ece(logits, labels))
 
 
+TEMPERATURES = {"temperature": by_temperature, "temperature_by_nll": temperature_by_nll}
 FITS: dict[str, Fit] = {
-    "temperature": by_temperature,
+    **TEMPERATURES,
     "temperature_of_ece": by_temperature_of_ece,
     "vector_scaling": fit_vector_scaling,
 }
@@ -198,8 +362,8 @@ def cross_fitted(
 ) -> Tensor:
     """Calibrated logits [N, K]; no sample is used to fit its own calibration.
 
-    The fold of sample i is i % folds; it is calibrated by a fit on the other folds. Scores of these logits estimate the
-    performance on new data while using the whole set.
+    The fold of sample i is i % folds; it is calibrated by a fit on the other folds. Scores of these
+    logits estimate the performance on new data while using the whole set.
     """
     return by_folds(fold_fits(logits, labels, fit, folds), logits)
 
@@ -210,7 +374,12 @@ def fold_fits(
     """For each fold, the fit on the others; none for a single sample."""
     folds = min(folds, len(labels))
     fold = torch.arange(len(labels), device=logits.device) % max(folds, 1)
-    return [fit(logits[fold != k], labels[fold != k]) for k in range(folds)] if folds > 1 else []
+    if folds < 2:
+        return []
+    if fit is by_temperature:
+        found = map(TemperatureScaling, fold_temperatures(logits, labels, folds))
+        return [cast(Fitted, each) for each in found]
+    return [fit(logits[fold != k], labels[fold != k]) for k in range(folds)]
 
 
 def by_folds(fits: Sequence[Calibrator], logits: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a trial costs, measured by training a small part of one. It writes only into a folder it is given."""
+"""A trial's cost, measured by training a part of it. Writes only into the folder it is given."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from trainables.allocation import keep_freed_memory
+from trainables import checkpoint
+from trainables.attempt import Assignment, Attempt, prepared_device
 from trainables.config import TrialConfig
 from trainables.learner import Diverged, Learner
 from trainables.loading.batches import DeviceSplit
 from trainables.loading.trial_data import trial_data
 from trainables.outputs.classifier import PREDICTION_BATCH
+from trainables.plain import Plain
 from trainables.probe_cost import Cost
-from trainables.trainable import Assignment, CalibrationTrainable, device_for
 
-# What of an epoch is trained at most, and of a trial beside its first epoch: wall-clock seconds.
-EPOCH_SECONDS, TRIAL_SECONDS = 1.0, 2.0
+# Wall-clock seconds trained at most, of an epoch and of a trial beside its first epoch.
+EPOCH_SECONDS = 1.0
+TRIAL_SECONDS = 2.0
 FEWEST_EPOCHS = 3  # beside the first, which is start-up
 FEWEST_STEPS = 8  # of an epoch: on a GPU the first are eager, and a capture follows
 
@@ -49,7 +51,7 @@ NO_TIME = Clock(0.0, 0.0)
 
 
 class PartLearner(Learner):
-    """Trains the first `steps` batches of each epoch and predicts the first `rows` samples of a split.
+    """Trains the first `steps` batches of each epoch; predicts the first `rows` of a split.
 
     left_out: the time of the rest, as much a batch and a sample as what was done.
     """
@@ -58,6 +60,7 @@ class PartLearner(Learner):
     rows = PREDICTION_BATCH
     left_out = NO_TIME
     step_wall = row_wall = 0.0  # of the last epoch
+    diverged: str | None = None  # what was not finite, the first time
 
     def now(self) -> Clock:
         if self.device.type == "cuda":
@@ -78,97 +81,88 @@ class PartLearner(Learner):
         self.left_out = self.left_out.plus(taken.times(self._batches / steps - 1))
 
     def _logits(self, split: DeviceSplit) -> Tensor:
-        before, rows = self.now(), min(self.rows, len(split))
-        logits = super()._logits(
-            split if rows == len(split) else split.subset(torch.arange(rows), "none")
-        )
+        before = self.now()
+        whole = len(split)
+        rows = min(self.rows, whole)
+        if rows < whole:
+            split = split.subset(torch.arange(rows), "none")
+        logits = super()._logits(split)
         taken = self.now().since(before)
         self.row_wall = taken.wall / rows
-        self.left_out = self.left_out.plus(taken.times(len(split) / rows - 1))
-        return logits.repeat(math.ceil(len(split) / rows), 1)[: len(split)]
+        self.left_out = self.left_out.plus(taken.times(whole / rows - 1))
+        return logits.repeat(math.ceil(whole / rows), 1)[:whole]
 
     def timed_epoch(self, epoch: int) -> Clock:
-        """The time of the whole of that epoch, of which a part is trained. An infinite loss is not an error here."""
-        self.epoch, self.left_out = epoch, NO_TIME
+        """The time of the whole epoch, trained in part. A loss that diverged is noted."""
+        self.epoch = epoch
+        self.left_out = NO_TIME
         before = self.now()
-        with suppress(Diverged):
+        try:
             self.advance()
             self.catch_up()
+        except Diverged as error:
+            self.diverged = self.diverged or str(error)
         return self.now().since(before).plus(self.left_out)
 
     def grow(self) -> None:
-        """From now on as much of an epoch as fits in EPOCH_SECONDS, going by the last one."""
+        """Train from now on as much of an epoch as fits in EPOCH_SECONDS, by the last one."""
         self.steps = max(FEWEST_STEPS, int(EPOCH_SECONDS / self.step_wall))
         batches = int(EPOCH_SECONDS / (self.row_wall * PREDICTION_BATCH))
         self.rows = PREDICTION_BATCH * max(1, batches)
 
 
-class Worker(CalibrationTrainable):
-    """What writes a trial's result, outside of Ray: Tune's own set-up wants a storage."""
-
-    def __init__(self, assignment: Assignment) -> None:
-        self._begin(assignment)
-
-    def finish(self, learner: Learner) -> None:
-        self._finish(learner)
-
-
 def probe_trial(
-    config: dict[str, Any],
+    config: dict[str, Plain],
     digest: str,
     resources: dict[str, float],
     also: Collection[str],
     folder: str,
     process_start: float = 0.0,
 ) -> Cost:
-    """Train a part of the trial `config` (plain values) twice: the second time everything is loaded and chosen.
+    """Train a part of the trial `config` (plain values) twice, the second time all warm.
 
-    digest: of its data. resources: cpu, gpu. also: metrics as in `Predictions.evaluate`. folder: for its files, which
-    are removed. process_start: of this process, if known.
+    digest: of its data. resources: cpu, gpu. also: metrics as in `Predictions.evaluate`. folder:
+    for its files, which are removed. process_start: of this process, if known.
     """
-    torch.set_num_threads(max(1, int(resources["cpu"])))
-    device = device_for(resources["gpu"])
-    if device.type == "cpu":
-        keep_freed_memory()
+    device = prepared_device(resources)
     trial = TrialConfig.from_mapping(config)
     assignment = Assignment("probe", folder, 1, config, digest, 0.0, resources, tuple(also))
-    worker, written = Worker(assignment), assignment.attempt_directory
+    written = assignment.attempt_directory
     written.mkdir(parents=True)
     _forget_peak(device)
 
     def build() -> tuple[PartLearner, Clock]:
-        began = time.process_time(), time.perf_counter()
+        began = Clock(time.process_time(), time.perf_counter())
         learner = PartLearner(trial, trial_data(trial, device, digest), device)
-        return learner, learner.now().since(Clock(*began))
+        return learner, learner.now().since(began)
 
     def end(learner: PartLearner) -> Clock:
-        before, learner.left_out = learner.now(), NO_TIME
-        worker.finish(learner)
+        before = learner.now()
+        learner.left_out = NO_TIME
+        Attempt(assignment).finish(learner)  # one attempt writes its model once
         return learner.now().since(before).plus(learner.left_out)
 
     cold, cold_build = build()
-    cold_first, warm_epoch = cold.timed_epoch(0), cold.timed_epoch(min(1, trial.epochs - 1))
+    cold_first = cold.timed_epoch(0)
+    warm_epoch = cold.timed_epoch(min(1, trial.epochs - 1))
     cold.grow()
     cold_end = end(cold)
-    steps, rows = cold.steps, cold.rows
     cold.leave()
     learner, built = build()
-    learner.steps, learner.rows = steps, rows
+    learner.steps = cold.steps
+    learner.rows = cold.rows
     first = learner.timed_epoch(0)
-    spent, epochs = (
-        [],
-        _spread(trial.epochs, TRIAL_SECONDS / max(1e-6, min(first.wall, 2 * EPOCH_SECONDS))),
-    )
-    for epoch in epochs:
-        spent.append(learner.timed_epoch(epoch))
+    most = TRIAL_SECONDS / max(1e-6, min(first.wall, 2 * EPOCH_SECONDS))
+    spent = [learner.timed_epoch(epoch) for epoch in _spread(trial.epochs, most)]
     mean = sum((each.process for each in spent), 0.0) / len(spent)
     ended = end(learner)
     surplus = cold_build.process - built.process + cold_first.process - warm_epoch.process
     files = [file.stat().st_size for file in written.iterdir() if file.name != "history.json"]
     before = learner.now()
-    learner.save(written / "last.pt")
+    checkpoint.save(learner, written / "last.pt")
     saved = learner.now().since(before)
     row = learner.history[-1] if learner.history else {}
+    logged = (f"{name}={value:.6g} " for name, value in row.items())
     cost = Cost(
         process_start=process_start,
         first=max(0.0, surplus + cold_end.process - ended.process),
@@ -178,13 +172,12 @@ def probe_trial(
         result=ended.process,
         checkpoint=saved.process,
         files=sum(files),
-        rows=float(
-            len(json.dumps(row)) + sum(len(f"{name}={value:.6g} ") for name, value in row.items())
-        ),
+        rows=float(len(json.dumps(row)) + len("".join(logged))),
         checkpoint_size=(written / "last.pt").stat().st_size,
         memory=_peak(),
         device_memory=torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None,
-        epochs=len(epochs) + 3,
+        epochs=len(spent) + 3,
+        diverged=learner.diverged,
     )
     learner.leave()
     shutil.rmtree(written)
@@ -192,7 +185,7 @@ def probe_trial(
 
 
 def _spread(epochs: int, most: float) -> list[int]:
-    """Some of the epochs, evenly over the training: a method's epochs may differ, after a warm-up for one."""
+    """Some of the epochs, evenly over the training, whose epochs may differ."""
     count = min(epochs, max(FEWEST_EPOCHS, int(most)))
     return [int((place + 0.5) * epochs / count) for place in range(count)]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one trial, alone on its device. Times are process (CPU) seconds where not said otherwise; sizes are bytes."""
+    """One trial's cost, alone on its device: process (CPU) seconds if not said otherwise, bytes."""
 
     process_start: float  # of a worker's process, with its imports
     first: float  # what the first trial of its kind in a process takes more
@@ -20,3 +20,4 @@ class Cost:
     memory: int  # of the process, at its peak
     device_memory: int | None  # of the GPU, at its peak; None on a CPU
     epochs: int  # trained for this
+    diverged: str | None = None  # the loss, or the validation NLL, that was not finite, and where

@@ -16,7 +16,7 @@ def seed_of(seed: int, *names: str | int) -> int:
 
 
 def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:
-    """`stream(seed, trial, "order", epoch)`: the same names give the same numbers, alone, resumed or fused."""
+    """`stream(seed, trial, "order", epoch)`: equal names give equal numbers, however it runs."""
     import torch  # slow; seed_of does not need it
 
     return torch.Generator(device).manual_seed(seed_of(seed, *names))

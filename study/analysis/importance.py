@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import optuna
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -22,9 +27,9 @@ BEST = 0.25  # fraction of the trials that importances contrast with the rest
 class Searched:
     """The values tried by one method's complete trials, in order of trial number.
 
-    values: by path, None if a trial has none; ranges: of numeric paths, with log-scale ones in `log`; choices: all
-    choices of categorical paths. importances: by path, one per objective (see `importances`); None with fewer than
-    LEAST trials or a single path, which would get all of it.
+    values: by path, None if a trial has none; ranges: of numeric paths, with log-scale ones in
+    `log`; choices: all choices of categorical paths. importances: by path, one per objective (see
+    `importances`); None with fewer than LEAST trials or a single path, which would get all of it.
     """
 
     numbers: list[int]
@@ -36,25 +41,30 @@ class Searched:
 
 
 def searched(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> Searched:
-    """trials: of one label, in any state. `values` is empty if nothing was searched or no trial is complete."""
+    """The searched values of one label's trials, in any state.
+
+    `values` is empty if nothing was searched or no trial is complete.
+    """
     done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    spaces = {path: kind for trial in done for path, kind in trial.distributions.items()}
-    ranges = {
-        path: kind
-        for path, kind in spaces.items()
-        if isinstance(kind, FloatDistribution | IntDistribution)
-    }
-    chosen = {
-        path: kind.choices
-        for path, kind in spaces.items()
-        if isinstance(kind, CategoricalDistribution)
-    }
+    spaces: dict[str, BaseDistribution] = {}
+    for trial in done:
+        spaces |= trial.distributions
+    ranges = {}
+    log = set()
+    choices = {}
+    for path, kind in spaces.items():
+        if isinstance(kind, CategoricalDistribution):
+            choices[path] = [str(choice) for choice in kind.choices]
+        elif isinstance(kind, FloatDistribution | IntDistribution):
+            ranges[path] = (float(kind.low), float(kind.high))
+            if kind.log:
+                log.add(path)
     return Searched(
         [trial.number for trial in done],
         {path: [trial.params.get(path) for trial in done] for path in spaces},
-        {path: (float(kind.low), float(kind.high)) for path, kind in ranges.items()},
-        frozenset(path for path, kind in ranges.items() if kind.log),
-        {path: [str(choice) for choice in choices] for path, choices in chosen.items()},
+        ranges,
+        frozenset(log),
+        choices,
         importances(done, objectives) if len(done) >= LEAST and len(spaces) > 1 else None,
     )
 
@@ -62,32 +72,29 @@ def searched(trials: Sequence[FrozenTrial], objectives: Sequence[Objective]) -> 
 def importances(
     trials: Sequence[FrozenTrial], objectives: Sequence[Objective]
 ) -> dict[str, tuple[float, ...]]:
-    """{path: per objective, its share in [0, 1] of what separates the best quarter of the trials from the rest}.
+    """The share in [0, 1] of what separates the best quarter of the trials from the rest.
 
-    An objective's shares sum to 1; NaN if it is constant. Optuna's PED-ANOVA, Watanabe et al. 2023: single
-    hyperparameters, no interactions. (fANOVA, of the whole variance, takes minutes for a thousand trials.)
+    By path, one per objective. An objective's shares sum to 1; NaN if it is constant. Optuna's
+    PED-ANOVA, Watanabe et al. 2023: single hyperparameters, no interactions. (fANOVA, of the whole
+    variance, takes minutes for a thousand trials.)
     """
-    study = optuna.create_study(
-        directions=[StudyDirection[objective.direction.upper()] for objective in objectives]
-    )
+    directions = [StudyDirection[one.direction.upper()] for one in objectives]
+    study = optuna.create_study(directions=directions)
     study.add_trials(trials)
     shares = [_shares(study, place, objective.sign) for place, objective in enumerate(objectives)]
-    paths = sorted({path for found in shares for path in found})
+    paths = sorted(set[str]().union(*shares))
     return {path: tuple(found.get(path, math.nan) for found in shares) for path in paths}
 
 
 def _shares(study: optuna.Study, place: int, sign: float) -> dict[str, float]:
-    from optuna.importance import (
-        PedAnovaImportanceEvaluator,
-        get_param_importances,
-    )  # loads scikit-learn: a second
+    # Loads scikit-learn: a second.
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
     if len({trial.values[place] for trial in study.get_trials(deepcopy=False)}) < 2:
         return {}
     evaluator = PedAnovaImportanceEvaluator(target_quantile=BEST)
-    with warnings.catch_warnings(
-        action="ignore"
-    ):  # it warns that lower is better, which holds here
+    # It warns that lower is better, which holds here.
+    with warnings.catch_warnings(action="ignore"):
         shares = get_param_importances(
             study, evaluator=evaluator, target=lambda trial: sign * trial.values[place]
         )

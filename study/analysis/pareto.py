@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,12 +13,21 @@ from study.schema.printable import csv_text
 from study.store.trials import TrialRecord
 from trainables import metrics
 from trainables.files.output import write_output
+from trainables.plain import Value
 
 Costs = tuple[float, ...]  # one coordinate per objective, smaller is better
 
 
 def complete(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     return [record for record in records if record.state == "complete"]
+
+
+def measured_in(
+    records: Iterable[TrialRecord], objectives: Sequence[Objective]
+) -> list[TrialRecord]:
+    """The trials that have a value of every objective."""
+    names = {one.metric for one in objectives}
+    return [record for record in records if names <= record.metrics.keys()]
 
 
 def front(records: Iterable[TrialRecord], objectives: Sequence[Objective]) -> list[TrialRecord]:
@@ -27,8 +37,8 @@ def front(records: Iterable[TrialRecord], objectives: Sequence[Objective]) -> li
     fronted: list[Costs] = []  # without duplicates
     for record in ordered:
         point = trial_costs(record, objectives)
-        # In this order only an earlier point can dominate; with two objectives only the last kept one must be checked:
-        # it has the best second objective so far.
+        # In this order only an earlier point can dominate; with two objectives only the last kept
+        # one must be checked: it has the best second objective so far.
         rivals = fronted[-1:] if len(objectives) <= 2 else fronted
         if fronted and fronted[-1] == point:
             kept.append(record)
@@ -44,43 +54,42 @@ def rank(record: TrialRecord, objectives: Sequence[Objective]) -> tuple[Costs, s
 
 
 def trial_costs(record: TrialRecord, objectives: Sequence[Objective]) -> Costs:
-    return costs([record.metrics[objective.metric] for objective in objectives], objectives)
+    return costs([record.metrics[one.metric] for one in objectives], objectives)
 
 
 def worst_point(objectives: Sequence[Objective], num_classes: int) -> Costs:
     """The worst value of each objective that a metric may have."""
-    return costs(
-        [metrics.describe(objective.metric).worst(num_classes) for objective in objectives],
-        objectives,
-    )
+    worst = [metrics.describe(one.metric).worst(num_classes) for one in objectives]
+    return costs(worst, objectives)
 
 
 def hypervolume(
     front: Iterable[TrialRecord], objectives: Sequence[Objective], reference: Costs
 ) -> float:
-    """Exact volume of the objective space between the front and the reference point, in the metrics' own units.
+    """Exact volume between the front and the reference point, in the metrics' own units.
 
     A trial that is not better than the reference in every objective adds nothing.
     """
     points = {trial_costs(record, objectives) for record in front}
-    return _volume(
-        [point for point in points if all(map(operator.lt, point, reference))], reference
-    )
+    better = [point for point in points if all(map(operator.lt, point, reference))]
+    return _volume(better, reference)
 
 
 def _volume(points: Sequence[Costs], reference: Costs) -> float:
-    """Volume of the union of the boxes between each point and the reference; all points are better than it."""
+    """Volume of the union of the boxes from points, all better than the reference, to it."""
     if not points:
         return 0.0
     if len(reference) == 1:
         return reference[0] - min(points)[0]
     if len(reference) == 2:
-        area, lowest = 0.0, reference[1]
+        area = 0.0
+        lowest = reference[1]
         for first, second in sorted(points):
             area += (reference[0] - first) * max(lowest - second, 0.0)
             lowest = min(lowest, second)
         return area
-    # Slice along the last objective: between two levels the cross-section is that of the points reached so far.
+    # Slice along the last objective: between two levels the cross-section is that of the points
+    # reached so far.
     levels = sorted({point[-1] for point in points})
     return math.fsum(
         (upper - lower)
@@ -90,21 +99,20 @@ def _volume(points: Sequence[Costs], reference: Costs) -> float:
 
 
 def knee(front: Sequence[TrialRecord], objectives: Sequence[Objective]) -> TrialRecord | None:
-    """The best compromise on a front: farthest, towards the ideal, from the line through its normalised extremes.
+    """The best compromise: farthest, towards the ideal, from the line through the front's extremes.
 
-    With the objectives scaled to [0, 1] over the front, the extremes of two lie at (0, 1) and (1, 0), so the distance
-    from their line grows as the sum of the coordinates falls; more objectives use the plane through the unit points.
-    Ties, and fronts of two points, go to the one nearer to a perfect classifier (accuracy 1, all else 0, in the
-    metrics' own units), then to the first. None for an empty front.
+    With the objectives scaled to [0, 1] over the front, the extremes of two lie at (0, 1) and
+    (1, 0), so the distance from their line grows as the sum of the coordinates falls; more
+    objectives use the plane through the unit points. Ties, and fronts of two points, go to the one
+    nearer to a perfect classifier (accuracy 1, all else 0, in the metrics' own units), then to the
+    first. None for an empty front.
     """
     if not front:
         return None
     points = [trial_costs(record, objectives) for record in front]
     lows = [min(column) for column in zip(*points, strict=True)]
     spans = [max(column) - low for column, low in zip(zip(*points, strict=True), lows, strict=True)]
-    perfect = costs(
-        [1.0 if objective.direction == "maximize" else 0.0 for objective in objectives], objectives
-    )
+    perfect = costs([float(one.direction == "maximize") for one in objectives], objectives)
     curved = len(set(points)) > 2
 
     def key(index: int) -> tuple[float, float, int]:
@@ -123,32 +131,37 @@ def measured_names(records: Sequence[TrialRecord]) -> list[str]:
     return [name for name in metrics.names() if any(name in record.metrics for record in records)]
 
 
-def front_rows(records: Sequence[TrialRecord]) -> list[dict[str, object]]:
-    """Rows of a table, all with the same columns: method, number, each searched path, each validation metric, and the
-    training samples seen. None if a trial has no such value.
-    """
-    paths = sorted({path for record in records for path in record.params})
+def row_values(records: Sequence[TrialRecord]) -> list[dict[str, Value]]:
+    """Each trial's searched values and metrics, all with the same keys; None where it has none."""
+    paths = sorted(set[str]().union(*(record.params for record in records)))
     measured = measured_names(records)
     return [
-        {"method": record.label, "number": record.number}
-        | {path: record.params.get(path) for path in paths}
+        {path: record.params.get(path) for path in paths}
         | {name: record.metrics.get(name) for name in measured}
-        | {"samples": record.samples}
         for record in records
+    ]
+
+
+def front_rows(records: Sequence[TrialRecord]) -> list[dict[str, Value]]:
+    """Rows of a table, all with the same columns; None where a trial has no such value.
+
+    Method, number, each searched path, each validation metric, and the training samples seen.
+    """
+    return [
+        {"method": record.label, "number": record.number, **values, "samples": record.samples}
+        for record, values in zip(records, row_values(records), strict=True)
     ]
 
 
 def write_front_csv(
     records: Sequence[TrialRecord],
     path: Path,
-    more: Mapping[str, Mapping[str, object]] | None = None,
+    more: Mapping[str, Mapping[str, Value]] | None = None,
 ) -> None:
     """`front_rows` with a header; missing values are empty cells. more: extra columns, by trial."""
     rows = front_rows(records)
     if more:
-        columns = list(dict.fromkeys(column for values in more.values() for column in values))
-        added = (
-            {column: more[record.name].get(column) for column in columns} for record in records
-        )
-        rows = [row | extra for row, extra in zip(rows, added, strict=True)]
+        columns = list(dict.fromkeys(itertools.chain(*more.values())))
+        for row, record in zip(rows, records, strict=True):
+            row |= {column: more[record.name].get(column) for column in columns}
     write_output(path, csv_text(list(rows[0]) if rows else ["method", "number"], rows).encode())

@@ -1,33 +1,40 @@
-"""What a study will cost, from a probe of each method: arithmetic on measured numbers."""
+"""The cost of a study, from a probe of each method: arithmetic on measured numbers."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from study.analysis.rungs import FIRST, is_protected
+from study.analysis.rungs import FIRST, going_on, is_protected
 from study.schema.spec import StudySpec
 from trainables.probe_cost import Cost
 
-# What the driver and Ray take, in units of what the process of a probe takes to start, which tells how fast a machine
-# is. Fitted to four runs of study/specs/digits.yaml with 2 to 24 trials of 2 to 500 epochs (benchmarks/probe.py).
-RUN, RUN_TRIAL, RUN_EPOCH = 4.9, 0.0175, 0.0003
-WORKER = 1.45  # of a worker, with its connection to Ray
+# What the driver and Ray take, in units of what the process of a probe takes to start, which tells
+# how fast a machine is. Fitted to four runs of study/specs/digits.yaml with 2 to 24 trials of 2 to
+# 500 epochs (benchmarks/experiments/probe.py).
+RUN = 4.9
+RUN_TRIAL = 0.0175
+RUN_EPOCH = 0.0003
+WORKER = 1.45  # a worker, with its connection to Ray
 
 Probes = Sequence[tuple[float, Cost]]  # of one method, weighted; the weights sum to 1
 
 
 @dataclass(frozen=True)
 class MethodPrediction:
-    """Of all trials of a method. Times are process (CPU) seconds where not said otherwise; sizes are bytes."""
+    """All trials of a method. Times are process (CPU) seconds where not said otherwise.
+
+    Sizes are bytes.
+    """
 
     label: str
     trials: int
-    epochs_share: float  # of the epochs, with early stopping
-    trial_seconds: (
-        float  # wall-clock, of training, as the ledger will have it; with no early stopping
-    )
+    epochs_share: float  # the share of the epochs that early stopping leaves
+    epochs_between: tuple[float, float]  # the limits of that share
+    # wall-clock, of training, as the ledger will have it; with no early stopping.
+    trial_seconds: float
     trial_process_seconds: float  # with no early stopping
     process_seconds: float
     cpu_hours: float  # trial_seconds x resources.cpu
@@ -37,11 +44,15 @@ class MethodPrediction:
     checkpoint_bandwidth: float  # bytes a second of one trial
     memory: int
     device_memory: int | None
+    diverged: str | None = None  # what was not finite in a probed trial, and where
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of a study. workers: the start of their processes. driver: the driver and Ray's own processes."""
+    """All trials of a study.
+
+    workers: the start of their processes. driver: the driver and Ray's own processes.
+    """
 
     methods: tuple[MethodPrediction, ...]
     slots: int  # trials at once
@@ -55,7 +66,7 @@ class Prediction:
 
     @property
     def process_seconds(self) -> float:
-        """Of all processes of the run."""
+        """The seconds of all processes of the run."""
         return self.total("process_seconds") + self.workers + self.driver
 
     @property
@@ -64,16 +75,39 @@ class Prediction:
         return self.slots * max(method.checkpoint_bandwidth for method in self.methods)
 
 
-def epochs_share(spec: StudySpec, label: str) -> float:
-    """The expected share of a method's epochs that `early_stopping` leaves."""
-    rule, variant, trials = spec.early_stopping, spec.variant(label), spec.trials
+def epochs_between(spec: StudySpec, label: str) -> tuple[float, float]:
+    """The share of a method's epochs that `early_stopping` leaves, from least to most.
+
+    Expected: `kept_between`.
+    """
+    rule = spec.early_stopping
     if rule is None:
-        return 1.0
-    protected = min(
-        trials, max(FIRST, sum(is_protected(variant, number) for number in range(trials)))
-    )
-    spared = (1 - rule.epoch(spec.epochs) / spec.epochs) * (1 - rule.keep)
-    return 1 - spared * (trials - protected) / trials
+        return 1.0, 1.0
+    spared = 1 - rule.epoch(spec.epochs) / spec.epochs
+    variant = spec.variant(label)
+    trials = spec.trials
+    first = sum(is_protected(variant, number) for number in range(trials))
+    least, most = kept_between(first, trials, rule.keep)
+    return 1 - spared * (1 - least / trials), 1 - spared * (1 - most / trials)
+
+
+def kept_between(first: int, trials: int, keep: float) -> tuple[float, float]:
+    """How many trials are expected to go on, from least to most.
+
+    If all `first` ones, which are never stopped, are better than each of the rest, and if all are
+    alike. The rest are alike in both: any order of them is as likely as another.
+    """
+    least = most = 0.0
+    for place in range(trials):
+        if place < max(FIRST, first):
+            least += 1
+            most += 1
+            continue
+        count = place + 1
+        among = going_on(count, keep)
+        most += among / count
+        least += max(0, among - first) / (count - first)
+    return least, most
 
 
 def predict(
@@ -81,34 +115,38 @@ def predict(
 ) -> Prediction:
     """The cost of all trials of the study. probes: by label. stopping: with its early stopping."""
     methods = tuple(_of_method(spec, label, found, stopping) for label, found in probes.items())
-    start = statistics.fmean(cost.process_start for found in probes.values() for _, cost in found)
-    first = sum(weight * cost.first for found in probes.values() for weight, cost in found)
+    probed = list(itertools.chain(*probes.values()))
+    start = statistics.fmean(cost.process_start for _, cost in probed)
+    first = sum(weight * cost.first for weight, cost in probed)
     trials = sum(method.trials for method in methods)
     epochs = sum(method.trials * method.epochs_share * spec.epochs for method in methods)
     driver = start * (RUN + RUN_TRIAL * trials + RUN_EPOCH * epochs)
     workers = min(slots, trials) * (start * WORKER + first)
-    return Prediction(
-        methods, slots, workers, driver, _elapsed(spec, methods, probes, slots, start, driver)
-    )
+    elapsed = _elapsed(methods, probes, slots, start, driver)
+    return Prediction(methods, slots, workers, driver, elapsed)
 
 
 def _of_method(spec: StudySpec, label: str, probes: Probes, stopping: bool) -> MethodPrediction:
     def mean(name: str) -> float:
         return sum(weight * float(getattr(cost, name)) for weight, cost in probes)
 
-    share, resources = epochs_share(spec, label) if stopping else 1.0, spec.resources_of(label)
-    seconds, interval = (
-        spec.epochs * mean("epoch_wall"),
-        max(spec.checkpoint_seconds, mean("epoch_wall")),
-    )
+    between = epochs_between(spec, label) if stopping else (1.0, 1.0)
+    # Recorded trainings lie in the middle: benchmarks/RESULTS.md, "Epochs that early stopping
+    # leaves".
+    share = statistics.fmean(between)
+    resources = spec.resources_of(label)
+    seconds = spec.epochs * mean("epoch_wall")
+    interval = max(spec.checkpoint_seconds, mean("epoch_wall"))
     checkpoints = int(share * seconds / interval)
-    once, epochs = mean("build") + mean("result"), spec.epochs * mean("epoch")
+    once = mean("build") + mean("result")
+    epochs = spec.epochs * mean("epoch")
     size = max(cost.checkpoint_size for _, cost in probes)
     devices = [cost.device_memory for _, cost in probes if cost.device_memory is not None]
     return MethodPrediction(
         label,
         spec.trials,
         share,
+        between,
         seconds,
         once + epochs + int(seconds / interval) * mean("checkpoint"),
         spec.trials * (once + share * epochs + checkpoints * mean("checkpoint")),
@@ -119,28 +157,29 @@ def _of_method(spec: StudySpec, label: str, probes: Probes, stopping: bool) -> M
         size / interval if seconds > interval else 0.0,
         max(cost.memory for _, cost in probes),
         max(devices, default=None),
+        next((cost.diverged for _, cost in probes if cost.diverged), None),
     )
 
 
 def _elapsed(
-    spec: StudySpec,
     methods: Sequence[MethodPrediction],
     probes: Mapping[str, Probes],
     slots: int,
     start: float,
     driver: float,
 ) -> tuple[float, float]:
-    """Graham 1966: what list scheduling takes lies between work / slots and that and the longest trial.
+    """The limits of the wall-clock seconds. At the upper end the driver shares the same cores.
 
-    At the upper end the driver takes its share of the same cores.
+    Graham 1966: what list scheduling takes lies between work / slots and that and the longest
+    trial.
     """
     once = {
-        label: sum(weight * (cost.build + cost.result) for weight, cost in probes[label])
-        for label in probes
+        label: sum(weight * (cost.build + cost.result) for weight, cost in found)
+        for label, found in probes.items()
     }
     work = sum(of.trials * (of.epochs_share * of.trial_seconds + once[of.label]) for of in methods)
     longest = max(of.trial_seconds + once[of.label] for of in methods)
     begin = start * (RUN + WORKER)
-    return begin + max(work / slots, longest), begin + (
-        work + driver - start * RUN
-    ) / slots + longest
+    least = begin + max(work / slots, longest)
+    most = begin + (work + driver - start * RUN) / slots + longest
+    return least, most

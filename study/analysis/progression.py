@@ -1,4 +1,4 @@
-"""Progress over a study and over a trial's training: arrays for figures, from records and histories."""
+"""Progress over a study and over a trial's training: arrays for figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ History = Sequence[Mapping[str, float]]  # rows of a trial's history.json, one p
 class Growth:
     """The front's hypervolume after each finished trial, in the order they finished: [T] arrays.
 
-    samples: training samples seen up to then. A failed trial, or one set aside, counts with the samples it reported.
+    samples: training samples seen up to then. A failed trial, or one set aside, counts with the
+    samples it reported.
     """
 
     trials: Values
@@ -31,36 +32,36 @@ class Growth:
 
 def growth(ranking: Ranking, label: str | None = None) -> Growth:
     """The growth over all trials, or a method's, without those still running."""
-    objectives, eligible = ranking.study.objectives, {record.name for record in ranking.eligible}
-    records = [record for record in ranking.records if label is None or record.label == label]
-    ended = [record for record in records if record.state != "running"]
-    ended.sort(
-        key=lambda record: (
-            math.inf if record.ended is None else record.ended,
-            record.label,
-            record.number,
-        )
-    )
+    objectives = ranking.study.objectives
+    eligible = {record.name for record in ranking.eligible}
+    finished = ranking.records.finished
+    ended = sorted(finished if label is None else finished.of(label), key=_when)
     front: list[TrialRecord] = []
-    volume, volumes, samples = 0.0, [], []
+    volume = 0.0
+    volumes = []
+    samples = []
     for record in ended:
-        grown = pareto.front([*front, record], objectives) if record.name in eligible else front
-        if any(member is record for member in grown):
-            front, volume = grown, pareto.hypervolume(grown, objectives, ranking.reference)
+        if record.name in eligible:
+            grown = pareto.front([*front, record], objectives)
+            if any(member is record for member in grown):
+                front = grown
+                volume = pareto.hypervolume(front, objectives, ranking.reference)
         volumes.append(volume)
         samples.append(record.samples or 0)
     numbers = np.arange(1, len(ended) + 1, dtype=np.float64)
-    return Growth(
-        numbers, np.cumsum(samples, dtype=np.float64), np.array(volumes, dtype=np.float64)
-    )
+    return Growth(numbers, np.cumsum(samples, dtype=np.float64), np.array(volumes, np.float64))
+
+
+def _when(record: TrialRecord) -> tuple[float, str, int]:
+    ended = math.inf if record.ended is None else record.ended
+    return ended, record.label, record.number
 
 
 def by_epoch(history: History, name: str) -> tuple[Values, Values]:
     """Epochs and the value recorded as `name` after each, NaN if none: two [E] arrays."""
     epochs = [row["epoch"] for row in history]
-    return np.array(epochs, np.float64), np.array(
-        [row.get(name, math.nan) for row in history], np.float64
-    )
+    values = [row.get(name, math.nan) for row in history]
+    return np.array(epochs, np.float64), np.array(values, np.float64)
 
 
 def recorded(history: History, name: str) -> bool:

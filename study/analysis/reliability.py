@@ -1,4 +1,4 @@
-"""Reliability diagrams: accuracy against confidence per bin, with the band where a calibrated model would lie."""
+"""Reliability diagrams: accuracy by confidence, with the band of a calibrated model."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from trainables.metrics.scores import top_label
 from trainables.outputs.predictions import Predictions
 
 Values = NDArray[np.float64]
-BINS, LEVEL = 15, 0.95
+BINS = 15
+LEVEL = 0.95
 STATEMENT = (  # under every diagram
-    f"Grey band: where {LEVEL:.0%} of a bin's accuracies would lie if its confidences were calibrated (labels drawn"
-    " from them). Of calibrated bins, at most one in twenty lies outside."
+    f"Grey band: where {LEVEL:.0%} of a bin's accuracies would lie if its confidences were"
+    " calibrated (labels drawn from them). Of calibrated bins, at most one in twenty lies outside."
 )
 
 
@@ -27,7 +28,7 @@ STATEMENT = (  # under every diagram
 class Reliability:
     """Non-empty bins in order of confidence: [B] arrays.
 
-    low, high: the consistency band, 95% of the accuracies that the bin's confidences would give if calibrated.
+    low, high: the consistency band, 95% of the accuracies that calibrated confidences would give.
     """
 
     numbers: NDArray[np.int64]  # bin k is (k / BINS, (k + 1) / BINS]
@@ -50,7 +51,7 @@ class Reliability:
 
 @dataclass(frozen=True)
 class Diagram:
-    """A trial's predictions before and after cross-fitted temperature scaling, and the median of its temperatures."""
+    """A trial's predictions before and after cross-fitted temperatures, and the median of these."""
 
     raw: Reliability
     scaled: Reliability
@@ -59,39 +60,38 @@ class Diagram:
 
 def diagram(predictions: Predictions) -> Diagram:
     """The diagram that figures and page show for a trial."""
-    logits, labels = predictions.logits, predictions.labels
+    logits = predictions.logits
+    labels = predictions.labels
     fits = post_hoc.fold_fits(logits, labels, post_hoc.by_temperature)
     temperature = statistics.median(fit.temperature for fit in fits) if fits else 1.0
-    return Diagram(
-        reliability(logits, labels),
-        reliability(post_hoc.by_folds(fits, logits), labels),
-        temperature,
-    )
+    scaled = post_hoc.by_folds(fits, logits)
+    return Diagram(reliability(logits, labels), reliability(scaled, labels), temperature)
 
 
 def reliability(logits: Tensor, labels: Tensor) -> Reliability:
     """Top-label reliability in equal-width bins. logits: [N, K]; labels: [N] int64.
 
-    The band is that of Broecker and Smith 2007 given the confidences: labels are drawn from them, and each bin's
-    accuracies are cut at 2.5% and 97.5%.
+    The band is that of Broecker and Smith 2007 given the confidences: labels are drawn from them,
+    and each bin's accuracies are cut at 2.5% and 97.5%.
     """
     confidence, hits = top_label(logits, labels)
     index = equal_width_index(confidence, BINS)
     found = (column.numpy() for column in ReliabilityBins.collect(confidence, hits, index))
     numbers = np.unique(index.numpy())
-    bands = np.array(
-        [consistency_band(confidence.numpy()[index.numpy() == number]) for number in numbers]
-    )
+    members = (confidence.numpy()[index.numpy() == number] for number in numbers)
+    bands = np.array([consistency_band(each) for each in members])
     return Reliability(numbers, *found, *bands.T)
 
 
 def consistency_band(confidence: Values) -> tuple[float, float]:
-    """Low and high end of the accuracy that these confidences [n] would give. Both are attainable values k / n.
+    """The ends of the accuracies that these confidences [n] would give: attainable values k / n.
 
-    The hits are Poisson-binomial: their probabilities are the inverse Fourier transform of a product over samples
-    (Hong 2013), here over a window beyond which less than 1e-10 lies (Bernstein's inequality).
+    The hits are Poisson-binomial: their probabilities are the inverse Fourier transform of a
+    product over samples (Hong 2013), here over a window beyond which less than 1e-10 lies
+    (Bernstein's inequality).
     """
-    mean, reach = confidence.sum(), 15 + 7 * math.sqrt(confidence @ (1 - confidence))
+    mean = confidence.sum()
+    reach = 15 + 7 * math.sqrt(confidence @ (1 - confidence))
     start = max(0, math.floor(mean - reach))
     size = min(len(confidence), math.ceil(mean + reach)) - start + 1
     turns = np.exp(-2j * np.pi / size * np.arange(size // 2 + 1))

@@ -1,4 +1,4 @@
-"""Early stopping: whether a trial goes on after its rung, from the trials of its method that reached it before."""
+"""Early stopping: whether a trial goes on after its rung, by those of its method before it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST = 3  # trials of a method that always go on: there is nothing yet to compa
 
 @dataclass(frozen=True)
 class Entry:
-    """A trial at a rung. place: how many of its method were recorded there before it; costs: smaller is better."""
+    """A trial at a rung. place: how many of its method came before it; costs: smaller is better."""
 
     place: int
     number: int  # of the trial
@@ -42,43 +42,42 @@ def going_on(count: int, keep: float) -> int:
 def rank(entry: Entry, before: Sequence[Entry]) -> int:
     """The trial's place, from 1, among itself and those recorded before it.
 
-    They are ordered by non-dominated sorting (Deb et al. 2002); within a front by crowding distance, largest first,
-    then by number. For crowding, equal values are ordered by place.
+    They are ordered by non-dominated sorting (Deb et al. 2002); within a front by crowding
+    distance, largest first, then by number. For crowding, equal values are ordered by place.
     """
     entries = [*sorted(before, key=lambda one: one.place), entry]
     costs = np.array([one.costs for one in entries], np.float64)
     ahead = 0  # entries of better fronts
     for front in _fronts(costs):
         if len(before) in front:
-            distances = _crowding(costs[front])
-            order = sorted(
-                range(len(front)), key=lambda at: (-distances[at], entries[front[at]].number)
-            )
-            return ahead + [front[at] for at in order].index(len(before)) + 1
+            distances = dict(zip(front, _crowding(costs[front]), strict=True))
+            front.sort(key=lambda row: (-distances[row], entries[row].number))
+            return ahead + front.index(len(before)) + 1
         ahead += len(front)
     raise AssertionError("each entry is in a front")
 
 
 def is_protected(variant: Variant, number: int) -> bool:
-    """Whether the trial is never stopped: of cross-entropy, with which the others are compared; of a method with
-    nothing to search, whose trials measure noise; with settings to try first."""
+    """Whether the trial is never stopped.
+
+    Of cross-entropy, with which the others are compared; of a method with nothing to search, whose
+    trials measure noise; with settings to try first.
+    """
     is_baseline = isinstance(variant.method, CrossEntropy)
     return is_baseline or not variant.space.distributions or number < len(variant.space.defaults)
 
 
 def entries_of(records: Iterable[TrialRecord], epoch: int) -> list[Entry]:
     """The entries of a method's trials at a rung, by place."""
-    found = (
-        (record.number, record.rungs[str(epoch)])
-        for record in records
-        if str(epoch) in record.rungs
-    )
-    entries = [Entry(rung["place"], number, tuple(rung["costs"])) for number, rung in found]
+    entries = []
+    for record in records:
+        if rung := record.rungs.get(str(epoch)):
+            entries.append(Entry(rung.place, record.number, tuple(rung.costs)))
     return sorted(entries, key=lambda entry: entry.place)
 
 
 def _fronts(costs: NDArray[np.float64]) -> Iterator[list[int]]:
-    """The rows [n, objectives] that no other dominates, then those that none of the rest does, and so on."""
+    """The rows [n, objectives] that no other dominates, then those of the rest, and so on."""
     no_worse: NDArray[np.bool_] = np.all(costs[:, None] <= costs[None], axis=-1)
     dominates = no_worse & ~no_worse.T  # [n, n]
     left = np.ones(len(costs), bool)
@@ -89,7 +88,7 @@ def _fronts(costs: NDArray[np.float64]) -> Iterator[list[int]]:
 
 
 def _crowding(costs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """[n]: the span between a point's neighbours, as a share of the front's, over the objectives; its ends infinite."""
+    """The span between a point's neighbours, as a share of the front's, [n]; its ends infinite."""
     distances = np.zeros(len(costs))
     for column in costs.T:
         order = np.argsort(column, kind="stable")

@@ -12,12 +12,15 @@ from study.schema.condition import Condition, check_metric, read_condition
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from trainables import metrics
-from trainables.fields import FieldError
+from trainables.problems import FieldError
 
 # From a metric to the names of the trials not significantly worse in it than the best
 NotWorse = Callable[[str], Collection[str]]
 
-RULES = "knee, or: min ece where accuracy>=0.95, or: min ece where accuracy~best, or: weighted error=1 ece=2"
+RULES = (
+    "knee, or: min ece where accuracy>=0.95, or: min ece where accuracy~best, or: weighted error=1"
+    " ece=2"
+)
 
 _PICK = re.compile(r"(?:(min|max)\s+(\w+)|weighted\s+(\S.*?))(?:\s+where\s+(.+))?")
 _AS_GOOD = re.compile(r"(\w+)\s*~\s*best")
@@ -26,37 +29,38 @@ _AS_GOOD = re.compile(r"(\w+)\s*~\s*best")
 def parse_where(text: str) -> list[Condition]:
     """`accuracy>=0.95 and ece<0.02`; a comma means `and`. Raises FieldError at `where`."""
     if not text.strip():
-        raise FieldError("where", "is empty; write a condition such as accuracy>=0.95.")
-    return [
-        _condition(part.strip()) for part in re.split(r"\s+and\s+|,", text, flags=re.IGNORECASE)
-    ]
+        raise FieldError("where", "is empty", "Write a condition such as accuracy>=0.95.")
+    return [_condition(part) for part in _parts(text)]
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in re.split(r"\s+and\s+|,", text, flags=re.IGNORECASE)]
 
 
 def _condition(text: str) -> Condition:
     if _AS_GOOD.fullmatch(text):
         raise FieldError(
             "where",
-            f"'{text}' works only in `export --pick`; write a bound such as accuracy>=0.95.",
+            f"'{text}' works only in `export --pick`",
+            "Write a bound such as accuracy>=0.95.",
         )
     return read_condition("where", text)
 
 
 def satisfies(record: TrialRecord, conditions: Iterable[Condition]) -> bool:
-    """Whether a trial is complete and meets every condition. A metric that was not measured fails its condition."""
-    return record.state == "complete" and all(
-        condition.holds(record.metrics) for condition in conditions
-    )
+    """Whether a trial is complete and meets every condition; an unmeasured metric fails its own."""
+    holds = (condition.holds(record.metrics) for condition in conditions)
+    return record.state == "complete" and all(holds)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The smallest weighted sum among the trials that meet all conditions; weights are negative if larger is better."""
+    """The smallest weighted sum where all conditions hold; weights < 0 where larger is better."""
 
     weights: dict[str, float]
     conditions: tuple[Condition, ...]
-    as_good: tuple[
-        str, ...
-    ]  # metrics in which the trial must not be significantly worse than the best
+    # Metrics in which the trial must not be significantly worse than the best.
+    as_good: tuple[str, ...]
 
     @property
     def metrics(self) -> list[str]:
@@ -70,22 +74,18 @@ def parse_rule(text: str) -> Rule | None:
         return None
     found = _PICK.fullmatch(words)
     if found is None:
-        raise FieldError("pick", f"cannot parse '{text}'; write {RULES}.")
+        raise FieldError("pick", f"cannot parse '{text}'", f"Write {RULES}.")
     goal, metric, weighted, where = found.groups()
     weights = _weights(weighted) if weighted else {metric: _goal_weight(goal, metric)}
-    parts = (
-        [part.strip() for part in re.split(r"\s+and\s+|,", where, flags=re.IGNORECASE)]
-        if where
-        else []
-    )
+    parts = _parts(where) if where else []
     as_good = [part[1] for part in map(_AS_GOOD.fullmatch, parts) if part]
     for name in as_good:
         check_metric("pick", name)
     try:
         bounds = [_condition(part) for part in parts if not _AS_GOOD.fullmatch(part)]
     except FieldError as error:
-        hint = " Or write accuracy~best." if where and "~" in where else ""
-        raise FieldError("pick", f"{error.problem}{hint}") from None
+        hint = "Or write accuracy~best." if where and "~" in where else ""
+        raise FieldError("pick", error.found, f"{error.mend} {hint}".strip()) from None
     return Rule(weights, tuple(bounds), tuple(as_good))
 
 
@@ -93,7 +93,7 @@ def _goal_weight(goal: str, metric: str) -> float:
     check_metric("pick", metric)
     better = "max" if metrics.describe(metric).better == "higher" else "min"
     if goal != better:
-        raise FieldError("pick", f"{metric} must be {better}imized; write {better} {metric}.")
+        raise FieldError("pick", f"{metric} must be {better}imized", f"Write {better} {metric}.")
     return metrics.describe(metric).sign
 
 
@@ -107,13 +107,11 @@ def _weights(text: str) -> dict[str, float]:
         except ValueError:
             weight = math.nan
         if not (math.isfinite(weight) and weight > 0):
-            raise FieldError(
-                "pick",
-                f"cannot parse '{part}'; write metrics with weights above 0: weighted error=1 ece=2.",
-            )
+            mend = "Write metrics with weights above 0: weighted error=1 ece=2."
+            raise FieldError("pick", f"cannot parse '{part}'", mend)
         check_metric("pick", metric)
         if metric in weights:
-            raise FieldError("pick", f"{metric} is weighted twice; remove one.")
+            raise FieldError("pick", f"{metric} is weighted twice", "Remove one.")
         weights[metric] = weight * metrics.describe(metric).sign
     return weights
 
@@ -124,59 +122,56 @@ def pick(
     text: str,
     not_worse: NotWorse | None = None,
 ) -> TrialRecord:
-    """The trial that the rule selects; the objectives, as served, break ties. Raises FieldError at `pick`.
+    """The trial that the rule selects; the objectives, as served, break ties.
 
-    records: those that count. not_worse: called if the rule contains `~best`.
+    records: those that count. not_worse: called if the rule contains `~best`. Raises FieldError at
+    `pick`.
     """
-    finished, rule, objectives = complete(records), parse_rule(text), served
+    finished = complete(records)
+    rule = parse_rule(text)
     if not finished:
         raise FieldError(
-            "pick", "no trial is complete yet; run the study with `calstudy run` first."
+            "pick", "no trial is complete yet", "Run the study with `calstudy run` first."
         )
     if rule is None:
-        chosen = knee(front(finished, objectives), objectives)
+        chosen = knee(front(finished, served), served)
         assert chosen is not None
         return chosen
     measured = measured_names(finished)
     for name in rule.metrics:
         if name not in measured:
             raise FieldError(
-                "pick", f"{name} was not measured. Measured metrics: {', '.join(measured)}."
+                "pick", f"{name} was not measured", f"Measured metrics: {', '.join(measured)}."
             )
-    allowed = [
-        record
-        for record in finished
-        if satisfies(record, rule.conditions)
-        and all(name in record.metrics for name in rule.weights)
-    ]
+    allowed = [record for record in finished if rule.weights.keys() <= record.metrics.keys()]
+    allowed = [record for record in allowed if satisfies(record, rule.conditions)]
     for name in rule.as_good:
         if not_worse is None:
-            raise FieldError("pick", f"{name}~best needs a study's stored predictions.")
+            raise FieldError("pick", f"{name}~best needs a study's stored predictions")
         as_good = not_worse(name)
         allowed = [record for record in allowed if record.name in as_good]
     if not allowed:
-        raise FieldError("pick", _nothing_satisfies(finished, rule))
+        raise _nothing_satisfies(finished, rule)
 
     def total(record: TrialRecord) -> float:
         return math.fsum(weight * record.metrics[name] for name, weight in rule.weights.items())
 
-    return min(allowed, key=lambda record: (total(record), *rank(record, objectives)))
+    return min(allowed, key=lambda record: (total(record), *rank(record, served)))
 
 
-def _nothing_satisfies(finished: Sequence[TrialRecord], rule: Rule) -> str:
+def _nothing_satisfies(finished: Sequence[TrialRecord], rule: Rule) -> FieldError:
     asked = " and ".join([*map(str, rule.conditions), *(f"{name}~best" for name in rule.as_good)])
     bests = "; ".join(_best(finished, condition) for condition in rule.conditions)
     each = ", one condition at a time" if len(rule.conditions) > 1 else ""
-    closest = f" Best value{each}: {bests}." if bests else ""
-    return f"no complete trial satisfies {asked}.{closest} Relax the condition."
+    closest = f"Best value{each}: {bests}. " if bests else ""
+    found = f"no complete trial satisfies {asked}"
+    return FieldError("pick", found, f"{closest}Relax the condition.")
 
 
 def _best(finished: Sequence[TrialRecord], condition: Condition) -> str:
     """The best value for the condition, and its trial."""
     sign = -1.0 if condition.comparison.startswith(">") else 1.0
-    measured = (record for record in finished if condition.metric in record.metrics)
-    best = min(
-        measured,
-        key=lambda record: (sign * record.metrics[condition.metric], record.label, record.number),
-    )
-    return f"{condition.metric} {best.metrics[condition.metric]:.6g} ({best.name})"
+    name = condition.metric
+    measured = (record for record in finished if name in record.metrics)
+    best = min(measured, key=lambda one: (sign * one.metrics[name], one.label, one.number))
+    return f"{name} {best.metrics[name]:.6g} ({best.name})"

@@ -1,4 +1,4 @@
-"""Methods whose last trials added next to nothing to their fronts, and what their remaining trials would cost."""
+"""Methods whose last trials hardly added to their fronts, and what the others would cost."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from study.analysis.progression import growth
 from study.analysis.ranking import Ranking
 
-FEWEST, PER_PARAMETER = 10, 4  # trials looked back on
+FEWEST = 10  # trials looked back on, at least
+PER_PARAMETER = 4  # trials for each searched hyperparameter, where these are more
 LITTLE = 0.01  # of the hypervolume
 
 
 @dataclass(frozen=True)
 class Stalled:
-    """A method whose `last` ended trials added less than LITTLE to the hypervolume of its own front."""
+    """A method whose `last` ended trials added less than LITTLE to its own front's hypervolume."""
 
     label: str
     last: int
@@ -31,28 +32,33 @@ class Stalled:
 def stalled(ranking: Ranking) -> list[Stalled]:
     """The methods of which it can be said, while trials of theirs are left.
 
-    A trial that did not complete, or does not count, added nothing. Nothing is said of a method with nothing to search,
-    or whose trials are all no better than the reference point; nor of any before defaults that count have fixed that
-    point: below the metrics' worst values every front looks finished.
+    A trial that did not complete, or does not count, added nothing. Nothing is said of a method
+    with nothing to search, or whose trials are all no better than the reference point; nor of any
+    before defaults that count have fixed that point: below the metrics' worst values every front
+    looks finished.
     """
-    study, found = ranking.study, []
-    for label in study.labels if ranking.defaults_that_count else ():
-        records = [record for record in ranking.records if record.label == label]
-        ended = [record for record in records if record.state != "running"]
+    if not ranking.defaults_that_count:
+        return []
+    study = ranking.study
+    found = []
+    for label in study.labels:
+        begun = len(ranking.records.of(label))
+        ended = ranking.records.finished.of(label)
         searched = max((len(record.params) for record in ended), default=0)
         seconds = [record.seconds for record in ended if record.seconds is not None]
-        last, planned = max(FEWEST, PER_PARAMETER * searched), max(study.planned, len(records))
+        last = max(FEWEST, PER_PARAMETER * searched)
+        planned = max(study.planned, begun)
         if not searched or not seconds or last >= len(ended) or len(ended) == planned:
             continue
         volume = growth(ranking, label).volume
-        before, now = float(volume[-last - 1]), float(volume[-1])
+        before = float(volume[-last - 1])
+        now = float(volume[-1])
         if before > 0 and now - before < LITTLE * before:
-            resources, left = study.resources_of(label), planned - len(ended)
+            resources = study.resources_of(label)
+            left = planned - len(ended)
             hours = resources.hours(left * statistics.fmean(seconds))
             added = now / before - 1
-            found.append(
-                Stalled(label, last, added, len(records), planned, left, hours, resources.device)
-            )
+            found.append(Stalled(label, last, added, begun, planned, left, hours, resources.device))
     return found
 
 
@@ -64,12 +70,13 @@ def stalled_lines(found: Sequence[Stalled]) -> list[str]:
         left = f"the {each.left:,} left" if each.left > 1 else "the one left"
         cost = _about(each.hours, 0.01, f" {each.device}-hours")
         lines.append(
-            f"{each.label}: its last {each.last} trials added {added} to its hypervolume; {left} would cost {cost}."
+            f"{each.label}: its last {each.last} trials added {added} to its hypervolume; {left}"
+            f" would cost {cost}."
         )
     if begun := max((each.begun for each in found if each.begun < each.planned), default=0):
         lines.append(
-            f"Nothing stops by itself. To train no more than {begun:,} trials of any method, end the run and repeat it"
-            f" with `--trials {begun}`."
+            f"Nothing stops by itself. To train no more than {begun:,} trials of any method, end"
+            f" the run and repeat it with `--trials {begun}`."
         )
     return lines
 

@@ -1,23 +1,23 @@
-"""The state of each trial now, and the one way to count them: for `status`, `trials`, `audit`, the page, the live view.
+"""The state of each trial now, and the one way to count them, for all that show it.
 
-Read on any machine that sees the storage. Whether a driver runs is told by its lock, and whether a trial trains by its
-log, which was written since that driver began. Where a file system shares no locks between machines (`calstudy doctor`
-says so), a study that runs elsewhere looks stopped.
+Read on any machine that sees the storage. Whether a driver runs is told by its lock, and whether a
+trial trains by its log, which was written since that driver began. Where a file system shares no
+locks between machines (`calstudy doctor` says so), a study that runs elsewhere looks stopped.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from study.analysis.ranking import Ranking
 from study.store.driver_lock import driver_is_alive
 from study.store.study import Study
-from study.store.trials import TrialRecord
+from study.store.trials import TrialRecord, Trials
 
-# What people read for each state. Set aside: complete, but it does not count. To do: planned and not begun, or waiting
-# for its turn while a driver runs.
+# What people read for each state. Set aside: complete, but it does not count. To do: planned and
+# not begun, or waiting for its turn while a driver runs.
 WORDS = {
     "complete": "complete",
     "set_aside": "set aside",
@@ -38,39 +38,28 @@ class Snapshot:
 
     alive: bool
     planned: int  # of each method
-    records: Mapping[str, Sequence[TrialRecord]]
+    records: Trials
     states: Mapping[str, str]
     ranking: Ranking
 
     @classmethod
-    def of(
-        cls, study: Study, records: Mapping[str, Sequence[TrialRecord]], alive: bool
-    ) -> Snapshot:
-        ranking = Ranking(study, [record for found in records.values() for record in found])
-        states = {each.name: state_now(study, each, alive) for each in ranking.records}
-        return cls(
-            alive,
-            study.planned,
-            records,
-            {**states, **dict.fromkeys(ranking.set_aside, "set_aside")},
-            ranking,
-        )
-
-    @property
-    def all(self) -> list[TrialRecord]:
-        return list(self.ranking.records)
+    def of(cls, study: Study, records: Trials, alive: bool) -> Snapshot:
+        ranking = Ranking(study, records)
+        states = {each.name: state_now(study, each, alive) for each in records}
+        states |= dict.fromkeys(ranking.set_aside, "set_aside")
+        return cls(alive, study.planned, records, states, ranking)
 
     @property
     def counts(self) -> dict[str, Counts]:
-        """By label."""
+        """The counts of each method, by label."""
         return {
             label: count_states(self.planned, [self.states[record.name] for record in found])
-            for label, found in self.records.items()
+            for label, found in self.records.by_label.items()
         }
 
 
 def snapshot(study: Study) -> Snapshot:
-    """Read now. The driver first: of a trial that ends meanwhile it is not said that it was interrupted."""
+    """The study now. The driver is read first: no trial that ends meanwhile looks interrupted."""
     alive = driver_is_alive(study.directory, study.ledger)
     return Snapshot.of(study, study.records(), alive)
 
@@ -78,8 +67,9 @@ def snapshot(study: Study) -> Snapshot:
 def state_now(study: Study, record: TrialRecord, alive: bool) -> str:
     """A key of WORDS. alive: whether a driver ran the study when the record was read.
 
-    The ledger has a trial as running from when it is proposed to when it is done. With a driver it trains (`running`)
-    or waits for its turn (`to_do`); without one it was `interrupted` if it had begun.
+    The ledger has a trial as running from when it is proposed to when it is done. With a driver it
+    trains (`running`) or waits for its turn (`to_do`); without one it was `interrupted` if it had
+    begun.
     """
     if record.state != "running":
         return record.state
@@ -89,7 +79,7 @@ def state_now(study: Study, record: TrialRecord, alive: bool) -> str:
 
 
 def count_states(planned: int, states: Iterable[str]) -> Counts:
-    """{planned, and each of WORDS}; planned is the sum of the others: trials not proposed yet are to do."""
+    """{planned, and each of WORDS}; planned is their sum: trials not proposed yet are to do."""
     found = Counter(states)
     planned = max(planned, found.total())
     counts = {state: found[state] for state in WORDS}
@@ -112,27 +102,27 @@ def done(counts: Counts) -> int:
 
 def in_words(counts: Counts) -> str:
     """`3 complete, 1 failed, 2 to do`."""
-    return ", ".join(
-        f"{counts[key]:,} {word}" for key, word in WORDS.items() if counts[key] or key == "complete"
-    )
+    shown = [key for key in WORDS if counts[key] or key == "complete"]
+    return ", ".join(f"{counts[key]:,} {WORDS[key]}" for key in shown)
 
 
 def saved_line(study: Study, records: Iterable[TrialRecord]) -> str | None:
-    """What early stopping has saved; None if it stopped no trial."""
-    early = [
-        record.epoch for record in records if record.state == "pruned" and record.epoch is not None
-    ]
+    """The epochs that early stopping has saved; None if it stopped no trial."""
+    pruned = [record.epoch for record in records if record.state == "pruned"]
+    early = [epoch for epoch in pruned if epoch is not None]
     if not early:
         return None
-    trials, whole = f"{len(early):,} trial{'s' * (len(early) > 1)}", int(study.plain["epochs"])
-    saved, planned = (
-        sum(whole - epoch for epoch in early),
-        whole * study.planned * len(study.labels),
+    trials = f"{len(early):,} trial{'s' * (len(early) > 1)}"
+    whole = int(study.plain["epochs"])
+    saved = sum(whole - epoch for epoch in early)
+    planned = whole * study.planned * len(study.labels)
+    return (
+        f"early stopping ended {trials} after epoch {max(early)} of {whole}: {saved:,} of"
+        f" {planned:,} epochs saved"
     )
-    return f"early stopping ended {trials} after epoch {max(early)} of {whole}: {saved:,} of {planned:,} epochs saved"
 
 
 def stopped_line(counts: Counts, goes_on: str) -> str | None:
-    """What is said of a study that nobody runs; None if all its trials are done."""
+    """The line on a study that nobody runs; None if all its trials are done."""
     left = [f"{counts[key]:,} {WORDS[key]}" for key in ("interrupted", "to_do") if counts[key]]
     return f"the study is not running; {' and '.join(left)}. Resume: {goes_on}" if left else None

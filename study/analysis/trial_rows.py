@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from study.analysis.pareto import measured_names
+from study.analysis.pareto import row_values
 from study.analysis.states import Snapshot
 from study.schema.printable import csv_text
 from trainables.files.output import write_output
+from trainables.plain import Value
 
 
-def trial_rows(now: Snapshot) -> list[dict[str, Any]]:
-    """All with the same columns; None where a trial has no such value. Times are seconds since 1970.
+def trial_rows(now: Snapshot) -> list[dict[str, Value]]:
+    """Rows with the same columns; None where a trial has no value. Times: seconds since 1970.
 
-    trial, method, number, state (a key of `states.WORDS`), front; each searched path; each validation metric; then what
-    training it took, and why the trial does not count, if so.
+    trial, method, number, state (a key of `states.WORDS`), front; each searched path; each
+    validation metric; then what training it took, and why the trial does not count, if so.
     """
-    records, ranking = now.all, now.ranking
-    paths = sorted({path for record in records for path in record.params})
-    measured = measured_names(records)
+    records = now.records
+    ranking = now.ranking
     on_front = {record.name for record in ranking.front}
     return [
         {
@@ -29,10 +28,7 @@ def trial_rows(now: Snapshot) -> list[dict[str, Any]]:
             "number": record.number,
             "state": now.states[record.name],
             "front": record.name in on_front,
-        }
-        | {path: record.params.get(path) for path in paths}
-        | {name: record.metrics.get(name) for name in measured}
-        | {
+            **values,
             "epoch": record.epoch,
             "samples": record.samples,
             "seconds": record.seconds,
@@ -43,11 +39,11 @@ def trial_rows(now: Snapshot) -> list[dict[str, Any]]:
             "training": record.how_trained,
             "reason": record.reason or ranking.set_aside.get(record.name),
         }
-        for record in records
+        for record, values in zip(records, row_values(records), strict=True)
     ]
 
 
-def write_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
+def write_csv(rows: Sequence[dict[str, Value]], path: Path) -> None:
     """The rows with a header; None is an empty cell."""
     columns = list(rows[0]) if rows else ["trial", "method", "number", "state"]
     write_output(path, csv_text(columns, rows).encode())

@@ -1,4 +1,4 @@
-"""Which model to take, how sure that is, and what to do next: said in sentences, from the records of a study.
+"""Which model to take, how sure that is, and what to do next: sentences from a study's records.
 
 The terminal, the report page, MLflow's description and the model card show the same.
 """
@@ -7,32 +7,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from study.analysis.ranking import Ranking, set_aside_line
-from study.answer.choice import Choice, choose, is_finished, mean_of, rows_that_count
+from study.analysis.ranking import set_aside_line
+from study.analysis.rule import decide
+from study.answer.choice import Choice, choose, not_finished, rows_that_count
+from study.answer.compared import Compared, Resolution, compared_with, methods_of, resolution_of
+from study.answer.phrases import (
+    data_of,
+    first_upper,
+    headline,
+    label_of,
+    listed,
+    name_of,
+    params_text,
+    served,
+    values_text,
+    why,
+    words_text,
+)
+from study.answer.serving import other_way, temperature_text
 from study.confirmation.results import (
     BASELINE,
     DEFAULT,
     Confirmation,
     Confirmed,
-    confirmation_of,
+    Results,
     default_texts,
 )
-from study.schema.objective import RAW, TEMPERATURE, as_served
-from study.store.confirmed import RESTORE, missing_confirmation
+from study.schema.temperature import temperature_note
+from study.store.confirmed import RESTORE, matters_at_opening
 from study.store.spending import not_begun
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from trainables.fields import FieldError
-from trainables.metrics import describe
+from study.uncertainty.words import AS_GOOD, BETTER, NOT_TOLD, WORSE, level_of_each, words_for
+from trainables.problems import FieldError
 
 if TYPE_CHECKING:
     from study.uncertainty.intervals import Interval
     from study.uncertainty.methods import Measured
 
 LEVEL = 0.95
+WORDS_IN_ORDER = (AS_GOOD, NOT_TOLD, BETTER, f"{BETTER} and {WORSE}", WORSE)
 
 
 @dataclass(frozen=True)
@@ -44,93 +60,122 @@ class Answer:
     choice: Choice | None = None
 
     def to_plain(self) -> dict[str, Any]:
-        """taken: the label of the confirmed row. trial: of the search, whose values it has. None: there is none."""
-        choice = self.choice
-        row = None if choice is None else choice.row
-        trial = None if choice is None else choice.record if row is None else row.candidate
-        return {
-            "sentences": list(self.sentences),
-            "next": [list(each) for each in self.next],
-            "taken": None if row is None else row.label,
-            "trial": None if trial is None else trial.name,
-        }
+        """The answer as JSON.
+
+        taken: the label of the confirmed row. trial: of the search, whose values it has. None:
+        there is none.
+        """
+        plain = {"sentences": list(self.sentences), "next": [list(each) for each in self.next]}
+        chosen = {"taken": None, "trial": None} if self.choice is None else self.choice.names
+        return {**plain, **chosen}
 
 
-def answer(study: Study, level: float = LEVEL) -> Answer:
-    """What to take from a study, at its present state. Raises FieldError if a file it needs is missing or altered."""
+def answer(found: Results, level: float = LEVEL) -> Answer:
+    """The model to take from a study now. Raises FieldError if a file is missing or altered."""
+    study = found.study
+    confirmation = found.confirmation
     if study.confirms is not None:
         raise FieldError(
-            study.name, f"confirms '{study.confirms}', whose answer covers both. Ask that one."
+            study.name, f"confirms '{study.confirms}', whose answer covers both", "Ask that one."
         )
-    ranking, confirmation = Ranking(study, study.all_records()), confirmation_of(study)
     if (
         confirmation is not None
         and any(row.records for row in confirmation.rows)
-        and is_finished(confirmation)
+        and confirmation.finished
     ):
-        return _confirmed(study, ranking, confirmation, level)
-    if missing := missing_confirmation(study):
+        return _confirmed(found, confirmation, level)
+    if missing := found.missing:
         return Answer((f"{missing}.", f"{RESTORE}: which model to take was decided there."), ())
-    if not ranking.eligible:
-        return _nothing(study, ranking)
-    return _unconfirmed(study, ranking, confirmation, level)
+    if not found.ranking.eligible:
+        return _nothing(found)
+    return _unconfirmed(found, level)
 
 
-def _nothing(study: Study, ranking: Ranking) -> Answer:
-    look = (f"calstudy trials {study.name}", "lists every trial with its values")
-    if ranking.set_aside:
-        some = next(iter(ranking.set_aside.items()))
-        sentences = [
-            "No model can be recommended: no trial counts.",
-            set_aside_line(ranking.set_aside),
-        ]
-        return Answer((*sentences, f"For example, {some[0]}: {some[1]}."), (look,))
-    if _lacking(study, ranking):
-        return Answer(("No trial is complete yet.",), (_resume(study, ranking),))
+def _nothing(found: Results) -> Answer:
+    look = (f"calstudy trials {found.study.name}", "lists every trial with its values")
+    aside = found.ranking.set_aside
+    if aside:
+        name, reason = next(iter(aside.items()))
+        none = "No model can be recommended: no trial counts."
+        example = f"For example, {name}: {reason}."
+        return Answer((none, set_aside_line(aside), example), (look,))
+    if found.lacking:
+        return Answer(("No trial is complete yet.",), (_resume(found),))
     return Answer(("No model can be recommended: no trial is complete.",), (look,))
 
 
-# ---- before a confirmation -----------------------------------------------------------------------------------------
+# ---- before a confirmation -----------------------------------------------------------------------
 
 
-def _unconfirmed(
-    study: Study, ranking: Ranking, confirmation: Confirmation | None, level: float
-) -> Answer:
+def _unconfirmed(found: Results, level: float) -> Answer:
     from study.uncertainty.intervals import percent
-    from study.uncertainty.recommended import recommended
 
-    choice = Choice(study, recommended(ranking) or ranking.front[0])
-    record, size = choice.record, study.recorded["sizes"]["validation"]
-    values = _of_trial(study, record, level)
+    study = found.study
+    ranking = found.ranking
+    decision = decide(study, ranking.eligible)
+    record = ranking.front[0] if decision is None else decision.taken
+    size = study.recorded.sizes["validation"]
     count = len(ranking.eligible)
-    others = f"of {count:,} trials, the one with the lowest NLL of those not significantly different from the knee"
-    if record is not ranking.knee and ranking.knee is not None:
-        others += f", {ranking.knee.name}"
-    many = "the only trial that counts" if count == 1 else others
+    choice = Choice(study, record, decision=decision)
+    words = _words_before(found, record, level)
+    reason = "It is the only trial that counts."
+    if count > 1:
+        reason = why(study, decision, f"{count:,} trials that count")
     sentences = [
-        f"Take {record.name}{_values(record.params)}, {_served(study)}, for now: {many}.",
-        f"{_values_text(study, values)} on {size:,} validation images of {_data(study)}, one seed ({percent(level)}"
-        " intervals). The search selected it on these images, so it looks better than it is.",
-        "Not known yet: its values on the sealed test images, and how much another seed changes them.",
-        _with_the_other(
-            study,
-            record.metrics.get(_other_ece(study)),
-            record.metrics.get(as_served("ece", study.serves)),
+        headline(f"{record.name}{params_text(record.params)}", served(study) + ", for now", words),
+        reason,
+        (
+            f"{values_text(study, _of_trial(study, record, level))} on {size:,} validation images"
+            f" of {data_of(study)}, one seed ({percent(level)} intervals). The search selected it"
+            " on these images, so it looks better than it is."
         ),
-        *_asides(study, ranking),
     ]
-    if confirmation is None:
-        command = (
-            f"calstudy confirm {study.name}",
-            "retrains the front with fresh seeds and opens the test split",
+    if words:
+        sentences.append(
+            f"Cross-entropy's default beside it: {words_text(words)}, as two trained networks, by"
+            " these images alone."
         )
-    else:
-        command = (
-            f"calstudy confirm {study.name}",
-            "resumes the confirmation, which is not finished",
-        )
-    following = (_resume(study, ranking), command) if _lacking(study, ranking) else (command,)
-    return Answer(tuple(filter(None, sentences)), following, choice)
+    sentences += [
+        (
+            "Not known yet: its values on the sealed test images, and how much another seed changes"
+            " them."
+        ),
+        other_way(found),
+        temperature_text(study, study, record, level),
+        _doubt(choice),
+        *_asides(found),
+    ]
+    does = "retrains the front with fresh seeds and opens the test split"
+    if found.confirmation is not None:
+        does = "resumes the confirmation, which is not finished"
+    following = [(f"calstudy confirm {study.name}", does)]
+    if found.lacking:
+        following.insert(0, _resume(found))
+    return Answer(tuple(filter(None, sentences)), tuple(following), choice)
+
+
+def _words_before(found: Results, record: TrialRecord, level: float) -> dict[str, str]:
+    """The words for cross-entropy's default beside the trial, by objective.
+
+    Empty where it is the same, or was not trained. About two trained networks, by samples alone:
+    one seed does not show what another would change.
+    """
+    from study.uncertainty.bootstrap import differences_from, resampled_names
+
+    study = found.study
+    labels = {entry["label"] for entry in study.plain["methods"] if entry["name"] == BASELINE}
+    eligible = found.ranking.eligible
+    defaults = (one for one in eligible if one.label in labels and one.number == 0)
+    default = next(defaults, None)
+    wanted = [one.metric for one in study.served if one.metric in resampled_names()]
+    if default is None or default.name == record.name or not wanted:
+        return {}
+    each = level_of_each(level, wanted)
+    differences = {
+        name: differences_from(study, record, [default], name, level=each)[default.name]
+        for name in wanted
+    }
+    return words_for(differences, study.matters)
 
 
 def _of_trial(study: Study, record: TrialRecord, level: float) -> dict[str, Interval | float]:
@@ -142,67 +187,79 @@ def _of_trial(study: Study, record: TrialRecord, level: float) -> dict[str, Inte
     return {name: sure.get(name, record.metrics[name]) for name in names}
 
 
-def _by_method(study: Study, ranking: Ranking) -> dict[str, list[TrialRecord]]:
-    return {label: [one for one in ranking.records if one.label == label] for label in study.labels}
+def _resume(found: Results) -> tuple[str, str]:
+    does = "resumes the search"
+    if not_begun(found.study, found.records) > 0:
+        does += ", once its budget is raised"
+    return "calstudy run SPEC", does
 
 
-def _lacking(study: Study, ranking: Ranking) -> int:
-    """How many trials of the search are not done."""
-    return study.lacking(_by_method(study, ranking))
+def _doubt(choice: Choice) -> str:
+    """A sentence about the temperature that `export` would apply, if it is doubtful; else empty."""
+    from study.store.files import stored_predictions
+
+    found = stored_predictions(choice.study, choice.record)
+    accuracy = choice.record.metrics["accuracy"]
+    return temperature_note(found.temperature(), accuracy, len(found.labels))
 
 
-def _resume(study: Study, ranking: Ranking) -> tuple[str, str]:
-    spent = not_begun(study, _by_method(study, ranking)) > 0
-    return (
-        "calstudy run SPEC",
-        "resumes the search, once its budget is raised" if spent else "resumes the search",
-    )
+def _asides(found: Results) -> list[str]:
+    lines = []
+    if found.lacking:
+        lines.append(not_finished(found.lacking))
+    if line := set_aside_line(found.ranking.set_aside):
+        lines.append(line)
+    if note := found.study.serves_note:
+        lines.append(f"{first_upper(note)}.")
+    return lines
 
 
-def _asides(study: Study, ranking: Ranking) -> list[str]:
-    lacking = _lacking(study, ranking)
-    found = (
-        [f"The search is not finished: {lacking:,} trial{'s' * (lacking != 1)} not done yet."]
-        if lacking
-        else []
-    )
-    found += [line] if (line := set_aside_line(ranking.set_aside)) else []
-    found += (
-        [f"{study.serves_note[0].upper()}{study.serves_note[1:]}."] if study.serves_note else []
-    )
-    return found
+# ---- after a confirmation ------------------------------------------------------------------------
 
 
-# ---- after a confirmation ------------------------------------------------------------------------------------------
-
-
-def _confirmed(study: Study, ranking: Ranking, confirmation: Confirmation, level: float) -> Answer:
+def _confirmed(found: Results, confirmation: Confirmation, level: float) -> Answer:
+    study = found.study
     rows, aside = rows_that_count(study, confirmation.rows)
+    names = {row.label: row.name for row in confirmation.rows}
     if not rows:
-        reasons = (f"{label}: {why}." for label, why in aside.items())
+        reasons = (f"{names[label]}: {why}." for label, why in aside.items())
         command = f"calstudy confirm {study.name} --trial METHOD/NUMBER"
         none = "No model can be recommended: no confirmed model counts."
         return Answer((none, *reasons), ((command, "confirms another trial"),))
     from study.answer.networks import networks_on_test
     from study.uncertainty.intervals import percent
 
-    choice = choose(study, None, confirmation)
+    choice = choose(found)
     assert choice.row is not None
-    networks, size = networks_on_test(confirmation), study.recorded["sizes"]["test"]
-    mine, seeds = networks[choice.row.label], len(choice.row.records)
-    texts, own_ece = default_texts(confirmation), as_served("ece", study.serves)
+    networks = networks_on_test(confirmation)
+    size = study.recorded.sizes["test"]
+    seeds = len(choice.row.records)
+    texts = default_texts(confirmation)
+    baseline = _baseline(confirmation)
+    words = _words_on_test(study, choice.row, baseline, networks, level)
+    served_metrics = [one.metric for one in study.served]
+    values = _over_seeds(choice.row, networks[choice.row.label], served_metrics, level)
     sentences = [
-        f"Take {_name(choice.row, texts)}, {_served(study)}.",
-        f"{_values_text(study, _over_seeds(choice.row, mine, [one.metric for one in study.served], level))} on"
-        f" {size:,} sealed test images of {_data(study)}, {seeds} fresh seed{'s' * (seeds != 1)} ({percent(level)}"
-        " intervals).",
-        _ties(choice, rows, texts, study),
-        f"Set aside of those confirmed: {_listed(list(aside))}." if aside else "",
-        *_against_the_baseline(study, choice.row, _baseline(confirmation), networks, level),
-        _with_the_other(
-            study, *(_over_validation(choice.row, name) for name in (_other_ece(study), own_ece))
+        headline(name_of(choice.row, texts), served(study), words),
+        (
+            f"{values_text(study, values)} on {size:,} sealed test images of {data_of(study)},"
+            f" {seeds} fresh seed{'s' * (seeds != 1)} ({percent(level)} intervals)."
         ),
-        *_asides(study, ranking),
+    ]
+    if len(rows) > 1:
+        many = f"{len(rows)} confirmed models that count"
+        sentences.append(why(study, choice.decision, many, names))
+    sentences += _beside(study, choice.row, rows, confirmation, texts, level)
+    if aside:
+        left = listed([names[label] for label in aside])
+        sentences.append(f"Set aside of those confirmed: {left}.")
+    sentences += [
+        *_of_the_baseline(study, choice.row, baseline, networks, words, level),
+        other_way(found),
+        temperature_text(study, choice.study, choice.record, level),
+        _doubt(choice),
+        _changed_matters(study),
+        *_asides(found),
     ]
     following = (
         (f"calstudy export {study.name} --name {study.name}", "registers it"),
@@ -223,138 +280,142 @@ def _over_seeds(
     return {name: sure.get(name, means[name]) for name in names if name in means}
 
 
-def _ties(choice: Choice, rows: Sequence[Confirmed], texts: Mapping[str, str], study: Study) -> str:
-    """Which other confirmed models are as good, as far as validation tells."""
-    if len(rows) < 2:
+def _beside(
+    study: Study,
+    taken: Confirmed,
+    rows: Sequence[Confirmed],
+    confirmation: Confirmation,
+    texts: Mapping[str, str],
+    level: float,
+) -> list[str]:
+    """The four words for the other confirmed models, and what the samples and seeds can tell."""
+    others = [row for row in rows if row is not taken]
+    if not others:
+        return []
+    size = study.recorded.sizes["validation"]
+    seeds = min(len(row.records) for row in rows)
+    methods = methods_of(study, confirmation, rows, level)
+    if not methods:
+        return [
+            "Whether the other confirmed models differ from it is not known: each needs two seeds"
+            " or more."
+        ]
+    by_label = {row.label: name_of(row, texts, short=True) for row in others}
+    found = compared_with(study, methods, taken.label, list(by_label))
+    lines = [
+        _group(word, [each for each in found if each.overall == word], by_label)
+        for word in WORDS_IN_ORDER
+    ]
+    said = [f"Beside it, on {size:,} validation images: {'; '.join(filter(None, lines))}."]
+    resolution = resolution_of(study, methods, size, seeds)
+    if resolution is not None:
+        said.append(_resolution_text(resolution, size, seeds, len(rows)))
+    return said
+
+
+def _group(word: str, found: Sequence[Compared], names: Mapping[str, str]) -> str:
+    """`as good: a and b`; `worse: c (in ECE)`; where not told apart, the seeds that would tell."""
+    if not found:
         return ""
-    if choice.tied is None:
-        return "Whether the other confirmed models differ from it is not known: each needs two seeds or more."
-    size = study.recorded["sizes"]["validation"]
-    if not choice.tied:
-        return f"Every other confirmed model differs significantly from it on {size:,} validation images."
-    tied = [_name(row, texts, short=True) for row in rows if row.label in choice.tied]
-    few = _listed(tied if len(tied) <= 8 else [*tied[:7], f"{len(tied) - 7} more"])
-    nll = {row.label: mean_of(row).metrics[as_served("nll", study.serves)] for row in rows}
-    lowest = all(nll[choice.record.label] <= nll[label] for label in choice.tied)
-    which = "of all these" if lowest else "of all these that no confirmed model beats in everything"
-    verb = "do" if len(tied) > 1 else "does"
-    return (
-        f"{few} {verb} not differ significantly from it on {size:,} validation images; {which}, it has the lowest NLL"
-        " as served."
+    shown = [names[one.label] + _in_which(one, word) for one in found]
+    if len(shown) > 8:
+        shown[7:] = [f"{len(shown) - 7} more"]
+    few = listed(shown)
+    seeds = sorted(one.seeds for one in found if one.seeds is not None)
+    if word != NOT_TOLD or not seeds:
+        return f"{word}: {few}"
+    some = f" {len(seeds)} of them"
+    if len(seeds) == len(found):
+        some = " all" if len(found) > 1 else ""
+    count = f"{seeds[0]}" if seeds[0] == seeds[-1] else f"{seeds[0]} to {seeds[-1]}"
+    return f"{word}: {few} (about {count} seeds each would tell{some})"
+
+
+def _in_which(one: Compared, word: str) -> str:
+    """` (in ECE)`: the objectives with this word; each with its word where it is both."""
+    if word in (AS_GOOD, NOT_TOLD):
+        return ""
+    inside = [label_of(name) for name, each in one.words.items() if each == word]
+    return f" (in {listed(inside)})" if inside else f" ({words_text(one.words)})"
+
+
+def _resolution_text(found: Resolution, size: int, seeds: int, rows: int) -> str:
+    text = (
+        f"{size:,} validation images and {seeds} seeds resolve ±{found.half_width:.3f} in accuracy"
+        f" among {rows} models"
     )
+    if found.half_width <= found.matters:
+        return f"{text}."
+    if found.images is None:
+        return f"{text}: not the {found.matters:g} that matters."
+    return (
+        f"{text}; for the {found.matters:g} that matters about {_rounded(found.images):,} images."
+    )
+
+
+def _rounded(count: int) -> int:
+    """The count to two digits: it is an estimate."""
+    step = 10 ** max(0, len(str(count)) - 2)
+    return round(count / step) * step
 
 
 def _baseline(confirmation: Confirmation) -> Confirmed | None:
     """Cross-entropy's default; also where it was a candidate too."""
     names = {entry["label"]: entry["name"] for entry in confirmation.study.plain["methods"]}
     plain = [row for row in confirmation.rows if row.records and names[row.label] == BASELINE]
-    return next(
-        (row for row in plain if row.role == "baseline" or row.label.endswith(DEFAULT)), None
-    )
+    defaults = (row for row in plain if row.role == "baseline" or row.label.endswith(DEFAULT))
+    return next(defaults, None)
 
 
-def _against_the_baseline(
+def _words_on_test(
     study: Study,
     row: Confirmed,
     baseline: Confirmed | None,
     networks: Mapping[str, Sequence[Measured]],
     level: float,
-) -> list[str]:
-    """Cross-entropy's test values, and whether this model is better."""
+) -> dict[str, str]:
+    """The words for cross-entropy's default beside the row on test; empty with none to compare."""
     from study.uncertainty.methods import compare_methods
 
+    if baseline is None or baseline is row:
+        return {}
+    pair = {label: networks[label] for label in (row.label, baseline.label)}
+    if any(len(found) < 2 for found in pair.values()):
+        return {}
+    names = [one.metric for one in study.served]
+    compared = compare_methods(pair, names, level=level_of_each(level, names))
+    differences = {
+        name: methods.difference(baseline.label, row.label) for name, methods in compared.items()
+    }
+    return words_for(differences, study.matters)
+
+
+def _of_the_baseline(
+    study: Study,
+    row: Confirmed,
+    baseline: Confirmed | None,
+    networks: Mapping[str, Sequence[Measured]],
+    words: Mapping[str, str],
+    level: float,
+) -> list[str]:
+    """Cross-entropy's test values, and the words for it."""
     if baseline is None or baseline is row:
         return []
     names = [one.metric for one in study.served]
     values = _over_seeds(baseline, networks[baseline.label], names, level)
-    pair = {label: networks[label] for label in (row.label, baseline.label)}
-    text = f"Cross-entropy's default has {_values_text(study, values, capital=False)}"
-    if any(len(found) < 2 for found in pair.values()):
-        return [f"{text}."]
-    verdicts: dict[str, list[str]] = {"better": [], "worse": [], "tied": []}
-    for name, methods in compare_methods(pair, names, level=level).items():
-        _, low, high = methods.difference(row.label, baseline.label)
-        larger = describe(name).better == "higher"
-        word = "tied" if low <= 0 <= high else "better" if (low > 0) == larger else "worse"
-        verdicts[word].append(label_of(name))
-    said = [
-        f"this model is {word} in {_listed(verdicts[word])}"
-        for word in ("better", "worse")
-        if verdicts[word]
+    text = values_text(study, values, capital=False)
+    beside = f": {words_text(words)}" if words else ""
+    return [f"Cross-entropy's default ({baseline.name}) has {text}{beside}."]
+
+
+def _changed_matters(study: Study) -> str:
+    """A sentence where `matters` changed since test was opened, and may suit what test showed."""
+    then = matters_at_opening(study)
+    changed = [
+        f"{label_of(name)} {then[name]:g} then"
+        for name, now in study.matters.items()
+        if then.get(name, now) != now
     ]
-    said += (
-        [f"in {_listed(verdicts['tied'])} the two do not differ significantly"]
-        if verdicts["tied"]
-        else []
-    )
-    return [f"{text}: {'; '.join(said)}."] if said else [f"{text}."]
-
-
-def _other_ece(study: Study) -> str:
-    """ECE as the model would have it if it were served the other way."""
-    return as_served("ece", RAW if study.serves == TEMPERATURE else TEMPERATURE)
-
-
-def _over_validation(row: Confirmed, name: str) -> float | None:
-    values = [record.metrics[name] for record in row.records if name in record.metrics]
-    return sum(values) / len(values) if values else None
-
-
-def _with_the_other(study: Study, other: float | None, own: float | None) -> str:
-    """What ECE would be if it were served the other way; on validation, since the test split must not decide."""
-    if other is None or own is None:
+    if not changed:
         return ""
-    option = RAW if study.serves == TEMPERATURE else TEMPERATURE
-    what = "After a temperature" if option == TEMPERATURE else "As trained"
-    command = f"calstudy export {study.name} --name {study.name} --{option}"
-    return f"{what} it would have ECE {other:.4f} instead of {own:.4f} on validation (`{command}`)."
-
-
-# ---- words ---------------------------------------------------------------------------------------------------------
-
-
-def _name(row: Confirmed, texts: Mapping[str, str], short: bool = False) -> str:
-    """`focal/0007 (gamma 2.1)`, or `focal_default (published default)`."""
-    if row.candidate is not None:
-        return row.candidate.name + ("" if short else _values(row.candidate.params))
-    return row.label if short or row.label not in texts else f"{row.label} ({texts[row.label]})"
-
-
-def _values(params: Mapping[str, Any]) -> str:
-    plain = {path.removeprefix("method."): value for path, value in params.items()}
-    shown = (
-        f"{path} {value:.3g}" if isinstance(value, float) else f"{path} {value}"
-        for path, value in plain.items()
-    )
-    return f" ({', '.join(shown)})" if params else ""
-
-
-def _served(study: Study) -> str:
-    return "with its temperature" if study.serves == TEMPERATURE else "as trained"
-
-
-def _values_text(study: Study, values: Mapping[str, Interval | float], capital: bool = True) -> str:
-    text = _listed([f"{label_of(name)} {_figure(value)}" for name, value in values.items()])
-    return text[0].upper() + text[1:] if capital else text
-
-
-def label_of(metric: str) -> str:
-    """The metric in words, without saying whether it is after a temperature."""
-    return describe(metric).label
-
-
-def _figure(value: Interval | float) -> str:
-    if isinstance(value, float):
-        return f"{value:.4f}"
-    return f"{value.estimate:.4f} [{value.low:.4f}, {value.high:.4f}]"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-
-
-def _data(study: Study) -> str:
-    """`digits`, or the file name of a data set with a path."""
-    data = study.plain["data"]
-    plain: Mapping[str, Any] = data if isinstance(data, Mapping) else {"name": data}
-    return Path(plain["path"]).name if plain.get("path") else str(plain["name"])
+    return f"`matters` was changed after the test split had been opened ({listed(changed)})."

@@ -1,4 +1,4 @@
-"""Select the trial to register, by validation alone: among the confirmed trials if there are any."""
+"""Select the trial to register, by validation alone: among confirmed trials if there are any."""
 
 from __future__ import annotations
 
@@ -6,163 +6,164 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from study.analysis.pareto import front
-from study.analysis.ranking import Ranking, Reasons, rules_of, served_with_nll, set_aside_line
-from study.analysis.selection import pick
-from study.confirmation.results import Confirmation, Confirmed, confirmation_of, moments, search_of
-from study.schema.objective import Objective, as_served
-from study.store.confirmed import RESTORE, missing_confirmation
+from study.analysis.ranking import Ranking, Reasons, rules_of, set_aside_line
+from study.analysis.rule import Decision, decide
+from study.analysis.selection import NotWorse, pick
+from study.confirmation.results import Confirmation, Confirmed, Results, moments
+from study.schema.objective import Objective
+from study.store.confirmed import RESTORE
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from trainables.fields import FieldError
 from trainables.metrics import describe
+from trainables.problems import FieldError
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The trial to register and its study: the search, or its confirmation, where it is a seed of `row`.
+    """The trial to register and its study: the search, or its confirmation, where it seeds `row`.
 
-    tied: labels of the confirmed rows not significantly different from it on validation; None: not tested.
+    decision: of the answer's rule; None where another rule selected it.
     """
 
     study: Study
     record: TrialRecord
     row: Confirmed | None = None
     confirmation: Confirmation | None = None
-    tied: tuple[str, ...] | None = None
+    decision: Decision | None = None
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """taken: the row's label. trial: of the search, with its values; None: a default's."""
+        if self.row is None:
+            return {"taken": None, "trial": self.record.name}
+        trial = self.row.candidate
+        return {"taken": self.row.label, "trial": None if trial is None else trial.name}
 
 
-def choose(study: Study, rule: str | None = None, found: Confirmation | None = None) -> Choice:
+def choose(found: Results, rule: str | None = None) -> Choice:
     """The trial that the rule selects, by validation values as served. Raises FieldError at `pick`.
 
-    In a confirmed study the rule selects among the retrained trials, by means over fresh seeds, and then takes the
-    median seed: the best one would look better than it is. An unfinished confirmation is refused: which rows it has
-    depends on when it stopped. Trials and rows that are set aside are never selected.
+    In a confirmed study the rule selects among the retrained trials, by means over fresh seeds, and
+    then takes the median seed: the best one would look better than it is. An unfinished
+    confirmation is refused: which rows it has depends on when it stopped. Trials and rows that are
+    set aside are never selected.
 
-    rule: None takes the trial or row with the lowest NLL, of those not significantly different from the knee that no
-    other beats in every served objective and NLL. found: the study's confirmation, if already read.
+    rule: None is the answer's, `study.analysis.rule`.
     """
-    if study.confirms is not None:
-        problem = (
-            f"{study.name} confirms '{study.confirms}'; use --pick on '{study.confirms}' instead."
-        )
-        raise FieldError("pick", problem)
-    confirmation = found or confirmation_of(study)
-    if confirmation is not None and not is_finished(confirmation):
-        problem = f"{confirmation.study.name} is not finished; resume it with `calstudy confirm {study.name}`."
-        raise FieldError("pick", f"{problem} (--trial can export a single trial now.)")
-    if confirmation is None and (missing := missing_confirmation(study)):
-        problem = f"{missing}. {RESTORE}: which model to take was decided there."
-        raise FieldError("pick", f"{problem} (--trial can export a single trial now.)")
-    rows = [row for row in confirmation.rows if row.records] if confirmation is not None else []
-    if confirmation is None or not rows:
-        from study.uncertainty.recommended import recommended
-
-        ranking = Ranking(study, study.all_records())
-        _refuse_none(ranking.eligible, ranking.set_aside)
-        selected = recommended(ranking) if rule is None else None
-        picked = selected or pick(
-            ranking.eligible, study.served, rule or "knee", partial(_not_worse, ranking)
-        )
-        return Choice(study, picked)
-    counted, aside = rows_that_count(study, rows)
-    _refuse_none(counted, aside)
+    study = found.study
+    refuse_confirmation(study)
+    if waits := _unfinished(found):
+        raise waits
+    confirmation = found.confirmation
+    if confirmation is None or not any(row.records for row in confirmation.rows):
+        ranking = found.ranking
+        not_worse = partial(_not_worse, ranking)
+        record, decision = _selected(study, ranking.eligible, ranking.set_aside, rule, not_worse)
+        return Choice(study, record, decision=decision)
+    counted, aside = rows_that_count(study, confirmation.rows)
     means = [mean_of(row) for row in counted]
-    chosen = pick(
-        means, study.served, rule or "knee", partial(_tied_over_seeds, confirmation.study, counted)
-    )
-    tied = None
-    if rule is None:
-        chosen, tied = _of_the_tied(study, confirmation, counted, means, chosen)
-    (row,) = (row for row in counted if row.label == chosen.label)
-    return Choice(
-        confirmation.study, median_seed(row.records, study.served[0]), row, confirmation, tied
-    )
+    tied = partial(_tied_over_seeds, confirmation.study, counted)
+    mean, decision = _selected(study, means, aside, rule, tied)
+    (row,) = (row for row in counted if row.label == mean.label)
+    record = median_seed(row.records, study.served[0])
+    return Choice(confirmation.study, record, row, confirmation, decision)
+
+
+def refuse_confirmation(study: Study) -> None:
+    """Raise FieldError for a confirmation: its search selects the model to take."""
+    if study.confirms is not None:
+        raise FieldError(
+            "pick",
+            f"{study.name} confirms '{study.confirms}'",
+            f"Use --pick on '{study.confirms}' instead.",
+        )
+
+
+def _unfinished(found: Results) -> FieldError | None:
+    """Why the study has no answer yet; None where it has."""
+    now = "(--trial can export a single trial now.)"
+    confirmation = found.confirmation
+    if confirmation is None:
+        mend = f"{RESTORE}: which model to take was decided there. {now}"
+        return FieldError("pick", found.missing, mend) if found.missing else None
+    if confirmation.finished:
+        return None
+    mend = f"Resume it with `calstudy confirm {found.study.name}`. {now}"
+    return FieldError("pick", f"{confirmation.study.name} is not finished", mend)
+
+
+def _selected(
+    study: Study,
+    records: Sequence[TrialRecord],
+    aside: Reasons,
+    rule: str | None,
+    not_worse: NotWorse,
+) -> tuple[TrialRecord, Decision | None]:
+    """The trial that the rule selects among those that count; for the answer's, its decision."""
+    if not records and aside:
+        raise FieldError(
+            "pick", "no trial counts", f"{set_aside_line(aside)} `calstudy trials` lists them."
+        )
+    if rule is not None:
+        return pick(records, study.served, rule, not_worse), None
+    decision = decide(study, records)
+    if decision is None:
+        names = ", ".join(one.metric for one in study.served)
+        mend = "Name a rule, such as --pick knee, or a --trial."
+        raise FieldError("pick", f"no trial that counts has {names}", mend)
+    return decision.taken, decision
 
 
 def rows_that_count(study: Study, rows: Sequence[Confirmed]) -> tuple[list[Confirmed], Reasons]:
-    """The rows that are not set aside by their means over seeds on validation; and why the others are, by label."""
+    """The rows that count, by means over seeds on validation; and why others do not, by label."""
     measured = [row for row in rows if row.records]
-    rules = rules_of(study, [] if "majority" in study.recorded else study.all_records())
+    rules = rules_of(study)
     aside = rules.set_aside([mean_of(row) for row in measured])
     reasons = {row.label: aside[name] for row in measured if (name := mean_of(row).name) in aside}
     return [row for row in measured if row.label not in reasons], reasons
 
 
-def _refuse_none(counted: Sequence[object], aside: Reasons) -> None:
-    if not counted and aside:
-        raise FieldError(
-            "pick", f"no trial counts. {set_aside_line(aside)} `calstudy trials` lists them."
-        )
+def seed_of(confirmation: Confirmation, record: TrialRecord) -> Choice:
+    """The choice of a confirmation's trial, with its row, so its card has test results."""
+    for row in confirmation.rows:
+        if row.label == record.label:
+            return Choice(confirmation.study, record, row, confirmation)
+    return Choice(confirmation.study, record)
 
 
-def _of_the_tied(
-    study: Study,
-    confirmation: Confirmation,
-    rows: Sequence[Confirmed],
-    means: Sequence[TrialRecord],
-    knee: TrialRecord,
-) -> tuple[TrialRecord, tuple[str, ...] | None]:
-    """The row to take of those not significantly different from the knee; and the labels of those like that row."""
-    from study.answer.networks import networks_on_validation
-    from study.uncertainty.bootstrap import resampled_names
-    from study.uncertainty.methods import compare_methods
-
-    nll = as_served("nll", study.serves)
-    wanted = [one.metric for one in study.served if one.metric in resampled_names()]
-    if len(rows) < 2:
-        return knee, ()
-    if any(len(row.records) < 2 for row in rows) or not wanted:
-        return knee, None
-    compared = compare_methods(networks_on_validation(confirmation.study, rows), wanted)
-    like = set.intersection(
-        {row.label for row in rows}, *(methods.tied(knee.label) for methods in compared.values())
-    )
-    together = like | {knee.label}
-    unbeaten = front(means, served_with_nll(study))
-    candidates = [mean for mean in unbeaten if mean.label in together] or [knee]
-    chosen = min(candidates, key=lambda mean: (mean.metrics[nll], mean.label))
-    like = set.intersection(
-        {row.label for row in rows}, *(each.tied(chosen.label) for each in compared.values())
-    )
-    return chosen, tuple(sorted(like - {chosen.label}))
+def unfinished_lines(found: Results) -> list[str]:
+    """A line for the search and the confirmation if not done: the answer may be another then."""
+    lines = []
+    if lacking := found.lacking:
+        lines.append(not_finished(lacking))
+    if found.confirmation is not None and not found.confirmation.finished:
+        name = found.study.name
+        lines.append(f"The confirmation is not finished; `calstudy confirm {name}` resumes it.")
+    return lines
 
 
-def seed_of(study: Study, record: TrialRecord) -> Choice:
-    """The choice of that trial; in a confirmation with the row it is a seed of, so that its card has test results."""
-    if study.confirms is not None:
-        confirmation = confirmation_of(search_of(study))
-        for row in confirmation.rows if confirmation is not None else ():
-            if row.label == record.label:
-                return Choice(study, record, row, confirmation)
-    return Choice(study, record)
-
-
-def is_finished(confirmation: Confirmation) -> bool:
-    """Whether every seed is trained and measured on test."""
-    measured = all(len(row.tests) == len(row.records) for row in confirmation.rows)
-    return measured and not confirmation.study.lacking(confirmation.study.records())
+def not_finished(lacking: int) -> str:
+    return f"The search is not finished: {lacking:,} trial{'s' * (lacking != 1)} not done yet."
 
 
 def mean_of(row: Confirmed) -> TrialRecord:
     """The row as one trial, with means over seeds of its validation metrics."""
-    values = {
-        name: value.mean
-        for name, value in moments([record.metrics for record in row.records]).items()
-    }
+    found = moments([record.metrics for record in row.records])
+    values = {name: value.mean for name, value in found.items()}
     return TrialRecord(row.label, 0, "complete", dict(row.records[0].params), values)
 
 
 def median_seed(records: Sequence[TrialRecord], objective: Objective) -> TrialRecord:
     """The seed with the median value of the objective; the worse of two middle ones."""
-    return sorted(
-        records,
-        key=lambda record: (objective.sign * record.metrics[objective.metric], record.number),
-    )[len(records) // 2]
+
+    def cost(record: TrialRecord) -> tuple[float, int]:
+        return objective.sign * record.metrics[objective.metric], record.number
+
+    return sorted(records, key=cost)[len(records) // 2]
 
 
 def _not_worse(ranking: Ranking, metric: str) -> Collection[str]:
-    """The trials that count whose paired difference from the best has an interval that contains 0."""
+    """The trials that count whose paired difference from the best may be 0, by its interval."""
     from study.uncertainty.bootstrap import differences_from
 
     _check_resampled(metric)
@@ -172,7 +173,7 @@ def _not_worse(ranking: Ranking, metric: str) -> Collection[str]:
         finished, key=lambda record: (sign * record.metrics[metric], record.label, record.number)
     )
     found = differences_from(ranking.study, best, finished, metric)
-    return {best.name, *(name for name, (low, high) in found.items() if low <= 0 <= high)}
+    return {best.name, *(name for name, (_, low, high) in found.items() if low <= 0 <= high)}
 
 
 def _tied_over_seeds(study: Study, rows: Sequence[Confirmed], metric: str) -> Collection[str]:
@@ -182,12 +183,14 @@ def _tied_over_seeds(study: Study, rows: Sequence[Confirmed], metric: str) -> Co
 
     _check_resampled(metric)
     if any(len(row.records) < 2 for row in rows):
-        problem = f"{metric}~best needs two seeds per confirmed trial; add them with `calstudy confirm --seeds`."
-        raise FieldError("pick", problem)
+        raise FieldError(
+            "pick",
+            f"{metric}~best needs two seeds per confirmed trial",
+            "Add them with `calstudy confirm --seeds`.",
+        )
     methods = compare_methods(networks_on_validation(study, rows), [metric])[metric]
-    best = min(
-        methods.rows, key=lambda name: describe(metric).sign * methods.rows[name].values.mean()
-    )
+    sign = describe(metric).sign
+    best = min(methods.rows, key=lambda name: sign * methods.rows[name].values.mean())
     return {mean_of(row).name for row in rows if row.label in {best, *methods.tied(best)}}
 
 
@@ -196,5 +199,5 @@ def _check_resampled(metric: str) -> None:
 
     if metric not in resampled_names():
         raise FieldError(
-            "pick", f"{metric} has no interval; ~best works with {', '.join(resampled_names())}."
+            "pick", f"{metric} has no interval; ~best works with {', '.join(resampled_names())}"
         )

@@ -1,4 +1,4 @@
-"""The trained networks of a confirmation, as predictions: one per seed, on validation or on test."""
+"""The trained networks of a confirmation, as predictions: one per seed, on validation or test."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Sequence
 from study.confirmation.results import Confirmation, Confirmed
 from study.store.files import checked_file, stored_predictions
 from study.store.study import Study
-from study.store.test_openings import TEST_FILE, read_tested
+from study.store.test_openings import TEST_FILE
 from study.uncertainty.methods import Measured
 from trainables.outputs.predictions import Predictions
 
 
 def networks_on_validation(study: Study, rows: Sequence[Confirmed]) -> dict[str, list[Measured]]:
-    """By label. study: the confirmation. Raises FieldError if stored predictions are missing or altered."""
+    """The networks by label.
+
+    study: the confirmation. Raises FieldError if stored predictions are missing or altered.
+    """
     return {
         row.label: [Measured(stored_predictions(study, one)) for one in row.records] for row in rows
     }
 
 
 def networks_on_test(confirmation: Confirmation) -> dict[str, list[Measured]]:
-    """By label, those that were measured on test. Raises as `networks_on_validation`."""
-    study, tested = confirmation.study, read_tested(confirmation.study)
-    return {
-        row.label: [
-            Measured(
-                Predictions.load(checked_file(study, record, TEST_FILE, one.digests)),
-                one.temperature,
-            )
-            for record in row.records
-            if (one := tested[row.label].get(record.number)) is not None
-        ]
-        for row in confirmation.rows
-    }
+    """The networks that were measured on test, by label. Raises as `networks_on_validation`."""
+    study = confirmation.study
+    found: dict[str, list[Measured]] = {}
+    for row in confirmation.rows:
+        found[row.label] = []
+        for record in row.records:
+            if one := confirmation.tested[row.label].get(record.number):
+                file = checked_file(study, record, TEST_FILE, one.digests)
+                found[row.label].append(Measured(Predictions.load(file), one.temperature))
+    return found

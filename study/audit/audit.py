@@ -1,7 +1,8 @@
-"""Audit: prove that every planned trial is counted exactly once, or report every problem. Read-only.
+"""Audit, read-only: prove that every planned trial is counted exactly once, or list the problems.
 
-What the running driver, or the next run of a study that stopped before its end, uploads or cleans up is `pending`, not
-a problem. Trials that are to do or interrupted are counted; they are not a problem either.
+What the running driver, or the next run of a study that stopped before its end, uploads or cleans
+up is `pending`, not a problem. Trials that are to do or interrupted are counted; they are not a
+problem either.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from study.audit.result import AuditReport, Check
 from study.audit.rungs import check_rungs
 from study.audit.test_openings import TOLERANCE, check_openings
 from study.schema.compatibility import completed_meaning, refuse_changes
-from study.schema.spec import SpecError
+from study.schema.errors import SpecError
 from study.store.files import BACKUP, HISTORY, MISSING, MODEL, file_problem
 from study.store.history import HistoryError, Row, read_history
 from study.store.study import Study, check_home
-from study.store.trials import TrialRecord, trial_directory, trial_name
+from study.store.trials import TrialRecord, trial_name
 from study.tracking.client import STATUS
 from study.tracking.reader import TrackedRun
-from trainables import metrics, post_hoc
-from trainables.fields import FieldError
+from trainables import metrics
 from trainables.outputs.attempts import attempt_directory
 from trainables.outputs.predictions import Predictions
+from trainables.problems import FieldError
 
 COMPLETE_FILES = ("predictions.npz", "history.json", "model.pt")
 READERS = 4  # of files at once
@@ -60,15 +61,14 @@ def audit(study: Study, tracking_uri: str) -> AuditReport:
         epochs,
         check_registered(facts),
         check_openings(facts),
-        *(
-            [check_rungs(facts, study.spec.early_stopping)]
-            if study.spec.early_stopping is not None
-            else []
-        ),
-        *([check_extensions(facts)] if study.spec.extensions is not None else []),
     ]
+    if study.spec.early_stopping is not None:
+        checks.append(check_rungs(facts, study.spec.early_stopping))
+    if study.spec.extensions is not None:
+        checks.append(check_extensions(facts))
     states = summed(Snapshot.of(study, facts.records, facts.alive).counts.values())
-    lost, twice = len({*_missing(facts), *_unknown(facts)}), sum(check.twice for check in checks)
+    lost = len({*_missing(facts), *_unknown(facts)})
+    twice = sum(check.twice for check in checks)
     return AuditReport(
         study.spec.name, facts.alive, _copied(study), checks, states, lost, twice, counts
     )
@@ -82,33 +82,34 @@ def _copied(study: Study) -> str | None:
     return None
 
 
-# ---- the ledger ----------------------------------------------------------------------------------------------------
+# ---- the ledger ----------------------------------------------------------------------------------
 
 
 def _identity(facts: Evidence) -> Check:
     """study.yaml belongs to this ledger, and the meaning of a trial never changed."""
     check = Check("identity", "ledger and study.yaml describe one study", len(facts.labels))
-    study, spec = facts.study, facts.study.spec
+    study = facts.study
+    spec = study.spec
     try:
-        meaning = completed_meaning(study.recorded["meaning"], spec.meaning())
+        meaning = completed_meaning(study.recorded.meaning, spec.meaning())
         refuse_changes(meaning, spec, "study.yaml", "has trials")
     except SpecError as error:
         for difference in error.differences:
             check.add_offender(
                 "study.yaml", difference, "restore the value the trials were trained with"
             )
-    if not study.recorded.get("data_digest"):
+    if not study.recorded.data_digest:
         check.add_offender("study.yaml", "the digest of the data is not recorded", BACKUP)
     for label, state in facts.labels.items():
         name = f"ledger of {label}"
         if state.mark is None:
-            if facts.records.get(label):
+            if facts.records.of(label):
                 check.add_offender(name, "has no study id", BACKUP)
         elif state.mark["id"] != study.id:
             check.add_offender(
                 name, f"belongs to study {state.mark['id']}, study.yaml to {study.id}", BACKUP
             )
-        elif label not in facts.records:
+        elif label not in study.labels:
             check.add_offender(name, "study.yaml has no such label", "restore it under `methods`")
         elif state.directions != [objective.direction for objective in spec.objectives]:
             check.add_offender(
@@ -120,28 +121,24 @@ def _identity(facts: Evidence) -> Check:
 
 
 def _ledger(facts: Evidence) -> Check:
-    check = Check("ledger", "each planned trial once in the ledger", len(facts.all))
+    check = Check("ledger", "each planned trial once in the ledger", len(facts.records))
     spec = facts.study.spec
     for name in _missing(facts):
         check.add_offender(name, "is not in the ledger, later trials are", BACKUP)
     for variant in spec.variants:
-        label, found = variant.label, facts.records[variant.label]
+        label = variant.label
+        found = facts.records.of(label)
         for record in found[spec.trials :]:
             fix = f"if the study ran with more, run {facts.goes_on} with `trials: {len(found)}`"
             check.add_offender(
                 record.name, f"only {spec.trials} trials of {label} were requested", fix
             )
-        lacking = [
-            record for record in found if not set(variant.space.distributions) <= set(record.params)
-        ]
-        for record in lacking:
-            fix = f"complete it with {facts.goes_on}"
-            check.add_offender(
-                record.name, "lacks parameters of its space after a kill", fix, facts.goes_on_later
-            )
         again = list(_proposed_again(found, variant.space.distributions))
         for record, first in again:
-            fix = "no sampler draws the same point of a continuous range twice; one of the two should not exist"
+            fix = (
+                "no sampler draws the same point of a continuous range twice; one of the two should"
+                " not exist"
+            )
             check.add_offender(record.name, f"has the same parameters as {first.name}", fix)
         check.twice += len(
             {record.name for record in [*found[spec.trials :], *(record for record, _ in again)]}
@@ -151,11 +148,11 @@ def _ledger(facts: Evidence) -> Check:
 
 def _missing(facts: Evidence) -> list[str]:
     """Trials missing in the ledger although it has later ones."""
-    return [
-        trial_name(label, number)
-        for label, found in facts.records.items()
-        for number in sorted({*range(len(found))} - {record.number for record in found})
-    ]
+    missing = []
+    for label, found in facts.records.by_label.items():
+        numbers = {*range(len(found))} - {record.number for record in found}
+        missing += [trial_name(label, number) for number in sorted(numbers)]
+    return missing
 
 
 def _proposed_again(
@@ -163,16 +160,19 @@ def _proposed_again(
 ) -> Iterator[tuple[TrialRecord, TrialRecord]]:
     """Trials with exactly the parameters of an earlier one, and that earlier one.
 
-    Only spaces with a continuous range count: it never yields a number twice, and defaults are enqueued once.
-    Long studies exhaust choices and grids, and a space without parameters repeats its one point on purpose.
+    Only spaces with a continuous range count: it never yields a number twice, and defaults are
+    enqueued once. Long studies exhaust choices and grids, and a space without parameters repeats
+    its one point on purpose.
     """
     continuous = [
         path
         for path, found in space.items()
         if isinstance(found, FloatDistribution) and found.step is None and not found.single()
     ]
+    if not continuous:
+        return
     first: dict[str, TrialRecord] = {}
-    for record in records if continuous else ():
+    for record in records:
         if set(continuous) <= set(record.params):
             earlier = first.setdefault(json.dumps(record.params, sort_keys=True), record)
             if earlier is not record:
@@ -181,17 +181,19 @@ def _proposed_again(
 
 def _running(facts: Evidence) -> Check:
     """No MLflow run is RUNNING without a driver, unless its trial goes on with the next run."""
-    running = [record for record in facts.all if record.state == "running"]
+    running = facts.records.running
     open_runs = [run for run in facts.runs if not run.ended]
     check = Check("running", "nothing running unless the study runs", len(running) + len(open_runs))
-    for run in open_runs if not facts.alive else ():
+    if facts.alive:
+        return check
+    for run in open_runs:
         problem = f"its MLflow run is {run.status}, but the study is not running"
         name = run.trial or facts.study.spec.name
         check.add_offender(name, problem, f"end it with {facts.sync}", facts.goes_on_later)
     return check
 
 
-# ---- files on disk -------------------------------------------------------------------------------------------------
+# ---- files on disk -------------------------------------------------------------------------------
 
 
 def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
@@ -204,24 +206,19 @@ def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
             "has a directory, but is not in the ledger",
             f"remove {study.directory / 'trials' / name}",
         )
-    for record in facts.finished:
+    wanted = []
+    for record in facts.records.finished:
         _leftovers(facts, record, check)
-    wanted = [
-        (record, file, digest)
-        for record in facts.finished
-        for file, digest in record.digests.items()
-    ]
+        wanted += [(record, file, digest) for file, digest in record.digests.items()]
     with ThreadPoolExecutor(READERS) as pool:
         problems = list(
             pool.map(lambda one: file_problem(study.files(one[0]) / one[1], one[2]), wanted)
         )
-    kept = {record.name for record in on_a_front(study, Ranking(study, facts.all).eligible)}
+    kept = {record.name for record in on_a_front(study, Ranking(study, facts.records).eligible)}
     whole: dict[str, set[str]] = defaultdict(set)
     for (record, file, _), problem in zip(wanted, problems, strict=True):
-        on_purpose = study.spec.keep_models == "front" or study.recorded.get("pruned")
-        by_other_rules = (
-            study.recorded.get("kept_by_other_rules") or "majority" not in study.recorded
-        )
+        on_purpose = study.spec.keep_models == "front" or study.recorded.pruned
+        by_other_rules = study.recorded.kept_by_other_rules
         dropped = on_purpose and (by_other_rules or record.name not in kept or facts.alive)
         if problem is None:
             whole[record.name].add(file)
@@ -233,7 +230,7 @@ def _files(facts: Evidence) -> tuple[Check, dict[str, set[str]]]:
 
 def _unknown(facts: Evidence) -> list[str]:
     """Trials with a directory that are not in the ledger."""
-    return sorted(set(facts.attempts) - {record.name for record in facts.all})
+    return sorted(set(facts.attempts) - {record.name for record in facts.records})
 
 
 def _leftovers(facts: Evidence, record: TrialRecord, check: Check) -> None:
@@ -242,9 +239,7 @@ def _leftovers(facts: Evidence, record: TrialRecord, check: Check) -> None:
         for file in sorted(set(COMPLETE_FILES) - set(record.digests)):
             check.add_offender(record.name, f"the ledger has no digest of its {file}", BACKUP)
     for attempt in sorted(facts.attempts.get(record.name, ())):
-        directory = attempt_directory(
-            trial_directory(facts.study.directory, record.label, record.number), attempt
-        )
+        directory = attempt_directory(record.directory(facts.study.directory), attempt)
         if attempt > record.attempt:
             check.add_offender(
                 record.name,
@@ -258,9 +253,9 @@ def _leftovers(facts: Evidence, record: TrialRecord, check: Check) -> None:
 
 
 def _histories(facts: Evidence, whole: Mapping[str, set[str]], check: Check) -> Histories:
-    """The history rows of finished trials that have any; one that cannot be read is a problem of `check`."""
+    """The history rows of finished trials; one that cannot be read is a problem of `check`."""
     found: dict[str, list[Row]] = {}
-    for record in facts.finished:
+    for record in facts.records.finished:
         if HISTORY in whole.get(record.name, ()):
             try:
                 found[record.name] = read_history(facts.study.files(record) / HISTORY, record.name)
@@ -275,14 +270,12 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
     values = facts.values
     names = [objective.metric for objective in facts.study.spec.objectives]
     of_samples: dict[bytes, list[str]] = defaultdict(list)
-    for record in facts.finished:
+    for record in facts.records.finished:
         if record.state == "failed":
             continue
         recorded = [record.metrics.get(name, math.nan) for name in names]
-        sampled, told = (
-            values.get(record.name, recorded),
-            recorded if record.state == "complete" else None,
-        )
+        sampled = values.get(record.name, recorded)
+        told = recorded if record.state == "complete" else None
         if sampled != told:
             check.add_offender(
                 record.name, f"the sampler has {sampled}, the outcome {told}", BACKUP
@@ -305,34 +298,34 @@ def _results(facts: Evidence, whole: Mapping[str, set[str]]) -> Check:
                 check.add_offender(record.name, problem, BACKUP)
     usual = max(of_samples.values(), key=len, default=[])
     for others in of_samples.values():
-        for name in others if others is not usual else ():
-            check.add_offender(
-                name,
-                f"its validation labels differ from {usual[0]}",
-                "it was trained on other data",
-            )
+        if others is usual:
+            continue
+        for name in others:
+            problem = f"its validation labels differ from {usual[0]}"
+            check.add_offender(name, problem, "it was trained on other data")
     return check
 
 
 def _values(predictions: Predictions, names: list[str]) -> list[float]:
     """Metrics by name; the temperature is fitted only if needed, as it costs ten times the rest."""
-    logits, labels = predictions.logits.double(), predictions.labels
-    after = [name.startswith(metrics.AFTER_TEMPERATURE) for name in names]
-    calibrated = post_hoc.cross_fitted(predictions.logits, labels) if any(after) else logits
-    return [
-        float(metrics.find(name)(calibrated if scaled else logits, labels))
-        for name, scaled in zip(names, after, strict=True)
-    ]
+    logits = predictions.logits.double()
+    after = any(
+        name.startswith(metrics.AFTER_TEMPERATURE) or metrics.describe(name).removed_of
+        for name in names
+    )
+    calibrated = predictions.cross_fitted() if after else logits
+    return [metrics.value(name, logits, predictions.labels, calibrated) for name in names]
 
 
 def _epochs(facts: Evidence, histories: Histories) -> tuple[Check, Epochs]:
     """No more epochs were repeated than guaranteed."""
-    check, total = Check("epochs", "epochs trained, repeated at most as guaranteed"), Epochs()
-    for record in facts.all:
+    check = Check("epochs", "epochs trained, repeated at most as guaranteed")
+    total = Epochs()
+    for record in facts.records:
         if record.name not in facts.attempts:
             continue
         history = histories.get(record.name)
-        directory = trial_directory(facts.study.directory, record.label, record.number)
+        directory = record.directory(facts.study.directory)
         needed = None if history is None else len(history)
         trial = trained_epochs(directory, facts.study.spec.checkpoint_seconds, needed)
         total += trial.epochs
@@ -345,11 +338,11 @@ def _epochs(facts: Evidence, histories: Histories) -> tuple[Check, Epochs]:
     return check, total
 
 
-# ---- MLflow --------------------------------------------------------------------------------------------------------
+# ---- MLflow --------------------------------------------------------------------------------------
 
 
 def _mlflow(facts: Evidence) -> Check:
-    """Each finished trial has exactly one run, which matches the ledger, and there are no other runs."""
+    """Each finished trial has exactly one run, which matches the ledger; there are no others."""
     by_trial: dict[str, list[TrackedRun]] = defaultdict(list)
     for run in facts.runs:
         by_trial[run.trial].append(run)
@@ -367,32 +360,33 @@ def _mlflow(facts: Evidence) -> Check:
         check.add_offender("tracking", "MLflow has no run of this study", fix, facts.goes_on_later)
         return check
     _check_parents(facts, parents, check)
-    for record in facts.finished:
+    for record in facts.records.finished:
         runs = by_trial.pop(record.name, [])
         if not runs:
             check.add_offender(
                 record.name, "is not in MLflow", f"upload it with {facts.sync}", facts.goes_on_later
             )
-        if len(runs) > 1:
+        elif len(runs) > 1:
             check.twice += len(runs) - 1
             fix = f"reduce them to one with {facts.sync}"
             check.add_offender(record.name, f"has {len(runs)} runs in MLflow", fix, facts.alive)
-        for run in runs if len(runs) == 1 else ():
-            differences = "; ".join(_differences(facts, record, run)) if run.ended else ""
-            if differences:
-                check.add_offender(
-                    record.name, differences, f"delete its MLflow run, then run {facts.sync}"
-                )
-            elif run.ended and facts.tested.get(record.name, {}).keys() - run.tested.keys():
-                fix = f"upload them with {facts.sync}"
-                check.add_offender(
-                    record.name, "its test results are not in MLflow", fix, facts.goes_on_later
-                )
-    known = {record.name for record in facts.all}
+        elif runs[0].ended:
+            _check_run(facts, record, runs[0], check)
+    known = {record.name for record in facts.records}
     for name in by_trial:
         problem = "is not finished in the ledger" if name in known else "is not in the ledger"
         check.add_offender(name, f"has an MLflow run but {problem}", "delete that run")
     return check
+
+
+def _check_run(facts: Evidence, record: TrialRecord, run: TrackedRun, check: Check) -> None:
+    if differences := "; ".join(_differences(facts, record, run)):
+        fix = f"delete its MLflow run, then run {facts.sync}"
+        check.add_offender(record.name, differences, fix)
+    elif facts.tested.get(record.name, {}).keys() - run.tested.keys():
+        problem = "its test results are not in MLflow"
+        fix = f"upload them with {facts.sync}"
+        check.add_offender(record.name, problem, fix, facts.goes_on_later)
 
 
 def _check_parents(facts: Evidence, parents: list[TrackedRun], check: Check) -> None:
@@ -411,7 +405,7 @@ def _check_parents(facts: Evidence, parents: list[TrackedRun], check: Check) -> 
 
 def _differences(facts: Evidence, record: TrialRecord, run: TrackedRun) -> Iterator[str]:
     """Differences between MLflow and the ledger for a trial, in words."""
-    digest = facts.study.recorded.get("data_digest")
+    digest = facts.study.recorded.data_digest
     expected = {"state": record.state, "attempt": str(record.attempt), "data_digest": digest}
     found = {"status": run.status, **{key: run.tags.get(key) for key in expected}}
     for key, value in {"status": STATUS[record.state], **expected}.items():
@@ -435,12 +429,10 @@ def _differences(facts: Evidence, record: TrialRecord, run: TrackedRun) -> Itera
 def _steps(facts: Evidence, histories: Histories) -> Check:
     """Every epoch is once in the history, and once per metric in MLflow."""
     check = Check("steps", "each epoch once in histories and MLflow")
-    epochs = {
-        record.name: facts.study.spec.epochs for record in facts.all if record.state == "complete"
-    }
+    epochs = {record.name: facts.study.spec.epochs for record in facts.records.complete}
     epochs |= {
         record.name: record.epoch
-        for record in facts.all
+        for record in facts.records
         if record.state == "pruned" and record.epoch
     }
     for name, rows in histories.items():
@@ -464,16 +456,11 @@ def _step_problems(run: TrackedRun, history: Sequence[Row]) -> Iterator[str]:
     twice = [key for key, points in run.points.items() if points.count > points.steps]
     if twice:
         yield f"MLflow has duplicate steps of {', '.join(sorted(twice))}"
-    wanted = Counter(
-        key
-        for row in history
-        for key in row
-        if key not in ("epoch", "time") and math.isfinite(row[key])
-    )
-    other = [
-        key
-        for key in sorted(wanted)
-        if (run.points[key].steps if key in run.points else 0) != wanted[key]
-    ]
+    wanted: Counter[str] = Counter()
+    for row in history:
+        measured = row.keys() - {"epoch", "time"}
+        wanted.update(key for key in measured if math.isfinite(row[key]))
+    steps = {key: points.steps for key, points in run.points.items()}
+    other = [key for key in sorted(wanted) if steps.get(key, 0) != wanted[key]]
     if other and run.ended:
         yield f"MLflow steps differ from the {len(history)} epochs for {', '.join(other)}"

@@ -1,7 +1,7 @@
-"""The evidence of an audit, read once and in an order that avoids false alarms while a driver is running.
+"""The evidence of an audit, read once, and so that a running driver gives no false alarms.
 
-Directories are read first, then MLflow, then the ledger, where everything is recorded first. Whether a driver is
-running is checked before and after.
+Directories are read first, then MLflow, then the ledger, where everything is recorded first.
+Whether a driver is running is checked before and after.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from optuna.storages import BaseStorage
+
 from study.schema.uris import TrackingError
 from study.store.driver_lock import driver_is_alive
 from study.store.export_lock import export_is_alive
-from study.store.ledger import storage_to_read
 from study.store.ledger_facts import check_notes, studies_in
 from study.store.study import Study
 from study.store.test_openings import tested_in
-from study.store.trials import TrialRecord, trial_name
-from study.tracking.projection import FINISHED
+from study.store.trials import Trials, trial_name
 from study.tracking.reader import TrackedRun, read_runs
 from study.tracking.registered import Registered, read_registered
 
@@ -45,40 +45,29 @@ class Evidence:
     runs: list[TrackedRun]
     unreachable: str | None  # why MLflow cannot be read
     labels: dict[str, LabelState]
-    records: dict[str, list[TrialRecord]]
+    records: Trials
     uri: str
     registered: Registered
     exporting: bool  # whether an export is at work
 
     @property
-    def all(self) -> list[TrialRecord]:
-        """Trials in any state."""
-        return [record for found in self.records.values() for record in found]
-
-    @property
-    def finished(self) -> list[TrialRecord]:
-        """Trials that must be in MLflow."""
-        return [record for record in self.all if record.state in FINISHED]
-
-    @property
     def values(self) -> dict[str, list[float] | None]:
         """The values of finished trials that the sampler uses."""
-        return {
-            trial_name(label, number): values
-            for label, state in self.labels.items()
-            for number, values in state.values.items()
-        }
+        found: dict[str, list[float] | None] = {}
+        for label, state in self.labels.items():
+            found |= {trial_name(label, number): one for number, one in state.values.items()}
+        return found
 
     @property
     def tested(self) -> dict[str, dict[str, float]]:
         """Test results that are tracked, by trial."""
-        return {
-            trial_name(label, number): {
-                key: value for key, value in tested.flat.items() if math.isfinite(value)
-            }
-            for label, state in self.labels.items()
-            for number, tested in tested_in(state.notes).items()
-        }
+        found: dict[str, dict[str, float]] = {}
+        for label, state in self.labels.items():
+            for number, tested in tested_in(state.notes).items():
+                found[trial_name(label, number)] = {
+                    key: value for key, value in tested.flat.items() if math.isfinite(value)
+                }
+        return found
 
     @property
     def goes_on(self) -> str:
@@ -87,7 +76,7 @@ class Evidence:
 
     @property
     def goes_on_later(self) -> bool:
-        """Whether a driver runs, or has to be started for what is left: it resolves what a kill leaves behind."""
+        """Whether a driver runs or has to be started: it resolves what a kill leaves behind."""
         return self.alive or bool(self.study.lacking(self.records))
 
     @property
@@ -100,21 +89,23 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
     """Read everything. Raises LedgerError if the ledger cannot be read."""
     alive = driver_is_alive(study.directory, study.ledger)
     attempts = _attempts_on_disk(study.directory / "trials")
-    runs, registered, unreachable = [], Registered([], []), None
+    runs = []
+    registered = Registered([], [])
+    unreachable = None
     exporting = export_is_alive(study.directory)
     try:
         runs = read_runs(tracking_uri, study.name, study.id)
     except TrackingError as error:
-        unreachable = str(error)
+        unreachable = error.found
     if unreachable is None:
         try:
             registered = read_registered(tracking_uri, study.name, study.id)
-        except (
-            TrackingError
-        ) as error:  # of a server without a registry, or one that goes away meanwhile
-            registered = Registered([], [], str(error))
-    records = study.records()
-    labels = _label_states(study)
+        except TrackingError as error:
+            # The server has no registry, or went away meanwhile.
+            registered = Registered([], [], error.found)
+    reader = study.reader.held()
+    records = study.records(reader)
+    labels = _label_states(study, reader.storage())
     # A driver that started or ended while we read also changed what we read.
     alive = alive or driver_is_alive(study.directory, study.ledger)
     exporting = exporting or export_is_alive(study.directory)
@@ -132,10 +123,9 @@ def gather(study: Study, tracking_uri: str) -> Evidence:
     )
 
 
-def _label_states(study: Study) -> dict[str, LabelState]:
+def _label_states(study: Study, storage: BaseStorage | None) -> dict[str, LabelState]:
     """The state of every label in the ledger."""
-    directory, ledger, prefix = study.directory, study.ledger, f"{study.name}/"
-    storage = storage_to_read(directory, ledger)
+    prefix = f"{study.name}/"
     states: dict[str, LabelState] = {}
     if storage is None:
         return states

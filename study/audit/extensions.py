@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from study.audit.evidence import Evidence
 from study.audit.result import Check
-from study.store.extensions import files_of, first_users
+from study.store.extensions import first_users
 from trainables.plugins import changed_files
 
 
 def check_extensions(facts: Evidence) -> Check:
-    """No two trials of a label recorded a file differently, and the study's copy is what they recorded."""
+    """All trials of a label recorded the same files, and the study's copy is what they recorded."""
     check = Check("extensions", "trials of a method trained with the same extension files")
-    spec, unknown = facts.study.spec, 0
-    for label, records in facts.records.items():
-        used = (
-            [record for record in records if record.attempt]
-            if files_of(spec.trial_mapping(label))
-            else []
-        )
-        unknown += sum(not record.extensions for record in used)
-        check.counted += sum(bool(record.extensions) for record in used)
+    for records in facts.records.by_label.values():
+        used = [record for record in records if record.attempt and record.extensions]
+        check.counted += len(used)
         first = first_users(used)
         for record in used:
             for file, digest in record.extensions.items():
@@ -29,12 +23,11 @@ def check_extensions(facts: Evidence) -> Check:
                         record.name, f"was trained with another {file} than {first[file].name}", fix
                     )
         for file in changed_files(
-            spec.extensions, {file: record.extensions[file] for file, record in first.items()}
+            facts.study.spec.extensions,
+            {file: record.extensions[file] for file, record in first.items()},
         ):
             fix = "restore it; `export` and `confirm` use this copy"
             check.add_offender(
                 f"extensions/{file}", f"is not what {first[file].name} was trained with", fix
             )
-    if unknown:
-        check.notes.append(f"{unknown} trials were trained before extension files were recorded")
     return check

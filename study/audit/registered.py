@@ -1,4 +1,4 @@
-"""The audit's check of registered models: each once, its files as registered, no export half done."""
+"""The audit's check of registered models: each once, its files unchanged, no export half done."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from study.tracking.registered import ARTIFACTS, RegisteredVersion, differences,
 
 
 def check_registered(facts: Evidence) -> Check:
-    """Nothing of a model is opened. Files on a server or in a bucket are `calstudy verify`'s to compare."""
+    """Opens nothing of a model. `calstudy verify` compares files on a server or in a bucket."""
     versions = sorted(facts.registered.versions, key=lambda version: (version.name, version.number))
     check = Check("registered", "registered models once and unchanged", len(versions))
     if facts.registered.problem is not None:
         check.notes.append(f"not checked: {facts.registered.problem.rstrip('.')}.")
     first: dict[tuple[str | None, ...], RegisteredVersion] = {}
     for version in versions:
-        uri, trial = version.uri, version.tags.get("calstudy.trial", "")
+        uri = version.uri
+        trial = version.tags.get("calstudy.trial", "")
         earlier = first.setdefault((version.name, *facts_of(version.tags)), version)
         if earlier is not version:
             model = "" if earlier.source == version.source else " and its model"
@@ -37,7 +38,10 @@ def check_registered(facts: Evidence) -> Check:
                 f"{trial}: the model {model} in MLflow is no version; you may delete it there."
             )
             continue
-        fix = f"finish it with `calstudy export {facts.study.name} --trial {trial} --name NAME`, or delete it in MLflow"
+        fix = (
+            f"finish it with `calstudy export {facts.study.name} --trial {trial} --name NAME`, or"
+            " delete it in MLflow"
+        )
         check.add_offender(
             trial, f"an export left the model {model}, which is no version", fix, facts.exporting
         )
@@ -45,18 +49,18 @@ def check_registered(facts: Evidence) -> Check:
 
 
 def _problems(facts: Evidence, version: RegisteredVersion) -> str:
-    """How its local files differ from those registered; empty if they do not, or cannot be seen from here."""
+    """Differences of its local files from those registered; empty also if they are not here."""
     location = present_location(
         version.source, facts.study.name, facts.uri, facts.study.directory.parent
     )
     folder = local_folder(location)
-    if folder is None or ARTIFACTS not in version.tags:
+    if folder is None:
         return ""
     # A server's folder may be one of another machine; that of an embedded MLflow is here.
     if sqlite_file(facts.uri) is None and not folder.is_dir():
         return ""
     try:
-        recorded = json.loads(version.tags[ARTIFACTS])
+        recorded = json.loads(version.tags.get(ARTIFACTS, ""))
     except (ValueError, RecursionError):
         recorded = None
     if not isinstance(recorded, dict):

@@ -28,9 +28,8 @@ class Check:
     title: str
     counted: int = 0
     twice: int = 0  # trials found twice
-    pending: list[Offender] = field(
-        default_factory=list
-    )  # the running driver, or the next run, will resolve these
+    # The running driver, or the next run, will resolve these.
+    pending: list[Offender] = field(default_factory=list)
     offenders: list[Offender] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)  # information, not problems
 
@@ -40,9 +39,8 @@ class Check:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """states: trials by state, as from `count_states`. lost: trials the ledger should have, but has not.
-    duplicated: trials counted twice anywhere.
-    """
+    """states: trials by state, as from `count_states`. lost: trials the ledger should have, but has
+    not. duplicated: trials counted twice anywhere."""
 
     study: str
     driver: bool

@@ -11,20 +11,20 @@ from study.audit.test_openings import TOLERANCE
 from study.schema.early_stopping import EarlyStopping
 from study.store.files import BACKUP, file_problem
 from study.store.study import Study
-from study.store.trials import TrialRecord, trial_directory
+from study.store.trials import TrialRecord
 from trainables import metrics
-from trainables.fields import FieldError
 from trainables.outputs.attempts import attempt_directory
 from trainables.outputs.predictions import Predictions
+from trainables.problems import FieldError
 
 
 def check_rungs(facts: Evidence, rule: EarlyStopping) -> Check:
-    """Each trial at the rung has one decision, which is that of the rule; those stopped there, and no others, are."""
+    """Each trial at the rung has one decision, the rule's; exactly those told to stop did."""
     check = Check("rungs", "decisions of early stopping as the rule makes them")
     spec = facts.study.spec
     epoch = rule.epoch(spec.epochs)
     for variant in spec.variants:
-        records = facts.records[variant.label]
+        records = facts.records.of(variant.label)
         entries = entries_of(records, epoch)
         check.counted += len(entries)
         if wrong := [entry for entry in entries if len(entry.costs) != len(rule.by)]:
@@ -44,13 +44,14 @@ def check_rungs(facts: Evidence, rule: EarlyStopping) -> Check:
             record = named[entry.number]
             protected = is_protected(variant, record.number)
             before = [other for other in entries if other.place < entry.place]
-            expected, decided = (
-                protected or goes_on(entry, before, rule.keep),
-                record.rungs[str(epoch)]["goes_on"],
-            )
+            expected = protected or goes_on(entry, before, rule.keep)
+            decided = record.rungs[str(epoch)].goes_on
             if expected != decided:
                 words = {True: "goes on", False: "stops"}
-                problem = f"the ledger says that it {words[decided]} after epoch {epoch}, the rule that it"
+                problem = (
+                    f"the ledger says that it {words[decided]} after epoch {epoch}, the rule"
+                    " that it"
+                )
                 check.add_offender(record.name, f"{problem} {words[expected]}", BACKUP)
             for problem in _problems_with_costs(facts.study, record, epoch, rule):
                 check.add_offender(record.name, problem, BACKUP)
@@ -60,7 +61,7 @@ def check_rungs(facts: Evidence, rule: EarlyStopping) -> Check:
 
 
 def _check_state(facts: Evidence, record: TrialRecord, epoch: int, check: Check) -> None:
-    """Whether a trial ended as was decided, if at all."""
+    """A trial ended as was decided, if at all."""
     if record.rungs.keys() - {str(epoch)}:
         check.add_offender(record.name, f"has decisions after other epochs than {epoch}", BACKUP)
     entry = record.rungs.get(str(epoch))
@@ -69,15 +70,18 @@ def _check_state(facts: Evidence, record: TrialRecord, epoch: int, check: Check)
             check.add_offender(
                 record.name, f"is {record.state} without a decision after epoch {epoch}", BACKUP
             )
-    elif entry["goes_on"] == (record.state == "pruned"):
-        decided = "to go on" if entry["goes_on"] else "to stop"
+    elif entry.goes_on == (record.state == "pruned"):
+        decided = "to go on" if entry.goes_on else "to stop"
         to_come = record.state == "running" and facts.goes_on_later
         fix = f"end it with {facts.goes_on}" if record.state == "running" else BACKUP
         check.add_offender(
             record.name, f"was {decided} after epoch {epoch}, and is {record.state}", fix, to_come
         )
-    elif record.state == "pruned" and (record.epoch, record.attempt) != (epoch, entry["attempt"]):
-        problem = f"was stopped in attempt {entry['attempt']} at epoch {epoch}, but its outcome is of attempt"
+    elif record.state == "pruned" and (record.epoch, record.attempt) != (epoch, entry.attempt):
+        problem = (
+            f"was stopped in attempt {entry.attempt} at epoch {epoch}, but its outcome is of"
+            " attempt"
+        )
         check.add_offender(
             record.name, f"{problem} {record.attempt} at epoch {record.epoch}", BACKUP
         )
@@ -86,12 +90,12 @@ def _check_state(facts: Evidence, record: TrialRecord, epoch: int, check: Check)
 def _problems_with_costs(
     study: Study, record: TrialRecord, epoch: int, rule: EarlyStopping
 ) -> Iterator[str]:
-    """What differs between a decision's costs and those of the predictions stored at the rung."""
+    """Differences between a decision's costs and those of the predictions stored at the rung."""
     entry = record.rungs[str(epoch)]
-    directory = trial_directory(study.directory, record.label, record.number)
+    directory = record.directory(study.directory)
     file = f"rung-{epoch}.npz"
-    path = attempt_directory(directory, entry["attempt"]) / file
-    if problem := file_problem(path, entry["digests"].get(file, "")):
+    path = attempt_directory(directory, entry.attempt) / file
+    if problem := file_problem(path, entry.digests.get(file, "")):
         yield f"{file} {problem}"
         return
     try:
@@ -100,6 +104,6 @@ def _problems_with_costs(
         yield error.problem
         return
     found = metrics.costs(predictions.logits, predictions.labels, rule.by)
-    for name, recorded, cost in zip(rule.by, entry["costs"], found, strict=True):
+    for name, recorded, cost in zip(rule.by, entry.costs, found, strict=True):
         if not abs(recorded - cost) <= TOLERANCE:
             yield f"{name} costs {recorded:g} in the ledger, {cost:g} by {file}"

@@ -1,4 +1,4 @@
-"""The audit's check of the sealed test split: `confirm` made every opening, and its result matches the ledger.
+"""The audit's check of the sealed test split: `confirm` opened it, and the results match.
 
 It cannot detect reads that bypass the function that records openings.
 """
@@ -8,27 +8,26 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 from study.audit.evidence import Evidence
 from study.audit.result import Check
-from study.schema.objective import plain_name
 from study.store.confirmed import confirming_study, recorded_openings
 from study.store.driver_lock import driver_is_alive
 from study.store.files import BACKUP, file_problem
-from study.store.ledger import read_notes
 from study.store.study import Study
 from study.store.test_openings import OPENINGS, TEST_FILE, Opening, Tested, openings_in, tested_in
 from study.store.trials import TrialRecord, trial_name
 from trainables import metrics
-from trainables.fields import FieldError
 from trainables.outputs.predictions import Predictions
+from trainables.problems import FieldError
 
 TOLERANCE = 1e-6  # of a metric recomputed, maybe on another machine
 CHOSEN = "anything selected since then may have been selected on the test split"
 
 
 def check_openings(facts: Evidence) -> Check:
-    """Its notes name the `confirm` run of each opening."""
+    """Every opening was made by a `confirm` run, which the notes name."""
     opened = sum(len(state.notes.get(OPENINGS, [])) for state in facts.labels.values())
     check = Check("openings", "each test opening made by a confirm run", opened)
     if facts.study.confirms is None:
@@ -44,11 +43,7 @@ def check_openings(facts: Evidence) -> Check:
             continue
         openings = _numbered(label, openings_in(state.notes), seen, check)
         tested = tested_in(state.notes)
-        records = {
-            record.number: record
-            for record in facts.records.get(label, ())
-            if record.state == "complete"
-        }
+        records = {record.number: record for record in facts.records.complete.of(label)}
         _compare(label, openings, tested, records, check)
         for number, record in records.items():
             if number not in tested:
@@ -64,17 +59,17 @@ def check_openings(facts: Evidence) -> Check:
 
 
 def _compare_record(search: Study, check: Check) -> None:
-    """The search records how often `confirm` opened test: as its confirmation does, or once more after a kill.
+    """The search records as many openings as its confirmation, or one more after a kill.
 
     A confirmation that is not here may have been deleted: `status` and `answer` say so.
     """
-    openings, study = recorded_openings(search), confirming_study(search)
+    openings = recorded_openings(search)
+    study = confirming_study(search)
     if not openings or study is None:
         return
     alive = driver_is_alive(study.directory, study.ledger)
-    notes = read_notes(study.directory, study.ledger, study.name, list(study.labels))
-    numbers = [one.number for of in notes.values() for one in openings_in(of) if one is not None]
-    newest = max(numbers, default=0)
+    found = chain(*map(openings_in, study.reader.notes().values()))
+    newest = max((one.number for one in found if one is not None), default=0)
     if not openings - 1 <= newest <= openings:
         problem = f"it records {openings} openings of the test split, {study.name} {newest}"
         check.add_offender("study.yaml", problem, f"{BACKUP}, or the confirmation", alive)
@@ -108,7 +103,8 @@ def _compare(
 ) -> None:
     """Openings are of complete trials, and none follows the recorded result."""
     for opening in openings:
-        name, number = trial_name(label, opening.trial), opening.number
+        name = trial_name(label, opening.trial)
+        number = opening.number
         found = tested.get(opening.trial)
         if opening.trial not in records:
             check.add_offender(
@@ -130,7 +126,9 @@ def _described(openings: list[Opening], tested: Mapping[int, Tested]) -> Iterabl
     for opening in openings:
         found = tested.get(opening.trial)
         came = "" if found is not None and found.opening == opening.number else ", without a result"
-        yield f"opening {opening.number} of trial {opening.trial} by confirm run {opening.run}{came}"
+        yield (
+            f"opening {opening.number} of trial {opening.trial} by confirm run {opening.run}{came}"
+        )
 
 
 def _check_files(facts: Evidence, record: TrialRecord, tested: Tested, check: Check) -> None:
@@ -152,11 +150,8 @@ def _check_values(facts: Evidence, record: TrialRecord, tested: Tested, check: C
     logits = predictions.logits.double()
     for objective in facts.study.spec.objectives:
         name = objective.metric
-        scaled = logits / tested.temperature if name != plain_name(name) else logits
-        value, found = (
-            tested.metrics.get(name, math.nan),
-            float(metrics.find(name)(scaled, predictions.labels)),
-        )
+        found = metrics.value(name, logits, predictions.labels, logits / tested.temperature)
+        value = tested.metrics.get(name, math.nan)
         if not abs(value - found) <= TOLERANCE and not (math.isnan(value) and math.isnan(found)):
             check.add_offender(
                 record.name,

@@ -18,9 +18,10 @@ from study.terminal.console import FAILED, console, json_option, storage_option,
 def audit(study: str, storage: str | None, tracking: str | None, as_json: bool) -> None:
     """Prove that every planned trial is counted once.
 
-    Compares the ledger, MLflow, files and logs of STUDY, and prints each problem with its fix. Writes nothing. Exits
-    with code 1 if there are problems. Trials that are interrupted or to do are no problem; what the next `run`, or the
-    one at work, uploads or cleans up is shown as pending.
+    Compares the ledger, MLflow, files and logs of STUDY, and prints each problem with its fix.
+    Writes nothing. Exits with code 1 if there are problems. Trials that are interrupted or to do
+    are no problem; what the next `run`, or the one at work, uploads or cleans up is shown as
+    pending.
     """
     from study.audit.audit import audit as audit_study
     from study.store.study import open_study
@@ -40,16 +41,20 @@ def _print(report: Any, goes_on: str) -> None:
     from study.terminal.layout import Table
 
     waits = report.driver or any(check.pending for check in report.checks)
-    made = Table("check", ">counted", *([">pending"] if waits else []), ">problems")
+    columns = ["check", ">counted", ">problems"]
+    if waits:
+        columns.insert(2, ">pending")
+    made = Table(*columns)
     for check in report.checks:
-        pending = [str(len(check.pending))] if waits else []
-        made.add_row(check.title, str(check.counted), *pending, str(len(check.offenders) or "-"))
+        cells = [check.title, str(check.counted), str(len(check.offenders) or "-")]
+        if waits:
+            cells.insert(2, str(len(check.pending)))
+        made.add_row(*cells)
     console.print(made)
     epochs = report.epochs
     extra = (
         (epochs.damaged, "repeated after checkpoint damage"),
         (epochs.wasted, "wasted by superseded attempts"),
-        (epochs.converted, "continued from checkpoints of an older version"),
     )
     more = "".join(f", {count} {why}" for count, why in extra if count)
     console.print(
@@ -58,11 +63,11 @@ def _print(report: Any, goes_on: str) -> None:
     )
     for check in report.checks:
         for offender in check.offenders:
-            console.print(str(offender), soft_wrap=True)
+            console.say(str(offender))
         for note in check.notes:
-            console.print(f"{check.name}: {note}", soft_wrap=True)
+            console.say(f"{check.name}: {note}")
     if report.note is not None:
-        console.print(f"note: {report.note}", soft_wrap=True)
+        console.say(f"note: {report.note}")
     if report.driver:
         console.print(
             "another calstudy process is running this study; audit again once it has finished."
@@ -72,6 +77,5 @@ def _print(report: Any, goes_on: str) -> None:
     problems = sum(len(check.offenders) for check in report.checks)
     states = f"{report.planned} trials planned: {in_words(report.states)}"
     counts = f"{states}; {report.lost} lost, {report.duplicated} duplicated"
-    console.print(
-        f"{report.study}: {f'{problems} problems' if problems else 'clean'}; {counts}", style="bold"
-    )
+    verdict = f"{problems} problems" if problems else "clean"
+    console.print(f"{report.study}: {verdict}; {counts}", style="bold")

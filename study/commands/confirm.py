@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,9 +24,10 @@ from study.terminal.console import (
 )
 
 if TYPE_CHECKING:
+    from study.answer.sizes import Floors, Sizes
     from study.confirmation.results import Confirmation, Confirmed, Moments
-    from study.schema.objective import Objective
     from study.store.study import Study
+    from study.uncertainty.intervals import Floor
 
 # The metrics of a shift set that fit the terminal.
 SHOWN_OF_SHIFT = (
@@ -44,7 +47,10 @@ SHOWN_OF_SHIFT = (
     "--top",
     type=click.IntRange(min=1),
     metavar="K",
-    help="K trials on validation: the answer, knee, ends of the front, then by share; then the next front.",
+    help=(
+        "K trials on validation: the answer, knee, ends of the front, then by share; then the next"
+        " front."
+    ),
 )
 @click.option("--pareto", is_flag=True, help="The Pareto front; the default the first time.")
 @click.option(
@@ -79,39 +85,40 @@ def confirm(
 ) -> None:
     """Retrain candidates with fresh seeds, then open the test split.
 
-    Also retrains each method's default and cross-entropy. The test split is opened once per model, and each opening is
-    first recorded in the ledger. Results go to the study STUDY-confirm, next to STUDY. To resume after an interruption
-    (exit code 75), run the same command again; other candidates or more seeds are added. Nothing is selected on test.
+    Also retrains each method's default and cross-entropy. The test split is opened once per model,
+    and each opening is first recorded in the ledger. Results go to the study STUDY-confirm, next to
+    STUDY. To resume after an interruption (exit code 75), run the same command again; other
+    candidates or more seeds are added. Nothing is selected on test.
     """
     if (top is not None) + pareto + bool(trials) > 1:
         raise click.UsageError("use only one of --top, --pareto and --trial.")
     refuse_cpus(cpus, address)
     output = errors if as_json else console
-    with Ending(output) as stopping:
+    with Ending(output, errors) as stopping:
         from study.commands.answer import conclude
         from study.confirmation.candidates import Asked
         from study.confirmation.confirm import confirm as confirm_study
-        from study.confirmation.results import confirmation_of
+        from study.confirmation.results import results_of
         from study.store.study import open_study
+        from study.terminal.display import ConsoleDisplay
 
         opened = open_study(study, storage)
         asked = Asked(top, pareto, trials, seeds)
-        if lacking := opened.lacking(opened.records()):
-            output.print(
-                f"{opened.name} is not finished, {lacking:,} trials not done yet: its front may still change."
-            )
-        _, untracked = confirm_study(opened, asked, tracking, address, output, stopping, cpus)
+        shown = ConsoleDisplay(output)
+        _, untracked = confirm_study(opened, asked, tracking, address, shown, stopping, cpus)
         if stopping.requested():
             stopping.say()
             raise SystemExit(INTERRUPTED)
-        found = confirmation_of(opened)
+        results = results_of(opened)
+        found = results.confirmation
         assert found is not None
+        sizes = _sizes(found)
         described = True
         if as_json:
-            click.echo(json.dumps(_json(found)))
+            click.echo(json.dumps(_json(found, sizes)))
         else:
-            _print(found, opened)
-            described = conclude(opened, tracking, storage)
+            _print(found, sizes)
+            described = conclude(results, tracking, storage)
         if untracked is not None:
             fix = f"upload them with `calstudy sync {found.study.spec.name}`."
             output.print(
@@ -123,28 +130,47 @@ def confirm(
             raise SystemExit(INTERRUPTED)
 
 
-def _json(found: Confirmation) -> dict[str, Any]:
+def _sizes(found: Confirmation) -> Sizes:
+    """Floors and shrinkage of the objectives, and both ways of what a temperature changes."""
+    from study.answer.sizes import sizes_of
+    from study.schema.objective import RAW, TEMPERATURE, as_served
+
+    objectives = [objective.metric for objective in found.study.spec.objectives]
+    floored = list(objectives)
+    for metric in _both_ways(found.search):
+        floored += [as_served(metric, RAW), as_served(metric, TEMPERATURE)]
+    return sizes_of(found, list(dict.fromkeys(floored)), objectives)
+
+
+def _both_ways(search: Study) -> list[str]:
+    """The objectives that a temperature changes, without `ts_`; ECE if there is none."""
+    from study.schema.objective import changes_with_temperature, plain_name
+
+    names = [
+        plain_name(one.metric) for one in search.objectives if changes_with_temperature(one.metric)
+    ]
+    return list(dict.fromkeys(names or ["ece"]))
+
+
+def _json(found: Confirmation, sizes: Sizes) -> dict[str, Any]:
     from study.confirmation.results import default_texts, moments
 
     texts = default_texts(found)
-
-    def plain(values: dict[str, Moments]) -> dict[str, Any]:
-        return {
-            name: {"mean": value.mean, "std": None if math.isnan(value.std) else value.std}
-            for name, value in values.items()
-        }
-
     rows = [
         {
             "label": row.label,
+            "name": row.name,
             "role": row.role,
             "default": texts.get(row.label),
-            "trial": None if row.candidate is None else row.candidate.name,
+            "trial": row.candidate and row.candidate.name,
             "seeds": len(row.records),
-            "search": None if row.candidate is None else row.candidate.metrics,
-            "validation": plain(moments([record.metrics for record in row.records])),
-            "test": plain(moments(row.tests)),
-            "shift": {name: plain(moments(of)) for name, of in row.shifts.items()},
+            "search": row.candidate and row.candidate.metrics,
+            "validation": _plain(
+                moments([record.metrics for record in row.records]), sizes.validation.get(row.label)
+            ),
+            "test": _plain(moments(row.tests), sizes.test.get(row.label)),
+            "shrinkage": sizes.shrinkage.get(row.label, {}),
+            "shift": {name: _plain(moments(of)) for name, of in row.shifts.items()},
         }
         for row in found.rows
     ]
@@ -153,120 +179,130 @@ def _json(found: Confirmation) -> dict[str, Any]:
         {"metric": objective.metric, "direction": objective.direction}
         for objective in spec.objectives
     ]
-    front = _front_on_test(found)
     return {
         "name": spec.name,
         "confirms": spec.confirms,
         "objectives": named,
         "rows": rows,
-        "front_on_test": front,
+        "front_on_test": _front_on_test(found),
+        "shrinkage_compares": sizes.compared or None,
     }
 
 
-def _front_on_test(found: Confirmation) -> list[str]:
-    """The labels on the front of test values, without rows that are set aside by their validation values."""
-    from study.answer.choice import rows_that_count
-    from study.confirmation.results import front_on_test, search_of
+def _plain(values: dict[str, Moments], floors: Mapping[str, Floor] | None = None) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for name, value in values.items():
+        plain[name] = {"mean": value.mean, "std": None if math.isnan(value.std) else value.std}
+        if floors and name in floors:
+            plain[name]["floor"] = floors[name]._asdict()
+    return plain
 
-    counted, _ = rows_that_count(search_of(found.study), found.rows)
+
+def _front_on_test(found: Confirmation) -> list[str]:
+    """The labels on the front of test values, without rows that validation sets aside."""
+    from study.answer.choice import rows_that_count
+    from study.confirmation.results import front_on_test
+
+    counted, _ = rows_that_count(found.search, found.rows)
     return front_on_test(counted, found.study.spec.objectives)
 
 
-def _print(found: Confirmation, search: Study) -> None:
-    from study.confirmation.results import default_texts
+def _print(found: Confirmation, sizes: Sizes) -> None:
+    from study.confirmation.results import default_notes
     from study.schema.objective import IN_WORDS, in_words, other_than, searched_for
     from study.terminal.layout import Table
+    from study.uncertainty.intervals import floor_note
 
+    search = found.search
     spec = found.study.spec
     for objective in spec.objectives:
-        columns = (">search", ">validation", ">test", ">shrinkage")
-        made = Table(
-            "retrained",
-            ">n",
-            *columns,
-            title=f"{in_words(objective.metric)} ({objective.direction})",
-        )
+        columns = [
+            *_with_floor("validation", objective.metric, sizes),
+            *_with_floor("test", objective.metric, sizes),
+        ]
+        title = f"{in_words(objective.metric)} ({objective.direction})"
+        made = Table("retrained", ">n", ">search", *columns, ">shrinkage", title=title)
         for row in found.rows:
-            made.add_row(*_row(row, objective))
+            made.add_row(*_row(row, objective.metric, sizes))
         console.print(made)
-    _print_both(found, search)
-    sets = dict.fromkeys(name for row in found.rows for name in row.shifts)
-    for name in sets:
+    _print_both(found, sizes)
+    for name in dict.fromkeys(chain(*(row.shifts for row in found.rows))):
         _print_shift(found, name)
-    serves, other = search.serves, other_than(search.serves)
+    serves = search.serves
+    other = other_than(serves)
     console.print(
-        f"registered models are served {IN_WORDS[serves]} (`calstudy export {search.name} ... --{other}`:"
-        f" {IN_WORDS[other]}); {searched_for(search.objectives)}",
+        f"registered models are served {IN_WORDS[serves]} (`calstudy export {search.name} ..."
+        f" --{other}`: {IN_WORDS[other]}); {searched_for(search.objectives)}",
         soft_wrap=True,
     )
-    front = _front_on_test(found)
+    names = {row.label: row.name for row in found.rows}
+    front = [names[label] for label in _front_on_test(found)]
     console.print(f"Pareto front on test: {', '.join(front) or 'none yet'}", soft_wrap=True)
-    sizes = found.study.recorded["sizes"]
+    counts = found.study.recorded.sizes
     console.print(
-        f"n: seeds. search: one trial, selected on {sizes['validation']} validation samples. validation and test"
-        f" ({sizes['test']} samples): mean and standard deviation over fresh seeds. shrinkage: how much better the"
-        " trial scored when it was selected than it scores on test. Nothing is selected on test.",
+        f"n: seeds. search: one trial, selected on {counts['validation']} validation samples."
+        f" validation and test ({counts['test']} samples): mean and standard deviation over fresh"
+        " seeds. shrinkage: how much better the trial scored when it was selected than it scores"
+        " on test. Nothing is selected on test.",
         soft_wrap=True,
     )
-    for label, text in default_texts(found).items():
-        console.print(f"{label}: {text}", soft_wrap=True)
+    noted = floor_note() if sizes.floors else None
+    for line in filter(None, [sizes.compared, noted, *sizes.problems, *default_notes(found)]):
+        console.print(line, soft_wrap=True)
     console.print(f"study: {found.study.directory}", soft_wrap=True)
 
 
-def _row(row: Confirmed, objective: Objective) -> list[str]:
+def _row(row: Confirmed, metric: str, sizes: Sizes) -> list[str]:
     from study.confirmation.results import moments
 
-    metric = objective.metric
-    validation = moments([record.metrics for record in row.records]).get(metric)
-    test, searched = (
-        moments(row.tests).get(metric),
-        row.candidate.metrics[metric] if row.candidate else None,
-    )
-    shrinkage = (
-        "-"
-        if test is None or searched is None
-        else f"{objective.sign * (test.mean - searched):+.4f}"
-    )
-    chosen_by = "-" if searched is None else f"{searched:.4f}"
-    return [
-        row.label,
-        str(len(row.records)),
-        chosen_by,
-        _figure(validation),
-        _figure(test),
-        shrinkage,
-    ]
+    searched = f"{row.candidate.metrics[metric]:.4f}" if row.candidate else "-"
+    cells = [row.name, str(len(row.records)), searched]
+    for values, floors in (
+        ([one.metrics for one in row.records], sizes.validation),
+        (row.tests, sizes.test),
+    ):
+        cells.append(_figure(moments(values).get(metric)))
+        if sizes.has_floor(metric):
+            cells.append(_floor(floors, row, metric))
+    lost = sizes.shrinkage.get(row.label, {}).get(metric)
+    return [*cells, "-" if lost is None else f"{lost:+.4f}"]
 
 
-def _print_both(found: Confirmation, search: Study) -> None:
-    """What a temperature changes, on test: as trained and after it side by side."""
+def _with_floor(heading: str, metric: str, sizes: Sizes) -> list[str]:
+    """The heading of a column of values, and of its floors where there are any."""
+    columns = [f">{heading}"]
+    if sizes.has_floor(metric):
+        columns.append(f">floor on {heading}")
+    return columns
+
+
+def _floor(floors: Floors, row: Confirmed, metric: str) -> str:
+    return str(floors.get(row.label, {}).get(metric, "-"))
+
+
+def _print_both(found: Confirmation, sizes: Sizes) -> None:
+    """Print what a temperature changes on test, as trained and after it side by side."""
     from study.confirmation.results import moments
-    from study.schema.objective import (
-        IN_WORDS,
-        RAW,
-        TEMPERATURE,
-        as_served,
-        changes_with_temperature,
-        plain_name,
-    )
+    from study.schema.objective import IN_WORDS, as_served
     from study.terminal.layout import Table
     from trainables.metrics import describe
 
-    measured = [
-        plain_name(one.metric) for one in search.objectives if changes_with_temperature(one.metric)
-    ]
-    for metric in dict.fromkeys(measured or ["ece"]):
-        headings = (
-            f">{words}" + " (served)" * (serves == search.serves)
-            for serves, words in IN_WORDS.items()
-        )
+    search = found.search
+    for metric in _both_ways(search):
+        headings = []
+        for serves, words in IN_WORDS.items():
+            headings.append(f">{words}" + " (served)" * (serves == search.serves))
+            if sizes.has_floor(as_served(metric, serves)):
+                headings.append(f">floor {words}")
         made = Table("retrained", *headings, title=f"{describe(metric).label} on test")
         for row in found.rows:
             values = moments(row.tests)
-            made.add_row(
-                row.label,
-                *(_figure(values.get(as_served(metric, serves))) for serves in (RAW, TEMPERATURE)),
-            )
+            cells = [row.name]
+            for name in (as_served(metric, serves) for serves in IN_WORDS):
+                cells.append(_figure(values.get(name)))
+                if sizes.has_floor(name):
+                    cells.append(_floor(sizes.test, row, name))
+            made.add_row(*cells)
         console.print(made)
 
 
@@ -276,7 +312,7 @@ def _print_shift(found: Confirmation, name: str) -> None:
     from study.terminal.layout import Table
     from trainables.metrics import names
 
-    rows = [(row.label, moments(row.shifts[name])) for row in found.rows if row.shifts.get(name)]
+    rows = [(row.name, moments(row.shifts[name])) for row in found.rows if row.shifts.get(name)]
     shown = [metric for metric in rows[0][1] if metric in SHOWN_OF_SHIFT]
     named = (in_words(metric) if metric in names() else metric for metric in shown)
     made = Table("retrained", *(f">{metric}" for metric in named), title=_of_shift(name, found))
@@ -286,17 +322,17 @@ def _print_shift(found: Confirmation, name: str) -> None:
 
 
 def _of_shift(name: str, found: Confirmation) -> str:
-    samples = next(
-        (row.shift_samples[name] for row in found.rows if name in row.shift_samples), None
-    )
-    dropped = max(row.shift_dropped.get(name, 0) for row in found.rows)
-    size = f", {samples:,} samples" if samples is not None else ""
-    return f"shift: {name}{size}" + (
-        f", {dropped:,} dropped: also in train or validation" if dropped else ""
-    )
+    title = f"shift: {name}"
+    samples = [row.shift_samples[name] for row in found.rows if name in row.shift_samples]
+    if samples:
+        title += f", {samples[0]:,} samples"
+    if dropped := max(row.shift_dropped.get(name, 0) for row in found.rows):
+        title += f", {dropped:,} dropped: also in train or validation"
+    return title
 
 
 def _figure(value: Moments | None) -> str:
     if value is None:
         return "-"
-    return f"{value.mean:.4f}" + ("" if math.isnan(value.std) else f" ± {value.std:.4f}")
+    spread = "" if math.isnan(value.std) else f" ± {value.std:.4f}"
+    return f"{value.mean:.4f}{spread}"

@@ -25,8 +25,8 @@ def delete(
 ) -> None:
     """Delete a study and its confirmation.
 
-    Lists what it will delete, with sizes, and asks first. Registered models stay; MLflow runs stay unless you give
-    --tracking-too. If it is interrupted, run it again to complete the deletion.
+    Lists what it will delete, with sizes, and asks first. Registered models stay; MLflow runs stay
+    unless you give --tracking-too. If it is interrupted, run it again to complete the deletion.
     """
     from study.schema.uris import public_uri
     from study.store.confirmed import SUFFIX
@@ -37,20 +37,15 @@ def delete(
     found = to_delete(directory_of(study, storage), SUFFIX) or [open_study(study, storage)]
     for each in found:
         where = "" if each.ledger is None else f", and its trials in {public_uri(each.ledger)}"
-        console.print(
-            f"{human_bytes(size_of(each.directory)):>8}  {each.directory}{where}", soft_wrap=True
-        )
-        if tracking_too and each.recorded:
-            console.print(
-                f"          its runs in MLflow at {public_uri(each.tracking(tracking))}",
-                soft_wrap=True,
-            )
+        console.say(f"{human_bytes(size_of(each.directory)):>8}  {each.directory}{where}")
+        if tracking_too and each.id:
+            console.say(f"          its runs in MLflow at {public_uri(each.tracking(tracking))}")
     if not yes and not click.confirm("Delete?", default=False):
         console.print("nothing was deleted.")
         raise SystemExit(FAILED)
     for each in found:
         aside = set_aside(each)
-        if tracking_too and aside.recorded:
+        if tracking_too and aside.id:
             delete_runs(aside, aside.tracking(tracking))
         remove(aside)
         console.print(f"deleted {each.name}")

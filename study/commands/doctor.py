@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -40,12 +39,13 @@ def doctor(
 ) -> None:
     """Check every node of a cluster, or this machine.
 
-    Checks code, versions, storage, GPUs, free disk and memory, clock, token and tracking; with SPEC, also its data.
-    Writes only the cache of prepared data and, to a tracking server, one small artifact, which it deletes again. Prints
-    each failure with its fix, and exits with code 1 if there are any.
+    Checks code, versions, storage, GPUs, free disk and memory, clock, token and tracking; with
+    SPEC, also its data. Writes only the cache of prepared data and, to a tracking server, one small
+    artifact, which it deletes again. Prints each failure with its fix, and exits with code 1 if
+    there are any.
     """
     from study.engine.doctor import diagnose, show
-    from study.store.study import read_study_spec, storage_root
+    from study.store.study import spec_and_study, storage_root
 
     refuse_cpus(cpus, address)
     if address is not None and address.startswith(("http://", "https://")):
@@ -55,12 +55,12 @@ def doctor(
         with errors.status("checking every node"):
             report = diagnose_as_job(asked, address)
     else:
-        study = read_study_spec(spec, storage) if spec is not None else None
-        root = storage_root(storage, study.storage if study is not None else None)
+        study, opened = (None, None) if spec is None else spec_and_study(spec, storage)
+        root = storage_root(storage, None if study is None else study.storage)
         with errors.status("checking every node"):
-            report = diagnose(study, root, tracking, address, cpus)
+            report = diagnose(study, root, tracking, address, cpus, opened)
     if as_json:
-        click.echo(json.dumps(report.to_json()))
+        click.echo(report.to_json())
     else:
         show(report, console)
     if not report.ok:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 BINS = 15
 SMALL = 2**22  # logits, below which more threads of torch cost more than they save
 INTERVALS = (
-    "intervals from {} resamples; those of calibration errors start at 0 unless perfect calibration is rejected at {}."
-    " See docs/uncertainty.md."
+    "intervals from {} resamples; those of calibration errors start at 0 unless perfect calibration"
+    " is rejected at {}. {} See docs/uncertainty.md."
 )
 Say = Callable[[str], Any]  # shows what is computed now
 
@@ -77,14 +77,14 @@ def evaluate(
 ) -> None:
     """Compute the metrics of any model's predictions.
 
-    FILE is an npz with `logits` or `probs` [N, K] and `labels` [N]. Shows accuracy, NLL, Brier score, ECE, MCE,
-    adaptive ECE, classwise ECE and debiased L2 error, before and after temperature scaling, cross-fitted within the
-    file. JSON gives the latter the prefix ts_ and leaves out undefined values.
+    FILE is an npz with `logits` or `probs` [N, K] and `labels` [N]. Shows accuracy, NLL, Brier
+    score, ECE, MCE, adaptive ECE, classwise ECE and debiased L2 error, before and after temperature
+    scaling, cross-fitted within the file. JSON gives the latter the prefix ts_ and leaves out
+    undefined values.
     """
     from study.terminal.tables import conventions_table, finite, metrics_table, post_hoc_table
-    from trainables.metrics.conventions import CONVENTIONS
+    from trainables.machine import one_torch_thread
     from trainables.outputs.predictions import Predictions
-    from trainables.threads import one_torch_thread
 
     _check(named, every, intervals, level, bins)
     names = _names(named, every)
@@ -103,26 +103,26 @@ def evaluate(
     if as_json:
         whole: dict[str, Any] = {"num_samples": n, "num_classes": k, "metrics": finite(found)}
         if sure is not None:
-            ends = {name: {"low": one.low, "high": one.high} for name, one in sure.items()}
+            ends = {name: one.ends() for name, one in sure.items()}
             whole |= {"intervals": ends, "resamples": _resamples(level), "level": level}
         if fits:
             whole["post_hoc"] = {name: finite(row) for name, row in fits.items()}
         if others:
-            values = finite(others)
-            whole["conventions"] = {
-                name: CONVENTIONS[name]._asdict() | {"value": values[name]} for name in others
-            }
-        click.echo(json.dumps(whole | ({"out_of_distribution": apart} if apart else {})))
+            whole["conventions"] = _conventions_plain(others)
+        if apart:
+            whole["out_of_distribution"] = apart
+        click.echo(json.dumps(whole))
         return
-    console.print(f"{file}: {n} samples, {k} classes, {bins} bins", soft_wrap=True)
+    console.say(f"{file}: {n} samples, {k} classes, {bins} bins")
     console.print(
         metrics_table({**dict.fromkeys(names, math.nan), **found}, intervals=sure, level=level)
     )
     if sure is not None:
-        from study.uncertainty.intervals import percent, significance
+        from study.uncertainty.intervals import floor_note, percent, significance
 
-        resamples, rejected = f"{_resamples(level):,}", percent(significance(level))
-        console.print(INTERVALS.format(resamples, rejected), soft_wrap=True)
+        rejected = percent(significance(level))
+        how = INTERVALS.format(f"{_resamples(level):,}", rejected, floor_note(level))
+        console.say(how)
     if fits:
         console.print(post_hoc_table(fits))
     if others:
@@ -134,11 +134,11 @@ def evaluate(
 def _check(named: str | None, every: bool, intervals: bool, level: float, bins: int) -> None:
     """Raises UsageError for options that exclude each other."""
     if named is not None and every:
-        raise click.UsageError("--all shows every metric; leave out --metrics, or --all.")
+        raise click.UsageError("--all shows every metric. Leave out --metrics, or --all.")
     if interval_is_given() and not intervals:
-        raise click.UsageError("--interval is for --intervals; add it.")
+        raise click.UsageError("--interval is for --intervals. Add it.")
     if intervals and bins != BINS:
-        raise click.UsageError(f"--intervals are of {BINS} bins; leave out --bins.")
+        raise click.UsageError(f"--intervals are of {BINS} bins. Leave out --bins.")
     if intervals:
         check_resamples(_resamples(level), level)
 
@@ -150,7 +150,7 @@ def _resamples(level: float) -> int:
 def _names(named: str | None, every: bool) -> list[str]:
     """The metrics to show, without `ts_`. Raises FieldError."""
     from trainables import metrics
-    from trainables.fields import FieldError
+    from trainables.problems import FieldError
 
     if named is None:
         return list(metrics.described() if every else metrics.MAIN)
@@ -166,19 +166,18 @@ def _names(named: str | None, every: bool) -> list[str]:
 def _measured(
     predictions: Predictions, names: Sequence[str], bins: int, say: Say
 ) -> dict[str, float]:
-    """The metrics before and, with the prefix `ts_`, after temperature scaling, as far as they are defined."""
-    from trainables import metrics, post_hoc
+    """The defined metrics before and, with the prefix `ts_`, after temperature scaling."""
+    from trainables import metrics
 
     say("temperature scaling")
-    labels, after = (
-        predictions.labels,
-        post_hoc.cross_fitted(predictions.logits, predictions.labels),
-    )
+    after = predictions.cross_fitted()
     found: dict[str, float] = {}
     for prefix, logits in (("", predictions.logits), (metrics.AFTER_TEMPERATURE, after)):
         for number, name in enumerate(names, start=1):
+            if prefix and metrics.describe(name).removed_of:
+                continue
             say(f"{prefix}{name} ({number} of {len(names)})")
-            values = metrics.measure(logits, labels, [name], bins)
+            values = metrics.measure(logits, predictions.labels, [name], bins, after)
             found |= {prefix + name: value for name, value in values.items()}
     return found
 
@@ -186,29 +185,25 @@ def _measured(
 def _intervals(
     predictions: Predictions, file: Path, names: Sequence[str], level: float, say: Say
 ) -> dict[str, Interval]:
-    """By metric, `ts_` included; absent if the metric is not resampled or has no finite interval."""
+    """Intervals by metric, `ts_` included, of those that are resampled and have a finite one."""
     import numpy as np
 
-    from study.uncertainty.bootstrap import FEWEST_SAMPLES, measured
-    from study.uncertainty.intervals import intervals
+    from study.uncertainty.bootstrap import FEWEST_SAMPLES, intervals_of, measured
     from study.uncertainty.resampling import Draws
-    from trainables.fields import FieldError
     from trainables.metrics import AFTER_TEMPERATURE
+    from trainables.problems import FieldError
 
-    samples, resamples = len(predictions.labels), _resamples(level)
+    samples = len(predictions.labels)
+    resamples = _resamples(level)
     if samples < FEWEST_SAMPLES:
         raise FieldError(
-            str(file), f"its {samples} samples are too few to resample; leave out --intervals."
+            str(file), f"its {samples} samples are too few to resample", "Leave out --intervals."
         )
     say(f"intervals, from {resamples:,} resamples")
     wanted = [*names, *(AFTER_TEMPERATURE + name for name in names)]
     with np.errstate(invalid="ignore"):  # an infinite NLL has no interval
         parts = measured(predictions, Draws.of(samples, resamples, 0), wanted)
-        found = {
-            prefix + n: one
-            for prefix, part in parts.items()
-            for n, one in intervals(part, level, names).items()
-        }
+        found = intervals_of(parts, wanted, level)
     return {
         name: one
         for name, one in found.items()
@@ -223,30 +218,43 @@ def _conventions(predictions: Predictions, bins: int, say: Say) -> dict[str, flo
     return conventions.evaluate(predictions.logits, predictions.labels, bins)
 
 
+def _conventions_plain(found: dict[str, float]) -> dict[str, object]:
+    from study.terminal.tables import finite
+    from trainables.metrics.conventions import CONVENTIONS
+
+    values = finite(found)
+    return {name: CONVENTIONS[name]._asdict() | {"value": values[name]} for name in found}
+
+
 def _post_hoc(predictions: Predictions, bins: int, say: Say) -> dict[str, dict[str, float]]:
     """{fit: its cross-fitted metrics; for a temperature, also the one fitted on the whole file}."""
     from trainables import metrics, post_hoc
 
-    logits, labels = predictions.logits, predictions.labels
+    logits = predictions.logits
+    labels = predictions.labels
     rows = {"none": metrics.measure(logits, labels, metrics.ESSENTIAL, bins)}
     for name, fit in post_hoc.FITS.items():
         say(f"post-hoc calibration: {name}")
         calibrated = post_hoc.cross_fitted(logits, labels, fit=fit)
         rows[name] = metrics.measure(calibrated, labels, metrics.ESSENTIAL, bins)
-    rows["temperature"]["fitted"] = post_hoc.fit_temperature(logits, labels)
+    for name, scaling in post_hoc.TEMPERATURES.items():
+        rows[name]["fitted"] = scaling(logits, labels).temperature
     rows["temperature_of_ece"]["fitted"] = post_hoc.fit_temperature_by_ece(logits, labels)
     return rows
 
 
 def _ood(predictions: Predictions, file: Path, ood: Path) -> dict[str, float]:
     """AUROC and FPR95 of every score; ts_: both sets at the temperature fitted on the first."""
-    from trainables.fields import FieldError
     from trainables.metrics import out_of_distribution
     from trainables.outputs.predictions import load_logits
-    from trainables.post_hoc import fit_temperature
+    from trainables.problems import FieldError
 
-    own, other = predictions.logits, load_logits(ood)
+    own = predictions.logits
+    other = load_logits(ood)
     if own.shape[1] != other.shape[1]:
-        problem = f"has {other.shape[1]} classes, {file} has {own.shape[1]}; both must come from one model."
-        raise FieldError(str(ood), problem)
-    return out_of_distribution.evaluate_at(own, other, fit_temperature(own, predictions.labels))
+        raise FieldError(
+            str(ood),
+            f"has {other.shape[1]} classes, {file} has {own.shape[1]}",
+            "Both must come from one model.",
+        )
+    return out_of_distribution.evaluate_at(own, other, predictions.temperature())

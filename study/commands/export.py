@@ -10,6 +10,7 @@ from study.terminal.console import console, interval_option, storage_option, tra
 
 if TYPE_CHECKING:
     from study.answer.choice import Choice
+    from study.confirmation.results import Results
     from study.store.study import Study
 
 
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
 @click.option(
     "--pick",
     metavar="RULE",
-    help='knee; "min ece where accuracy>=0.95"; "min ece where accuracy~best"; "weighted error=1 ece=2".',
+    help=(
+        'knee; "min ece where accuracy>=0.95"; "min ece where accuracy~best"; "weighted error=1'
+        ' ece=2".'
+    ),
 )
 @click.option("--name", required=True, metavar="M", help="Name of the registered model.")
 @click.option("--alias", metavar="A", help="Alias to point at this version, such as champion.")
@@ -44,19 +48,21 @@ def export(
 ) -> None:
     """Register one trial's model in MLflow.
 
-    Includes its signature, model card and lineage, and the temperature if the study serves it. The model is registered
-    only if it reproduces the measured probabilities. Exporting it twice gives one version.
+    Includes its signature, model card and lineage, and the temperature if the study serves it. The
+    model is registered only if it reproduces the measured probabilities. Exporting it twice gives
+    one version.
 
     Without --trial and --pick it takes the model that `calstudy answer` names.
 
-    If the study is confirmed, that and --pick select among the retrained candidates by their validation means over
-    fresh seeds, and register the seed with the median validation value; the card shows the test results of all seeds.
-    accuracy~best: not significantly worse than the best on validation. knee: the compromise on the Pareto front.
+    If the study is confirmed, that and --pick select among the retrained candidates by their
+    validation means over fresh seeds, and register the seed with the median validation value; the
+    card shows the test results of all seeds. accuracy~best: not significantly worse than the best
+    on validation. knee: the compromise on the Pareto front.
     """
-    from study.analysis.ranking import Ranking
-    from study.confirmation.results import search_of
+    from study.answer.choice import refuse_confirmation, unfinished_lines
+    from study.confirmation.results import results_of, search_of
     from study.registry.export import export as export_model
-    from study.registry.model_card import confirmed_facts
+    from study.registry.model_card import confirmed_facts, confirmed_floors
     from study.schema.objective import IN_WORDS, RAW, TEMPERATURE, other_than, searched_for
     from study.schema.uris import public_uri
     from study.store.study import check_home, open_study
@@ -65,55 +71,66 @@ def export(
         raise click.UsageError("use one of --trial and --pick.")
     opened = open_study(study, storage)
     check_home(opened)
+    if trial is None:
+        refuse_confirmation(opened)
     uri = opened.tracking(tracking)
-    choice, search = _chosen(opened, trial, pick), search_of(opened)
-    asked = None if temperature is None else TEMPERATURE if temperature else RAW
+    search = search_of(opened)
+    found = results_of(search, opened)
+    choice = _chosen(opened, found, trial, pick)
+    asked = None
+    if temperature is not None:
+        asked = TEMPERATURE if temperature else RAW
     is_default = trial is None and pick is None and asked in (None, search.serves)
-    why = _why(search, choice, level) if is_default else ()
+    why = _why(found, choice, level) if is_default else ()
     confirmed = confirmed_facts(choice, level)
-    exported = export_model(choice.study, choice.record, name, alias, uri, confirmed, asked, why)
+    floors = confirmed_floors(choice, level)
+    exported = export_model(
+        choice.study, choice.record, name, alias, uri, confirmed, asked, why, floors, search
+    )
     made = "registered" if exported.created else "already registered:"
     to = f"; alias {alias} points to it" if alias is not None else ""
-    console.print(
-        f"{made} {exported.uri} from {choice.study.name}/{exported.trial}{to}", soft_wrap=True
-    )
-    if choice.study.confirms is None:
-        aside = Ranking(choice.study, choice.study.all_records()).set_aside
-        if reason := aside.get(choice.record.name):
-            console.print(
-                f"{choice.record.name} is set aside in the study: {reason}.", soft_wrap=True
-            )
-    measured, other = choice.record.metrics, other_than(exported.serves)
+    console.say(f"{made} {exported.uri} from {choice.study.name}/{exported.trial}{to}")
+    aside = found.ranking.set_aside if choice.study.confirms is None else {}
+    if reason := aside.get(choice.record.name):
+        console.say(f"{choice.record.name} is set aside in the study: {reason}.")
+    for line in unfinished_lines(found):
+        console.say(line)
+    measured = choice.record.metrics
+    other = other_than(exported.serves)
     note = {exported.serves: "served", other: f"--{other} serves it"}
-    console.print(
-        f"validation ECE: {measured['ece']:.4f} {IN_WORDS[RAW]} ({note[RAW]}), {measured['ts_ece']:.4f}"
-        f" {IN_WORDS[TEMPERATURE]} {exported.temperature:.4f} ({note[TEMPERATURE]})",
-        soft_wrap=True,
+    console.say(
+        f"validation ECE: {measured['ece']:.4f} {IN_WORDS[RAW]} ({note[RAW]}),"
+        f" {measured['ts_ece']:.4f} {IN_WORDS[TEMPERATURE]} {exported.temperature:.4f}"
+        f" ({note[TEMPERATURE]})"
     )
     differs = search.serves_note if asked is None else ""
-    console.print(differs or searched_for(search.objectives), soft_wrap=True)
-    console.print(
-        f"largest difference from the measured probabilities: {exported.largest_difference:.1e}",
-        soft_wrap=True,
+    console.say(differs or searched_for(search.objectives))
+    console.say(
+        f"largest difference from the measured probabilities: {exported.largest_difference:.1e}"
     )
     where = public_uri(opened.tracking_as_given(tracking) or uri)
-    console.print(f"check it: calstudy verify {exported.uri} --tracking {where}", soft_wrap=True)
+    console.say(f"check it: calstudy verify {exported.uri} --tracking {where}")
 
 
-def _chosen(study: Study, trial: str | None, rule: str | None) -> Choice:
-    from study.answer.choice import choose, seed_of
-    from study.store.trials import trial_named
+def _chosen(study: Study, found: Results, trial: str | None, rule: str | None) -> Choice:
+    """The trial to register. found: of the study, or of the one that it confirms."""
+    from study.answer.choice import Choice, choose, seed_of
 
-    if trial is not None:
-        return seed_of(study, trial_named(study.all_records(), trial, "--trial"))
-    return choose(study, rule)
+    if trial is None:
+        return choose(found, rule)
+    if study.confirms is None:
+        return Choice(study, found.records.named(trial, "--trial"))
+    confirmation = found.confirmation
+    if confirmation is None:  # of another study, by its name
+        return Choice(study, study.records().named(trial, "--trial"))
+    return seed_of(confirmation, confirmation.records.named(trial, "--trial"))
 
 
-def _why(study: Study, choice: Choice, level: float) -> tuple[str, ...]:
+def _why(found: Results, choice: Choice, level: float) -> tuple[str, ...]:
     """The study's answer, if it names this model."""
     from study.answer.answer import answer
 
-    found = answer(study, level)
-    return (
-        found.sentences if found.choice is not None and found.choice.record == choice.record else ()
-    )
+    said = answer(found, level)
+    if said.choice is None or said.choice.record != choice.record:
+        return ()
+    return said.sentences

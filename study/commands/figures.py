@@ -48,27 +48,27 @@ def figures(
 ) -> None:
     """Draw every figure the study's files allow.
 
-    Pareto front, reliability, hypervolume over trials and compute, searched values against objectives, gamma, learning
-    curves, and entropy of correct and wrong predictions. All are on the validation split. Figures that cannot be drawn
-    are listed with the reason. The figures are also uploaded to the study's MLflow run.
+    Pareto front, reliability, hypervolume over trials and compute, searched values against
+    objectives, gamma, learning curves, and entropy of correct and wrong predictions. All are on the
+    validation split. Figures that cannot be drawn are listed with the reason. The figures are also
+    uploaded to the study's MLflow run.
     """
     from study.report.figure_set import Gallery, draw
     from study.store.study import open_study
-    from study.store.trials import trial_named
     from study.tracking.artifacts import try_to_log
-    from trainables.fields import FieldError
+    from trainables.problems import FieldError
 
     check_resamples(bootstrap, level)
     opened = open_study(study, storage)
     records = opened.records()
     if trial is not None:
-        trial_named([record for found in records.values() for record in found], trial, "--trial")
+        records.named(trial, "--trial")
     gallery = Gallery(opened, records, trial, bootstrap, level)
     written, reasons = draw(gallery, output or opened.directory / "figures", suffix, only)
     if not written:
-        raise FieldError("figures", "; ".join(reason.rstrip(".") for reason in reasons) + ".")
+        raise FieldError("figures", "; ".join(reason.rstrip(".") for reason in reasons))
     for path in written:
-        console.print(f"wrote {path}", soft_wrap=True)
+        console.say(f"wrote {path}")
     for reason in reasons:
-        console.print(f"not drawn: {reason}", soft_wrap=True)
-    console.print(try_to_log(opened, written, "figures", tracking), soft_wrap=True)
+        console.say(f"not drawn: {reason}")
+    console.say(try_to_log(opened, written, "figures", tracking))

@@ -53,9 +53,10 @@ def plan(
 ) -> None:
     """Check a study and preview its trials.
 
-    Checks the whole spec and its data (decoded into the cache; of shift sets only the header is read) and shows what
-    `run` will do. Trains nothing, except with --probe: a few epochs of each method, of which nothing is kept, to
-    predict time, memory and disk. A budget also needs a probe, where no trial of a method has ended yet.
+    Checks the whole spec and its data (decoded into the cache; of shift sets only the header is
+    read) and shows what `run` will do. Trains nothing, except with --probe: a few epochs of each
+    method, of which nothing is kept, to predict time, memory and disk. A budget also needs a probe,
+    where no trial of a method has ended yet.
     """
     refuse_cpus(cpus, address)
     if schema:
@@ -66,93 +67,41 @@ def plan(
     if spec is None:
         raise click.UsageError("give SPEC, or --schema.")
     from study.engine.budget import paid_line
-    from study.engine.run import existing_study, prepare_data, serves_of
-    from study.schema.explain import explain, kept_line
-    from study.schema.objective import TEMPERATURE, serves_note
+    from study.engine.opening import existing_study, prepare_data, serves_of
+    from study.schema.objective import serves_note
     from study.schema.uris import without_credentials
-    from study.schema.variant import first_standings
-    from study.store.study import read_study_spec, storage_root
-    from study.terminal.layout import Table
-    from trainables.loading.trial_data import image_bytes
+    from study.store.study import reopened, spec_and_study, storage_root
+    from study.terminal.steps import Steps
 
-    study = read_study_spec(spec, storage, trials=trials)
+    study, opened = spec_and_study(spec, storage, trials=trials)
     root = storage_root(storage, study.storage)
-    prepared = prepare_data(study, spec.name, errors)
-    stored = existing_study(
-        study, spec.name, root / study.name, prepared
-    )  # raises what `run` would raise
+    prepared = prepare_data(study, spec.name, Steps(errors))
+    # Raises what `run` would raise.
+    stored = existing_study(study, spec.name, reopened(root / study.name, opened), prepared)
     probed, slots, expected = _probed(
         study, spec.name, root, prepared, stored, probe, address, cpus
     )
     if as_json:
-        shapes = {
-            "classes": prepared.num_classes,
-            "shape": list(prepared.input_shape),
-            "sizes": dict(prepared.sizes),
-        }
-        rows = [row._asdict() for row in explain(study)] if explained else []
-        plain = {"name": study.name, "spec": study.to_mapping(), "data": shapes, "explain": rows}
-        more = {"probe": _plain(study, probed, slots)} if probe and probed is not None else {}
-        click.echo(json.dumps(without_credentials({**plain, **more})))
+        plain = _plain(study, prepared, explained)
+        if probe and probed is not None:
+            plain["probe"] = _prediction_plain(study, probed, slots)
+        click.echo(json.dumps(without_credentials(plain)))
         return
     if explained:
-        made = Table("key", "value", "default", "allowed", "meaning or source")
-        for row in explain(study):
-            made.add_row(*row)
-        console.print(made)
-        _print_kept(kept_line(study))
+        _print_explained(study)
         return
-    sizes = ", ".join(f"{size} {name}" for name, size in prepared.sizes.items())
-    if study.equal_train or any(variant.method.needs_meta for variant in study.variants):
-        whose = (
-            "held out for all methods"
-            if study.equal_train
-            else "held out for the methods that learn on it"
-        )
-        sizes += f"; {study.data.meta:g} of train is the meta split, {whose}"
-    shape = "x".join(str(side) for side in prepared.input_shape)
-    budget = f"{len(study.variants)} methods x {study.trials} trials of {study.epochs} epochs"
-    console.print(f"{study.name}: {budget}", style="bold")
-    data = (
-        f"{prepared.num_classes} classes of {shape} images; {sizes} (the test split stays sealed)"
+    console.print(
+        f"{study.name}: {len(study.variants)} methods x {study.trials} trials of {study.epochs}"
+        " epochs",
+        style="bold",
     )
-    console.print(f"data: {data}", soft_wrap=True)
-    if study.resources.gpu:
-        size = sum(image_bytes(prepared, study.data.augment, study.data.padding)) / 1e6
-        where = "of a trial's share of its GPU's memory; streamed where that is more than half of the share"
-        console.print(f"images: {size:,.1f} MB {where}", soft_wrap=True)
-    wanted = ", ".join(
-        f"{objective.direction} {objective.metric}" for objective in study.objectives
-    )
-    console.print(f"objectives: {wanted}")
-    for constraint in study.constraints:
-        console.print(f"constraint: {constraint}")
-    if study.early_stopping is not None:
-        console.print(
-            f"early stopping: {study.early_stopping.in_words(study.epochs)}", soft_wrap=True
-        )
-    made = Table("method", "searched", "tried first")
-    for variant in study.variants:
-        searched = (
-            ", ".join(variant.space.distributions)
-            or "nothing: repeated with fresh seeds to measure noise"
-        )
-        standings = first_standings(study.trial(variant.label), variant.space)
-        counts = Counter(
-            "the study's own" if found is None else found.status for found in standings
-        )
-        made.add_row(
-            variant.label,
-            searched,
-            ", ".join(f"{count} {status}" for status, count in counts.items()),
-        )
-    console.print(made)
-    _print_kept(kept_line(study))
-    serves = serves_of(study, stored)
-    if note := serves_note(study.objectives, serves or TEMPERATURE, is_older=serves is None):
-        console.print(f"{note}.", soft_wrap=True)
+    _print_data(study, prepared)
+    _print_aims(study, prepared)
+    _print_methods(study)
+    if note := serves_note(study.objectives, serves_of(study, stored)):
+        console.say(f"{note}.")
     if study.budget is not None:
-        console.print(f"{paid_line(study, stored, expected)}.", soft_wrap=True)
+        console.say(f"{paid_line(study, stored, expected)}.")
     if probe and probed is not None:
         _print_prediction(study, probed, slots)
     console.print(f"results go to {root / study.name}")
@@ -161,9 +110,96 @@ def plan(
     )
 
 
-def _print_kept(line: str | None) -> None:
-    if line is not None:
-        console.print(line, soft_wrap=True)
+def _plain(study: StudySpec, prepared: Prepared, explained: bool) -> dict[str, Any]:
+    from study.schema.advice import advice
+    from study.schema.explain import explain
+
+    shapes = {
+        "classes": prepared.num_classes,
+        "shape": list(prepared.input_shape),
+        "sizes": dict(prepared.sizes),
+    }
+    return {
+        "name": study.name,
+        "spec": study.to_mapping(),
+        "data": shapes,
+        "explain": [row._asdict() for row in explain(study)] if explained else [],
+        "warnings": list(advice(study)),
+    }
+
+
+def _print_explained(study: StudySpec) -> None:
+    from study.schema.explain import explain
+    from study.terminal.layout import Table
+
+    made = Table("key", "value", "default", "allowed", "meaning or source")
+    for row in explain(study):
+        made.add_row(*row)
+    console.print(made)
+    _print_kept(study)
+
+
+def _print_data(study: StudySpec, prepared: Prepared) -> None:
+    from trainables.loading.trial_data import image_bytes
+
+    sizes = ", ".join(f"{size} {name}" for name, size in prepared.sizes.items())
+    if study.equal_train or any(variant.method.needs_meta for variant in study.variants):
+        whose = "all methods" if study.equal_train else "the methods that learn on it"
+        sizes += f"; {study.data.meta:g} of train is the meta split, held out for {whose}"
+    shape = "x".join(str(side) for side in prepared.input_shape)
+    console.say(
+        f"data: {prepared.num_classes} classes of {shape} images; {sizes} (the test split stays"
+        " sealed)"
+    )
+    if study.resources.gpu:
+        size = sum(image_bytes(prepared, study.data.augment, study.data.padding)) / 1e6
+        console.say(
+            f"images: {size:,.1f} MB of a trial's share of its GPU's memory; streamed where that is"
+            " more than half of the share"
+        )
+
+
+def _print_aims(study: StudySpec, prepared: Prepared) -> None:
+    """Print what the search seeks, within which bounds, and what to think of that."""
+    from study.schema.advice import advice
+    from study.schema.resolution import resolution_line
+
+    wanted = ", ".join(f"{one.direction} {one.metric}" for one in study.objectives)
+    console.print(f"objectives: {wanted}")
+    if line := resolution_line(study, prepared.sizes["validation"]):
+        console.say(f"resolution: {line}")
+    for constraint in study.constraints:
+        console.print(f"constraint: {constraint}")
+    for warning in advice(study):
+        console.say(f"warning: {warning}")
+    if study.early_stopping is not None:
+        rule = study.early_stopping.in_words(study.epochs)
+        console.say(f"early stopping: {rule}")
+
+
+def _print_methods(study: StudySpec) -> None:
+    from study.schema.variant import first_standings
+    from study.terminal.layout import Table
+
+    made = Table("method", "searched", "tried first")
+    for variant in study.variants:
+        searched = ", ".join(variant.space.distributions)
+        standings = first_standings(study.trial(variant.label), variant.space)
+        counts = Counter(found.status if found else "the study's own" for found in standings)
+        made.add_row(
+            variant.label,
+            searched or "nothing: repeated with fresh seeds to measure noise",
+            ", ".join(f"{count} {status}" for status, count in counts.items()),
+        )
+    console.print(made)
+    _print_kept(study)
+
+
+def _print_kept(study: StudySpec) -> None:
+    from study.schema.explain import kept_line
+
+    if line := kept_line(study):
+        console.say(line)
 
 
 def _probed(
@@ -176,7 +212,7 @@ def _probed(
     address: str | None,
     cpus: int | None,
 ) -> tuple[Probed | None, int, dict[str, float]]:
-    """The probe, if it was asked for; how many trials fit at once; and what the budget expects of each method."""
+    """The probe, if asked for; how many trials fit at once; the costs the budget expects."""
     from study.engine.budget import expected_costs
     from study.engine.probe import probe_here, probe_on_cluster, slots_here
     from study.terminal.steps import Steps
@@ -184,7 +220,8 @@ def _probed(
     if not probe and spec.budget is None:
         return None, 0, {}
     with ExitStack() as stack:
-        steps, slots = stack.enter_context(Steps(errors)), 0
+        steps = stack.enter_context(Steps(errors))
+        slots = 0
         if address is not None:
             from study.engine.nodes import check_nodes
             from study.engine.ray_session import check_address, joined
@@ -199,13 +236,8 @@ def _probed(
         probed = None
         if probe:
             at = probe_here if address is None else probe_on_cluster
-            probed = at(
-                spec,
-                file_name,
-                prepared.digest,
-                [variant.label for variant in spec.variants],
-                steps,
-            )
+            labels = [variant.label for variant in spec.variants]
+            probed = at(spec, file_name, prepared.digest, labels, steps)
         expected = expected_costs(
             spec, file_name, stored, prepared.digest, steps, address is not None, probed
         )
@@ -213,16 +245,16 @@ def _probed(
 
 
 def _predictions(spec: StudySpec, probed: Probed, slots: int) -> tuple[Any, Any]:
-    """Of all trials trained to their end, and with early stopping, if the study has it."""
+    """The costs of all trials trained to their end and, if the study stops early, with that."""
     from study.analysis.prediction import predict
 
     whole = predict(spec, probed.probes, slots)
-    return whole, predict(
-        spec, probed.probes, slots, True
-    ) if spec.early_stopping is not None else None
+    if spec.early_stopping is None:
+        return whole, None
+    return whole, predict(spec, probed.probes, slots, True)
 
 
-def _plain(spec: StudySpec, probed: Probed, slots: int) -> dict[str, Any]:
+def _prediction_plain(spec: StudySpec, probed: Probed, slots: int) -> dict[str, Any]:
     from study.terminal.prediction import prediction_plain
 
     found = prediction_plain(*_predictions(spec, probed, slots))

@@ -20,21 +20,23 @@ from study.terminal.console import FAILED, console, human_bytes, storage_option,
 def prune(study: str, keep: str, yes: bool, storage: str | None) -> None:
     """Delete the models of trials that are not on the Pareto front.
 
-    Predictions, metrics and histories stay, so reports and intervals can still be made; a deleted model can no longer
-    be exported. Trials keep their state. Models of a confirmation stay: `export` needs them.
+    Predictions, metrics and histories stay, so reports and intervals can still be made; a deleted
+    model can no longer be exported. Trials keep their state. Models of a confirmation stay:
+    `export` needs them.
     """
     from study.analysis.ranking import Ranking, on_a_front
     from study.store.removal import drop, droppable
     from study.store.study import open_study
-    from trainables.fields import FieldError
+    from trainables.problems import FieldError
 
     opened = open_study(study, storage)
     if opened.confirms is not None:
         raise FieldError(
             opened.name,
-            "is a confirmation; `calstudy export` needs its models. Name the study instead.",
+            "is a confirmation; `calstudy export` needs its models",
+            "Name the study instead.",
         )
-    records = opened.all_records()
+    records = opened.records()
     kept = on_a_front(opened, Ranking(opened, records).eligible)
     files = droppable(opened, records, kept)
     if not files:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,10 @@ from study.terminal.console import (
 )
 
 if TYPE_CHECKING:
+    from study.answer.sizes import Sizes
+    from study.confirmation.results import Confirmation, Results
     from study.report.comparison import Block, Table
+    from study.report.page_data import Plain
     from study.store.study import Study
 
 Write = Callable[[Path, bytes], object]  # a file, and what it gets
@@ -63,25 +66,28 @@ def report(
 ) -> None:
     """Write an HTML report, or a table for a paper.
 
-    The self-contained page shows the answer and test results first, then the Pareto front, trials, learning curves,
-    searched values, budgets, failures, noise and how to reproduce the study. It is written to STUDY/report.html (for
-    several studies, to report.html next to the first) and uploaded to each study's MLflow run.
+    The self-contained page shows the answer and test results first, then the Pareto front, trials,
+    learning curves, searched values, budgets, failures, noise and how to reproduce the study. It is
+    written to STUDY/report.html (for several studies, to report.html next to the first) and
+    uploaded to each study's MLflow run.
 
-    --every 60 rewrites the page each minute while the study runs, on any machine that sees the storage, and the page
-    reloads itself. It ends when all trials have ended, or at Ctrl-C; only the last page is uploaded.
+    --every 60 rewrites the page each minute while the study runs, on any machine that sees the
+    storage, and the page reloads itself. It ends when all trials have ended, or at Ctrl-C; only the
+    last page is uploaded.
 
-    --format latex, csv or md makes a table instead: methods by error, NLL and calibration errors, before and after
-    temperature scaling. It is on the test split for a confirmed study and otherwise on validation; the caption says
-    which. Each of several studies (data sets) is a block of one table. Printed, or written to --output.
+    --format latex, csv or md makes a table instead: methods by error, NLL and calibration errors,
+    before and after temperature scaling. It is on the test split for a confirmed study and
+    otherwise on validation; the caption says which. Each of several studies (data sets) is a block
+    of one table. Printed, or written to --output.
     """
     check_resamples(bootstrap, level)
     if every is not None and every < 1:
         raise click.UsageError(
-            f"--every: {every} is too short; write the seconds between two rewrites, at least 1."
+            f"--every: {every} is too short. Write the seconds between two rewrites, at least 1."
         )
     if every is not None and form != "html":
         raise click.UsageError(
-            f"--every rewrites the HTML page; leave out --every or --format {form}."
+            f"--every rewrites the HTML page. Leave out --every or --format {form}."
         )
     if form == "html":
         _page(studies, output, shown, every, bootstrap, level, storage, tracking)
@@ -89,7 +95,7 @@ def report(
         _table(studies, form, output, bootstrap, level, storage)
 
 
-# ---- the table -----------------------------------------------------------------------------------------------------
+# ---- the table -----------------------------------------------------------------------------------
 
 
 def _table(
@@ -111,22 +117,24 @@ def _table(
         click.echo(text, nl=False)
         return
     write_output(output, text.encode())
-    console.print(f"wrote {output}", soft_wrap=True)
+    console.say(f"wrote {output}")
 
 
 def _blocks(studies: tuple[str, ...], bootstrap: int, level: float, storage: str | None) -> Table:
+    from study.confirmation.results import results_of
     from study.report.comparison import combine
-    from study.store.confirmed import missing_confirmation
     from study.store.study import open_study
-    from trainables.fields import FieldError
+    from trainables.problems import FieldError
 
-    opened = [open_study(study, storage) for study in studies]
-    for found in opened:
-        _refuse_confirmation(found)
-    blocks, notes = [], []
-    for found in opened:
-        if missing := missing_confirmation(found):
-            notes.append(missing)
+    opened = [open_study(name, storage) for name in studies]
+    for study in opened:
+        _refuse_confirmation(study)
+    blocks = []
+    notes = []
+    for study in opened:
+        found = results_of(study)
+        if found.missing:
+            notes.append(found.missing)
         try:
             blocks.append(_block(found, bootstrap, level))
         except FieldError as error:
@@ -134,45 +142,48 @@ def _blocks(studies: tuple[str, ...], bootstrap: int, level: float, storage: str
     return combine(blocks, notes)
 
 
-def _block(study: Study, bootstrap: int, level: float) -> Block:
+def _block(found: Results, bootstrap: int, level: float) -> Block:
     from study.answer.networks import networks_on_test
-    from study.confirmation.results import confirmation_of, default_texts
+    from study.confirmation.results import default_notes
     from study.report import comparison as tables
-    from trainables.fields import FieldError
+    from trainables.problems import FieldError
 
-    confirmation, records = confirmation_of(study), study.records()
+    study = found.study
+    confirmation = found.confirmation
     if confirmation is None or not any(row.tests for row in confirmation.rows):
-        confirmation, block = None, tables.block_of_search(study, records)
+        confirmation = None
+        block = tables.block_of_search(study, found.records)
     else:
-        rows = [tables.TableRow(row.label, row.role, row.tests) for row in confirmation.rows]
-        defaults = [f"{label}: {text}" for label, text in default_texts(confirmation).items()]
-        block = tables.block_of_tests(
-            study, rows, "on each seed's whole validation split", defaults
-        )
+        rows = [tables.TableRow(row.name, row.role, row.tests) for row in confirmation.rows]
+        fitted_on = "on each seed's whole validation split"
+        block = tables.block_of_tests(study, rows, fitted_on, default_notes(confirmation))
     if not bootstrap:
         return block
     try:
         if confirmation is None:
-            networks = tables.networks_on_validation(study, block.rows, records)
+            networks = tables.networks_on_validation(study, block.rows, found.records)
         else:
-            networks = networks_on_test(confirmation)
+            by_label = networks_on_test(confirmation)
+            networks = {row.name: by_label[row.label] for row in confirmation.rows}
         return tables.with_ties(block, networks, bootstrap, level)
-    except (
-        FieldError
-    ) as error:  # a missing or altered file: the caption says that nothing is marked as tied
+    except FieldError as error:
+        # A missing or altered file: the caption says that nothing was compared.
         errors.print(f"{study.name}: {error}")
         return block
 
 
 def _refuse_confirmation(study: Study) -> None:
-    from trainables.fields import FieldError
+    from trainables.problems import FieldError
 
     if study.confirms is not None:
-        problem = f"confirms '{study.confirms}', whose report covers both. Run: calstudy report {study.confirms}"
-        raise FieldError(study.name, problem)
+        raise FieldError(
+            study.name,
+            f"confirms '{study.confirms}', whose report covers both",
+            f"Run: calstudy report {study.confirms}",
+        )
 
 
-# ---- the page ------------------------------------------------------------------------------------------------------
+# ---- the page ------------------------------------------------------------------------------------
 
 
 def _page(
@@ -190,51 +201,46 @@ def _page(
     from trainables.files.atomic import write_whole
     from trainables.files.output import write_output
 
-    opened = list(
-        {
-            found.directory: found for found in (open_study(study, storage) for study in studies)
-        }.values()
-    )
+    named = [open_study(study, storage) for study in studies]
+    opened = list({study.directory: study for study in named}.values())
     for study in opened:
         _refuse_confirmation(study)
-    first = opened[0].directory
-    file = (output or (first if len(opened) == 1 else first.parent) / "report.html").absolute()
-    file.parent.mkdir(
-        parents=True, exist_ok=True
-    )  # once: a study deleted meanwhile is not made again
+    folder = opened[0].directory
+    if len(opened) > 1:
+        folder = folder.parent
+    file = (output or folder / "report.html").absolute()
+    # Once: a study deleted meanwhile is not made again.
+    file.parent.mkdir(parents=True, exist_ok=True)
     write: Write = write_whole if output is None else write_output
     notes, lacking = _write(opened, file, write, every, bootstrap, level)
     if shown:
         _show(file)
     if every and lacking:
         trials = "1 trial has" if lacking == 1 else f"{lacking:,} trials have"
-        console.print(
-            f"wrote {file}; {trials} yet to end. Rewriting it every {every} s; Ctrl-C stops.",
-            soft_wrap=True,
+        console.say(
+            f"wrote {file}; {trials} yet to end. Rewriting it every {every} s; Ctrl-C stops."
         )
         notes = _rewrite(opened, file, write, every, bootstrap, level)
     for note in notes:
-        console.print(note, soft_wrap=True)
-    console.print(f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB", soft_wrap=True)
-    for study in (
-        opened if file.is_file() else ()
-    ):  # what was written into a pipe is not there to upload
-        console.print(try_to_log(study, [file], None, tracking), soft_wrap=True)
+        console.say(note)
+    console.say(f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB")
+    if file.is_file():  # what was written into a pipe is not there to upload
+        for study in opened:
+            console.say(try_to_log(study, [file], None, tracking))
 
 
 def _rewrite(
     studies: list[Study], file: Path, write: Write, every: int, bootstrap: int, level: float
 ) -> list[str]:
-    """Rewrite the page until all trials have ended, or until Ctrl-C; returns the notes of the last one."""
+    """Rewrite the page until all trials have ended or Ctrl-C; returns the notes of the last."""
     from study.store.study import open_directory
 
     try:
         lacking = 1
         while lacking:
             time.sleep(every)
-            studies = [
-                open_directory(each.directory, each.name) for each in studies
-            ]  # it may get more trials
+            # It may get more trials.
+            studies = [open_directory(each.directory, each.name) for each in studies]
             notes, lacking = _write(studies, file, write, every, bootstrap, level)
     except KeyboardInterrupt:
         notes, _ = _write(studies, file, write, None, bootstrap, level)
@@ -244,43 +250,71 @@ def _rewrite(
 def _write(
     studies: list[Study], file: Path, write: Write, every: int | None, bootstrap: int, level: float
 ) -> tuple[list[str], int]:
-    """Write the page from the storage as it is now; returns its notes and how many trials have yet to end.
+    """Write the page from the storage as it is now; returns its notes and how many trials have yet
+    to end.
 
     every: seconds after which the page reloads itself, unless all have ended.
     """
-    from study.analysis.states import done, snapshot, summed
-    from study.answer.answer import answer
-    from study.confirmation.results import confirmation_of
     from study.report.html import write_page
-    from study.report.page_data import gather, gather_page
-    from study.store.confirmed import missing_confirmation
-    from study.uncertainty.bootstrap import analyse_front
-    from trainables.fields import FieldError
+    from study.report.page_data import gather_page
 
-    gathered, lacking = [], 0
+    gathered = []
+    notes: list[str] = []
+    lacking = 0
     for study in studies:
-        now, analysis, said, refused = snapshot(study), None, None, None
-        try:
-            aside = now.ranking.set_aside
-            analysis = (
-                analyse_front(study, now.records, bootstrap, level, aside) if bootstrap else None
-            )
-            said = answer(study, level).to_plain()
-        except FieldError as error:  # a missing or altered file: the page reports it instead
-            refused = f"No {'answer' if analysis or not bootstrap else 'intervals'}: {error}"
-        confirmation = confirmation_of(study)
-        found = gather(study, now.records, analysis, confirmation, now.alive)
-        notes = [*found["notes"], *filter(None, (refused, missing_confirmation(study)))]
-        found |= {"answer": said, "notes": notes, "refused": bootstrap > 0 and analysis is None}
+        found, left = _gathered(study, bootstrap, level)
         gathered.append(found)
-        counts = summed(now.counts.values())
-        lacking += counts["planned"] - done(counts)
-        if confirmation is not None:
-            lacking += confirmation.study.lacking(confirmation.study.records())
-            lacking += sum(len(row.records) - len(row.tests) for row in confirmation.rows)
+        notes += found["notes"]
+        lacking += left
     made = f"{datetime.now():%d %B %Y, %H:%M}"
     write_page(file, gather_page(gathered, made, every if lacking else None), write)
-    return [note for found in gathered for note in found["notes"]], lacking
+    return notes, lacking
+
+
+def _gathered(study: Study, bootstrap: int, level: float) -> tuple[Plain, int]:
+    """One study's part of the page, and how many of its trials have yet to end."""
+    from study.analysis.states import Snapshot, done, summed
+    from study.answer.answer import answer
+    from study.confirmation.results import results_of
+    from study.report.page_data import gather
+    from study.store.driver_lock import driver_is_alive
+    from study.uncertainty.bootstrap import analyse_front
+    from trainables.problems import FieldError
+
+    alive = driver_is_alive(study.directory, study.ledger)  # before the ledger is read
+    results = results_of(study)
+    now = Snapshot.of(study, results.records, alive)
+    said = analysis = refused = None
+    try:
+        aside = now.ranking.set_aside
+        if bootstrap:
+            analysis = analyse_front(study, now.records, bootstrap, level, aside)
+        said = answer(results, level).to_plain()
+    except FieldError as error:  # a missing or altered file: the page reports it instead
+        refused = f"No {'answer' if analysis or not bootstrap else 'intervals'}: {error}"
+    counts = summed(now.counts.values())
+    lacking = counts["planned"] - done(counts)
+    confirmation = results.confirmation
+    sizes = None
+    unread: Sequence[str] = ()
+    if confirmation is not None:
+        sizes = _sizes(confirmation, bootstrap, level)
+        unread = sizes.problems
+        lacking += confirmation.study.lacking(confirmation.records)
+        lacking += sum(len(row.records) - len(row.tests) for row in confirmation.rows)
+    found = gather(study, now.records, analysis, confirmation, now.alive, sizes)
+    notes = [*found["notes"], *filter(None, (refused, results.missing, *unread))]
+    found |= {"answer": said, "notes": notes, "refused": bootstrap > 0 and analysis is None}
+    return found, lacking
+
+
+def _sizes(confirmation: Confirmation, bootstrap: int, level: float) -> Sizes:
+    from study.answer.sizes import sizes_of
+    from study.report.page_confirmation import shown_floors
+
+    study = confirmation.search
+    objectives = [objective.metric for objective in study.objectives]
+    return sizes_of(confirmation, shown_floors(study), objectives, bootstrap, level)
 
 
 def _show(file: Path) -> None:

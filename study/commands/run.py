@@ -13,6 +13,7 @@ from study.terminal.console import (
     INTERRUPTED,
     console,
     cpus_option,
+    errors,
     refuse_cpus,
     storage_option,
     tracking_option,
@@ -41,29 +42,34 @@ def run(
 ) -> None:
     """Run the trials that are still missing.
 
-    To resume after an interruption (exit code 75), run the same command again; every trial is counted once. The code is
-    75 too if MLflow lacks something at the end: the next run only uploads it. You may add trials or methods and change
-    resources or the tracking server; a change to what a trial means is refused.
+    To resume after an interruption (exit code 75), run the same command again; every trial is
+    counted once. The code is 75 too if MLflow lacks something at the end: the next run only uploads
+    it. You may add trials or methods and change resources or the tracking server; a change to what
+    a trial means is refused.
     """
     refuse_cpus(cpus, address)
-    with Ending(console) as stopping:
+    with Ending(console, errors) as stopping:
         with console.status("importing torch"):  # shows nothing on a pipe
-            from study.analysis.pareto import complete
             from study.commands.answer import conclude
+            from study.confirmation.results import results_of
             from study.engine.run import run_study
             from study.schema.spec import refuse_confirmation
-            from study.store.study import read_study_spec, storage_root
+            from study.store.study import spec_and_study, storage_root
+            from study.terminal.display import ConsoleDisplay
 
-        study = read_study_spec(spec, storage, trials=trials)
+        study, opened = spec_and_study(spec, storage, trials=trials)
         refuse_confirmation(study, spec.name)
         root = storage_root(storage, study.storage)
-        outcome = run_study(study, spec.name, root, tracking, address, console, stopping, cpus)
+        shown = ConsoleDisplay(console)
+        outcome = run_study(
+            study, spec.name, root, tracking, address, shown, stopping, cpus, opened
+        )
         _report_run(outcome, outcome.study.tracking(None))
         if outcome.interrupted:
             stopping.say()
             raise SystemExit(INTERRUPTED)
-        described = conclude(outcome.study, None, storage)
-        if not any(complete(found) for found in outcome.records.values()):
+        described = conclude(results_of(outcome.study), None, storage)
+        if not outcome.records.complete:
             raise SystemExit(FAILED)
         if not (outcome.tracked and described):
             raise SystemExit(INTERRUPTED)
@@ -83,15 +89,18 @@ def _report_run(outcome: Any, uri: str) -> None:
         style="bold",
     )
     if budget_of(study) is not None:
-        console.print(budget_line(study, outcome.records), soft_wrap=True)
+        console.say(budget_line(study, outcome.records))
     if now.ranking.front:
         console.print(front_table(now.ranking.front, study.objectives))
-    console.print(f"study:    {study.directory}", soft_wrap=True)
-    console.print(f"tracking: {public_uri(uri)}", soft_wrap=True)
+    console.say(f"study:    {study.directory}")
+    console.say(f"tracking: {public_uri(uri)}")
     if not outcome.tracked:
         trouble = f" ({outcome.tracking_trouble})" if outcome.tracking_trouble else ""
         what = f"{outcome.untracked} trials are" if outcome.untracked else "the end of the study is"
-        fix = f"run the same command again, or `calstudy sync {study.spec.name}`, to upload what it lacks."
-        console.print(f"{what} not in MLflow yet{trouble}; {fix}", soft_wrap=True)
+        fix = (
+            f"run the same command again, or `calstudy sync {study.spec.name}`, to upload what it"
+            " lacks."
+        )
+        console.say(f"{what} not in MLflow yet{trouble}; {fix}")
     elif outcome.tracking_trouble:
-        console.print(f"tracking: {outcome.tracking_trouble}", soft_wrap=True)
+        console.say(f"tracking: {outcome.tracking_trouble}")

@@ -17,10 +17,11 @@ from study.terminal.console import console, json_option, storage_option
 def status(study: str, storage: str | None, as_json: bool) -> None:
     """Show the progress of each method.
 
-    Counts the trials that are complete, set aside (complete, but they do not count), stopped early, failed, running (a
-    process trains them now), interrupted (started, but the study is not running) and not started yet (to do). Says
-    which methods have stalled, and what their remaining trials would cost. STUDY is its directory, its spec, or its
-    name under the storage; it may be running elsewhere.
+    Counts the trials that are complete, set aside (complete, but they do not count), stopped early,
+    failed, running (a process trains them now), interrupted (started, but the study is not running)
+    and not started yet (to do). Says which methods have stalled, and what their remaining trials
+    would cost. STUDY is its directory, its spec, or its name under the storage; it may be running
+    elsewhere.
     """
     from study.analysis.stalled import stalled, stalled_lines
     from study.analysis.states import saved_line, snapshot, stopped_line, summed
@@ -42,18 +43,18 @@ def status(study: str, storage: str | None, as_json: bool) -> None:
         }
         click.echo(json.dumps({**plain, "spending": spending_plain(opened, now.records)}))
         return
-    console.print(f"{opened.name} in {opened.directory}", soft_wrap=True)
+    console.say(f"{opened.name} in {opened.directory}")
     console.print(states_table(now.counts))
     failures = failures_table(now.records)
     if failures is not None:
         console.print(failures)
-    if saved := saved_line(opened, now.all):
+    if saved := saved_line(opened, now.records):
         console.print(f"{saved}.")
-    console.print(budget_line(opened, now.records, now.alive), soft_wrap=True)
+    console.say(budget_line(opened, now.records, now.alive))
     for sentence in stalled_lines(stalled(now.ranking)):
-        console.print(sentence, highlight=False, soft_wrap=True)
+        console.say(sentence)
     if missing is not None:
-        console.print(f"{missing}. {RESTORE}.", soft_wrap=True)
+        console.say(f"{missing}. {RESTORE}.")
     if now.alive:
         console.print("another calstudy process is running this study.")
     elif not not_begun(opened, now.records) and (

@@ -32,9 +32,9 @@ def submit(
 ) -> None:
     """Run a study on a cluster as a Ray job.
 
-    You can disconnect once the job ID is printed. Code, spec and extensions are uploaded; data and storage must be on
-    the cluster under absolute paths. `doctor` runs first, and the job starts only if it finds no failure. To resume
-    after an interruption, submit again.
+    You can disconnect once the job ID is printed. Code, spec and extensions are uploaded; data and
+    storage must be on the cluster under absolute paths. `doctor` runs first, and the job starts
+    only if it finds no failure. To resume after an interruption, submit again.
     """
     from study.engine.doctor import show
     from study.engine.submit import job_request
@@ -45,7 +45,8 @@ def submit(
     beyond = address.startswith("http://") and host != "localhost" and not host.startswith("127.")
     if beyond and os.environ.get("RAY_AUTH_MODE", "").lower() == "token":
         errors.print(
-            f"warning: the token is sent to {host} unencrypted. Tunnel: ssh -L 8265:127.0.0.1:8265 {host}"
+            f"warning: the token is sent to {host} unencrypted. Tunnel: ssh -L 8265:127.0.0.1:8265"
+            f" {host}"
         )
     with errors.status("checking every node"):
         submitted = submit_study(asked, address)
@@ -58,7 +59,10 @@ def submit(
         ("stop", f"ray job stop {submitted.job} --address {address}      submit again to resume"),
         (
             "read",
-            f"calstudy status {asked.spec.name} --storage {asked.root}      on a machine that sees the storage",
+            (
+                f"calstudy status {asked.spec.name} --storage {asked.root}      on a machine that"
+                " sees the storage"
+            ),
         ),
     ):
-        console.print(f"{word + ':':10} {command}", soft_wrap=True)
+        console.say(f"{word + ':':10} {command}")

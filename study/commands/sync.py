@@ -19,11 +19,12 @@ def sync(study: str, storage: str | None, tracking: str | None) -> None:
     Finished trials, test results and the answer. The ledger is the source of truth.
     """
     from study.answer.answer import answer
+    from study.confirmation.results import results_of
     from study.schema.uris import public_uri
     from study.store.study import check_home, open_study
     from study.tracking.artifacts import describe
     from study.tracking.projection import sync as sync_study
-    from trainables.fields import FieldError
+    from trainables.problems import FieldError
 
     opened = open_study(study, storage)
     check_home(opened)
@@ -31,13 +32,13 @@ def sync(study: str, storage: str | None, tracking: str | None) -> None:
     report = sync_study(opened, uri)
     if opened.confirms is None:
         with suppress(FieldError):  # a missing or altered file: `calstudy answer` says which
-            found = answer(opened)
+            found = answer(results_of(opened))
             describe(opened, uri, found.sentences, found.next)
     counts = f"{report.written} trials uploaded, {report.present} already there"
-    console.print(f"{counts}; {public_uri(uri)}", soft_wrap=True)
+    console.say(f"{counts}; {public_uri(uri)}")
     if report.note is not None:
-        console.print(f"tracking: {report.note}", soft_wrap=True)
+        console.say(f"tracking: {report.note}")
     for line in report.damaged:
-        console.print(f"not uploaded: {line}", soft_wrap=True)
+        console.say(f"not uploaded: {line}")
     if report.damaged:
         raise SystemExit(FAILED)

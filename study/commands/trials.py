@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from study.terminal.console import console, json_option, storage_option
+from trainables.plain import Value
 
 
 @click.command()
@@ -25,8 +26,8 @@ from study.terminal.console import console, json_option, storage_option
 def trials(study: str, file: Path | None, storage: str | None, as_json: bool) -> None:
     """List every trial, or write them to a CSV file.
 
-    Each with its state, hyperparameters, validation metrics and cost. In Python, Study.open(STUDY).trials() returns the
-    same as a pandas DataFrame.
+    Each with its state, hyperparameters, validation metrics and cost. In Python,
+    Study.open(STUDY).trials() returns the same as a pandas DataFrame.
     """
     from study.analysis.states import snapshot
     from study.analysis.trial_rows import trial_rows, write_csv
@@ -42,16 +43,14 @@ def trials(study: str, file: Path | None, storage: str | None, as_json: bool) ->
         write_csv(
             [row | {name: _utc(row[name]) for name in ("started", "ended")} for row in rows], file
         )
-        console.print(f"wrote {file}: {len(rows)} trials", soft_wrap=True)
+        console.say(f"wrote {file}: {len(rows)} trials")
     elif rows:
-        console.print(trials_table(now.all, opened.objectives, now.states))
+        console.print(trials_table(now.records, opened.objectives, now.states))
     else:
         console.print("no trials yet.")
 
 
-def _utc(seconds: float | None) -> str | None:
-    return (
-        None
-        if seconds is None
-        else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-    )
+def _utc(seconds: Value) -> str | None:
+    if not isinstance(seconds, int | float):
+        return None
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -25,12 +25,10 @@ from study.terminal.console import (
     "--extensions",
     type=click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True),
     metavar="DIR",
-    help="Folder with the code of the model's data set, if that is your own; default: the study's, in the storage.",
-)
-@click.option(
-    "--trust-files",
-    is_flag=True,
-    help="Load a version registered before digests of files were recorded.",
+    help=(
+        "Folder with the code of the model's data set, if that is your own; default: the study's,"
+        " in the storage."
+    ),
 )
 @click.option(
     "--keep",
@@ -45,7 +43,6 @@ def verify(
     model_uri: str,
     details: bool,
     extensions: Path | None,
-    trust_files: bool,
     keep: Path | None,
     storage: str | None,
     tracking: str | None,
@@ -53,10 +50,10 @@ def verify(
 ) -> None:
     """Check that a registered model is the one measured.
 
-    Compares the files of models:/NAME/VERSION (or models:/NAME@ALIAS) with the digests in the registry before it opens
-    any of them. Then loads the model in a fresh process that refuses pickle, predicts the validation split again, and
-    compares probabilities (tolerance 1e-5) and metrics (1e-6). Prints one line if all agree. Exits with code 1 if they
-    differ.
+    Compares the files of models:/NAME/VERSION (or models:/NAME@ALIAS) with the digests in the
+    registry before it opens any of them. Then loads the model in a fresh process that refuses
+    pickle, predicts the validation split again, and compares probabilities (tolerance 1e-5) and
+    metrics (1e-6). Prints one line if all agree. Exits with code 1 if they differ.
     """
     if keep is not None and os.path.lexists(keep):
         raise click.UsageError(f"--keep: {keep} exists. Name a folder that does not.")
@@ -66,9 +63,7 @@ def verify(
     from study.terminal.layout import Table
 
     root = storage_root(storage)
-    report = verify_model(
-        model_uri, resolve_uri(tracking, None, root), root, extensions, trust_files, keep
-    )
+    report = verify_model(model_uri, resolve_uri(tracking, None, root), root, extensions, keep)
     if as_json:
         click.echo(json.dumps(report.to_json()))
     elif report.problem is not None:
@@ -87,6 +82,6 @@ def verify(
         verdict = "verified" if report.ok else "NOT verified"
         ties = f"; {report.flipped} of them on a tie" if report.flipped else ""
         size = f"{report.num_samples} validation samples, {len(report.checks)} checks"
-        console.print(f"{report.model}: {verdict} on {size}{ties}", soft_wrap=True)
+        console.say(f"{report.model}: {verdict} on {size}{ties}")
     if not report.ok:
         raise SystemExit(FAILED)

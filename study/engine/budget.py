@@ -1,9 +1,10 @@
-"""The budget while a study runs, and before: whether it pays for another trial, and for what is tried first."""
+"""The budget while a study runs, and before: whether it pays for another trial, and for what is
+tried first."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from study.analysis.prediction import predict
@@ -13,9 +14,7 @@ from study.schema.resources import Resources
 from study.schema.spec import StudySpec
 from study.store.spending import UNITS, cost_of, means
 from study.store.study import Study
-from study.store.trials import Listener, TrialRecord
-
-Records = Mapping[str, Sequence[TrialRecord]]
+from study.store.trials import Listener, TrialRecord, Trials
 
 
 @dataclass
@@ -33,20 +32,22 @@ class Spending(Listener):
     expected: by label, hours of a trial until one of its own has ended, then their mean counts.
     """
 
-    def __init__(self, spec: StudySpec, records: Records, expected: Mapping[str, float]) -> None:
-        self._spec, self._budget = spec, spec.budget
+    def __init__(self, spec: StudySpec, records: Trials, expected: Mapping[str, float]) -> None:
+        self._spec = spec
+        self._budget = spec.budget
         self._expected = dict(expected)
-        self._following = min(records, key=lambda label: len(records[label]))
+        self._following = min(records.labels, key=lambda label: len(records.of(label)))
         self._open: dict[str, _Open] = {}
-        self._ended: dict[str, list[float]] = {label: [] for label in records}
-        for record in (record for found in records.values() for record in found):
+        self._ended: dict[str, list[float]] = {label: [] for label in records.labels}
+        for record in records:
             if record.state == "running":  # it was begun, and is handed out again
                 self.handed_out(record)
             else:
                 self._count(record)
 
     def may_begin(self, label: str) -> bool:
-        """Whether the budget pays for another trial, beside what was spent and what the open ones will still take."""
+        """Whether the budget pays for another trial, beside what was spent and what the open ones
+        will still take."""
         return self._budget is None or self.committed + self._of_one(
             label
         ) <= self._budget.hours * (1 + 1e-9)
@@ -106,18 +107,21 @@ def expected_costs(
     on_cluster: bool = False,
     probed: Probed | None = None,
 ) -> dict[str, float]:
-    """By label, what a trial costs in hours of the budget: the mean of its ended ones, else by a probe.
-
-    stored: the study as it exists. digest: of the data. on_cluster: Ray is joined, to probe there. Without a budget
-    nothing is probed. Raises SpecError if the budget cannot pay for what is tried first, or a method fails in the
+    """By label, what a trial costs in hours of the budget: the mean of its ended ones, else by a
     probe.
+
+    stored: the study as it exists. digest: of the data. on_cluster: Ray is joined, to probe there.
+    Without a budget nothing is probed. Raises SpecError if the budget cannot pay for what is tried
+    first, or a method fails in the probe.
     """
     if spec.budget is None:
         return {}
-    unit, expected, records = spec.budget.unit, {}, _records(spec, stored)
+    unit = spec.budget.unit
+    expected = {}
+    records = _records(spec, stored)
     if stored is not None:
         expected = means(stored, records, unit)
-    if missing := [label for label in records if label not in expected]:
+    if missing := [label for label in records.labels if label not in expected]:
         if probed is None:
             probe = probe_on_cluster if on_cluster else probe_here
             probed = probe(spec, file_name, digest, missing, say)
@@ -131,9 +135,9 @@ def expected_costs(
     return expected
 
 
-def _records(spec: StudySpec, stored: Study | None) -> dict[str, list[TrialRecord]]:
-    found = {} if stored is None else stored.records()
-    return {variant.label: found.get(variant.label, []) for variant in spec.variants}
+def _records(spec: StudySpec, stored: Study | None) -> Trials:
+    found = Trials({}) if stored is None else stored.records()
+    return found.under(variant.label for variant in spec.variants)
 
 
 def rate(resources: Resources, unit: str) -> float:
@@ -147,7 +151,7 @@ def tried_first(spec: StudySpec, label: str) -> int:
 
 
 def _refuse_unpaid(
-    spec: StudySpec, file_name: str, records: Records, expected: Mapping[str, float]
+    spec: StudySpec, file_name: str, records: Trials, expected: Mapping[str, float]
 ) -> None:
     """Raise SpecError if the budget cannot pay for what each method tries first.
 
@@ -157,15 +161,19 @@ def _refuse_unpaid(
     assert budget is not None
     needed = {label: tried_first(spec, label) for label in expected}
     hours = sum(count * expected[label] for label, count in needed.items())
-    if any(records.values()) or hours <= budget.hours * (1 + 1e-9):
+    if records or hours <= budget.hours * (1 + 1e-9):
         return
     fit = math.floor(budget.hours / sum(expected.values()))
-    pays = f"{budget.hours:g} {UNITS[budget.unit]} pay for {fit} {'trial' if fit == 1 else 'trials'} of each method"
-    problem = (
-        f"{pays}, but the {sum(needed.values())} that are tried first need about {hours:.2g}. Write at least"
-        f" {_up(hours):g}, or train fewer epochs."
+    pays = (
+        f"{budget.hours:g} {UNITS[budget.unit]} pay for {fit} {'trial' if fit == 1 else 'trials'}"
+        " of each method"
     )
-    raise SpecError(file_name, f"budget.{budget.unit}", problem)
+    raise SpecError(
+        file_name,
+        f"budget.{budget.unit}",
+        f"{pays}, but the {sum(needed.values())} that are tried first need about {hours:.2g}",
+        f"Write at least {_up(hours):g}, or train fewer epochs.",
+    )
 
 
 def _up(hours: float) -> float:
@@ -176,12 +184,11 @@ def _up(hours: float) -> float:
 
 def paid_line(spec: StudySpec, stored: Study | None, expected: Mapping[str, float]) -> str:
     """What a budget pays for, in one line."""
-    budget, records = spec.budget, _records(spec, stored)
+    budget = spec.budget
+    records = _records(spec, stored)
     assert budget is not None
-    spending, planned = (
-        Spending(spec, records, expected),
-        {label: len(found) for label, found in records.items()},
-    )
+    spending = Spending(spec, records, expected)
+    planned = {label: len(found) for label, found in records.by_label.items()}
     begun = sum(planned.values())
     left = max(0.0, budget.hours - spending.committed)
     while True:
@@ -190,7 +197,7 @@ def paid_line(spec: StudySpec, stored: Study | None, expected: Mapping[str, floa
             break
         planned[label] += 1
     total = len(planned) * spec.trials
-    whole = sum(max(0, spec.trials - len(records[label])) * expected[label] for label in planned)
+    whole = sum(max(0, spec.trials - len(records.of(label))) * expected[label] for label in planned)
     word = UNITS[budget.unit]
     needs = f"all trials need about {whole + spending.committed:.2g}"
     paid = sum(planned.values())

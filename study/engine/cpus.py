@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainables.cgroups import cgroup_folders, read_or_nothing
+from trainables.machine import in_cgroups
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Cpus:
 def own_cpus(
     asked: int | None = None, root: Path = Path("/"), environment: Mapping[str, str] = os.environ
 ) -> Cpus:
-    """As many as asked for, else the fewest that Slurm, the cgroups and the affinity of this process allow.
+    """As many as asked for, else the fewest that Slurm, the cgroups and the affinity of this
+    process allow.
 
     root: where /proc and /sys are.
     """
@@ -55,10 +56,8 @@ def _slurm(environment: Mapping[str, str]) -> list[tuple[int, str | None]]:
 
 def _quotas(root: Path) -> Iterator[float]:
     """CPUs by the quota of each of our cgroups."""
-    for folder, version in cgroup_folders("cpu", root):
-        if version == 1:
-            words = [read_or_nothing(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
-        else:
-            words = read_or_nothing(folder / "cpu.max").split()
-        if len(words) == 2 and all(word.strip().isdecimal() and int(word) > 0 for word in words):
+    files = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
+    for texts in in_cgroups("cpu", files, root):
+        words = " ".join(texts).split()
+        if len(words) == 2 and all(word.isdecimal() and int(word) > 0 for word in words):
             yield int(words[0]) / int(words[1])  # none: -1, or max

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
@@ -10,59 +11,49 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from study.analysis.rungs import Entry, entries_of, goes_on, going_on, is_protected, rank
 from study.schema.spec import StudySpec
 from study.store.ledger import Ledger
-from study.store.trials import TrialRecord
+from study.store.trials import Decision, TrialRecord
+from trainables.outputs.outcome import Reached
 
 
 class EarlyStopping(FIFOScheduler):
     """Stops the trials that are not to go on, by `LedgerSearch.goes_on`."""
 
-    def __init__(self, goes_on: Callable[[str, dict[str, Any]], bool]) -> None:
+    def __init__(self, goes_on: Callable[[str, str], bool]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._goes_on = goes_on
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Called before the search hears of a result; of one that stops it hears by `on_trial_complete` alone."""
-        return str(
-            TrialScheduler.CONTINUE
-            if self._goes_on(trial.trial_id, result)
-            else TrialScheduler.STOP
-        )
+        """Called before the search hears of a result; of one that stops it hears by
+        `on_trial_complete` alone."""
+        further = self._goes_on(trial.trial_id, result["report"])
+        return str(TrialScheduler.CONTINUE if further else TrialScheduler.STOP)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FIFOScheduler, ()
 
 
-def decided(
-    ledger: Ledger,
-    spec: StudySpec,
-    record: TrialRecord,
-    rung: dict[str, Any],
-    facts: dict[str, Any],
-) -> dict[str, Any]:
-    """The ledger's entry of a trial at a rung; decided and recorded now if there is none yet.
+def decided(ledger: Ledger, spec: StudySpec, record: TrialRecord, rung: Reached) -> Decision:
+    """The ledger's decision of a trial at a rung; decided and recorded now if there is none yet.
 
-    rung: as `CalibrationTrainable` reports it. facts: more of the outcome of a trial that stops.
+    rung: as `Attempt` reports it, with the attempt that did.
     """
-    epoch, rule, outcome = rung["epoch"], spec.early_stopping, rung["outcome"]
-    assert rule is not None
+    epoch = rung.epoch
+    rule = spec.early_stopping
+    outcome = rung.outcome
+    assert rule and outcome.attempt and outcome.digests and outcome.metrics
     if str(epoch) in record.rungs:
         return record.rungs[str(epoch)]
     before = entries_of(ledger.records(record.label), epoch)
-    here = Entry(len(before), record.number, tuple(rung["costs"]))
+    here = Entry(len(before), record.number, tuple(rung.costs))
     file = f"rung-{epoch}.npz"
-    entry = {
-        "place": here.place,
-        "costs": rung["costs"],
-        "goes_on": is_protected(spec.variant(record.label), record.number)
-        or goes_on(here, before, rule.keep),
-        "attempt": facts["attempt"],
-        "digests": {file: outcome["digests"][file]},
-    }
-    if not entry["goes_on"]:
-        values = ", ".join(f"{name} {outcome['metrics'][name]:.4f}" for name in rule.by)
+    digests = {file: outcome.digests[file]}
+    decision = Decision(here.place, rung.costs, outcome.attempt, digests)
+    protected = is_protected(spec.variant(record.label), record.number)
+    if not (protected or goes_on(here, before, rule.keep)):
+        values = ", ".join(f"{name} {outcome.metrics[name]:.4f}" for name in rule.by)
         count = len(before) + 1
         best = f"rank {rank(here, before)} of {count}, the best {going_on(count, rule.keep)} go on"
         reason = f"stopped early at epoch {epoch} of {spec.epochs}: {values} ({best})"
-        entry["outcome"] = {**outcome, **facts, "reason": reason}
-    ledger.decide(record.label, record.number, epoch, entry)
-    return entry
+        decision = replace(decision, outcome=replace(outcome, reason=reason))
+    ledger.decide(record.label, record.number, epoch, decision)
+    return decision

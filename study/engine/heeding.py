@@ -1,4 +1,5 @@
-"""Signals that come before a command can stop in order, while Python imports, or after its last word.
+"""Signals that come before a command can stop in order, while Python imports, or after its last
+word.
 
 Of the standard library alone: an entry point calls `heed` before it imports anything else.
 """
@@ -45,7 +46,8 @@ def last_word(by: str) -> str:
 
 
 def code_is_decided() -> None:
-    """From now on `heed` ignores signals: the command ends anyway, with the exit code that it has."""
+    """From now on `heed` ignores signals: the command ends anyway, with the exit code that it
+    has."""
     global _decided
     if not _decided:
         atexit.register(_ignore_signals)
@@ -53,6 +55,7 @@ def code_is_decided() -> None:
 
 
 def _ignore_signals() -> None:
-    """What Python handles gets its usual effect again while Python ends, which may take it seconds."""
+    """What Python handles gets its usual effect again while Python ends, which may take it
+    seconds."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)

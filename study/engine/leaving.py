@@ -1,4 +1,5 @@
-"""Ends what a stopped run has started. Of the standard library alone: it also runs by its path, in place of the run."""
+"""Ends what a stopped run has started. Of the standard library alone: it also runs by its path, in
+place of the run."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def leave_nothing(mark: str, folders: Iterable[str]) -> None:
 
 
 def end_marked(mark: str) -> None:
-    """SIGKILL to every other process of this user with the mark in its environment, and to those they still start."""
+    """SIGKILL to every other process of this user with the mark in its environment, and to those
+    they still start."""
     known = {os.getpid()}
     while _signal_others(mark, known):
         time.sleep(0.05)
@@ -42,8 +44,8 @@ def end_marked(mark: str) -> None:
 def _signal_others(mark: str, known: set[int]) -> bool:
     """Look at all processes that are not known, at once; whether one was signalled.
 
-    Those that were signalled are known from then on, and those of which the system says nothing for READ_SECONDS, such
-    as one that is just ending: they must not save the others.
+    Those that were signalled are known from then on, and those of which the system says nothing for
+    READ_SECONDS, such as one that is just ending: they must not save the others.
     """
     signalled = []
 
@@ -70,8 +72,8 @@ def _signal_others(mark: str, known: set[int]) -> bool:
 
 
 def leave_in_place_of_this(code: int, mark: str, folders: Iterable[str]) -> None:
-    """`leave_nothing`, then exit with the code, as a program in place of this one: no thread of this one goes on, which
-    could start another process behind our back."""
+    """`leave_nothing`, then exit with the code, as a program in place of this one: no thread of
+    this one goes on, which could start another process behind our back."""
     words = ["-I", "-S", __file__, str(code), mark, *folders]
     # That program inherits this thread's mask: no further signal ends it midway.
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

@@ -1,8 +1,8 @@
 """Facts a machine reports about itself, in plain values.
 
-These functions and those of the modules in nodes.SENT are sent to the nodes of a cluster as source, whatever code is
-installed there, so they use only the standard library and each other (only `prepared` imports calstudy: it is asked
-once the code is known to match).
+These functions and those of the modules in nodes.SENT are sent to the nodes of a cluster as source,
+whatever code is installed there, so they use only the standard library and each other (only
+`prepared` imports calstudy: it is asked once the code is known to match).
 """
 
 from __future__ import annotations
@@ -21,30 +21,57 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from study.schema.versions import LIBRARIES, versions
-from trainables import mps
 from trainables.files.home import default_cache, token_file
+from trainables.machine import free_memory, mps_is_running
+
+if TYPE_CHECKING:  # a node that is asked may have no such module
+    from trainables.plain import Plain
 
 PACKAGES = ("study", "trainables", "search_spaces")
-GPU_DEVICES = (
-    "/dev/nvidiactl",
-    "/dev/kfd",
-    "/dev/dxg",
-)  # NVIDIA, AMD, either of them under Windows
+# NVIDIA, AMD, either of them under Windows.
+GPU_DEVICES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
+
+
+class Facts(TypedDict, total=False):
+    """What a machine answers; the keys are fields of `nodes.NodeFacts`."""
+
+    problem: str
+    hostname: str
+    python: str
+    versions: dict[str, str]
+    code: str
+    code_at: str
+    extensions: str | None
+    storage: str | None
+    written: bool
+    lock: str | None
+    data: str | None
+    data_problem: str
+    damaged: list[str]
+    gpus: int | str
+    mps: bool
+    disks: dict[str, tuple[str, int]]
+    memory: int | None
+    clock: float
+    authentication: bool
+    open_token: str | None
+
+
 # A function of this file and its arguments.
-Question = tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]
+Question = tuple[Callable[..., Facts], tuple[Any, ...]]
 
 
-def answers(questions: Sequence[Question]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def answers(questions: Sequence[Question]) -> Facts:
+    found: Facts = {}
     for question, given in questions:
         found |= question(*given)
     return found
 
 
-def identity() -> dict[str, Any]:
+def identity() -> Facts:
     """Host name, Python and library versions."""
     return {
         "hostname": socket.gethostname(),
@@ -60,26 +87,24 @@ def code_files(folder: Path) -> list[Path]:
     )
 
 
-def code(extensions: str | None = None) -> dict[str, Any]:
-    """sha256 of our packages as this process would import them, and their location; sha256 of the extensions folder,
-    None if missing."""
-    digest, places = hashlib.sha256(), []
+def code(extensions: str | None = None) -> Facts:
+    """sha256 of our packages as this process would import them, and their location; sha256 of the
+    extensions folder, None if missing."""
+    digest = hashlib.sha256()
+    places = []
     for name in PACKAGES:
         found = importlib.util.find_spec(name)
-        folder = (
-            Path(next(iter(found.submodule_search_locations or ()))) if found is not None else None
-        )
-        places.append(str(folder.parent) if folder is not None else "nowhere")
-        if folder is not None:
-            digest.update(f"{name} {_folder_digest(folder)}".encode())
-    there = extensions is not None and Path(extensions).is_dir()
-    return {
-        "code": digest.hexdigest(),
-        "code_at": ", ".join(dict.fromkeys(places)),
-        "extensions": _folder_digest(Path(extensions))
-        if extensions is not None and there
-        else None,
-    }
+        if found is None:
+            places.append("nowhere")
+            continue
+        folder = Path(next(iter(found.submodule_search_locations or ())))
+        places.append(str(folder.parent))
+        digest.update(f"{name} {_folder_digest(folder)}".encode())
+    own = None
+    if extensions is not None and Path(extensions).is_dir():
+        own = _folder_digest(Path(extensions))
+    there = ", ".join(dict.fromkeys(places))
+    return {"code": digest.hexdigest(), "code_at": there, "extensions": own}
 
 
 def _folder_digest(folder: Path) -> str:
@@ -89,10 +114,12 @@ def _folder_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def storage(folder: str, token: str, own: str) -> dict[str, Any]:
-    """Why this machine does not see what the driver wrote to `folder` (None if it does), and the driver's lock there.
+def storage(folder: str, token: str, own: str) -> Facts:
+    """Why this machine does not see what the driver wrote to `folder` (None if it does), and the
+    driver's lock there.
 
-    Writes the token to a file `own` for the driver to read. lock: held, ignored, or why it cannot be tested.
+    Writes the token to a file `own` for the driver to read. lock: held, ignored, or why it cannot
+    be tested.
     """
     path = Path(folder)
     try:
@@ -118,11 +145,12 @@ def _lock_state(path: Path) -> str:
     return "ignored"
 
 
-def gpus() -> dict[str, Any]:
-    """How many GPUs torch sees here, or why it fails. Runs in a subprocess, so that this one does not load CUDA.
+def gpus() -> Facts:
+    """How many GPUs torch sees here, or why it fails. Runs in a subprocess, so that this one does
+    not load CUDA.
 
-    Ray hides GPUs from a task that requests none, so the raylet's environment is used. Without a GPU device file torch
-    is not asked.
+    Ray hides GPUs from a task that requests none, so the raylet's environment is used. Without a
+    GPU device file torch is not asked.
     """
     if not any(Path(device).exists() for device in GPU_DEVICES):
         return {"gpus": 0}
@@ -137,25 +165,23 @@ def gpus() -> dict[str, Any]:
         return {"gpus": f"torch does not start ({type(error).__name__})"}
     if done.returncode != 0:
         return {"gpus": (done.stderr.strip().splitlines() or ["torch does not start"])[-1]}
-    return {"gpus": int(done.stdout), "mps": mps.is_running()}
+    return {"gpus": int(done.stdout), "mps": mps_is_running()}
 
 
 def _raylet_environment(name: str) -> dict[str, str]:
     """{name: value} from the raylet's environment on this node; empty if unset or unreadable."""
     try:
-        written = (
-            Path(f"/proc/{os.environ['RAY_RAYLET_PID']}/environ")
-            .read_bytes()
-            .decode(errors="replace")
-        )
+        file = Path(f"/proc/{os.environ['RAY_RAYLET_PID']}/environ")
+        written = file.read_bytes().decode(errors="replace")
     except (KeyError, OSError):
         return {}
     pairs = (pair.partition("=") for pair in written.split("\0"))
     return {key: value for key, _, value in pairs if key == name}
 
 
-def room(storage_root: str) -> dict[str, Any]:
-    """Free bytes on the disks a trial writes to, {what: (path, free)}, and of memory (None if unknown)."""
+def room(storage_root: str) -> Facts:
+    """Free bytes on the disks a trial writes to, {what: (path, free)}, and of memory (None if
+    unknown)."""
     disks = {}
     places = {
         "storage": Path(storage_root),
@@ -166,27 +192,10 @@ def room(storage_root: str) -> dict[str, Any]:
         path = place.absolute()
         there = next((parent for parent in (path, *path.parents) if parent.exists()), Path("/"))
         disks[what] = (str(path), shutil.disk_usage(there).free)
-    return {"disks": disks, "memory": _free_memory()}
+    return {"disks": disks, "memory": free_memory()}
 
 
-def _free_memory() -> int | None:
-    """The machine's, or the container's (cgroup 2) if less. Inactive page cache counts as free."""
-    free = []
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        free.append(int(lines["MemAvailable"].split()[0]) * 1024)
-        group = Path("/sys/fs/cgroup")
-        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
-        cached = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())[
-            "inactive_file"
-        ]
-        free.append(limit - used + int(cached))
-    except (OSError, ValueError, KeyError):  # not Linux, no container, or "max"
-        pass
-    return min(free, default=None)
-
-
-def token() -> dict[str, Any]:
+def token() -> Facts:
     """Whether Ray's token authentication is on, and the token file if other users can read it."""
     path = token_file()
     return {
@@ -204,38 +213,39 @@ def _others_can_read(path: Path) -> bool:
         return False
 
 
-def clock() -> dict[str, Any]:
+def clock() -> Facts:
     """Seconds since 1970 by this machine's clock."""
     return {"clock": time.time()}
 
 
-def prepared(trial: dict[str, Any], digest: str | None, thorough: bool) -> dict[str, Any]:
-    """The digest of a trial's data, prepared here if needed; the problem if it failed; and damaged cache files.
+def prepared(trial: dict[str, Plain], digest: str | None, thorough: bool) -> Facts:
+    """The digest of a trial's data, prepared here if needed; the problem if it failed; and damaged
+    cache files.
 
-    trial: TrialConfig's plain values. digest: the expected one; if it is in the cache, torch is not loaded. thorough:
-    check the sha256 of the cached train and validation arrays (of the sealed test split only the size is checked).
+    trial: TrialConfig's plain values. digest: the expected one; if it is in the cache, torch is not
+    loaded. thorough: check the sha256 of the cached train and validation arrays (of the sealed test
+    split only the size is checked).
     """
-    whole = digest is not None and _whole(default_cache() / digest)
-    found = {"data": digest} if whole else _prepare(trial, digest)
+    found: Facts = {"data": digest}
+    if digest is None or not _whole(default_cache() / digest):
+        found = _prepare(trial, digest)
     if thorough and found["data"] is not None:
-        return {
-            **found,
-            "damaged": [str(path) for path in _damaged(default_cache() / found["data"])],
-        }
+        found["damaged"] = [str(path) for path in _damaged(default_cache() / found["data"])]
     return found
 
 
-def _prepare(trial: dict[str, Any], digest: str | None) -> dict[str, Any]:
+def _prepare(trial: dict[str, Plain], digest: str | None) -> Facts:
     from trainables.config import TrialConfig
-    from trainables.fields import FieldError
     from trainables.loading.cache import prepare
+    from trainables.problems import FieldError
 
     try:
         config = TrialConfig.from_mapping(trial)
         return {"data": prepare(config.data, config.seed, digest=digest).digest}
     except FieldError as error:
-        where = error if error.path.startswith(("data", "extensions")) else error.under("data")
-        return {"data": None, "data_problem": str(where)}
+        if not error.path.startswith(("data", "extensions")):
+            error = error.under("data")
+        return {"data": None, "data_problem": str(error)}
     except OSError as error:
         return {"data": None, "data_problem": f"data: {error}"}
 
@@ -252,10 +262,8 @@ def _whole(directory: Path) -> bool:
 
 def _damaged(directory: Path) -> list[Path]:
     expected = json.loads((directory / "meta.json").read_text())["sha256"]
-    readable = [name for name in expected if not name.startswith("test")]
-    return [
-        directory / name for name in readable if _file_digest(directory / name) != expected[name]
-    ]
+    readable = [directory / name for name in expected if not name.startswith("test")]
+    return [path for path in readable if _file_digest(path) != expected[path.name]]
 
 
 def _file_digest(path: Path) -> str:

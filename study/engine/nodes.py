@@ -1,6 +1,7 @@
 """Collect facts from the nodes of a cluster, in parallel and with a timeout.
 
-`check_nodes` is the quick check before a run on a cluster; `ask_nodes` collects everything for `doctor`.
+`check_nodes` is the quick check before a run on a cluster; `ask_nodes` collects everything for
+`doctor`.
 """
 
 from __future__ import annotations
@@ -13,22 +14,25 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from study.engine import node_facts
-from study.engine.ray_session import ClusterError, ray_nodes
+from study.engine.node_facts import Facts, Question
+from study.engine.ray_session import ClusterError, Node, ray_nodes
 from study.schema import versions
 from study.schema.resources import slots
 from study.schema.spec import StudySpec
-from trainables import mps
+from trainables import machine
 from trainables.files import home
+from trainables.plain import Plain
+from trainables.problems import UserError
 
-PATIENCE = (
-    60.0  # seconds to wait for a quick answer; Ray declares a lost node dead within half of it
-)
+# Seconds to wait for a quick answer; Ray declares a lost node dead within half of it.
+PATIENCE = 60.0
 # By value, so that nodes with different code, or without calstudy, can answer too.
-SENT = (node_facts, versions, home, mps)
+SENT = (node_facts, versions, home, machine)
 DATA_PATIENCE = 3600.0  # seconds; a node may have to decode the data first
+Trial: TypeAlias = dict[str, Plain]  # TrialConfig's plain values
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,8 @@ class NodeFacts:
     gpus: int | str = 0  # that torch sees, or why it fails
     mps: bool = False  # whether NVIDIA's MPS serves it
     lent: float | None = None  # GPUs that Ray offers there
-    disks: dict[str, tuple[str, int]] = field(
-        default_factory=dict
-    )  # {storage, cache, temp: (path, bytes free)}
+    # {storage, cache, temp: (path, bytes free)}.
+    disks: dict[str, tuple[str, int]] = field(default_factory=dict)
     memory: int | None = None  # bytes free
     clock: float = 0.0  # seconds ahead of the driver's, lower bound
     authentication: bool = False  # Ray's, by token
@@ -62,23 +65,21 @@ class NodeFacts:
     loopback: bool = True  # only reachable from its own machine
 
 
-# ---- what a run asks ----------------------------------------------------------------------------------------------
+# ---- what a run asks -----------------------------------------------------------------------------
 
 
 def check_nodes(spec: StudySpec, root: Path, data_digest: str, say: Callable[[str], None]) -> None:
-    """Ensure that every node that can run a trial has our code, sees the storage `root`, and has prepared the data.
+    """Ensure that every node that can run a trial has our code, sees the storage `root`, and has
+    prepared the data.
 
-    say: is told what is being done. Ray must be joined. Raises ClusterError naming the first node with a problem and
-    the fix.
+    say: is told what is being done. Ray must be joined. Raises ClusterError naming the first node
+    with a problem and the fix.
     """
-    nodes = [
-        node
-        for node in alive_nodes()
-        if any(slots([node], spec.resources_of(v.label)) for v in spec.variants)
-    ]
+    needs = [spec.resources_of(variant.label) for variant in spec.variants]
+    nodes = [node for node in alive_nodes() if any(slots([node], each) for each in needs)]
     say(f"checking {len(nodes)} nodes")
     with Probe(root) as probe:
-        code: node_facts.Question = (node_facts.code, (spec.extensions,))
+        code: Question = (node_facts.code, (spec.extensions,))
         answers = _ask(nodes, lambda node: [code, probe.question(node)], PATIENCE)
         found = {node: probe.seen(node, answer) for node, answer in answers.items()}
     own = NodeFacts(name="here", **node_facts.code(spec.extensions))
@@ -89,116 +90,124 @@ def check_nodes(spec: StudySpec, root: Path, data_digest: str, say: Callable[[st
     )
     say(f"preparing data on {len(nodes)} nodes")
     trial = spec.trial_mapping(spec.variants[0].label)
-    found = _ask(
-        nodes, lambda node: [(node_facts.prepared, (trial, data_digest, False))], DATA_PATIENCE
-    )
-    _raise_first(nodes, found, lambda node: node.data_problem)
+    prepared: Question = (node_facts.prepared, (trial, data_digest, False))
+    found = _ask(nodes, lambda node: [prepared], DATA_PATIENCE)
+    _raise_first(nodes, found, lambda node: _said(node.data_problem))
 
 
 def _raise_first(
-    nodes: Sequence[Mapping[str, Any]],
-    found: Mapping[str, dict[str, Any]],
-    problem_of: Callable[[NodeFacts], str | None],
+    nodes: Sequence[Node],
+    found: Mapping[str, Facts],
+    problem_of: Callable[[NodeFacts], UserError | None],
 ) -> None:
     problems = []
     for node in nodes:
-        if (answer := found.get(node["NodeID"])) is not None:
-            machine = NodeFacts(name=node["NodeManagerAddress"], **answer)
-            if problem := machine.problem or problem_of(machine):
-                problems.append(f"node {machine.name}: {problem}")
+        answer = found.get(node["NodeID"])
+        if answer is None:
+            continue
+        machine = NodeFacts(name=node["NodeManagerAddress"], **answer)
+        if problem := _said(machine.problem) or problem_of(machine):
+            problems.append(ClusterError(f"node {machine.name}: {problem.found}", problem.mend))
+    if len(problems) > 1:
+        more = f"{len(problems) - 1} more nodes fail; `calstudy doctor` lists all."
+        raise ClusterError(problems[0].problem, more)
     if problems:
-        more = (
-            f" {len(problems) - 1} more nodes fail; `calstudy doctor` lists all."
-            if len(problems) > 1
-            else ""
-        )
-        raise ClusterError(problems[0] + more)
+        raise problems[0]
 
 
-def storage_problem(node: NodeFacts, root: Path) -> str | None:
+def _said(problem: str | None) -> UserError | None:
+    """What a node says of itself, with the mend."""
+    return UserError(problem) if problem else None
+
+
+def storage_problem(node: NodeFacts, root: Path) -> UserError | None:
     """Why the driver would not find the files of a trial on the node; None if it would."""
     if node.storage is not None:
-        return f"does not see the storage {root} ({node.storage}). Mount it there at the same path, or give --storage."
+        found = f"does not see the storage {root} ({node.storage})"
+        return UserError(found, "Mount it there at the same path, or give --storage.")
     if not node.written:
-        return f"files it writes to the storage {root} are not visible here. Mount the same folder on all nodes."
+        found = f"files it writes to the storage {root} are not visible here"
+        return UserError(found, "Mount the same folder on all nodes.")
     return None
 
 
-def code_problem(node: NodeFacts, own: NodeFacts, extensions: str | None) -> str | None:
+def code_problem(node: NodeFacts, own: NodeFacts, extensions: str | None) -> UserError | None:
     """Why a trial on the node would run other code; None if it would not."""
-    fix = "Install the same version there, or upload the code with `calstudy submit`."
     if node.code != own.code:
-        return f"has different code in {node.code_at} than this machine in {own.code_at}. {fix}"
+        found = f"has different code in {node.code_at} than this machine in {own.code_at}"
+        mend = "Install the same version there, or upload the code with `calstudy submit`."
+        return UserError(found, mend)
     if node.extensions != own.extensions:
         there = "different files in" if node.extensions else "no"
-        return f"has {there} extensions {extensions}. Copy the folder there, or upload it with `calstudy submit`."
+        mend = "Copy the folder there, or upload it with `calstudy submit`."
+        return UserError(f"has {there} extensions {extensions}", mend)
     return None
 
 
-# ---- what doctor asks ---------------------------------------------------------------------------------------------
+# ---- what doctor asks ----------------------------------------------------------------------------
 
 
-def ask_nodes(root: Path, trial: dict[str, Any] | None, data_digest: str | None) -> list[NodeFacts]:
-    """All facts of every node of the joined Ray. trial: plain values, to check its data; None: do not."""
+def ask_nodes(root: Path, trial: Trial | None, data_digest: str | None) -> list[NodeFacts]:
+    """All facts of every node of the joined Ray. trial: to check its data; None: do not."""
     nodes = alive_nodes()
-    extensions = (trial or {}).get("extensions")
+    common = _common(root, trial)
     with Probe(root) as probe:
-        answers = _ask(
-            nodes, lambda node: [*_common(root, extensions), probe.question(node)], PATIENCE
-        )
+        answers = _ask(nodes, lambda node: [*common, probe.question(node)], PATIENCE)
         found = {node: probe.seen(node, answer) for node, answer in answers.items()}
-    sound = [
-        node for node in nodes if "problem" not in found.get(node["NodeID"], {"problem": "gone"})
-    ]
+    there = [node for node in nodes if node["NodeID"] in found]
+    sound = [node for node in there if "problem" not in found[node["NodeID"]]]
     clocks = _clocks(sound)
-    prepared: dict[str, dict[str, Any]] = {}
+    prepared: dict[str, Facts] = {}
     if trial is not None:
-        prepared = _ask(
-            sound, lambda node: [(node_facts.prepared, (trial, data_digest, True))], DATA_PATIENCE
-        )
-    return [
-        NodeFacts(
-            name=node["NodeManagerAddress"],
-            lent=node["Resources"].get("GPU", 0.0),
-            loopback=node["NodeManagerAddress"].startswith("127."),
-            **found[node["NodeID"]]
-            | clocks.get(node["NodeID"], {})
-            | prepared.get(node["NodeID"], {}),
-        )
-        for node in nodes
-        if node["NodeID"] in found
-    ]
+        thorough: Question = (node_facts.prepared, (trial, data_digest, True))
+        prepared = _ask(sound, lambda node: [thorough], DATA_PATIENCE)
+    facts = []
+    for node in there:
+        name = node["NodeID"]
+        answer = found[name] | clocks.get(name, {}) | prepared.get(name, {})
+        facts.append(_facts_of(node, answer))
+    return facts
 
 
-def ask_here(root: Path, trial: dict[str, Any] | None) -> NodeFacts:
+def _facts_of(node: Node, answer: Facts) -> NodeFacts:
+    address = node["NodeManagerAddress"]
+    lent = node["Resources"].get("GPU", 0.0)
+    return NodeFacts(name=address, lent=lent, loopback=address.startswith("127."), **answer)
+
+
+def ask_here(root: Path, trial: Trial | None) -> NodeFacts:
     """`ask_nodes` for this machine, without Ray."""
-    extensions = (trial or {}).get("extensions")
     with Probe(root) as probe:
-        questions = [*_common(root, extensions), probe.question("here")]
+        questions = [*_common(root, trial), probe.question("here")]
         if trial is not None:
             questions.append((node_facts.prepared, (trial, None, True)))
         answer = probe.seen("here", node_facts.answers(questions))
     return NodeFacts(name=answer["hostname"], **answer)
 
 
-def _common(root: Path, extensions: str | None) -> list[node_facts.Question]:
+def extensions_of(trial: Trial | None) -> str | None:
+    """Its extensions folder."""
+    found = (trial or {}).get("extensions")
+    return found if isinstance(found, str) else None
+
+
+def _common(root: Path, trial: Trial | None) -> list[Question]:
     return [
         (node_facts.identity, ()),
-        (node_facts.code, (extensions,)),
+        (node_facts.code, (extensions_of(trial),)),
         (node_facts.gpus, ()),
         (node_facts.room, (str(root),)),
         (node_facts.token, ()),
     ]
 
 
-def _clocks(nodes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """{node id: {"clock": seconds ahead of ours}}, as a lower bound: the round trip is subtracted."""
+def _clocks(nodes: Sequence[Node]) -> dict[str, Facts]:
+    """{node id: {"clock": seconds ahead of ours}}, at least: the round trip is subtracted."""
     found = {}
     for node in nodes:
         asked = time.time()
-        answer = _ask([node], lambda node: [(node_facts.clock, ())], PATIENCE).get(
-            node["NodeID"], {}
-        )
+        answers = _ask([node], lambda node: [(node_facts.clock, ())], PATIENCE)
+        answer = answers.get(node["NodeID"], {})
         if "clock" in answer:
             theirs = answer["clock"]
             answer = {"clock": max(0.0, theirs - time.time()) + min(0.0, theirs - asked)}
@@ -206,25 +215,23 @@ def _clocks(nodes: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return found
 
 
-# ---- asking -------------------------------------------------------------------------------------------------------
+# ---- asking --------------------------------------------------------------------------------------
 
 
-def alive_nodes() -> list[dict[str, Any]]:
+def alive_nodes() -> list[Node]:
     """Ray's nodes not known to be dead, by address."""
-    return sorted(
-        (node for node in ray_nodes() if node["Alive"]), key=lambda node: node["NodeManagerAddress"]
-    )
+    alive = [node for node in ray_nodes() if node["Alive"]]
+    return sorted(alive, key=lambda node: node["NodeManagerAddress"])
 
 
 def _ask(
-    nodes: Sequence[Mapping[str, Any]],
-    questions: Callable[[str], list[node_facts.Question]],
-    patience: float,
-) -> dict[str, dict[str, Any]]:
-    """{node id: its answers, or {"problem": why there are none}}, without nodes that Ray declares dead meanwhile.
+    nodes: Sequence[Node], questions: Callable[[str], list[Question]], patience: float
+) -> dict[str, Facts]:
+    """By node id its answers, or the problem why there are none; without nodes that Ray declares
+    dead meanwhile.
 
-    Waits at most `patience` seconds. If a process dies while answering, its node is asked again: Ray may not know yet
-    that the node is lost.
+    Waits at most `patience` seconds. If a process dies while answering, its node is asked again:
+    Ray may not know yet that the node is lost.
     """
     import ray
     from ray import cloudpickle
@@ -239,7 +246,7 @@ def _ask(
         return task.options(scheduling_strategy=there).remote(questions(name))
 
     pending = {ask(node["NodeID"]): node["NodeID"] for node in nodes}
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Facts] = {}
     why = dict.fromkeys(pending.values(), f"no answer within {patience:g} s")
     deadline = time.monotonic() + patience
     while pending and time.monotonic() < deadline:
@@ -272,10 +279,12 @@ def _last_line(error: BaseException) -> str:
 
 
 class Probe:
-    """A temporary folder in the storage with a token that nodes must read and a lock they must not get."""
+    """A temporary folder in the storage with a token that nodes must read and a lock they must not
+    get."""
 
     def __init__(self, root: Path) -> None:
-        self._root, self._folder = root, root / f".calstudy-doctor-{secrets.token_hex(6)}"
+        self._root = root
+        self._folder = root / f".calstudy-doctor-{secrets.token_hex(6)}"
         self._token = secrets.token_hex(16)
 
     def __enter__(self) -> Probe:
@@ -294,11 +303,11 @@ class Probe:
             with suppress(OSError):  # unless it is in use by now
                 path.rmdir()
 
-    def question(self, name: str) -> node_facts.Question:
+    def question(self, name: str) -> Question:
         """Asks whether a machine sees the folder; it writes a file `name` there."""
         return node_facts.storage, (str(self._folder), self._token, name)
 
-    def seen(self, name: str, answer: dict[str, Any]) -> dict[str, Any]:
+    def seen(self, name: str, answer: Facts) -> Facts:
         """The answer, plus whether the machine's file is visible here."""
         if "problem" in answer:
             return answer

@@ -1,4 +1,5 @@
-"""Probe a study before it runs: train a little of each method, where its trials would train. Nothing of it is kept."""
+"""Probe a study before it runs: train a little of each method, where its trials would train.
+Nothing of it is kept."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from typing import Any
 from study.analysis.prediction import Probes
 from study.engine.cpus import own_cpus
 from study.engine.node_facts import gpus
-from study.engine.ray_session import check_fits
+from study.engine.ray_session import Offer, check_fits
 from study.engine.stopping import temporary_folder
 from study.schema import own_code
 from study.schema.errors import SpecError
@@ -26,27 +27,31 @@ from trainables.config import with_value
 from trainables.probe_cost import Cost
 
 Say = Callable[[str], None]
-# As many processes as trials train at once, at most this many: beside others a trial takes more of a CPU's time.
+# As many processes as trials train at once, at most this many: beside others a trial takes more of
+# a CPU's time.
 MOST_COPIES = 8
 CHILD = "from study.engine.probing import main; main()"
 
 
 @dataclass(frozen=True)
 class Probed:
-    """probes: by label. memory_free, device_size: bytes of the machine, or of the one that has least; None: unknown."""
+    """probes: by label. memory_free, device_size: bytes of the machine, or of the one that has
+    least; None: unknown."""
 
     probes: dict[str, Probes]
     memory_free: int | None
     device_size: int | None
 
 
-# ---- what is probed ------------------------------------------------------------------------------------------------
+# ---- what is probed ------------------------------------------------------------------------------
 
 
 def _job(spec: StudySpec, label: str, digest: str) -> tuple[list[float], dict[str, Any]]:
     """The weights of what is probed for a label, and what `probing.answer` is given."""
-    base, resources = spec.trial_mapping(label), spec.resources_of(label)
-    weights, configs = [], []
+    base = spec.trial_mapping(label)
+    resources = spec.resources_of(label)
+    weights = []
+    configs = []
     for weight, setting in settings_of(spec.variant(label).space):
         config = base
         for path, value in setting.items():
@@ -58,20 +63,17 @@ def _job(spec: StudySpec, label: str, digest: str) -> tuple[list[float], dict[st
     return weights, {"configs": configs, "digest": digest, "resources": needs, "also": also}
 
 
-# ---- where ---------------------------------------------------------------------------------------------------------
+# ---- where ---------------------------------------------------------------------------------------
 
 
 def slots_here(spec: StudySpec, cpus: int | None = None) -> int:
-    """How many trials fit on this machine at once. Raises ClusterError if those of a method do not."""
-    ours, needs = (
-        own_cpus(cpus),
-        {variant.label: spec.resources_of(variant.label) for variant in spec.variants},
-    )
+    """How many trials fit on this machine at once. Raises ClusterError if those of a method do
+    not."""
+    ours = own_cpus(cpus)
+    needs = {variant.label: spec.resources_of(variant.label) for variant in spec.variants}
     count = gpus()["gpus"] if any(each.gpu for each in needs.values()) else 0
-    node = {
-        "Resources": {"CPU": ours.count, "GPU": count if isinstance(count, int) else 0},
-        "Alive": True,
-    }
+    offered = {"CPU": ours.count, "GPU": count if isinstance(count, int) else 0}
+    node: Offer = {"Alive": True, "Resources": offered}
     check_fits([node], needs, ours)
     return max(slots([node], each) for each in needs.values())
 
@@ -84,7 +86,8 @@ def probe_here(
     say: Say,
     cpus: int | None = None,
 ) -> Probed:
-    """Probe the methods one after another, in processes of their own. Raises SpecError naming one that fails."""
+    """Probe the methods one after another, in processes of their own. Raises SpecError naming one
+    that fails."""
     jobs = {label: _job(spec, label, digest) for label in labels}
     uses_gpu = any(job["resources"]["gpu"] for _, job in jobs.values())
     copies = 1 if uses_gpu else min(MOST_COPIES, slots_here(spec, cpus))
@@ -139,16 +142,19 @@ def _read(child: subprocess.Popen[str], complaints: Path) -> dict[str, Any]:
         return found
     lines = complaints.read_text(errors="replace").strip().splitlines()
     return {
-        "problem": f"its process ended with {child.wait()}{f' ({lines[-1][:300]})' if lines else ''}."
+        "problem": (
+            f"its process ended with {child.wait()}{f' ({lines[-1][:300]})' if lines else ''}."
+        )
     }
 
 
 def _mean(costs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of the costs that several processes measured at once; sizes are equal, apart from the processes' memory."""
+    """Of the costs that several processes measured at once; sizes are equal, apart from the
+    processes' memory."""
     means = {
         name: statistics.fmean(one[name] for one in costs)
         for name, value in costs[0].items()
-        if value is not None
+        if isinstance(value, int | float)
     }
     return {**costs[0], **means}
 
@@ -156,7 +162,8 @@ def _mean(costs: list[dict[str, Any]]) -> dict[str, Any]:
 def probe_on_cluster(
     spec: StudySpec, file_name: str, digest: str, labels: Iterable[str], say: Say
 ) -> Probed:
-    """Probe each method in a Ray task with the resources of its trials, on the joined cluster. Raises SpecError."""
+    """Probe each method in a Ray task with the resources of its trials, on the joined cluster.
+    Raises SpecError."""
     import ray
 
     from study.engine.probing import answer

@@ -1,4 +1,5 @@
-"""Probe trials in the process that trains them: a process of its own here, or a Ray task on a node."""
+"""Probe trials in the process that trains them: a process of its own here, or a Ray task on a
+node."""
 
 from __future__ import annotations
 
@@ -14,17 +15,20 @@ from typing import Any
 import torch
 
 from study.engine.node_facts import room
+from trainables import trainable  # noqa: F401, as a worker: its start counts
+from trainables.attempt import device_for, ran_out_of_memory
 from trainables.plugins import in_a_line, raised_in
 from trainables.probe import probe_trial
-from trainables.trainable import device_for, ran_out_of_memory
 
 STARTED = time.process_time()  # imports included
 
 
 def answer(job: dict[str, Any], folder: str | None = None) -> dict[str, Any]:
-    """The costs of a method's trials, and what this machine has for them; or the `problem`, in one line.
+    """The costs of a method's trials, and what this machine has for them; or the `problem`, in one
+    line.
 
-    job: configs, digest, resources, also, as in `probe_trial`. folder: for temporary files; default: one of its own.
+    job: configs, digest, resources, also, as in `probe_trial`. folder: for temporary files;
+    default: one of its own.
     """
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="calstudy-probe-") as own:
@@ -46,7 +50,8 @@ def answer(job: dict[str, Any], folder: str | None = None) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer the jobs on standard input, a JSON line each; what else is printed goes to standard error."""
+    """Answer the jobs on standard input, a JSON line each; what else is printed goes to standard
+    error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     job = json.loads(sys.stdin.read())

@@ -1,7 +1,7 @@
 """What a method's next trial tries: Optuna's samplers on a view of the ledger, kept in memory.
 
-The ledger has facts only. The view adds what the sampler should know besides: which trials do not count, by how much
-they violate a constraint, and that relative to the best trial now.
+The ledger has facts only. The view adds what the sampler should know besides: which trials do not
+count, by how much they violate a constraint, and that relative to the best trial now.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ _STATES = {
 class Proposer:
     """Proposes the hyperparameters of each method's next trial. It is told of every trial by `see`.
 
-    A proposal is a function of the sampler's seed, the label, the trial's number and the trials seen, so that a restart
-    proposes what no restart would have.
+    A proposal is a function of the sampler's seed, the label, the trial's number and the trials
+    seen, so that a restart proposes what no restart would have.
     """
 
     def __init__(self, spec: StudySpec, rules: Rules, records: Iterable[TrialRecord]) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)  # each proposal makes a study
-        self._spec, self._rules = spec, rules
+        self._spec = spec
+        self._rules = rules
         self._spaces = {variant.label: variant.space for variant in spec.variants}
         self._best: dict[str, float] = {}
         self._views: dict[str, dict[int, FrozenTrial]] = {label: {} for label in self._spaces}
@@ -76,23 +77,21 @@ class Proposer:
             self._best = self._rules.best([record], self._best)
 
     def learns(self, label: str, number: int) -> bool:
-        """Whether the trial is to be proposed from results: it is no default, no start-up trial, not of `random`."""
+        """Whether the trial is to be proposed from results: it is no default, no start-up trial,
+        not of `random`."""
         space = self._spaces[label]
         first = max(len(space.defaults), startup_trials(space.distributions))
         return self._spec.sampler.name != "random" and bool(space.distributions) and number >= first
 
-    def proposal(
-        self, label: str, number: int, given: Mapping[str, Any] | None = None
-    ) -> Values | None:
-        """The parameters of the trial, by path. given: values it must have; default: those of the default it is.
+    def proposal(self, label: str, number: int) -> Values | None:
+        """The parameters of the trial, by path.
 
-        None while they are worked out in the background, as `gp` does, which takes a second: ask again.
+        None while they are worked out in the background, as `gp` does, which takes a second: ask
+        again.
         """
-        if given is not None or self._spec.sampler.name != "gp" or not self.learns(label, number):
+        if self._spec.sampler.name != "gp" or not self.learns(label, number):
             default = (self._spaces[label].defaults[number:] or [{}])[0]
-            return self._propose(
-                label, number, default if given is None else given, self._view(label)
-            )
+            return self._propose(label, number, default, self._view(label))
         if label not in self._drafts:
             self._background = self._background or ThreadPoolExecutor(1, "proposing")
             self._drafts[label] = self._background.submit(
@@ -128,7 +127,8 @@ class Proposer:
         violated = sorted({name for each in found.values() for name, by in each.items() if by > 0})
         view = self._views[label]
         for number, each in found.items() if violated else ():
-            # Not `set_constraint`, which keeps the first value: a distance from the best trial changes.
+            # Not `set_constraint`, which keeps the first value: a distance from the best trial
+            # changes.
             view[number].system_attrs["constraints"] = [each[name] for name in violated]
         return [view[number] for number in sorted(view)]
 
@@ -163,7 +163,8 @@ def sampler_for(sampler: Sampler, seed: int, space: Mapping[str, BaseDistributio
 
 
 def startup_trials(space: Mapping[str, BaseDistribution]) -> int:
-    """Trials, defaults included, before a sampler uses results. Optuna's 10 would make a small study random search."""
+    """Trials, defaults included, before a sampler uses results. Optuna's 10 would make a small
+    study random search."""
     return max(2 * len(space), 1)
 
 

@@ -18,9 +18,9 @@ NEEDED = {"gcs_server": "control store", "raylet": "raylet"}  # its processes, b
 def losses_are_deaths() -> Iterator[None]:
     """Make Tune treat every Ray error of an actor task as the death of that actor.
 
-    Tune handles RayActorError and RayTaskError, but any other error ends the whole run with all its trials
-    (ray/air/execution/_internal/actor_manager.py:290): the OutOfMemoryError of Ray's memory monitor, objects lost with
-    a node.
+    Tune handles RayActorError and RayTaskError, but any other error ends the whole run with all its
+    trials (ray/air/execution/_internal/actor_manager.py:290): the OutOfMemoryError of Ray's memory
+    monitor, objects lost with a node.
     """
     from ray.air.execution._internal import RayActorManager
     from ray.exceptions import RayActorError, RayError, RayTaskError
@@ -44,7 +44,8 @@ def losses_are_deaths() -> Iterator[None]:
 
 @contextmanager
 def messages_until(stop_requested: Callable[[], bool]) -> Iterator[None]:
-    """Keep what Ray's processes report when they are stopped too, with tracebacks, out of the terminal.
+    """Keep what Ray's processes report when they are stopped too, with tracebacks, out of the
+    terminal.
 
     Ray prints their reports whatever `log_to_driver` says (ray/_private/worker.py:2482).
     """
@@ -66,10 +67,12 @@ def messages_until(stop_requested: Callable[[], bool]) -> Iterator[None]:
 
 @contextmanager
 def without_services() -> Iterator[None]:
-    """Start Ray without what nobody asks here: an autoscaler, a collector of logs, and the dashboard's server.
+    """Start Ray without what nobody asks here: an autoscaler, a collector of logs, and the
+    dashboard's server.
 
-    Ray has no option for it. Without a dashboard that server still runs, for usage statistics alone, and Ray waits for
-    it before it starts anything else (ray/_private/services.py, `start_api_server`): half of the time of `ray.init`.
+    Ray has no option for it. Without a dashboard that server still runs, for usage statistics
+    alone, and Ray waits for it before it starts anything else (ray/_private/services.py,
+    `start_api_server`): half of the time of `ray.init`.
     """
     from ray._private.node import Node
 
@@ -79,7 +82,8 @@ def without_services() -> Iterator[None]:
 
 @contextmanager
 def workers_import_from(folders: list[str]) -> Iterator[None]:
-    """Put these folders first on the path of a driver's workers, instead of its script's and its working directory.
+    """Put these folders first on the path of a driver's workers, instead of its script's and its
+    working directory.
 
     Ray has no option for it (ray/_private/worker.py:2687).
     """
@@ -96,8 +100,28 @@ def workers_import_from(folders: list[str]) -> Iterator[None]:
 
 
 @contextmanager
+def without_its_sigterm() -> Iterator[None]:
+    """Join Ray with Python's handler of SIGTERM kept, if there is one.
+
+    Ray installs its own when it starts a node and when it connects, which exits with code 15
+    (ray/_private/node.py:644, ray/_private/worker.py:1675).
+    """
+    from ray._private import utils
+
+    known: Any = utils.set_sigterm_handler
+
+    def install(handler: Any) -> None:
+        if not callable(signal.getsignal(signal.SIGTERM)):
+            known(handler)
+
+    with _replaced(utils, {"set_sigterm_handler": install}):
+        yield
+
+
+@contextmanager
 def uncounted_callbacks() -> Iterator[None]:
-    """Tune counts callbacks by kind for usage statistics, which are off, and imports MLflow to know its own."""
+    """Tune counts callbacks by kind for usage statistics, which are off, and imports MLflow to know
+    its own."""
     from ray.air._internal import usage
 
     with _replaced(usage, {"tag_callbacks": lambda callbacks: False}):
@@ -119,8 +143,9 @@ def _replaced(owner: Any, new: dict[str, Callable[..., Any]]) -> Iterator[None]:
 def leave_ray() -> None:
     """`ray.shutdown()`, but the handlers of Python keep their signals.
 
-    Ray's C++ code gives SIGTERM its default effect when the driver disconnects (ray/_private/worker.py:2144), a second
-    before `shutdown` returns: the process would die on the spot.
+    Ray's C++ code gives SIGTERM its default effect when the driver disconnects
+    (ray/_private/worker.py:2144), a second before `shutdown` returns: the process would die on the
+    spot.
     """
     import ray
     from ray._private import worker
@@ -151,12 +176,14 @@ def actor_of(trial: Any) -> Any:
 
 
 def ask_head(address: str, seconds: float) -> None:
-    """Ask the head at HOST:PORT for its nodes; raises Ray's errors. `ray.init` would wait for minutes."""
+    """Ask the head at HOST:PORT for its nodes; raises Ray's errors. `ray.init` would wait for
+    minutes."""
     head_question(address)(seconds)
 
 
 def head_question(address: str) -> Callable[[float], None]:
-    """`ask_head` over one connection, in as many seconds as it is given; another cluster there does not answer it."""
+    """`ask_head` over one connection, in as many seconds as it is given; another cluster there does
+    not answer it."""
     from ray._raylet import GcsClient  # type: ignore[attr-defined]
 
     clients: list[Any] = []

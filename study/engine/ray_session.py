@@ -15,17 +15,22 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from study.engine.cpus import Cpus, own_cpus
-from study.engine.ray_compat import ask_head, leave_ray, without_services, workers_import_from
+from study.engine.ray_compat import (
+    ask_head,
+    leave_ray,
+    without_its_sigterm,
+    without_services,
+    workers_import_from,
+)
 from study.engine.stopping import temporary_folder
 from study.schema.errors import TryAgain
 from study.schema.own_code import SAFE, folders_to_add
 from study.schema.resources import Resources, slots
-from study.terminal.console import errors
-from trainables.fields import UserError
 from trainables.files.home import ensure_home, token_file
+from trainables.problems import UserError
 
 # Ray and Tune read these when they are imported.
 _ENVIRONMENT = {
@@ -33,12 +38,19 @@ _ENVIRONMENT = {
     "RAY_AIR_NEW_OUTPUT": "0",  # our own live view
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_prestart_worker_first_driver": "0",  # one process a CPU, which Tune's actors, with an environment, never take
-    "RAY_gcs_rpc_server_reconnect_timeout_s": "150",  # then its C++ code ends the process; `watching` is sooner
-    "RAY_health_check_failure_threshold": "20",  # a Ray on this machine alone need not give up its only node
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON and TensorBoard files: the ledger has everything
+    # One process a CPU, which Tune's actors, with an environment, never take.
+    "RAY_prestart_worker_first_driver": "0",
+    # Then its C++ code ends the process; `watching` is sooner.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "150",
+    # A Ray on this machine alone need not give up its only node.
+    "RAY_health_check_failure_threshold": "20",
+    # Else the titles of Ray's processes overwrite their environment, and with it our mark.
+    "SPT_NOENV": "1",
+    # No CSV, JSON and TensorBoard files: the ledger has everything.
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # we handle SIGINT and SIGTERM
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # tracebacks; what a trial raises is in its log, what it died of in the ledger
+    # Tracebacks; what a trial raises is in its log, what it died of in the ledger.
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # no snapshots: a run resumes from the ledger
     "TUNE_WARN_THRESHOLD_S": "10",
 }
@@ -46,9 +58,22 @@ _ENVIRONMENT = {
 
 LOOK_SECONDS = 5.0
 START_TRIES = 6  # of 30 s each
-LONGEST_TEMP = (
-    28  # characters of the folder for temporary files: a socket's path, 79 longer, has at most 107
-)
+# Characters of the folder for temporary files: a socket's path, 79 longer, has at most 107.
+LONGEST_TEMP = 28
+
+
+class Offer(TypedDict):
+    """What a node offers to trials, in Ray's names."""
+
+    Alive: bool
+    Resources: Mapping[str, float]
+
+
+class Node(Offer):
+    """One of `ray.nodes()`."""
+
+    NodeID: str
+    NodeManagerAddress: str
 
 
 class ClusterError(UserError):
@@ -82,10 +107,11 @@ def joined(
     say: Callable[[str], None] = lambda step: None,
     asked_cpus: int | None = None,
 ) -> Iterator[Callable[[], int]]:
-    """Join Ray, and yield a function that returns how many trials fit now; on exit leave Ray, or stop a local one.
+    """Join Ray, and yield a function that returns how many trials fit now; on exit leave Ray, or
+    stop a local one.
 
-    needs: resources of a trial per method. say: is told what is being done. asked_cpus: of a local one; default: those
-    that are ours. Raises ClusterError if a method's trials fit on no node.
+    needs: resources of a trial per method. say: is told what is being done. asked_cpus: of a local
+    one; default: those that are ours. Raises ClusterError if a method's trials fit on no node.
     """
     cpus = own_cpus(asked_cpus) if address is None else None
     if cpus is None:
@@ -107,9 +133,11 @@ def joined(
 
 @contextmanager
 def _private_folder() -> Iterator[str]:
-    """Where a local Ray keeps its sockets, logs and files, closed to other users; its own choice is open to all.
+    """Where a local Ray keeps its sockets, logs and files, closed to other users; its own choice is
+    open to all.
 
-    Its user's token is made too, if there is none: Ray's would be readable by all. What exists keeps its mode.
+    Its user's token is made too, if there is none: Ray's would be readable by all. What exists
+    keeps its mode.
     """
     if os.environ.get("RAY_AUTH_MODE", "token").lower() == "token":
         with suppress(OSError):  # Ray says what is wrong, if it needs one
@@ -117,9 +145,9 @@ def _private_folder() -> Iterator[str]:
     place = os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()
     if len(place) > LONGEST_TEMP:
         if "RAY_TMPDIR" in os.environ:
-            errors.print(
+            print(
                 f"RAY_TMPDIR: longer than {LONGEST_TEMP} characters; Ray's files go to /tmp.",
-                soft_wrap=True,
+                file=sys.stderr,
             )
         place = "/tmp"
     os.makedirs(place, exist_ok=True)
@@ -134,9 +162,8 @@ def _make_token() -> None:
     _name_token(token)
     token.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Whole from the first moment on: another start may read it now, and a kill leave it as it is.
-    with tempfile.NamedTemporaryFile(
-        "w", dir=token.parent, prefix="auth_token."
-    ) as partial:  # 0600
+    # 0600.
+    with tempfile.NamedTemporaryFile("w", dir=token.parent, prefix="auth_token.") as partial:
         partial.write(secrets.token_hex(32))
         partial.flush()
         with suppress(FileExistsError):  # another start's
@@ -150,7 +177,7 @@ def _join(
 
     for tried in range(1, START_TRIES + 1):
         try:
-            with _inherited(SAFE), workers_import_from(folders_to_add()):
+            with _inherited(SAFE), workers_import_from(folders_to_add()), without_its_sigterm():
                 ray.init(
                     address=address or "local",
                     num_cpus=cpus.count if cpus is not None else None,
@@ -162,17 +189,18 @@ def _join(
                 )
             return
         except Exception as error:
-            # Ray allows its processes a fixed 30 s to start (ray/_private/node.py:428). Those it did start end with
-            # this process.
+            # Ray allows its processes a fixed 30 s to start (ray/_private/node.py:428). Those it
+            # did start end with this process.
             if "timed out during startup" in str(error):
                 if tried < START_TRIES:
                     say(
-                        f"starting Ray again: it took longer than 30 s ({tried} of {START_TRIES} tries)"
+                        f"starting Ray again: it took longer than 30 s ({tried} of {START_TRIES}"
+                        " tries)"
                     )
                     continue
                 problem = f"Ray's processes did not start within 30 seconds, {START_TRIES} times"
                 fix = "This machine is too busy or short of memory or disk; run again later."
-                raise ClusterUnready(f"{problem}. {fix}") from None
+                raise ClusterUnready(problem, fix) from None
             if not isinstance(
                 error, ConnectionError | RuntimeError | ValueError | ray.exceptions.RayError
             ):
@@ -199,7 +227,8 @@ def _inherited(variables: Mapping[str, str]) -> Iterator[None]:
 def _silence() -> Iterator[None]:
     """Discard standard error, also of C++ code."""
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
         yield
@@ -209,7 +238,7 @@ def _silence() -> Iterator[None]:
         os.close(nowhere)
 
 
-def ray_nodes() -> list[dict[str, Any]]:
+def ray_nodes() -> list[Node]:
     """Ray's nodes, dead ones included."""
     import ray
 
@@ -227,35 +256,39 @@ class _Slots:
     """How many trials fit at once, cached for LOOK_SECONDS."""
 
     def __init__(self, needs: list[Resources]) -> None:
-        self._needs, self._found, self._looked = needs, 0, -math.inf
+        self._needs = needs
+        self._found = 0
+        self._looked = -math.inf
 
     def __call__(self) -> int:
         if time.monotonic() - self._looked > LOOK_SECONDS:
             nodes = ray_nodes()
-            self._found, self._looked = (
-                max(slots(nodes, resources) for resources in self._needs),
-                time.monotonic(),
-            )
+            self._found = max(slots(nodes, resources) for resources in self._needs)
+            self._looked = time.monotonic()
         return self._found
 
 
 def check_address(address: str) -> None:
-    """Raise ClusterError if no Ray head answers at HOST:PORT or it rejects our token, where Ray would wait for minutes.
+    """Raise ClusterError if no Ray head answers at HOST:PORT or it rejects our token, where Ray
+    would wait for minutes.
 
-    ClusterUnready if nothing answers there, which may be starting. `auto` and `local` are not checked.
+    ClusterUnready if nothing answers there, which may be starting. `auto` and `local` are not
+    checked.
     """
     host, separator, port = address.rpartition(":")
     if address in ("auto", "local"):
         return
     if "://" in address or not separator or not port.isdigit():
-        raise ClusterError(f"--address: '{address}' is not a Ray address. Write HOST:PORT or auto.")
+        raise ClusterError(
+            f"--address: '{address}' is not a Ray address", "Write HOST:PORT or auto."
+        )
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
         is_wrong = isinstance(error, OverflowError | socket.gaierror)
         kind = ClusterError if is_wrong else ClusterUnready
         raise kind(
-            f"--address: no Ray head at {address} ({error}). Start one, or fix the address."
+            f"--address: no Ray head at {address} ({error})", "Start one, or fix the address."
         ) from None
     set_environment()
     import ray
@@ -265,18 +298,18 @@ def check_address(address: str) -> None:
             ask_head(address, 5)
     except ray.exceptions.AuthenticationError:
         raise ClusterError(
-            f"--address: the cluster at {address} rejects this token. Copy its ~/.ray/auth_token here"
-            " and set RAY_AUTH_MODE=token."
+            f"--address: the cluster at {address} rejects this token",
+            "Copy its ~/.ray/auth_token here and set RAY_AUTH_MODE=token.",
         ) from None
     except Exception as error:  # anything may listen there
         is_slow = re.search("timed? ?out|deadline", str(error), re.IGNORECASE)
         kind = ClusterUnready if is_slow else ClusterError
-        problem = f"{address} does not answer like a Ray head ({_first_line(error)[:200]})."
-        raise kind(f"--address: {problem} Fix the address.") from None
+        found = f"{address} does not answer like a Ray head ({_first_line(error)[:200]})"
+        raise kind(f"--address: {found}", "Fix the address.") from None
 
 
 def check_fits(
-    nodes: Sequence[Mapping[str, Any]], needs: Mapping[str, Resources], cpus: Cpus | None = None
+    nodes: Sequence[Offer], needs: Mapping[str, Resources], cpus: Cpus | None = None
 ) -> None:
     """Raise ClusterError if a method's trials fit on no node: they would wait forever.
 
@@ -299,16 +332,17 @@ def check_fits(
                     else ", or say with --cpus that you may use more."
                 )
                 raise ClusterError(
-                    f"resources: a trial of {label} needs {wanted}; this machine gives {given}. {fix}"
+                    f"resources: a trial of {label} needs {wanted}; this machine gives {given}", fix
                 )
             have = [
                 "/".join(f"{node['Resources'].get(kind, 0):g} {kind}" for kind in ("CPU", "GPU"))
                 for node in nodes
                 if node["Alive"]
             ]
+            there = ", ".join(sorted(set(have)))
             raise ClusterError(
-                f"resources: a trial of {label} needs {wanted} on one node; nodes have {', '.join(sorted(set(have)))}."
-                " Request less, or start a larger node."
+                f"resources: a trial of {label} needs {wanted} on one node; nodes have {there}",
+                "Request less, or start a larger node.",
             )
 
 

@@ -1,16 +1,13 @@
-"""LedgerSearch: the Ray Searcher on top of the ledger, which records everything before Ray sees it."""
+"""LedgerSearch: Ray's events on top of the ledger, which records everything before Ray sees it."""
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray.tune import Callback
@@ -19,28 +16,31 @@ from ray.tune.search import Searcher
 from study.analysis.pareto import complete
 from study.analysis.ranking import Ranking, rules_of
 from study.engine.early_stopping import decided
-from study.engine.proposing import Proposer
+from study.engine.queue import Queue
 from study.engine.ray_compat import actor_of
 from study.engine.ray_session import ClusterError
 from study.schema.resources import Resources
-from study.store.extensions import files_of
 from study.store.ledger import Ledger
 from study.store.study import Study
 from study.store.targets import Targets
-from study.store.trials import Listener, TrialRecord, trial_directory
+from study.store.trials import Decision, Listener, TrialRecord
+from trainables.attempt import BESIDE_OTHERS, Assignment, time_limit_reason
 from trainables.config import with_value
 from trainables.outputs.attempts import clear_checkpoints
-from trainables.trainable import BESIDE_OTHERS, Assignment, time_limit_reason
+from trainables.outputs.outcome import Outcome, Reached, Report
+from trainables.plugins import extension_digests
 
-# A report covers as many epochs as fit in STEP_SECONDS, at least one, because it costs more than a short epoch. Many
-# concurrent trials report less often, so that one driver can handle them all.
-STEP_SECONDS, REPORTS_A_SECOND = 2.0, 50
-# A trial ends itself at the first epoch after its limit; if it does not within this extra time, it hangs. The time has
-# to cover the start of its process: importing torch and reading the data take half a minute on a busy machine.
-OVERDUE_SECONDS, OVERDUE_SHARE = 60.0, 0.1
-# A method's proposals without a result are at most a sixth of its trials: more would make TPE random search. With two,
-# an actor finds its next trial waiting.
-LEAST_PENDING = 2
+# A report covers as many epochs as fit in STEP_SECONDS, at least one, because it costs more than a
+# short epoch. Many concurrent trials report less often, so that one driver can handle them all.
+STEP_SECONDS = 2.0
+REPORTS_A_SECOND = 50
+# A trial ends itself at the first epoch after its limit; if it does not within this extra time, it
+# hangs. The time has to cover the start of its process: importing torch and reading the data take
+# half a minute on a busy machine.
+OVERDUE_SECONDS = 60.0
+OVERDUE_SHARE = 0.1
+
+T = TypeVar("T")
 
 
 class Interrupted(Exception):
@@ -59,10 +59,11 @@ class _Attempt:
 
 
 class LedgerSearch(Searcher):
-    """Hands out missing trials, taking methods in turn, until every budget is met.
+    """Hands out what the queue says, and records how each attempt goes and ends.
 
-    slots: returns how many trials fit on the cluster now, as nodes come and go. targets: those checked at the start.
-    stop_requested: from then on a death is no trial's fault: what stops this process may stop its workers too.
+    slots: returns how many trials fit on the cluster now, as nodes come and go. targets: those
+    checked at the start. stop_requested: from then on a death is no trial's fault: what stops this
+    process may stop its workers too.
     """
 
     def __init__(
@@ -78,63 +79,38 @@ class LedgerSearch(Searcher):
         self._stop_requested = stop_requested
         self._targets = targets or Targets(study.directory.parent)
         self._configs = {label: study.spec.trial_mapping(label) for label in study.labels}
-        self._extensions = {label: files_of(config) for label, config in self._configs.items()}
-        self._spec, self._directory, self._ledger, self._listeners = (
-            study.spec,
-            study.directory,
-            ledger,
-            listeners,
-        )
-        self._slots, early = slots, study.spec.early_stopping
+        folder = study.spec.extensions
+        self._extensions = {} if folder is None else extension_digests(folder)
+        self._study = study
+        self._spec = study.spec
+        self._directory = study.directory
+        self._ledger = ledger
+        self._listeners = listeners
+        self._slots = slots
+        early = self._spec.early_stopping
         self._by = () if early is None else early.by
-        self._digest, self._versions = study.recorded["data_digest"], study.recorded["versions"]
         self._rung = None if early is None else early.epoch(self._spec.epochs)
         self._limit = None if self._spec.trial_minutes is None else 60 * self._spec.trial_minutes
-        records = {variant.label: ledger.records(variant.label) for variant in self._spec.variants}
-        self._asked = {label: len(found) for label, found in records.items()}
-        every = [record for found in records.values() for record in found]
-        self._study, self._rules = study, rules_of(study, every)
-        self._proposer = Proposer(self._spec, self._rules, every)
-        self._enqueued = {
-            label: deque(self._completed(label, found)) for label, found in records.items()
-        }
-        # Trials that a killed driver left RUNNING come first; trials to retry are put back here.
-        running = [
-            self._ledger.record(one.label, one.number) for one in every if one.state == "running"
-        ]
-        self._again = deque(sorted(running, key=lambda one: (one.started or 0.0, one.number)))
-        self._cap = self._spec.sampler.pending or max(
-            LEAST_PENDING, math.ceil(self._spec.trials / 6)
-        )
-        self._pending: dict[str, set[int]] = {
-            label: set() for label in records
-        }  # those that learn from results
-        self._told_idle = self._is_drafting = False
+        self._rules = rules_of(study)
+        self.queue = Queue(study, ledger, self._rules, listeners, slots)
         self._constraints_judged = (
             not self._spec.constraints or self._ranking().defaults is not None
         )
         self._live: dict[str, _Attempt] = {}
-        self._alone: set[str] = (
-            set()
-        )  # trials that lost a GPU shared under MPS, perhaps by another's fault
+        # Trials that lost a GPU shared under MPS, perhaps by another's fault.
+        self._alone: set[str] = set()
         self.fault: Exception | None = None
 
-    @property
-    def outstanding(self) -> int:
-        return len(self._again) + sum(
-            max(0, self._spec.trials - asked) for asked in self._asked.values()
-        )
-
     def suggest(self, trial_id: str) -> Any:
-        """One attempt for Ray; None while no more fit or only running ones are left, FINISHED when none are left.
+        """One attempt for Ray; None while no more fit or only running ones are left, FINISHED when
+        none are left.
 
-        At most twice the slots: a finished actor finds its next trial waiting, but trials asked later are proposed from
-        more results.
+        At most twice the slots: a finished actor finds its next trial waiting, but trials asked
+        later are proposed from more results.
         """
         if self.fault is not None or self._stop_requested():
-            return (
-                None if self._live else Searcher.FINISHED
-            )  # on None, Tune would wait for another suggestion
+            # On None, Tune would wait for another suggestion.
+            return None if self._live else Searcher.FINISHED
         if len(self._live) >= 2 * max(1, self._slots()):
             return None
         try:
@@ -144,78 +120,17 @@ class LedgerSearch(Searcher):
             return None
 
     def _suggested(self, trial_id: str) -> Any:
-        record = self._again.popleft() if self._again else self._ask()
+        record = self.queue.next(len(self._live))
         if record is None:
-            return None if self._live or self._is_drafting else Searcher.FINISHED
+            return None if self._live or self.queue.is_drafting else Searcher.FINISHED
         resources = self._spec.resources_of(record.label)
         if record.deaths.get("out_of_memory") or record.name in self._alone:
             resources = resources.on_a_whole_gpu()
-        attempt = self._ledger.begin_attempt(
-            record.label, record.number, self._extensions[record.label]
-        )
+        attempt = self._ledger.begin_attempt(record.label, record.number)
         self._live[trial_id] = _Attempt(record, attempt, resources)
         for listener in self._listeners:
             listener.handed_out(record)
         return {"assignment": self._assignment(self._live[trial_id]).to_json()}
-
-    def _ask(self) -> TrialRecord | None:
-        """A new trial of the method with the fewest, so that all advance together; None if none is to be had now."""
-        waiting, self._is_drafting = 0, False
-        for label in sorted(self._asked, key=lambda label: self._asked[label]):
-            if self._asked[label] >= self._spec.trials or not all(
-                each.may_begin(label) for each in self._listeners
-            ):
-                break
-            number, given = (self._enqueued[label] or [(self._asked[label], None)])[0]
-            learns = given is None and self._proposer.learns(label, number)
-            if learns and len(self._pending[label]) >= self._cap:
-                waiting += 1
-                continue
-            params = self._proposer.proposal(label, number, given)
-            if params is not None:
-                return self._asked_for(label, params, learns)
-            self._is_drafting = True
-        if waiting and not self._is_drafting:
-            self._tell_idle()
-        return None
-
-    def _asked_for(self, label: str, params: dict[str, Any], learns: bool) -> TrialRecord:
-        space = self._spec.variant(label).space.distributions
-        if self._enqueued[label]:
-            number, _ = self._enqueued[label].popleft()
-            record = self._ledger.complete(label, number, params, space)
-        else:
-            record = self._ledger.add(label, params, space)
-        self._asked[label] += 1
-        self._proposer.see(record)
-        if learns:
-            self._pending[label].add(record.number)
-        return record
-
-    def _completed(
-        self, label: str, records: list[TrialRecord]
-    ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Give trials that an older version's driver was killed while asking the parameters they lack.
-
-        Yields the number and the values of those that it enqueued, which wait for their turn.
-        """
-        space, begun = (
-            self._spec.variant(label).space.distributions,
-            {record.number for record in records},
-        )
-        for number, given in self._ledger.half_asked(label, space).items():
-            if number not in begun:
-                yield number, given
-            elif (params := self._proposer.proposal(label, number, given)) is not None:
-                self._proposer.see(self._ledger.complete(label, number, params, space))
-
-    def _tell_idle(self) -> None:
-        """Say once in a run that slots are idle because proposals wait for results."""
-        idle = self._slots() - len(self._live)
-        if idle > 0 and not self._told_idle:
-            self._told_idle = True
-            why = f"each method waits for the results of {self._cap} proposed trials (sampler.pending)"
-            self._say(f"{idle} of {self._slots()} slots are idle: {why}.")
 
     def _say(self, line: str) -> None:
         for listener in self._listeners:
@@ -223,27 +138,28 @@ class LedgerSearch(Searcher):
 
     def _assignment(self, attempt: _Attempt) -> Assignment:
         record = attempt.record
-        config, number = self._configs[record.label], self._spec.seed_number(record.number)
+        config = self._configs[record.label]
+        number = self._spec.seed_number(record.number)
         for path, value in record.params.items():
             config = with_value(config, path, value)
         return Assignment(
             trial=record.name,
-            directory=str(trial_directory(self._directory, record.label, record.number)),
+            directory=str(record.directory(self._directory)),
             attempt=attempt.number,
             config={**self._targets.named_in(config), "number": number},
             checkpoint_seconds=self._spec.checkpoint_seconds,
-            data_digest=self._digest,
+            data_digest=self._study.recorded.data_digest,
             resources={"cpu": attempt.resources.cpu, "gpu": attempt.resources.gpu},
             metrics=tuple(objective.metric for objective in self._spec.objectives),
             step_seconds=max(STEP_SECONDS, self._slots() / REPORTS_A_SECOND),
             seconds_limit=self._limit,
             rung=self._rung,
             costs=self._by,
-            extension_files=self._extensions[record.label],
+            extension_files=self._extensions,
             study_file=str(self._directory / "study.yaml"),
         )
 
-    # ---- events from Ray -------------------------------------------------------------------------------------------
+    # ---- events from Ray -------------------------------------------------------------------------
 
     def attempt_started(self, trial_id: str) -> None:
         """Ray has started it; until then it was waiting."""
@@ -251,35 +167,37 @@ class LedgerSearch(Searcher):
         for listener in self._listeners:
             listener.started(self._live[trial_id].record)
 
-    def goes_on(self, trial_id: str, result: dict[str, Any]) -> bool:
-        """Whether Tune trains a trial further after a report: not if it is stopped early, which the ledger then has."""
-        rung, entry = json.loads(result["report"]).get("rung"), {"goes_on": True}
-        if rung is not None:
-            self._guarded(lambda: entry.update(self._decided(trial_id, rung)))
-        return entry["goes_on"]
+    def goes_on(self, trial_id: str, report: str) -> bool:
+        """Whether Tune trains a trial further after a report: not if it is stopped early, which the
+        ledger then has."""
+        decided = self._guarded(lambda: self._decided(trial_id, Report.from_json(report).rung))
+        return decided is None or decided.goes_on
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        self._guarded(lambda: self._trained(trial_id, json.loads(result["report"])["rows"]))
+        self._guarded(lambda: self._trained(trial_id, Report.from_json(result["report"])))
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """A trial ended by itself, or early; `attempt_died` handles one whose process died (`error`)."""
+        """A trial ended by itself, or early; `attempt_died` handles one whose process died
+        (`error`)."""
         if not error and result is not None:
-            report = json.loads(result["report"])
-            self._guarded(lambda: self._ended(trial_id, report["rows"], report["outcome"]))
+            self._guarded(lambda: self._ended(trial_id, Report.from_json(result["report"])))
 
     def attempt_died(self, trial_id: str, message: str) -> None:
-        """A trial's process died, with Ray's message: retry the trial, or FAIL it if it may not be retried."""
+        """A trial's process died, with Ray's message: retry the trial, or FAIL it if it may not be
+        retried."""
         if BESIDE_OTHERS in message:  # whose fault it was shows where it trains alone
             self._alone.add(self._live[trial_id].record.name)
         self._guarded(lambda: self._again_or_fail(trial_id, *cause_of_death(message)))
 
     def overdue(self) -> list[str]:
-        """Trials that hang: silent for longer than they may train in total. Each is returned once."""
+        """Trials that hang: silent for longer than they may train in total. Each is returned
+        once."""
         if self._limit is None:
             return []
-        now, found = self._now(), []
+        now = self._now()
+        found = []
         patience = self._limit + max(OVERDUE_SECONDS, OVERDUE_SHARE * self._limit)
         for trial_id, attempt in self._live.items():
             left = patience - attempt.seconds
@@ -293,47 +211,60 @@ class LedgerSearch(Searcher):
         return found
 
     def _now(self) -> float:
-        """Seconds of a clock that stands still while the ledger is waited for: reports wait with us."""
+        """Seconds of a clock that stands still while the ledger is waited for: reports wait with
+        us."""
         return time.monotonic() - self._ledger.waiting.waited
 
-    # ---- handling --------------------------------------------------------------------------------------------------
+    # ---- handling --------------------------------------------------------------------------------
 
-    def _trained(self, trial_id: str, rows: list[dict[str, float]]) -> None:
+    def _uses(self, trial_id: str, report: Report) -> None:
+        """Record the extension files of which a report tells."""
+        if report.extensions:
+            record = self._live[trial_id].record
+            self._ledger.add_extensions(record.label, record.number, report.extensions)
+
+    def _trained(self, trial_id: str, report: Report) -> None:
+        self._uses(trial_id, report)
         attempt = self._live[trial_id]
+        rows = report.rows
         attempt.last_seen = self._now()
         attempt.seconds += sum(row["seconds"] for row in rows)
         attempt.epoch = int(rows[-1]["epoch"]) if rows else attempt.epoch
         for listener in self._listeners:
             listener.trained(attempt.record, rows)
 
-    def _decided(self, trial_id: str, rung: dict[str, Any]) -> dict[str, Any]:
+    def _decided(self, trial_id: str, rung: Reached | None) -> Decision | None:
+        if rung is None:
+            return None
         attempt = self._live[trial_id]
         record = self._ledger.record(attempt.record.label, attempt.record.number)
-        return decided(self._ledger, self._spec, record, rung, self._facts(attempt))
+        outcome = self._with_facts(attempt, rung.outcome)
+        return decided(self._ledger, self._spec, record, replace(rung, outcome=outcome))
 
-    def _early_outcome(self, trial_id: str) -> dict[str, Any] | None:
+    def _early_outcome(self, trial_id: str) -> Outcome | None:
         """The outcome of a trial that was to be stopped early, from the ledger; None of another."""
         record = self._live[trial_id].record
         return self._ledger.record(record.label, record.number).stopped
 
-    def _facts(self, attempt: _Attempt) -> dict[str, Any]:
-        return {"attempt": attempt.number, "versions": self._versions}
+    def _with_facts(self, attempt: _Attempt, outcome: Outcome) -> Outcome:
+        """The outcome with what the driver knows of it. An early one has that already."""
+        if outcome.attempt is not None:
+            return outcome
+        return replace(outcome, attempt=attempt.number, versions=self._study.recorded.versions)
 
-    def _ended(
-        self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any] | None
-    ) -> None:
-        outcome = outcome or self._early_outcome(trial_id)
+    def _ended(self, trial_id: str, report: Report) -> None:
+        self._uses(trial_id, report)
+        outcome = report.outcome or self._early_outcome(trial_id)
         assert outcome is not None, "Tune stops no trial that was not to be stopped"
-        if (
-            outcome["state"] == "storage_unseen"
-        ):  # the node joined after the check, or lost its mount
+        # The node joined after the check, or lost its mount.
+        if outcome.state == "storage_unseen":
             fix = "Mount the storage there, or remove the node, and run again."
-            raise ClusterError(f"{outcome['reason']}. {fix}")
-        cause = {"out_of_memory": "out_of_memory", "interrupted": "process"}.get(outcome["state"])
+            raise ClusterError(f"{outcome.reason}", fix)
+        cause = {"out_of_memory": "out_of_memory", "interrupted": "process"}.get(outcome.state)
         if cause is None:
-            self._finish(trial_id, rows, outcome)
+            self._finish(trial_id, report.rows, outcome)
         else:
-            self._again_or_fail(trial_id, cause, outcome["reason"])
+            self._again_or_fail(trial_id, cause, str(outcome.reason))
 
     def _again_or_fail(self, trial_id: str, cause: str, reason: str) -> None:
         if self._stop_requested():  # it resumes in the next run
@@ -343,31 +274,31 @@ class LedgerSearch(Searcher):
             return
         attempt = self._live[trial_id]
         record = attempt.record
-        remains = {"epoch": attempt.epoch, "seconds": attempt.seconds} if attempt.epoch else {}
+        failed = Outcome(state="failed", reason=reason)
+        if attempt.epoch:
+            failed = replace(failed, epoch=attempt.epoch, seconds=attempt.seconds)
         if attempt.overdue and self._limit is not None:
             reason = time_limit_reason(self._limit, attempt.epoch) + ", where it hung"
-            self._finish(trial_id, [], {"state": "failed", "reason": reason, **remains})
+            self._finish(trial_id, [], replace(failed, reason=reason))
             return
         may_retry = self._ledger.died(record.label, record.number, cause)
         whole = attempt.resources.on_a_whole_gpu() == attempt.resources
         if may_retry and not (cause == "out_of_memory" and whole):
             del self._live[trial_id]
-            self._pending[record.label].discard(record.number)
-            self._again.append(self._ledger.record(record.label, record.number))
+            self.queue.put_back(record)
             for listener in self._listeners:
                 listener.stopped(record)
         else:
-            self._finish(trial_id, [], {"state": "failed", "reason": reason, **remains})
+            self._finish(trial_id, [], failed)
 
-    def _finish(self, trial_id: str, rows: list[dict[str, float]], outcome: dict[str, Any]) -> None:
+    def _finish(self, trial_id: str, rows: list[dict[str, float]], outcome: Outcome) -> None:
         attempt = self._live.pop(trial_id)
-        label, number = attempt.record.label, attempt.record.number
-        record = self._ledger.tell(
-            label, number, {**self._facts(attempt), **outcome}, self._spec.objectives
-        )
-        self._pending[label].discard(number)
-        self._proposer.see(record)
-        clear_checkpoints(trial_directory(self._directory, label, number))
+        label = attempt.record.label
+        number = attempt.record.number
+        outcome = self._with_facts(attempt, outcome)
+        record = self._ledger.tell(label, number, outcome, self._spec.objectives)
+        self.queue.ended(record)
+        clear_checkpoints(record.directory(self._directory))
         for listener in self._listeners:
             listener.trained(record, rows)
             listener.finished(record)
@@ -375,9 +306,7 @@ class LedgerSearch(Searcher):
             self._judge_constraints()
 
     def _ranking(self) -> Ranking:
-        return Ranking(
-            self._study, [one for label in self._asked for one in self._ledger.records(label)]
-        )
+        return Ranking(self._study, self._ledger.trials())
 
     def _judge_constraints(self) -> None:
         """Once all defaults have ended, say which constraints none of them meets."""
@@ -389,15 +318,19 @@ class LedgerSearch(Searcher):
         counting = [one for one in complete(ranking.defaults) if not self._rules.guesses(one)]
         for condition in self._spec.constraints:
             if counting and not any(condition.holds(one.metrics, best) for one in counting):
-                why = f"no default meets {condition}; until a trial meets every constraint, there is no front"
+                why = (
+                    f"no default meets {condition}; until a trial meets every constraint, there is"
+                    " no front"
+                )
                 self._say(f"constraints: {why}.")
 
-    def _guarded(self, act: Callable[[], None]) -> None:
+    def _guarded(self, act: Callable[[], T]) -> T | None:
         """Keep the exception for the run: raised here, Ray would only fail the trial."""
         try:
-            act()
+            return act()
         except Exception as error:
             self.fault = error
+            return None
 
     # Ray would save searchers with its snapshots; all of our state is in the ledger.
     def save(self, checkpoint_path: str) -> None:
@@ -416,19 +349,19 @@ def cause_of_death(message: str) -> tuple[str, str]:
     if foreign := re.search(
         r"No module named '((?:study|trainables|search_spaces)[\w.]*)'", message
     ):
-        problem = f"a Ray worker imports another package instead of calstudy's: it has no module {foreign.group(1)}"
         raise ClusterError(
-            f"{problem}. Rename that folder or file, or take it off the worker's PYTHONPATH."
+            "a Ray worker imports another package instead of calstudy's: it has no module"
+            f" {foreign.group(1)}",
+            "Rename that folder or file, or take it off the worker's PYTHONPATH.",
         )
     if lost := re.search(r"\bGpuLost: (?!.*\bGpuLost: )(.*)", message):
-        return "node" if BESIDE_OTHERS in lost[
-            1
-        ] else "process", f"its GPU was lost: {lost[1][:300]}"
+        return (
+            "node" if BESIDE_OTHERS in lost[1] else "process"
+        ), f"its GPU was lost: {lost[1][:300]}"
     if "node has died" in message or "node has been drained" in message:
         return "node", "its node died"
-    if (
-        "temporarily unavailable" in message
-    ):  # the process may live: its node's raylet or the network is gone
+    # The process may live: its node's raylet or the network is gone.
+    if "temporarily unavailable" in message:
         return "node", "its node could not be reached"
     if "memory usage threshold" in message or "low on memory" in message:
         return "process", "out of memory: Ray's memory monitor killed its process"
@@ -444,7 +377,8 @@ class Watch(Callback):
     """Forwards callback events to the search, kills hanging trials, and ends the run on request."""
 
     def __init__(self, search: LedgerSearch, stop_requested: Callable[[], bool]) -> None:
-        self._search, self._stop_requested = search, stop_requested
+        self._search = search
+        self._stop_requested = stop_requested
         self._running: dict[str, Any] = {}  # Tune's trials, by id
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

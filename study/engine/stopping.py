@@ -1,8 +1,9 @@
 """Stopping before the end: because of a signal, or because nobody reads what is printed any more.
 
-A preemption (Slurm, systemd, `timeout`) signals Ray's processes at the same moment as this one. What then waits for
-them waits for a minute, until Ray ends the process. So `Ending` gives the orderly way GRACE seconds and then ends the
-process itself, which loses nothing: every fact is in the ledger first.
+A preemption (Slurm, systemd, `timeout`) signals Ray's processes at the same moment as this one.
+What then waits for them waits for a minute, until Ray ends the process. So `Ending` gives the
+orderly way GRACE seconds and then ends the process itself, which loses nothing: every fact is in
+the ledger first.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
-from study.engine.heeding import code_is_decided, last_word
+from study.engine.heeding import INTERRUPTED, code_is_decided, last_word
 from study.engine.leaving import MARK, SIGNALS, leave_in_place_of_this, leave_nothing
-from study.terminal.console import INTERRUPTED, OurConsole, errors
 
 CLOSED = "a closed output"
 SAME_SECONDS = 0.5  # `timeout` sends its signal twice: to the process, then to its group
@@ -31,17 +32,19 @@ _folders: set[str] = set()  # temporary ones, of this process
 
 
 class Stopping:
-    """Records that a stop was requested, and by what (`caught`). A second signal ends the process at once.
+    """Records that a stop was requested, and by what (`caught`). A second signal ends the process
+    at once.
 
-    What is not `deferred` is interrupted, as by Ctrl-C. Signals that were ignored at the start (nohup) stay ignored.
+    What is not `deferred` is interrupted, as by Ctrl-C. Signals that were ignored at the start
+    (nohup) stay ignored.
     """
 
     def __init__(self) -> None:
         self.caught: str | None = None
-        self.last_acts: list[
-            Callable[[], object]
-        ] = []  # of a process that is ended before it could end in order
-        self._deferred, self._finishing = False, threading.Lock()
+        # Of a process that is ended before it could end in order.
+        self.last_acts: list[Callable[[], object]] = []
+        self._deferred = False
+        self._finishing = threading.Lock()
         self._noted: float | None = None
         found = {number: signal.getsignal(number) for number in SIGNALS}
         self._before = {
@@ -76,7 +79,8 @@ class Stopping:
     @contextmanager
     def deferred(self) -> Iterator[None]:
         """What is done here looks at `requested` itself."""
-        before, self._deferred = self._deferred, True
+        before = self._deferred
+        self._deferred = True
         try:
             yield
         finally:
@@ -84,12 +88,14 @@ class Stopping:
 
     @contextmanager
     def finishing(self) -> Iterator[None]:
-        """What is done here, unless a stop is `requested`, is not ended midway; it may take FINISHING seconds."""
+        """What is done here, unless a stop is `requested`, is not ended midway; it may take
+        FINISHING seconds."""
         with self._finishing:
             yield
 
     def _note(self, number: int, frame: object) -> None:
-        now, again = time.monotonic(), self._noted is not None
+        now = time.monotonic()
+        again = self._noted is not None
         if self._noted is not None and now - self._noted > SAME_SECONDS:
             self._noted_again(signal.Signals(number))
             return
@@ -104,16 +110,33 @@ class Stopping:
         signal.raise_signal(number)
 
 
-class Ending(Stopping):
-    """Ends a command: its process, and those it started, end soon after the request, with INTERRUPTED and a last word.
+class Voice(Protocol):
+    """A console: what `study.terminal.console` has."""
 
-    Soon is GRACE + LAST_SECONDS where the main thread does not come back from what it waits for, after what it is
-    `finishing`; after a second signal it is LAST_SECONDS at most.
+    quiet: bool
+    stderr: bool
+    when_closed: Callable[[], None]
+
+    def say(self, line: str) -> None: ...
+
+    def silence(self, patience: float) -> None: ...
+
+
+class Ending(Stopping):
+    """Ends a command: its process, and those it started, end soon after the request, with
+    INTERRUPTED and a last word.
+
+    Soon is GRACE + LAST_SECONDS where the main thread does not come back from what it waits for,
+    after what it is `finishing`; after a second signal it is LAST_SECONDS at most.
     """
 
-    def __init__(self, console: OurConsole) -> None:
+    def __init__(self, console: Voice, errors: Voice) -> None:
         super().__init__()
-        self._console, self._lock, self._said, self._over = console, threading.Lock(), False, False
+        self._console = console
+        self._errors = errors
+        self._lock = threading.Lock()
+        self._said = False
+        self._over = False
         self._speaking = threading.Lock()
         self._heard: float | None = None  # when the first signal was
         self._wake, self._waker = os.pipe()
@@ -121,9 +144,10 @@ class Ending(Stopping):
 
     def __enter__(self) -> Ending:
         os.environ[MARK] = uuid.uuid4().hex
-        # The main thread may be in C++ code, where no handler runs: the number of a signal arrives here at once.
+        # The main thread may be in C++ code, where no handler runs: the number of a signal arrives
+        # here at once.
         self._wakeup_before = signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
-        self._heard_before = {each: each.when_closed for each in (self._console, errors)}
+        self._heard_before = {each: each.when_closed for each in (self._console, self._errors)}
         for each in self._heard_before:
             each.when_closed = self._closed
         threading.Thread(target=self._watch, name="stopping", daemon=True).start()
@@ -142,12 +166,13 @@ class Ending(Stopping):
                 each.when_closed = heard
             os.write(self._waker, b"\0")
             return
-        self._over = False  # its handlers stay, and its thread: it still ends a process that does not end itself
-        leave_nothing(
-            os.environ[MARK], list(_folders)
-        )  # Ray's agents may wait long for a control store that is gone
+        # Its handlers stay, and its thread: it still ends a process that does not end itself.
+        self._over = False
+        # Ray's agents may wait long for a control store that is gone.
+        leave_nothing(os.environ[MARK], list(_folders))
         if error is not None and getattr(error, "code", None) != INTERRUPTED:
-            # A fault at this moment is most likely a consequence; one that is not is met again by the next run.
+            # A fault at this moment is most likely a consequence; one that is not is met again by
+            # the next run.
             self.say()
             raise SystemExit(INTERRUPTED) from None
 
@@ -159,14 +184,15 @@ class Ending(Stopping):
         """The last word, once."""
         with self._speaking:
             if self._may_speak():
-                (errors if self._console.quiet else self._console).print(self._word())
+                (self._errors if self._console.quiet else self._console).say(self._word())
 
     def _word(self) -> str:
         return last_word(str(self.caught))
 
     def _may_speak(self) -> bool:
         with self._lock:
-            said, self._said = self._said, True
+            said = self._said
+            self._said = True
         return not said
 
     def _closed(self) -> None:
@@ -175,7 +201,7 @@ class Ending(Stopping):
         if first:  # else it is a consequence, and no second signal
             _thread.interrupt_main()
 
-    # ---- the thread that watches -----------------------------------------------------------------------------------
+    # ---- the thread that watches -----------------------------------------------------------------
 
     def _watch(self) -> None:
         while not (self.requested() or self._over):
@@ -187,7 +213,8 @@ class Ending(Stopping):
         os.close(self._waker)
 
     def _hear(self, seconds: float | None) -> bool:
-        """Wait for a signal, or for another thread; whether it was a signal after the first one and its twin."""
+        """Wait for a signal, or for another thread; whether it was a signal after the first one and
+        its twin."""
         if not select.select([self._wake], [], [], seconds)[0]:
             return False
         number = os.read(self._wake, 1)[0]
@@ -228,6 +255,9 @@ class Ending(Stopping):
         self._speaking.acquire(timeout=1.0)  # the main thread may be in the midst of it
         if self._may_speak():
             shown = (2,) if self._console.quiet or self._console.stderr else (1, 2)
+            # The main thread may come back just now, and would add to it.
+            for each in (self._console, self._errors):
+                each.silence(0.5)
             any(_written(file, self._word()) for file in shown)
         leave_in_place_of_this(INTERRUPTED, os.environ[MARK], list(_folders))
 
@@ -249,10 +279,10 @@ def temporary_folder(prefix: str, place: str | None = None) -> Iterator[str]:
 
 
 def _written(file: int, line: str) -> bool:
-    """Write past Python's buffers and locks, which the main thread may hold; whether there was somebody to read it."""
+    """Write past Python's buffers and locks, which the main thread may hold; whether there was
+    somebody to read it."""
     with suppress(OSError, ValueError):
-        shown = (
-            f"\033[?25h\n{line}\n" if os.isatty(file) else f"{line}\n"
-        )  # the live view hides the cursor
+        # The live view hides the cursor.
+        shown = f"\033[?25h\n{line}\n" if os.isatty(file) else f"{line}\n"
         return bool(select.select([], [file], [], 0.5)[1]) and os.write(file, shown.encode()) > 0
     return False

@@ -1,12 +1,13 @@
-"""Run a study as a Ray job: code, spec and extensions are uploaded, and the driver runs on the head.
+"""Run a study as a Ray job: code, spec and extensions are uploaded, and the driver runs on the
+head.
 
-Only the cluster's job server must be reachable, for example through `ssh -L 8265:127.0.0.1:8265 HEAD`.
+Only the cluster's job server must be reachable, for example through `ssh -L 8265:127.0.0.1:8265
+HEAD`.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import logging
 import os
 import shlex
@@ -27,17 +28,20 @@ from study.engine.doctor import Report
 from study.engine.nodes import DATA_PATIENCE
 from study.engine.ray_compat import UPLOAD_LOGGERS, job_client
 from study.engine.ray_session import ClusterError, set_environment
-from study.schema.spec import SpecError, StudySpec, refuse_confirmation
-from study.schema.uris import public_uri, resolve_uri
+from study.schema.errors import SpecError
+from study.schema.spec import StudySpec, refuse_confirmation
+from study.schema.uris import has_password, password_elsewhere, resolve_uri
 from study.schema.versions import versions
-from study.store.study import read_study_spec, storage_root
+from study.store.study import spec_and_study, storage_root
 from trainables.plugins import keep_extensions
 
 REQUEST_SECONDS = 30  # timeout of a request to the job server
 POLL_SECONDS = 0.5
-# A stopped driver first finishes writing ledger and tracking; Ray's default is SIGKILL after 3 seconds.
+# A stopped driver first finishes writing ledger and tracking; Ray's default is SIGKILL after 3
+# seconds.
 STOP_SECONDS = 60
-SPEC_FOLDER, EXTENSIONS = "spec", "extensions"
+SPEC_FOLDER = "spec"
+EXTENSIONS = "extensions"
 
 
 @dataclass(frozen=True)
@@ -47,26 +51,24 @@ class JobRequest:
     spec: StudySpec | None
     file: Path | None
     root: Path
-    tracking: (
-        str | None
-    )  # the URI of --tracking or the spec: a file or variable that holds it is not there
+    # The URI of --tracking or the spec: a file or variable that holds it is not there.
+    tracking: str | None
     trials: int | None = None
 
     @property
     def words(self) -> list[str]:
-        """The arguments of both commands. A tracking URI is uploaded with the spec: a command line is public."""
+        """The arguments of both commands. They are public, and hold no password."""
         named = [f"{SPEC_FOLDER}/{self.file.name}"] if self.file is not None else []
-        tracking = (
-            ["--tracking", self.tracking] if self.file is None and self.tracking is not None else []
-        )
+        tracking = ["--tracking", self.tracking] if self.tracking is not None else []
         return [*named, "--address", "auto", "--storage", str(self.root), *tracking]
 
 
 def job_request(
     file: Path | None, storage: str | None, tracking: str | None, trials: int | None = None
 ) -> JobRequest:
-    """The checked request. Raises SpecError, ClusterError: paths must be absolute, to be the same on every node."""
-    spec = read_study_spec(file, storage, trials=trials) if file is not None else None
+    """The checked request. Raises SpecError, ClusterError: paths must be absolute, to be the same
+    on every node."""
+    spec = spec_and_study(file, storage, trials=trials)[0] if file is not None else None
     if file is not None and spec is not None:
         refuse_confirmation(spec, file.name)
         _refuse_relative_paths(file)
@@ -80,13 +82,16 @@ def job_request(
     if chosen is None or not Path(chosen).is_absolute():
         found = "is missing" if chosen is None else f"'{chosen}' is a relative path"
         raise ClusterError(
-            f"--storage: {found}. Give the absolute path of a folder that every node sees."
+            f"--storage: {found}", "Give the absolute path of a folder that every node sees."
         )
     in_spec = spec.tracking if spec is not None else None
     uri = resolve_uri(tracking, in_spec, Path(chosen))
-    if spec is None and uri != public_uri(uri):
+    if has_password(uri):
+        where = "--tracking" if tracking else "tracking"
         raise ClusterError(
-            "--tracking: its password would be visible in the job's command line. Give SPEC too, to upload it apart."
+            f"{where}: what {tracking or in_spec} holds has a password or token, which is"
+            " not sent to a cluster",
+            f"{password_elsewhere(uri)} on the head.",
         )
     return JobRequest(spec, file, Path(chosen), uri if tracking or in_spec else None, trials)
 
@@ -104,11 +109,15 @@ def _refuse_relative_paths(file: Path) -> None:
     ]
     for key, path in (*paths, ("ledger", written.get("ledger"))):
         if isinstance(path, str) and "://" not in path and not os.path.isabs(path):
-            problem = f"'{path}' is a relative path. Give the absolute path on the cluster's nodes."
-            raise SpecError(file.name, key, problem)
+            raise SpecError(
+                file.name,
+                key,
+                f"'{path}' is a relative path",
+                "Give the absolute path on the cluster's nodes.",
+            )
 
 
-# ---- the upload ---------------------------------------------------------------------------------------------------
+# ---- the upload ----------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -125,7 +134,7 @@ def package(request: JobRequest) -> Iterator[Path]:
                 shutil.copyfile(path, folder / name / path.relative_to(source))
         _write_version(folder)
         if request.file is not None and request.spec is not None:
-            _write_spec(folder / SPEC_FOLDER, request.file, request.spec, request.tracking)
+            _write_spec(folder / SPEC_FOLDER, request.file, request.spec)
         yield folder
 
 
@@ -137,32 +146,30 @@ def _write_version(folder: Path) -> None:
     described.write_text(f"Metadata-Version: 2.1\nName: calstudy\nVersion: {version}\n")
 
 
-def _write_spec(folder: Path, file: Path, spec: StudySpec, tracking: str | None) -> None:
+def _write_spec(folder: Path, file: Path, spec: StudySpec) -> None:
     folder.mkdir()
     written = strict_yaml.read(file)
     if spec.extensions is not None:
         keep_extensions(Path(spec.extensions), folder / EXTENSIONS)
         written["extensions"] = EXTENSIONS
-    if tracking is not None:
-        written["tracking"] = tracking
-    target = folder / file.name
-    target.touch(mode=0o600)  # a tracking or ledger URI may hold a password; Ray keeps the mode
-    target.write_text(strict_yaml.dump(written))
+    (folder / file.name).write_text(strict_yaml.dump(written))
 
 
-# ---- the job server -----------------------------------------------------------------------------------------------
+# ---- the job server ------------------------------------------------------------------------------
 
 
 def connect(address: str) -> Any:
-    """Ray's job client. Raises ClusterError: extra not installed, no job server, or token rejected."""
+    """Ray's job client. Raises ClusterError: extra not installed, no job server, or token
+    rejected."""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ClusterError(
-            f"--address: '{address}' is not a job server. Write http://HOST:8265; see `ray dashboard`."
+            f"--address: '{address}' is not a job server",
+            "Write http://HOST:8265; see `ray dashboard`.",
         )
     if importlib.util.find_spec("aiohttp") is None:
         raise ClusterError(
-            "Ray's job client is not installed. Run: pip install 'calstudy[cluster]'"
+            "Ray's job client is not installed", "Run: pip install 'calstudy[cluster]'"
         )
     set_environment()
     for logger in UPLOAD_LOGGERS:
@@ -189,10 +196,10 @@ def _errors_of(address: str) -> Iterator[None]:
         missing = "no authentication token" in str(error)
         found = "requires a token" if missing else "rejects this token"
         fix = "Set RAY_AUTH_MODE=token, and copy the head's ~/.ray/auth_token here (chmod 600)."
-        raise ClusterError(f"--address: the job server at {address} {found}. {fix}") from None
+        raise ClusterError(f"--address: the job server at {address} {found}", fix) from None
     except (ConnectionError, NoConnection, Timeout):
         fix = "Start the head with its dashboard, forward its port 8265, or fix the address."
-        raise ClusterError(f"--address: nothing answers at {address}. {fix}") from None
+        raise ClusterError(f"--address: nothing answers at {address}", fix) from None
     except (OSError, RuntimeError, ValueError, KeyError) as error:
         detail = " ".join(str(error).split())[:300] or type(error).__name__
         raise ClusterError(f"--address: the job server at {address} failed: {detail}") from None
@@ -215,7 +222,7 @@ def _start(client: Any, folder: Path, job: str, words: list[str], metadata: dict
     )
 
 
-# ---- doctor, then run ---------------------------------------------------------------------------------------------
+# ---- doctor, then run ----------------------------------------------------------------------------
 
 
 def diagnose_as_job(request: JobRequest, address: str) -> Report:
@@ -238,14 +245,14 @@ def _diagnose(client: Any, request: JobRequest, address: str, folder: Path) -> R
     found = [line for line in log if line.startswith('{"ok"')]
     if not found:
         last = (log or [client.get_job_info(job).message or "no output"])[-1]
-        fix = f" Full log: ray job logs {job} --address {address}"
+        mend = f"Full log: ray job logs {job} --address {address}"
         if "No module named" in last or "python: not found" in last:
-            fix = (
-                " Start Ray on the head where `python` has Ray, torch and the other dependencies."
-                + fix
+            needed = (
+                "Start Ray on the head where `python` has Ray, torch and the other dependencies."
             )
-        raise ClusterError(f"doctor failed on the head: {last.rstrip('.')}.{fix}")
-    return Report.from_json(json.loads(found[-1]))
+            mend = f"{needed} {mend}"
+        raise ClusterError(f"doctor failed on the head: {last.rstrip('.')}", mend)
+    return Report.from_json(found[-1])
 
 
 def _wait(client: Any, job: str) -> None:
@@ -253,7 +260,7 @@ def _wait(client: Any, job: str) -> None:
     while not client.get_job_status(job).is_terminal():
         if time.monotonic() > deadline:
             raise ClusterError(
-                f"doctor did not finish on the head within {DATA_PATIENCE:g} s and was stopped."
+                f"doctor did not finish on the head within {DATA_PATIENCE:g} s and was stopped"
             )
         time.sleep(POLL_SECONDS)
 
@@ -267,23 +274,26 @@ class Submitted:
 
 
 def submit(request: JobRequest, address: str) -> Submitted:
-    """Run doctor on the head; if it finds no failure, start the study. Raises ClusterError if it is already running."""
+    """Run doctor on the head; if it finds no failure, start the study. Raises ClusterError if it is
+    already running."""
     assert request.spec is not None
-    name, client = request.spec.name, connect(address)
+    name = request.spec.name
+    client = connect(address)
     mark = {"calstudy": "run", "study": name, "storage": str(request.root)}
     with package(request) as folder, _errors_of(address):
         for other in client.list_jobs():
             if not other.status.is_terminal() and mark.items() <= (other.metadata or {}).items():
                 job = other.submission_id
                 fix = f"Wait for it, or run: ray job stop {job} --address {address}"
-                raise ClusterError(f"{name}: job {job} is already running this study. {fix}")
+                raise ClusterError(f"{name}: job {job} is already running this study", fix)
         report = _diagnose(client, request, address, folder)
         for finding in report.findings:
             if finding.check == "driver":
                 raise ClusterError(f"{name}: {finding.text}")
         if not report.ok:
             return Submitted(report, None)
-        job, trials = _job_id("calstudy", name), request.trials
+        job = _job_id("calstudy", name)
+        trials = request.trials
         more = [] if trials is None else ["--trials", str(trials)]
         _start(client, folder, job, ["run", *request.words, *more], mark)
     return Submitted(report, job)

@@ -1,7 +1,7 @@
 """Watch over Ray while trials train.
 
-Ray says nothing when its control store is lost. After a while its C++ code ends the driver with exit code 1 and without
-a word; of a raylet that ended it says nothing at all.
+Ray says nothing when its control store is lost. After a while its C++ code ends the driver with
+exit code 1 and without a word; of a raylet that ended it says nothing at all.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ PATIENCE = 75.0  # seconds until the run ends: a head that answers again within 
 class Watching:
     """Says that Ray does not answer, and requests a stop when it is lost.
 
-    ask: asks the control store, for so many seconds; raises if it does not answer. lost: what has ended of the
-    processes that Ray cannot do without. show: gets the line to show while it waits, None afterwards.
+    ask: asks the control store, for so many seconds; raises if it does not answer. lost: what has
+    ended of the processes that Ray cannot do without. show: gets the line to show while it waits,
+    None afterwards.
     """
 
     def __init__(
@@ -42,14 +43,17 @@ class Watching:
         self._stopping = stopping
         self._over = threading.Event()
         self._answered = threading.Event()
+        self._looking = threading.Thread(target=self._keep_looking, name="watching", daemon=True)
         self._silent = 0.0  # seconds; those in which this process itself was stopped do not count
 
     def start(self) -> None:
-        for act in (self._keep_asking, self._keep_looking):
-            threading.Thread(target=act, name="watching", daemon=True).start()
+        threading.Thread(target=self._keep_asking, name="asking", daemon=True).start()
+        self._looking.start()
 
     def end(self) -> None:
+        """Nothing is requested from now on: that Ray's processes end is in order."""
         self._over.set()
+        self._looking.join()
 
     def decide(self) -> bool:
         """Request a stop if Ray is lost; returns whether it is."""
@@ -61,11 +65,10 @@ class Watching:
             return False
         return True
 
-    def explains(self) -> bool:
-        """Whether an error of Ray's at this moment is a consequence of its loss; then a stop is requested."""
+    def explain(self) -> None:
+        """Request a stop if an error of Ray's at this moment is a consequence of its loss."""
         if not self.decide() and self._silent > SILENCE:
             self._stopping.request(f"the loss of Ray's head{self._where}")
-        return self._stopping.requested()
 
     def _keep_asking(self) -> None:
         while not self._over.is_set():
@@ -115,7 +118,7 @@ def watched(
     try:
         yield
     except Exception:
-        watching.explains()
+        watching.explain()
         raise
     finally:
         watching.end()

@@ -19,7 +19,6 @@ from study.registry.upload import (
     register_once,
     run_of,
     server,
-    serves_of,
     version_at,
 )
 from study.registry.verify import (
@@ -30,6 +29,7 @@ from study.registry.verify import (
     validation_of,
 )
 from study.schema.objective import RAW, TEMPERATURE
+from study.schema.temperature import TEMPERATURE_FIT, WITH_PRIOR
 from study.store.files import stored_classifier, stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -37,18 +37,20 @@ from study.tracking.client import PREFIX
 from trainables.metrics import scores
 from trainables.outputs.classifier import batches
 from trainables.outputs.predictions import Predictions
+from trainables.plugins import name_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-# Differences in probability, and in accuracy, that measuring on another device, in TF32 or in bfloat16 explains.
-OTHER_PATH_LIMIT, ACCURACY_LIMIT = 2e-2, 0.005
+# Differences in probability and in accuracy that another device, TF32 or bfloat16 explains.
+OTHER_PATH_LIMIT = 2e-2
+ACCURACY_LIMIT = 0.005
 LIBRARIES = ("calstudy", "torch", "mlflow", "numpy")
 
 
 @dataclass(frozen=True)
 class Exported:
-    """A registered version. `largest_difference`: in probability, from the trial's stored predictions.
+    """A registered version. `largest_difference`: in probability, from the stored predictions.
 
     temperature: fitted on the validation split; applied unless the version serves RAW.
     """
@@ -77,21 +79,25 @@ def export(
     confirmed: dict[str, Any] | None = None,
     serves: str | None = None,
     answer: Sequence[str] = (),
+    floors: dict[str, dict[str, list[float]]] | None = None,
+    search: Study | None = None,
 ) -> Exported:
-    """Register the trial's model as a version of `name`, or find its existing version; point `alias` to it.
+    """Register the trial's model as a version of `name`, or find that; point `alias` to it.
 
-    confirmed: `model_card.confirmed_facts`, for a seed of a confirmation. serves: TEMPERATURE or RAW; None: as the
-    search says. answer: sentences for the card. Raises ExportError if the model does not reproduce the measured
-    probabilities, or cannot be registered, or if `alias` would lose its temperature unasked.
+    confirmed, floors: of `model_card`, for a seed of a confirmation. serves: TEMPERATURE or RAW;
+    None: as the search says. answer: sentences for the card. search: the study that `study`
+    confirms, or itself, if it is open. Raises ExportError if the model does
+    not reproduce the measured probabilities, or cannot be registered, or if `alias` would lose its
+    temperature unasked.
     """
     with quiet(), server(tracking_uri) as client:
         check_names(name, alias)
         if serves is None:
-            serves = search_of(study).serves
+            serves = (search or search_of(study)).serves
             if serves == RAW and alias is not None:
                 _check_alias(client, name, alias)
         run = run_of(client, study, record)
-        candidate = _candidate(study, record, serves, confirmed, answer)
+        candidate = _candidate(study, record, serves, confirmed, answer, floors)
         version, is_new = register_once(client, study, run, candidate, name)
         if alias is not None and alias not in version.aliases:
             client.set_registered_model_alias(name, alias, version.version)
@@ -110,14 +116,15 @@ def export(
 def _check_alias(client: MlflowClient, name: str, alias: str) -> None:
     """Raise ExportError if the alias points to a version that applies a temperature."""
     held = version_at(client, name, alias)
-    if held is not None and PREFIX + "temperature" in held.tags and serves_of(held) == TEMPERATURE:
+    if held is not None and held.tags.get(PREFIX + "serves") == TEMPERATURE:
         raise ExportError(
-            f"alias {alias}: {name}/{held.version} applies a temperature and this model would not; nothing was"
-            " registered. Move the alias with --raw, or keep a temperature with --temperature."
+            f"alias {alias}: {name}/{held.version} applies a temperature and this model would not;"
+            " nothing was registered",
+            "Move the alias with --raw, or keep a temperature with --temperature.",
         )
 
 
-# ---- measure the trial again ---------------------------------------------------------------------------------------
+# ---- measure the trial again ---------------------------------------------------------------------
 
 
 def _candidate(
@@ -126,13 +133,14 @@ def _candidate(
     serves: str,
     confirmed: dict[str, Any] | None,
     answer: Sequence[str],
+    floors: dict[str, dict[str, list[float]]] | None,
 ) -> Candidate:
-    """The trial's model as served. Raises ExportError unless it reproduces the measured probabilities."""
+    """The model as served. Raises ExportError unless it gives the measured probabilities."""
     if record.state != "complete":
-        raise ExportError(f"{record.name} is {record.state}; only complete trials have a model.")
+        raise ExportError(f"{record.name} is {record.state}; only complete trials have a model")
     config = study.config_of(record)
     try:
-        prepared, split = validation_of(config.data, config.seed, study.recorded["data_digest"])
+        prepared, split = validation_of(config.data, config.seed, study.recorded.data_digest)
     except NotVerified as error:
         raise ExportError(f"{record.name}: {error}") from None
     stored = stored_predictions(study, record, keep=True)
@@ -147,7 +155,7 @@ def _candidate(
         "study": study.spec.name,
         "id": study.id,
         "trial": record.name,
-        "method": study.spec.trial_mapping(record.label)["method"]["name"],
+        "method": name_of(type(study.spec.variant(record.label).method)),
         "params": _searched_values(study, record),
         "config": config.to_mapping(),
         "data_digest": prepared.digest,
@@ -157,6 +165,7 @@ def _candidate(
         "serves": serves,
         "objectives": [asdict(objective) for objective in study.objectives],
         "temperature": temperature,
+        TEMPERATURE_FIT: WITH_PRIOR,
         "probabilities_sha256": probabilities_digest(probs),
         "predictions_sha256": record.digests["predictions.npz"],
         "model_sha256": record.digests["model.pt"],
@@ -166,9 +175,13 @@ def _candidate(
         "device": record.device,
         "versions": {library: library_version(library) for library in LIBRARIES},
         "versions_of_trial": record.versions,
-        **({"extensions": record.extensions} if record.extensions else {}),
-        **({"confirmed": confirmed} if confirmed is not None else {}),
     }
+    if record.extensions:
+        facts["extensions"] = record.extensions
+    if confirmed is not None:
+        facts["confirmed"] = confirmed
+    if floors:
+        facts["floors"] = floors
     return Candidate(classifier, split, probs, difference, record, facts, answer)
 
 
@@ -180,10 +193,10 @@ def _searched_values(study: Study, record: TrialRecord) -> dict[str, Any]:
 
 
 def _agreement(record: TrialRecord, found: Predictions, stored: Predictions) -> float:
-    """The largest difference in probability, before the temperature. Raises ExportError if it is too large."""
+    """The largest difference in probability, untempered. Raises ExportError if it is too large."""
     if found.logits.shape != stored.logits.shape or not torch.equal(found.labels, stored.labels):
         raise ExportError(
-            f"{record.name}: its predictions are of another validation split; not registered."
+            f"{record.name}: its predictions are of another validation split; not registered"
         )
     ours, theirs = (each.logits.double().softmax(dim=-1) for each in (found, stored))
     difference = float((ours - theirs).abs().max())
@@ -191,14 +204,16 @@ def _agreement(record: TrialRecord, found: Predictions, stored: Predictions) -> 
     limit = SAME_PATH_LIMIT if same_path else OTHER_PATH_LIMIT
     if not difference <= limit:
         raise ExportError(
-            f"{record.name}: its model, in float32 on the CPU, differs from the stored predictions by {difference:.2g} "
-            f"in probability (limit for a trial on {record.device}: {limit:g}); not registered."
+            f"{record.name}: its model, in float32 on the CPU, differs from the stored predictions"
+            f" by {difference:.2g} in probability (limit for a trial on {record.device}:"
+            f" {limit:g}); not registered"
         )
     accuracies = [float(scores.accuracy(each.logits, each.labels)) for each in (found, stored)]
     moved = abs(accuracies[0] - accuracies[1])
     if not same_path and moved > ACCURACY_LIMIT:
         raise ExportError(
-            f"{record.name}: its model, in float32 on the CPU, has accuracy {accuracies[0]:.4f}, its stored predictions"
-            f" {accuracies[1]:.4f} (limit of the difference: {ACCURACY_LIMIT:g}); not registered."
+            f"{record.name}: its model, in float32 on the CPU, has accuracy {accuracies[0]:.4f},"
+            f" its stored predictions {accuracies[1]:.4f} (limit of the difference:"
+            f" {ACCURACY_LIMIT:g}); not registered"
         )
     return difference

@@ -1,14 +1,15 @@
-"""The model card: what a registered model is, how it was trained, its metrics and their uncertainty. Markdown."""
+"""The model card in Markdown: the model, its training, its metrics and their uncertainty."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from study.answer.choice import Choice, median_seed
-from study.confirmation.results import search_of
+from study.answer.networks import networks_on_test
 from study.schema.objective import (
     IN_WORDS,
     RAW,
@@ -22,10 +23,12 @@ from study.schema.objective import (
     searched_for,
 )
 from study.schema.recommended import OWN_SETTINGS, standing, standing_text
+from study.schema.temperature import FIT_IN_WORDS, temperature_note
 from study.store.files import checked_file
-from study.store.test_openings import TEST_FILE, Tested, read_tested
+from study.store.test_openings import TEST_FILE, Tested
 from study.uncertainty.bootstrap import RESAMPLES, measured
-from study.uncertainty.intervals import LEVEL, intervals, percent
+from study.uncertainty.intervals import LEVEL, Floor, floor_note, intervals, percent
+from study.uncertainty.methods import floors_over_seeds
 from study.uncertainty.resampling import Draws
 from trainables import metrics
 from trainables.config import build
@@ -34,8 +37,10 @@ from trainables.outputs.predictions import Predictions
 
 
 def card(facts: dict[str, Any], name: str, answer: Sequence[str] = ()) -> str:
-    """answer: sentences that say why this model was chosen."""
-    config, trial, serves = facts["config"], facts["metrics_of_trial"], facts["serves"]
+    """The card of a model with these facts. answer: sentences that say why it was chosen."""
+    config = facts["config"]
+    trial = facts["metrics_of_trial"]
+    serves = facts["serves"]
     shape = " x ".join(str(size) for size in facts["input_shape"])
     temperature = f"{facts['temperature']:.4g}"
     rows = [
@@ -45,29 +50,46 @@ def card(facts: dict[str, Any], name: str, answer: Sequence[str] = ()) -> str:
     ]
     headings = {RAW: IN_WORDS[RAW], TEMPERATURE: f"{IN_WORDS[TEMPERATURE]} {temperature}"}
     headings[serves] += " (served)"
-    applies = (
-        f"applies its temperature, {temperature}"
-        if serves == TEMPERATURE
-        else "applies no temperature"
-    )
+    if serves == TEMPERATURE:
+        applies = f"applies its temperature, {temperature}"
+        otherwise = "as trained"
+    else:
+        applies = "applies no temperature"
+        otherwise = "with its temperature"
     searched = searched_for([Objective(**objective) for objective in facts["objectives"]])
-    note = epoch_note(config["result"])
+    notes = []
+    if note := epoch_note(config["result"]):
+        notes.append(f"{note.capitalize()}.")
+    if doubt := temperature_note(facts["temperature"], trial["accuracy"], facts["num_samples"]):
+        notes.append(doubt)
+    reasons = []
+    if answer:
+        reasons = ["## Why this model", " ".join(answer), ""]
     settings = [f"- {path}: {value}" for path, value in sorted(facts["params"].items())]
     return "\n".join(
         [
             f"# {name}: {config['model']['name']} trained by {facts['method']}",
             "",
-            *(["## Why this model", " ".join(answer), ""] if answer else []),
-            f"Classifies images of {config['data']['name']} into {len(facts['classes'])} classes. Trial "
-            f"`{facts['trial']}` of study `{facts['study']}` (id {facts['id']}, data {facts['data_digest'][:12]}).",
+            *reasons,
+            (
+                f"Classifies images of {config['data']['name']} into {len(facts['classes'])}"
+                f" classes. Trial `{facts['trial']}` of study `{facts['study']}` (id {facts['id']},"
+                f" data {facts['data_digest'][:12]}){_retrains(facts)}."
+            ),
             "",
-            f"Input: float32 [N, {shape}], raw pixel values (not normalized). "
-            f"Output: float32 [N, K] probabilities; each row sums to 1. The model normalizes its input and {applies}.",
+            (
+                f"Input: float32 [N, {shape}], raw pixel values (not normalized). Output: float32"
+                " [N, K] probabilities; each row sums to 1. The model normalizes its input and"
+                f" {applies}."
+            ),
             "",
             "## Training",
-            f"{config['epochs']} epochs, weights of epoch {facts['epoch']}; batch size {config['batch_size']}; "
-            f"initialization and sample order from seed {config['seed']} and trial number {config['number']}; "
-            f"on {facts['device']}. {_whence(facts)}:",
+            (
+                f"{config['epochs']} epochs, weights of epoch {facts['epoch']}; batch size"
+                f" {config['batch_size']}; initialization and sample order from seed"
+                f" {config['seed']} and trial number {config['number']}; on {facts['device']}."
+                f" {_whence(facts)}:"
+            ),
             *(settings or ["- none"]),
             "",
             f"## Validation ({facts['num_samples']} samples)",
@@ -75,20 +97,28 @@ def card(facts: dict[str, Any], name: str, answer: Sequence[str] = ()) -> str:
             "|---|---|---|",
             *rows,
             "",
-            f"{searched[0].upper()}{searched[1:]}. `calstudy export ... --{other_than(serves)}` registers it "
-            f"{'as trained' if serves == TEMPERATURE else 'with its temperature'}. After temperature: cross-fitted, no "
-            "sample is used to fit its own temperature. Because this trial was selected on validation, its values tend "
-            "to look better than they are. The test split was not used.",
-            *([f"{note.capitalize()}."] if note else []),
+            (
+                f"{searched[0].upper()}{searched[1:]}. `calstudy export ... --{other_than(serves)}`"
+                f" registers it {otherwise}. After temperature: cross-fitted {FIT_IN_WORDS}, no"
+                " sample is used to fit its own temperature. Because this trial was selected on"
+                " validation, its values tend to look better than they are. The test split was not"
+                " used."
+            ),
+            *notes,
             "",
             *_confirmed_section(facts),
             "## Use",
             "```python",
-            f'model = mlflow.pyfunc.load_model("models:/{name}/VERSION", model_config={{"device": "cpu"}})',
+            (
+                f'model = mlflow.pyfunc.load_model("models:/{name}/VERSION",'
+                ' model_config={"device": "cpu"})'
+            ),
             "probs = model.predict(images)",
             "```",
-            f"Verify: `calstudy verify models:/{name}/VERSION`. Serve: "
-            f"`mlflow models serve -m models:/{name}/VERSION --env-manager local`.",
+            (
+                f"Verify: `calstudy verify models:/{name}/VERSION`. Serve: "
+                f"`mlflow models serve -m models:/{name}/VERSION --env-manager local`."
+            ),
             "",
         ]
     )
@@ -102,13 +132,31 @@ def _whence(facts: dict[str, Any]) -> str:
     if confirmed["searched"] is not None:
         return "Hyperparameters found by the search, fixed here"
     whose = _whose(facts)
-    return f"{whose[0].upper()}{whose[1:]}" + (
-        "" if whose == OWN_SETTINGS else "; the rest as in the study"
-    )
+    rest = "" if whose == OWN_SETTINGS else "; the rest as in the study"
+    return f"{whose[0].upper()}{whose[1:]}{rest}"
+
+
+def _retrains(facts: dict[str, Any]) -> str:
+    """The model of the tables and of the answer that a confirmed trial is a seed of."""
+    confirmed = facts.get("confirmed")
+    if confirmed is None:
+        return ""
+    return f": seed {_seed(facts['trial'])} of `{_model(confirmed)}`"
+
+
+def _model(confirmed: Mapping[str, Any]) -> str:
+    """The model's name, as everywhere: of the trial that was retrained, or of the default."""
+    searched = confirmed["searched"]
+    return str(confirmed["label"] if searched is None else searched["trial"])
+
+
+def _seed(trial: str) -> int:
+    """`focal_0007/0001` is seed 1."""
+    return int(trial.rpartition("/")[2])
 
 
 def _whose(facts: dict[str, Any]) -> str:
-    """Whose settings the method has, where none were searched."""
+    """The words for whose settings the method has, where none were searched."""
     return standing_text(standing(build(Method, facts["config"]["method"])))
 
 
@@ -116,51 +164,68 @@ def _figure(value: float | None) -> str:
     return "not finite" if value is None else f"{value:.4f}"
 
 
-# ---- confirmation --------------------------------------------------------------------------------------------------
+# ---- confirmation --------------------------------------------------------------------------------
 
 
 def confirmed_facts(choice: Choice, level: float = LEVEL) -> dict[str, Any] | None:
-    """Each seed's validation and test metrics of a confirmed choice, test with intervals; None for an unconfirmed one.
+    """A confirmed choice's metrics by seed, of test with intervals; None for an unconfirmed one.
 
     Raises FieldError if a seed's test predictions are missing or altered.
     """
-    row, confirmation = choice.row, choice.confirmation
-    if row is None or confirmation is None:
+    row = choice.row
+    if row is None or choice.confirmation is None:
         return None
-    tested = read_tested(confirmation.study)[row.label]
-    seeds = [
-        {
-            "trial": record.name,
-            "validation": {name: record.metrics[name] for name in _names(record.metrics)},
-            "test": _with_intervals(choice, record, tested[record.number], level)
-            if record.number in tested
-            else None,
-        }
-        for record in row.records
-    ]
+    confirmation = choice.confirmation
+    tested = confirmation.tested[row.label]
+    median = median_seed(row.records, confirmation.search.served[0])
+    seeds = []
+    for record in row.records:
+        test = None
+        if record.number in tested:
+            test = _with_intervals(choice, record, tested[record.number], level)
+        validation = _essential(record.metrics)
+        seeds.append({"trial": record.name, "validation": validation, "test": test})
     searched = row.candidate
-    return {
+    facts = {
         "label": row.label,
         "role": row.role,
         "registered": choice.record.name,
-        "median": choice.record == median_seed(row.records, search_of(choice.study).served[0]),
-        "searched": None
-        if searched is None
-        else {
-            "trial": searched.name,
-            **{name: searched.metrics[name] for name in _names(searched.metrics)},
-        },
+        "median": choice.record == median,
+        "searched": searched and {"trial": searched.name, **_essential(searched.metrics)},
         "seeds": seeds,
-        "test_samples": confirmation.study.recorded["sizes"]["test"],
-        **(
-            {} if level == LEVEL else {"level": level}
-        ),  # absent from older versions, which these facts identify
+        "test_samples": confirmation.study.recorded.sizes["test"],
     }
+    if level != LEVEL:  # absent where it is the usual one: these facts identify a version
+        facts["level"] = level
+    return facts
 
 
-def _names(measured_values: dict[str, float]) -> list[str]:
-    wanted = [*metrics.ESSENTIAL, *(metrics.AFTER_TEMPERATURE + name for name in metrics.ESSENTIAL)]
-    return [name for name in wanted if name in measured_values]
+def confirmed_floors(choice: Choice, level: float = LEVEL) -> dict[str, dict[str, list[float]]]:
+    """{seed: {calibration error on test: its floor}}; beside the facts, which identify a version.
+
+    Raises as `confirmed_facts`.
+    """
+    if choice.row is None or choice.confirmation is None:
+        return {}
+    networks = networks_on_test(choice.confirmation)[choice.row.label]
+    tested = choice.confirmation.tested[choice.row.label]
+    measured_seeds = [record.name for record in choice.row.records if record.number in tested]
+    found: dict[str, dict[str, list[float]]] = {}
+    for name, network in zip(measured_seeds, networks, strict=True):
+        floors = floors_over_seeds([network], list(chain(*_pairs())), level=level)
+        found[name] = {metric: list(floor) for metric, floor in floors.items()}
+    return found
+
+
+def _pairs() -> list[tuple[str, str]]:
+    """The metrics of a card as trained and after a temperature."""
+    return [(name, metrics.AFTER_TEMPERATURE + name) for name in metrics.ESSENTIAL]
+
+
+def _essential(values: Mapping[str, float]) -> dict[str, float]:
+    """The metrics of a card among the measured ones: as trained, then after a temperature."""
+    names = chain(*zip(*_pairs(), strict=True))
+    return {name: values[name] for name in names if name in values}
 
 
 def _with_intervals(
@@ -183,8 +248,9 @@ def _with_intervals(
 
 
 def _confirmed_section(facts: dict[str, Any]) -> list[str]:
-    """Validation to test: the search's value, fresh seeds on validation, and each of them on the sealed test split."""
-    confirmed, serves = facts.get("confirmed"), facts["serves"]
+    """From validation to test: the search's value, fresh seeds there, each of them on test."""
+    confirmed = facts.get("confirmed")
+    serves = facts["serves"]
     if confirmed is None:
         return []
     seeds = confirmed["seeds"]
@@ -199,26 +265,29 @@ def _confirmed_section(facts: dict[str, Any]) -> list[str]:
         test = _over([found[name][0] for found in tests]) if tests else "not measured"
         rows.append(f"| {_named(name, serves)} | {before} | {validation} | {test} |")
     shown = ("accuracy", "ece", metrics.AFTER_TEMPERATURE + "ece", as_served("nll", serves))
-    each = [
-        f"| {seed['trial']} | "
-        + " | ".join(
-            _with_range(seed["test"][name]) if seed["test"] else "not measured" for name in shown
-        )
-        + " |"
-        for seed in seeds
-    ]
-    of = (
-        f"{facts['method']}, {_whose(facts)}"
-        if searched is None
-        else f"`{searched['trial']}`, found by the search"
-    )
+    floors = facts.get("floors", {})
+    each = []
+    for seed in seeds:
+        cells = ["not measured"] * len(shown)
+        if seed["test"]:
+            known = floors.get(seed["trial"], {})
+            cells = [_with_range(seed["test"][name], known.get(name)) for name in shown]
+        each.append(f"| {_seed(seed['trial'])} | {' | '.join(cells)} |")
+    whose = _whose(facts) if searched is None else "found by the search"
+    notes = []
+    if floors:
+        note = floor_note(confirmed.get("level", LEVEL))
+        notes = [f"{note[0].upper()}{note[1:]}", ""]
     median = (
         ", the seed with the median validation value of the first objective" * confirmed["median"]
     )
     return [
-        f"## Confirmation: {len(seeds)} fresh seeds of {of}",
-        f"This model is `{confirmed['registered']}`{median}. Mean and standard deviation over seeds. The test split"
-        f" ({confirmed['test_samples']} samples) was not used for any selection.",
+        f"## Confirmation: {len(seeds)} fresh seeds of `{_model(confirmed)}`, {whose}",
+        (
+            f"This model is seed {_seed(confirmed['registered'])}{median}. Mean and standard"
+            f" deviation over seeds. The test split ({confirmed['test_samples']} samples) was not"
+            " used for any selection."
+        ),
         "",
         "| | search, validation | fresh seeds, validation | fresh seeds, test |",
         "|---|---|---|---|",
@@ -230,13 +299,13 @@ def _confirmed_section(facts: dict[str, Any]) -> list[str]:
         f"|---|{'---|' * len(shown)}",
         *each,
         "",
+        *notes,
     ]
 
 
 def _in_pairs(found: Mapping[str, float]) -> list[str]:
-    """The metrics of the table: what a temperature changes as trained, then after it."""
-    pairs = ((name, metrics.AFTER_TEMPERATURE + name) for name in metrics.ESSENTIAL)
-    both = (name for pair in pairs for name in pair[: 1 + changes_with_temperature(pair[0])])
+    """The metrics of the table; those that a temperature changes as trained, then after it."""
+    both = chain(*(pair[: 1 + changes_with_temperature(pair[0])] for pair in _pairs()))
     return [name for name in both if name in found]
 
 
@@ -246,11 +315,16 @@ def _named(metric: str, serves: str) -> str:
 
 
 def _over(values: Sequence[float]) -> str:
-    mean = statistics.fmean(values)
-    return _figure(mean) + (f" ± {statistics.stdev(values):.4f}" if len(values) > 1 else "")
+    mean = _figure(statistics.fmean(values))
+    return f"{mean} ± {statistics.stdev(values):.4f}" if len(values) > 1 else mean
 
 
-def _with_range(found: Sequence[float]) -> str:
+def _with_range(found: Sequence[float], floor: Sequence[float] | None = None) -> str:
+    """A value with its interval and, beside that, its floor."""
     value, *ends = found
-    low_to_high = " ({:.4f} to {:.4f})".format(*ends) if ends else ""
-    return _figure(value if math.isfinite(value) else None) + low_to_high
+    text = _figure(value if math.isfinite(value) else None)
+    if ends:
+        text += " ({:.4f} to {:.4f})".format(*ends)
+        if floor is not None:
+            text += f", floor {Floor(*floor)}"
+    return text

@@ -1,7 +1,8 @@
 """An exported program, checked before torch loads it.
 
-torch.export.load evaluates every symbolic expression of a model.pt2, writes Python from its names and runs it, imports
-the classes of its trees, looks up its operations by name, and unpickles what is marked as pickled.
+torch.export.load evaluates every symbolic expression of a model.pt2, writes Python from its names
+and runs it, imports the classes of its trees, looks up its operations by name, and unpickles what
+is marked as pickled.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from typing import Any
 import torch
 from torch.export.pt2_archive import PT2ArchiveReader
 
-from trainables.fields import FieldError
 from trainables.files.saved import check_saved, saved_problem
+from trainables.problems import FieldError
 
 FILE = "model.pt2"
 CONFIGS = ("data/weights/model_weights_config.json", "data/constants/model_constants_config.json")
@@ -32,7 +33,7 @@ RECORDS = re.compile(
 MOST_JSON = 64 * 2**20  # bytes; torchvision's largest networks have 10 MB
 MOST_EXPRESSION = 20_000  # characters
 
-# What SymPy and torch write of a size, as calls and infix. Of all these, Symbol and Float take text.
+# SymPy and torch write a size in these, as calls and infix. Only Symbol and Float take text.
 POWER = re.compile("Pow|PowByNatural|FloatPow|LShift|RShift")
 FUNCTION = re.compile(
     "Integer|Rational|Float|Symbol|Add|Mul|Mod|PythonMod|Max|Min|Abs|max|min|abs|floor|ceiling"
@@ -44,12 +45,13 @@ FUNCTION = re.compile(
 OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
 UNARY = (ast.UAdd, ast.USub, ast.Not)
 COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-LARGEST = 2**63  # of a number; and of an exponent:
-LARGEST_POWER, LARGEST_PRECISION = 64, 1000
+LARGEST = 2**63  # of a number
+LARGEST_POWER = 64
+LARGEST_PRECISION = 1000
 NUMBER = re.compile(r"-?\d{1,20}(\.\d{1,40})?(e-?\d{1,3})?", re.ASCII)
 
 NAME = re.compile(r"(?!__)[A-Za-z_]\w*", re.ASCII)
-# Of a parameter: features.block4-1.weight.
+# A parameter's name: features.block4-1.weight.
 DOTTED = re.compile(r"((?!__)[\w-]*\.)*(?!__)[\w-]*", re.ASCII)
 # Torch counts up to the number of a size without a value.
 RANGED = re.compile(r"[A-Za-z_]+\d{0,5}", re.ASCII)
@@ -63,7 +65,8 @@ OPERATION = re.compile(
 )
 # Text that is kept for readers; and what an operation is given as it is.
 METADATA = (("nodes", "metadata"), ("graph_module", "metadata"))
-VALUES, TEXTS = ("inputs", "arg"), ("as_string", "as_strings")
+VALUES = ("inputs", "arg")
+TEXTS = ("as_string", "as_strings")
 TREES = (None, "builtins.tuple", "builtins.list", "builtins.dict")
 # aten has operations that read and write files; they name them so.
 FILE_ARGUMENTS = ("filename",)
@@ -72,11 +75,11 @@ INPUT = re.compile(r"\bL(\['\w+'\]|\[\d+\])+", re.ASCII)
 
 
 class ProgramError(Exception):
-    """Why an exported program is not loaded, in one line."""
+    """An exported program is not loaded: why, in one line."""
 
 
 def check_program(file: Path) -> None:
-    """Raise ProgramError unless loading the model.pt2 evaluates only arithmetic and unpickles nothing but tensors."""
+    """Raise ProgramError unless loading it evaluates only arithmetic and unpickles only tensors."""
     try:
         check_saved(file)
         reader = PT2ArchiveReader(str(file))  # torch's own: another may read it otherwise
@@ -111,7 +114,8 @@ def _check_records(records: list[str]) -> None:
 def _json(reader: PT2ArchiveReader, name: str) -> Any:
     content: bytes = reader.read_bytes(name)
     if len(content) > MOST_JSON:
-        size, most = len(content) / 1e6, MOST_JSON / 1e6
+        size = len(content) / 1e6
+        most = MOST_JSON / 1e6
         raise ProgramError(f"{name} has {size:,.0f} MB, more than the {most:,.0f} MB that are read")
     return json.loads(content)
 
@@ -129,11 +133,11 @@ def _check_payload(reader: PT2ArchiveReader, config: str) -> None:
             raise ProgramError(f"has a tensor larger than its record ({_shown(name)})")
 
 
-# ---- the graph -----------------------------------------------------------------------------------------------------
+# ---- the graph -----------------------------------------------------------------------------------
 
 
 def _check_strings(plain: Any, path: tuple[str, ...]) -> None:
-    """Every text of the JSON has its rule, by the last of the keys above it; where there is none, it is a name."""
+    """Every text of the JSON has its rule, by the last key above it; without one it is a name."""
     if isinstance(plain, dict):
         if "arg" in plain and plain.get("name") in FILE_ARGUMENTS:
             raise ProgramError("names a file")
@@ -187,7 +191,9 @@ def _is_plain(node: Any) -> bool:
     """Whether torch imports nothing to read the node of a tree; a dict's context is its keys."""
     if node["type"] not in TREES:
         return False
-    keys = None if node["context"] is None else json.loads(node["context"])
+    if node["context"] is None:
+        return True
+    keys = json.loads(node["context"])
     # Torch writes the keys into the Python it runs.
     return keys is None or (isinstance(keys, list) and all(map(_is_name, keys)))
 
@@ -196,12 +202,13 @@ def _is_name(key: Any) -> bool:
     return isinstance(key, str) and NAME.fullmatch(key) is not None
 
 
-# ---- an expression -------------------------------------------------------------------------------------------------
+# ---- an expression -------------------------------------------------------------------------------
 
 
 def _check_expression(shown: str, text: str | None = None) -> None:
     """Raise ProgramError unless it is arithmetic. text: with names for the sizes of inputs."""
-    text = shown if text is None else text
+    if text is None:
+        text = shown
     try:
         if len(text) > MOST_EXPRESSION or not text.isascii() or "\n" in text or '"' in text:
             raise ValueError
@@ -252,12 +259,11 @@ def _is_call(name: str, arguments: list[ast.expr], keywords: list[ast.keyword]) 
 
 
 def _is_flag(word: ast.keyword) -> bool:
-    value = word.value.value if isinstance(word.value, ast.Constant) else None
-    return word.arg is not None and isinstance(value, bool)
+    return word.arg is not None and isinstance(_constant(word.value), bool)
 
 
 def _is_precision(word: ast.keyword) -> bool:
-    value = word.value.value if isinstance(word.value, ast.Constant) else None
+    value = _constant(word.value)
     return word.arg == "precision" and type(value) is int and 0 < value < LARGEST_PRECISION
 
 
@@ -269,9 +275,13 @@ def _is_power(base: ast.expr, exponent: ast.expr) -> bool:
     match exponent:
         case ast.UnaryOp(op=ast.USub(), operand=inner):
             exponent = inner
-    value = exponent.value if isinstance(exponent, ast.Constant) else None
+    value = _constant(exponent)
     is_small = type(value) is int and value <= LARGEST_POWER
     return is_small and not any(map(_is_raised, ast.walk(base))) and _is_arithmetic(base)
+
+
+def _constant(node: ast.expr) -> Any:
+    return node.value if isinstance(node, ast.Constant) else None
 
 
 def _is_raised(node: ast.AST) -> bool:

@@ -32,7 +32,6 @@ from study.registry.verify import (
     refuse_code,
     tag_value,
 )
-from study.schema.objective import TEMPERATURE
 from study.store.export_lock import export_lock
 from study.store.study import Study
 from study.store.trials import TrialRecord
@@ -53,9 +52,9 @@ from study.tracking.registered import (
     recorded_digests,
     unfinished,
 )
-from trainables.fields import UserError
 from trainables.loading.cache import Split
 from trainables.outputs.classifier import Classifier
+from trainables.problems import UserError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -64,12 +63,16 @@ if TYPE_CHECKING:
 
 DESCRIPTION_LIMIT = 5000  # characters the registry keeps
 DESCRIPTION = (
-    "Classifiers trained for calibrated probabilities. The page of a version describes the model, its training and its"
-    " metrics, and says whether it applies a temperature. Check a version with `calstudy verify`."
+    "Classifiers trained for calibrated probabilities. The page of a version describes the model,"
+    " its training and its metrics, and says whether it applies a temperature. Check a version with"
+    " `calstudy verify`."
 )
 
 
-RESTORE = "Restore it from a backup, or delete it in MLflow; then export again. Nothing was registered or moved."
+RESTORE = (
+    "Restore it from a backup, or delete it in MLflow; then export again. Nothing was registered or"
+    " moved."
+)
 
 
 class ExportError(UserError):
@@ -95,17 +98,17 @@ class Candidate:
 
 
 def save(candidate: Candidate, name: str, directory: Path) -> None:
-    """Write an MLflow model to `directory`: the graph without pickle, and what `verify` and a reader need."""
+    """Write an MLflow model: the graph without pickle, and what `verify` and a reader need."""
     import mlflow.pytorch
     from mlflow.models import infer_signature
 
-    classifier, images = candidate.classifier, candidate.split.images
+    images = candidate.split.images
     # torch.export takes a batch of one for a model of one image.
     example = images[torch.arange(2) % len(images)].float().numpy()
     outputs = candidate.probs[np.arange(2) % len(images)]
     try:
         mlflow.pytorch.save_model(
-            classifier,
+            candidate.classifier,
             str(directory),
             serialization_format="pt2",
             input_example=example,
@@ -117,7 +120,7 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
         )
     except Exception as error:  # whatever torch makes of a network it cannot trace
         raise ExportError(
-            f"{candidate.record.name}: cannot be exported as a graph ({first_line(error)})."
+            f"{candidate.record.name}: cannot be exported as a graph ({first_line(error)})"
         ) from None
     try:
         found = predict_registered(load_registered(directory), images)
@@ -126,8 +129,9 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
     difference = float(np.abs(found.astype(np.float64) - candidate.probs).max())
     if not difference <= SAME_PATH_LIMIT:
         raise ExportError(
-            f"{candidate.record.name}: the exported graph differs from the model by {difference:.2g} in probability "
-            f"(at most {SAME_PATH_LIMIT:g}); a network with control flow of its own cannot be exported."
+            f"{candidate.record.name}: the exported graph differs from the model by"
+            f" {difference:.2g} in probability (at most {SAME_PATH_LIMIT:g}); a network"
+            " with control flow of its own cannot be exported"
         )
     (directory / RECORD).parent.mkdir()
     (directory / RECORD).write_text(json.dumps(candidate.facts, indent=1))
@@ -137,7 +141,7 @@ def save(candidate: Candidate, name: str, directory: Path) -> None:
     )
 
 
-# ---- the server ----------------------------------------------------------------------------------------------------
+# ---- the server ----------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -151,7 +155,7 @@ def server(tracking_uri: str) -> Iterator[MlflowClient]:
     missing = missing_database(tracking_uri)
     if missing is not None:
         raise ExportError(
-            f"no MLflow database at {missing}. Create it with `calstudy sync`, then export again."
+            f"no MLflow database at {missing}", "Create it with `calstudy sync`, then export again."
         )
     try:
         with environment(MLFLOW_HTTP_REQUEST_TIMEOUT="120", **{RETRIES: "3"}):
@@ -167,15 +171,18 @@ def check_names(name: str, alias: str | None) -> None:
     """Reject early what the registry would reject after the upload."""
     if not name.strip() or name.startswith("..") or name == "." or set(name) & set("/:@?%"):
         raise ExportError(
-            f"Invalid model name '{name}'. It must not be empty, be a path, or contain any of / : @ ? %."
+            f"Invalid model name '{name}'",
+            "It must not be empty, be a path, or contain any of / : @ ? %.",
         )
     if alias is None:
         return
     if not re.fullmatch(r"[\w-]{1,255}", alias):
-        raise ExportError(f"Invalid alias '{alias}'. Use at most 255 letters, digits, '_' and '-'.")
+        raise ExportError(
+            f"Invalid alias '{alias}'", "Use at most 255 letters, digits, '_' and '-'."
+        )
     if re.fullmatch(r"latest|v\d+", alias, re.IGNORECASE):
         raise ExportError(
-            f"Invalid alias '{alias}'. MLflow reserves 'latest' and names such as 'v1'."
+            f"Invalid alias '{alias}'", "MLflow reserves 'latest' and names such as 'v1'."
         )
 
 
@@ -188,15 +195,10 @@ def run_of(client: MlflowClient, study: Study, record: TrialRecord) -> Run:
     )
     if not runs:
         raise ExportError(
-            f"{record.name} of '{study.spec.name}' has no run in MLflow yet. Create it with "
-            f"`calstudy sync {study.spec.name}`, then export again."
+            f"{record.name} of '{study.spec.name}' has no run in MLflow yet",
+            f"Create it with `calstudy sync {study.spec.name}`, then export again.",
         )
     return runs[0]
-
-
-def serves_of(version: ModelVersion) -> str:
-    """What the version gives. One registered before this was recorded applies its temperature."""
-    return str(version.tags.get(PREFIX + "serves", TEMPERATURE))
 
 
 def version_at(client: MlflowClient, name: str, alias: str) -> ModelVersion | None:
@@ -209,11 +211,13 @@ def version_at(client: MlflowClient, name: str, alias: str) -> ModelVersion | No
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
         return None
-    return client.get_model_version(name, aliases[alias]) if alias in aliases else None
+    if alias not in aliases:
+        return None
+    return client.get_model_version(name, aliases[alias])
 
 
 def find_version(client: MlflowClient, name: str, tags: dict[str, str]) -> ModelVersion | None:
-    """The existing version of this trial's model: same weights and predictions, served alike, same confirmation.
+    """The version of this trial's model: same weights, predictions, serving and confirmation.
 
     The first of them, where exports that did not see each other registered several at once.
     """
@@ -233,31 +237,31 @@ def find_version(client: MlflowClient, name: str, tags: dict[str, str]) -> Model
 def register_once(
     client: MlflowClient, study: Study, run: Run, candidate: Candidate, name: str
 ) -> tuple[ModelVersion, bool]:
-    """The version of this model, and whether it is new. What a killed export of the trial left
-    is marked as deleted: MLflow shows it no more, and its files stay.
+    """The version of this model, and whether it is new. What a killed export of the trial left is
+    marked as deleted: MLflow shows it no more, and its files stay.
 
     Raises ExportError if the version exists and its files are not those registered.
     """
     with export_lock(study.directory) as alone:
-        found = find_version(client, name, candidate.tags)
-        version, is_new = (
-            (found, False) if found else _register(client, study, run, candidate, name)
-        )
+        version = find_version(client, name, candidate.tags)
+        is_new = False
+        if version is None:
+            version, is_new = _register(client, study, run, candidate, name)
         if not is_new:
             _refuse_changed(client, study, version)
         if alone:
-            for model in unfinished(
-                client, run.info.experiment_id, study.id, candidate.record.name
-            ):
+            trial = candidate.record.name
+            for model in unfinished(client, run.info.experiment_id, study.id, trial):
                 client.delete_logged_model(model.model_id)
     return version, is_new
 
 
 def _refuse_changed(client: MlflowClient, study: Study, version: ModelVersion) -> None:
-    """Raise ExportError unless the version's files are those registered. Nothing of them is loaded."""
+    """Raise ExportError unless the version's files are those registered. Loads none of them."""
     from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-    uri, named = client.tracking_uri, f"{version.name}/{version.version} exists, and"
+    uri = client.tracking_uri
+    named = f"{version.name}/{version.version} exists, and"
     recorded = client.get_model_version_download_uri(version.name, version.version)
     place = present_location(recorded, study.name, uri, study.directory.parent)
     with tempfile.TemporaryDirectory(prefix="calstudy-") as temporary:
@@ -266,27 +270,23 @@ def _refuse_changed(client: MlflowClient, study: Study, version: ModelVersion) -
             repository: Any = get_artifact_repository(place, tracking_uri=uri)
             folder = Path(repository.download_artifacts("", temporary))
         elif not folder.is_dir():
-            raise ExportError(f"{named} its files are not at {folder}. {RESTORE}")
+            raise ExportError(f"{named} its files are not at {folder}", RESTORE)
         try:
             problems = differences(folder, recorded_digests(version.tags))
             if not problems:
                 refuse_code(folder)
                 return
         except OSError as error:
-            raise ExportError(
-                f"{named} its files cannot be compared ({error}). {RESTORE}"
-            ) from None
+            raise ExportError(f"{named} its files cannot be compared ({error})", RESTORE) from None
         except NotVerified as error:
             raise ExportError(f"{named} {error} {RESTORE}") from None
-    raise ExportError(
-        f"{named} its files are not those registered: {'; '.join(problems)}. {RESTORE}"
-    )
+    raise ExportError(f"{named} its files are not those registered: {'; '.join(problems)}", RESTORE)
 
 
 def _register(
     client: MlflowClient, study: Study, run: Run, candidate: Candidate, name: str
 ) -> tuple[ModelVersion, bool]:
-    """Save the model, upload it to the run, register it. A kill in between leaves an unregistered model."""
+    """Save the model, upload it to the run, register it. A kill between leaves it unregistered."""
     from mlflow.exceptions import MlflowException
 
     with tempfile.TemporaryDirectory(prefix="calstudy-") as folder:
@@ -308,7 +308,7 @@ def _register(
         description=card(candidate.facts, name, candidate.answer)[:DESCRIPTION_LIMIT],
         model_id=logged.model_id,
     )
-    # Exports that see the study through mounts without common locks each make a version: the first one stays.
+    # Exports through mounts without common locks each make a version: the first one stays.
     first = find_version(client, name, candidate.tags)
     if first is None or int(first.version) == int(version.version):
         return version, True
@@ -334,7 +334,8 @@ def _upload(
     )
     model = Model.load(str(directory))
     model.model_id = model.model_uuid = logged.model_id
-    model.run_id, model.artifact_path = run.info.run_id, logged.artifact_location
+    model.run_id = run.info.run_id
+    model.artifact_path = logged.artifact_location
     model.save(str(directory / "MLmodel"))
     upload(study, client.tracking_uri, logged.artifact_location, [directory])
     client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)

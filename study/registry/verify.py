@@ -1,6 +1,7 @@
-"""Check that a registered model is the one that was measured: `python -m study.registry.verify URI`, its own process.
+"""Check that a registered model is the one that was measured.
 
-It reads MLFLOW_TRACKING_URI and prints a VerifyReport as JSON; `verify` starts it.
+`verify` starts `python -m study.registry.verify URI`, a process of its own: it reads
+MLFLOW_TRACKING_URI and prints a VerifyReport as JSON.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from trainables import data, metrics
 from trainables.config import build
 from trainables.dataset import Dataset
 from trainables.loading.cache import Prepared, Split, data_digest, load_split, prepare
+from trainables.metrics.binned import equal_mass_index, equal_width_index
 from trainables.outputs.classifier import batches
 from trainables.plugins import changed_files, use_extensions
 
@@ -44,21 +46,20 @@ if TYPE_CHECKING:
     from mlflow.entities.model_registry import ModelVersion
     from mlflow.pyfunc import PyFuncModel
 
-# In the model's artifacts; and MLflow's folder.
+# The model's artifacts: MLflow's folder, and our files.
 DATA = "data"
-RECORD, PROBABILITIES, CARD = (
-    "calstudy/record.json",
-    "calstudy/validation_probs.npz",
-    "calstudy/card.md",
-)
+RECORD = "calstudy/record.json"
+PROBABILITIES = "calstudy/validation_probs.npz"
+CARD = "calstudy/card.md"
 
-SAME_PATH_LIMIT, METRIC_LIMIT = 1e-5, 1e-6  # in probability, and in a metric
+SAME_PATH_LIMIT = 1e-5  # in probability
+METRIC_LIMIT = 1e-6
 TEMPERATURE_LIMIT = 1e-6  # relative: it is applied in float32
 BINS = 15
 
 
 class NotVerified(Exception):
-    """Why the comparison cannot be made, in one line."""
+    """The comparison cannot be made: why, in one line."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Check:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """`problem`: why there was no comparison. `flipped`: samples on a tie that fell the other way."""
+    """`problem`: why nothing was compared. `flipped`: samples on a tie that fell the other way."""
 
     model: str
     checks: tuple[Check, ...] = ()
@@ -101,15 +102,16 @@ class VerifyReport:
         return cls(checks=tuple(Check(**check) for check in checks), **rest)
 
 
-# ---- shared by export and verify -----------------------------------------------------------------------------------
+# ---- shared by export and verify -----------------------------------------------------------------
 
 
 def validation_of(dataset: Dataset, seed: int, digest: str) -> tuple[Prepared, Split]:
-    """The validation split of the data with that digest. Raises NotVerified if the data has changed."""
+    """The validation split of the data with that digest. Raises NotVerified if data has changed."""
     found = data_digest(dataset, seed)
     if found != digest:
         raise NotVerified(
-            f"the data has changed since the trial was trained (digest {found[:12]}, was {digest[:12]}); restore it."
+            f"the data has changed since the trial was trained (digest {found[:12]}, was"
+            f" {digest[:12]}); restore it."
         )
     prepared = prepare(dataset, seed)
     return prepared, load_split(prepared, "validation")
@@ -145,7 +147,9 @@ def first_line(error: BaseException) -> str:
 
 def tag_value(value: Any) -> str:
     """A record's value as stored in its registry tag."""
-    return value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)
 
 
 def _finite(value: float) -> float | None:
@@ -156,17 +160,17 @@ def _logits(probs: np.ndarray) -> Tensor:
     return torch.from_numpy(probs.astype(np.float64)).log()
 
 
-# ---- the comparison ------------------------------------------------------------------------------------------------
+# ---- the comparison ------------------------------------------------------------------------------
 
 
 def compare(
     found: np.ndarray, reference: np.ndarray, labels: Tensor, recorded: Mapping[str, float | None]
 ) -> list[Any]:
-    """[checks, flipped, metrics] of probabilities found [N, K] against the registered ones, and their metrics.
+    """[checks, flipped, metrics] of the probabilities found, [N, K], against the registered ones.
 
-    Metrics that count are not continuous: a difference in the last digit may move a sample on a tie between classes or
-    on the edge of a bin. Such samples are found by comparing every decision; a metric passes if it matches with their
-    rows as registered.
+    Metrics that count are not continuous: a difference in the last digit may move a sample on a tie
+    between classes or on the edge of a bin. Such samples are found by comparing every decision; a
+    metric passes if it matches with their rows as registered.
     """
     difference = float(np.abs(found.astype(np.float64) - reference).max())
     checks = [_check("probabilities", difference, SAME_PATH_LIMIT)]
@@ -184,21 +188,15 @@ def compare(
 
 
 def _decisions(probs: np.ndarray, labels: Tensor) -> Tensor:
-    """Every decision of the metrics about each sample, [N, K + 3]: its class, its equal-width bin for each class, its
-    equal-mass bin, and whether its label is in the top five.
-    """
+    """The metrics' decisions about each sample, [N, K + 3]: its class, its equal-mass bin, whether
+    its label is in the top five, and its equal-width bin for each class."""
     logits = _logits(probs)
     values = logits.softmax(dim=-1)
     confidence, top = values.max(dim=-1)
-    n = len(labels)
-    # Equal-mass bins: sizes of numpy.array_split; equal confidences go with the first of them.
-    first_rank = torch.searchsorted(confidence.sort().values, confidence)
-    ends = torch.tensor([n // BINS + (k < n % BINS) for k in range(BINS)]).cumsum(0)
     own = values.gather(-1, labels[:, None])
     among_five = (values > own).sum(dim=-1) < 5
-    edges = torch.arange(1, BINS, dtype=torch.float64) / BINS
-    columns = [top, torch.bucketize(first_rank, ends, right=True), among_five.long()]
-    return torch.cat([torch.stack(columns, dim=1), torch.bucketize(values, edges)], dim=1)
+    columns = [top, equal_mass_index(confidence, BINS), among_five.long()]
+    return torch.cat([torch.stack(columns, dim=1), equal_width_index(values, BINS)], dim=1)
 
 
 def _distance(found: float | None, expected: float | None) -> float:
@@ -215,9 +213,9 @@ def _short(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-# ---- the caller ----------------------------------------------------------------------------------------------------
+# ---- the caller ----------------------------------------------------------------------------------
 
-# MLflow's default of 7 retries waits four minutes for an unreachable server; 3 wait a quarter of a minute.
+# MLflow's 7 retries wait four minutes for an unreachable server; 3 wait a quarter of a minute.
 RETRIES = "MLFLOW_HTTP_REQUEST_MAX_RETRIES"
 
 
@@ -226,14 +224,13 @@ def verify(
     tracking_uri: str,
     storage: Path,
     extensions: Path | None = None,
-    trust_files: bool = False,
     keep: Path | None = None,
 ) -> VerifyReport:
-    """Compare the version's files with their registered digests; then load it in a fresh process that refuses pickle,
-    predict the validation split again, and compare.
+    """Compare a version's files with their registered digests, then its predictions in a process
+    that refuses pickle.
 
-    storage: where a study may lie whose own data set it needs, unless `extensions` has it. trust_files: load a version
-    registered before digests were recorded. keep: a new folder for the files that were verified.
+    storage: where a study may lie whose own data set it needs, unless `extensions` has it.
+    keep: a new folder for the files that were verified.
     """
     missing = missing_database(tracking_uri)
     if missing is not None:
@@ -241,12 +238,9 @@ def verify(
             model_uri,
             problem=f"no MLflow database at {missing}; give its location with --tracking.",
         )
+    ours = own_code.environment()
     environment = {
-        **{
-            key: value
-            for key, value in own_code.environment().items()
-            if key != "MLFLOW_REGISTRY_URI"
-        },
+        **{key: value for key, value in ours.items() if key != "MLFLOW_REGISTRY_URI"},
         "MLFLOW_TRACKING_URI": tracking_uri,
         "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
         "MLFLOW_DEFAULT_PREDICTION_DEVICE": "cpu",
@@ -254,7 +248,7 @@ def verify(
         RETRIES: os.environ.get(RETRIES) or "3",
         "CUDA_VISIBLE_DEVICES": "",
     }
-    given = [str(storage), str(extensions or ""), "trusted" if trust_files else "", str(keep or "")]
+    given = [str(storage), str(extensions or ""), str(keep or "")]
     # -P: a file in the user's working directory must not shadow a library.
     command = [sys.executable, "-P", "-m", "study.registry.verify", model_uri, *given]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -272,20 +266,21 @@ def verify(
 def missing_database(tracking_uri: str) -> Path | None:
     """The missing file of an SQLite URI, if so: MLflow would create an empty one."""
     path = sqlite_file(tracking_uri)
-    return None if path is None or path.is_file() else path
+    if path is None or path.is_file():
+        return None
+    return path
 
 
-# ---- the fresh process ---------------------------------------------------------------------------------------------
+# ---- the fresh process ---------------------------------------------------------------------------
 
 
 def examine(
     model_uri: str,
     storage: Path,
     extensions: Path | None = None,
-    trust_files: bool = False,
     keep: Path | None = None,
 ) -> VerifyReport:
-    """As `verify`, in this process. Raises NotVerified and MLflow's errors."""
+    """Verify in this process. Raises NotVerified and MLflow's errors."""
     import mlflow
     from mlflow.artifacts import download_artifacts
 
@@ -297,7 +292,7 @@ def examine(
         name = version.tags.get(PREFIX + "study", "")
         location = present_location(recorded, name, client.tracking_uri, storage)
         directory = Path(download_artifacts(location, dst_path=folder))
-        _compare_files(directory, version, trust_files)
+        _compare_files(directory, version)
         record, reference, labels = _read(directory, uri)
         split = _validation(record, extensions or _own_extensions(record, version, storage))
         model = load_registered(directory)
@@ -306,12 +301,9 @@ def examine(
         if probs.shape != reference.shape:
             shapes = f"{list(probs.shape)}, the registered {list(reference.shape)}"
             raise NotVerified(f"its probabilities have shape {shapes}.")
-        changed = [
-            key
-            for key, value in record.items()
-            if version.tags.get(PREFIX + key) != tag_value(value)
-        ]
-        served = 1.0 if record.get("serves") == RAW else record["temperature"]
+        written = {key: tag_value(value) for key, value in record.items()}
+        changed = [key for key in written if version.tags.get(PREFIX + key) != written[key]]
+        served = 1.0 if record["serves"] == RAW else record["temperature"]
         is_registered = probabilities_digest(reference) == record["probabilities_sha256"]
         checks, flipped, values = compare(probs, reference, split.labels, record["metrics"])
         first = [
@@ -343,19 +335,17 @@ def _keep(directory: Path, keep: Path) -> None:
             raise
 
 
-def _compare_files(directory: Path, version: ModelVersion, trust_files: bool) -> None:
-    """Raise NotVerified unless the files are those registered: opening a model that is another may run its code."""
+def _compare_files(directory: Path, version: ModelVersion) -> None:
+    """Raise NotVerified unless the files are those registered: opening others may run code."""
     (directory / ADDED).unlink(missing_ok=True)
-    if ARTIFACTS in version.tags:
-        if problems := differences(directory, recorded_digests(version.tags)):
-            raise NotVerified(
-                f"its files are not those registered, and were not opened: {'; '.join(problems)}."
-            )
-    elif not trust_files:
+    if ARTIFACTS not in version.tags:
         raise NotVerified(
-            "it was registered before the digests of its files were recorded, and a file that was changed could run"
-            " code. Register it again with `calstudy export`; or, if only people you trust can write its files, add"
-            " --trust-files."
+            f"the registry has no digests of its files (the tag {ARTIFACTS}), and they were not"
+            " opened. Register it again with `calstudy export`."
+        )
+    if problems := differences(directory, recorded_digests(version.tags)):
+        raise NotVerified(
+            f"its files are not those registered, and were not opened: {'; '.join(problems)}."
         )
 
 
@@ -363,7 +353,8 @@ def _version(client: MlflowClient, model_uri: str) -> ModelVersion:
     parts = re.fullmatch(r"models:/([^/]+)([/@])([^/@]+)", model_uri)
     if parts is None:
         raise NotVerified(
-            f"'{model_uri}' is not a model version; give models:/NAME/VERSION or models:/NAME@ALIAS."
+            f"'{model_uri}' is not a model version; give models:/NAME/VERSION or"
+            " models:/NAME@ALIAS."
         )
     name, separator, which = parts.groups()
     if separator == "/" and which.isdigit():
@@ -392,24 +383,23 @@ def _read(directory: Path, uri: str) -> tuple[dict[str, Any], np.ndarray, Tensor
 
 
 def refuse_code(directory: Path) -> None:
-    """Only MLflow's own loader may load the model; it must not contain code, and be an exported program."""
+    """Raise NotVerified unless MLflow's own loader loads it, an exported program without code."""
     from mlflow.models import Model
 
     flavors = Model.load(str(directory)).flavors
-    own, torchs = flavors.get("python_function", {}), flavors.get("pytorch", {})
+    own = flavors.get("python_function", {})
     loader = own.get("loader_module")
     if loader != "mlflow.pytorch" or any(flavor.get("code") for flavor in flavors.values()):
         raise NotVerified(
-            f"loading it would run its own code (loader {loader}); `calstudy export` never adds code."
+            f"loading it would run its own code (loader {loader}); `calstudy export` never adds"
+            " code."
         )
-    folder, other = (
-        directory / DATA,
-        f"it is not an exported program alone; `calstudy export` writes {DATA}/{FILE}.",
-    )
-    if not own.get("data") == torchs.get("model_data") == DATA or [
-        each.name for each in folder.iterdir()
-    ] != [FILE]:
-        raise NotVerified(other)
+    folder = directory / DATA
+    is_named = own.get("data") == flavors.get("pytorch", {}).get("model_data") == DATA
+    if not is_named or [each.name for each in folder.iterdir()] != [FILE]:
+        raise NotVerified(
+            f"it is not an exported program alone; `calstudy export` writes {DATA}/{FILE}."
+        )
     try:
         check_program(folder / FILE)
     except ProgramError as error:
@@ -417,17 +407,17 @@ def refuse_code(directory: Path) -> None:
 
 
 def _own_extensions(record: dict[str, Any], version: ModelVersion, storage: Path) -> Path | None:
-    """The extensions of the study in `storage`, if the data set is not ours. Where code lies, no version says."""
+    """The extensions of the study in `storage`, unless the data set is ours: no tag says where."""
     wanted = record["config"]["data"]["name"]
     if wanted in data.names():
         return None
     name, study_id = (version.tags.get(PREFIX + key, "") for key in ("study", "id"))
     try:
         if Path(name).name != name:
-            raise SpecError(name, "", "is not a study's name.")
+            raise SpecError(name, "", "is not a study's name")
         study = open_directory(storage / name, name)
         if study.id != study_id or study.plain["extensions"] != EXTENSIONS:
-            raise SpecError(name, "", "is another study.")
+            raise SpecError(name, "", "is another study")
     except SpecError:
         problem = (
             f"its data set '{wanted}' is code of the study '{name}', which is not in {storage}"
@@ -436,8 +426,7 @@ def _own_extensions(record: dict[str, Any], version: ModelVersion, storage: Path
             f"{problem}. Give that storage with --storage, or the code with --extensions."
         ) from None
     folder = study.directory / EXTENSIONS
-    # One registered before these were recorded has none.
-    for file in changed_files(folder, record.get("extensions", {})):
+    for file in changed_files(folder, record["extensions"]):
         problem = f"{folder / file} is not what its trial was trained with, and was not imported"
         raise NotVerified(f"{problem}. Restore it, or give the code with --extensions.")
     return folder
@@ -453,10 +442,10 @@ def _validation(record: dict[str, Any], extensions: Path | None) -> Split:
 
 def main() -> None:
     """Print the report of the model given on the command line."""
-    model_uri, storage, extensions, trusted, keep = sys.argv[1:]
+    model_uri, storage, extensions, keep = sys.argv[1:]
     try:
         own = Path(extensions) if extensions else None
-        report = examine(model_uri, Path(storage), own, bool(trusted), Path(keep) if keep else None)
+        report = examine(model_uri, Path(storage), own, Path(keep) if keep else None)
     except NotVerified as error:
         report = VerifyReport(model_uri, problem=str(error))
     except Exception as error:  # whatever MLflow, torch or the data raise: not verified, and why

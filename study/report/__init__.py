@@ -8,7 +8,7 @@ from trainables.files.home import own_place
 
 
 def _import_matplotlib() -> None:
-    """Import it where the first `matplotlibrc` that it finds is its own: without settings, and sure to be a file."""
+    """Import it where the first `matplotlibrc` found is its own: no settings, and surely a file."""
     cache = own_place(".cache/matplotlib")
     if cache != Path(os.path.expanduser("~/.cache/matplotlib")):
         os.environ.setdefault("MPLCONFIGDIR", str(cache))

@@ -1,38 +1,39 @@
-"""The papers' comparison table from a study: methods by metrics, mean and std over seeds, best and tied marked.
+"""The papers' comparison table: methods by metrics, mean and std over seeds, the best marked.
 
-Rows come from a confirmation (test split, fresh seeds), else from the search itself (validation split). paper_table.py
-writes them.
+Rows come from a confirmation (test split, fresh seeds), else from the search itself (validation
+split). paper_table.py writes them.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal
 
 from study.analysis import pareto
 from study.analysis.ranking import Ranking, set_aside_line
+from study.schema.matters import matters_in
 from study.schema.objective import Objective, epoch_note
 from study.store.files import stored_predictions
 from study.store.study import Study
-from study.store.trials import TrialRecord
-from study.uncertainty.intervals import LEVEL
-from study.uncertainty.methods import Measured, Methods, compare_methods
-from trainables.fields import FieldError
+from study.store.trials import TrialRecord, Trials
+from study.uncertainty.intervals import LEVEL, Floor
+from study.uncertainty.methods import Measured, Methods, compare_methods, floors_over_seeds
+from study.uncertainty.words import AS_GOOD, NOT_TOLD, word_for
 from trainables.metrics import AFTER_TEMPERATURE, described
+from trainables.problems import FieldError
 
-METRICS = [
-    name for name, metric in described().items() if metric.heading
-]  # smaller is better in all
-Records = Mapping[str, Sequence[TrialRecord]]  # by label
-COLUMNS = tuple(prefix + metric for metric in METRICS for prefix in ("", AFTER_TEMPERATURE))
+# Smaller is better in all.
+METRICS = [name for name, metric in described().items() if metric.heading]
+COLUMNS = tuple(chain(*((metric, AFTER_TEMPERATURE + metric) for metric in METRICS)))
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One method's metrics by name, a mapping per seed; `chosen_from`: number of trials a best one was selected from.
+    """One method's metrics by name, a mapping per seed; the best of `chosen_from` trials.
 
     role: candidate, default or baseline of a confirmation; best or repeats of a search.
     """
@@ -43,24 +44,26 @@ class TableRow:
     chosen_from: int = 1
 
     def values(self, metric: str) -> list[float]:
-        """One per seed; empty if any seed lacks it: a mean over fewer seeds would pass for one over all."""
+        """One per seed; empty if a seed lacks it: a mean over fewer would pass for one over all."""
         found = [seed[metric] for seed in self.seeds if math.isfinite(seed.get(metric, math.nan))]
-        return found if len(found) == len(self.seeds) else []
+        if len(found) < len(self.seeds):
+            return []
+        return found
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Mean over seeds; std with n - 1, None for one seed; `tied`: not the best, but not distinguishable from it."""
+    """Mean over seeds; std with n - 1, None for one. word: beside the best, AS_GOOD or NOT_TOLD."""
 
     mean: float
     std: float | None
     best: bool = False
-    tied: bool = False
+    word: str = ""
 
 
 @dataclass(frozen=True)
 class Block:
-    """The rows of one study. temperature: which samples fitted it; objectives: those that selected the best trials."""
+    """A study's rows. temperature: the samples that fitted it; objectives: selected the best."""
 
     study: str
     split: Literal["test", "validation"]
@@ -70,21 +73,28 @@ class Block:
     objectives: tuple[Objective, ...]
     rows: tuple[TableRow, ...]
     notes: tuple[str, ...] = ()
-    methods: Mapping[str, Methods] = field(
-        default_factory=dict
-    )  # by metric, of rows with at least two seeds
+    # By metric, of rows with at least two seeds.
+    methods: Mapping[str, Methods] = field(default_factory=dict)
+    matters: Mapping[str, float] = field(default_factory=dict)  # by metric, where the study says it
+    floors: Mapping[str, Mapping[str, Floor]] = field(default_factory=dict)  # by row and metric
 
     def cells(self, metric: str) -> list[Cell | None]:
         """One per row; None if not measured."""
         labels = [row.label for row in self.rows]
 
-        def tied(place: int) -> list[int]:
+        def words(place: int) -> dict[int, str]:
             methods = self.methods.get(metric)
             if methods is None or labels[place] not in methods.rows:
-                return []
-            return [labels.index(label) for label in methods.tied(labels[place])]
+                return {}
+            matters = matters_in(metric, self.matters, self.classes)
+            others = [label for label in methods.rows if label != labels[place]]
+            differences = {label: methods.difference(label, labels[place]) for label in others}
+            return {
+                labels.index(label): word_for(one, metric, matters)
+                for label, one in differences.items()
+            }
 
-        return compared([row.values(metric) for row in self.rows], tied)
+        return compared([row.values(metric) for row in self.rows], words)
 
 
 @dataclass(frozen=True)
@@ -95,16 +105,24 @@ class Table:
     notes: tuple[str, ...] = field(default=())  # what was left out and why
 
     @property
+    def rows(self) -> list[TableRow]:
+        return list(chain(*(block.rows for block in self.blocks)))
+
+    @property
     def columns(self) -> list[str]:
-        """Metrics measured in any row, without temperature-scaled ones that never differ from the unscaled: scaling
-        changes no prediction, so the error has one column.
-        """
-        rows = [row for block in self.blocks for row in block.rows]
-        return [
-            name
-            for name in COLUMNS
-            if any(row.values(name) for row in rows) and not _repeated(name, rows)
-        ]
+        """Metrics measured in any row, without temperature-scaled ones that never differ from the
+        unscaled: scaling changes no prediction, so the error has one column."""
+        rows = self.rows
+        measured = [name for name in COLUMNS if any(row.values(name) for row in rows)]
+        return [name for name in measured if not _repeated(name, rows)]
+
+    @property
+    def with_floors(self) -> list[str]:
+        """The columns that have floors."""
+        known: set[str] = set()
+        for block in self.blocks:
+            known.update(*block.floors.values())
+        return [name for name in self.columns if name in known]
 
 
 def _repeated(name: str, rows: Sequence[TableRow]) -> bool:
@@ -112,19 +130,18 @@ def _repeated(name: str, rows: Sequence[TableRow]) -> bool:
     return before != name and all(row.values(name) == row.values(before) for row in rows)
 
 
-# ---- rows ----------------------------------------------------------------------------------------------------------
+# ---- rows ----------------------------------------------------------------------------------------
 
 
-def block_of_search(study: Study, records: Records) -> Block:
-    """Validation values: for a label with a search its best trial by the objectives in order, for one without all its
-    trials, which differ by seed. Raises FieldError if no trial is complete.
-    """
-    finished = {label: pareto.complete(found) for label, found in records.items()}
-    if not any(finished.values()):
+def block_of_search(study: Study, records: Trials) -> Block:
+    """Validation values: for a label with a search its best trial by the objectives in order, for
+    one without all its trials, which differ by seed. Raises FieldError if no trial is complete."""
+    finished = records.complete.by_label
+    if not records.complete:
         raise FieldError(
-            study.name, "no trial is complete yet; run the study with `calstudy run` first."
+            study.name, "no trial is complete yet", "Run the study with `calstudy run` first."
         )
-    ranking = Ranking(study, [record for found in records.values() for record in found])
+    ranking = Ranking(study, records)
     # Repeats stay whole: to leave out some by their results would flatter the mean.
     searched = {
         label for label, found in finished.items() if any(record.params for record in found)
@@ -140,23 +157,24 @@ def block_of_search(study: Study, records: Records) -> Block:
     rows = tuple(_row(label, found, ranking) for label, found in counted.items() if found)
     absent = [label for label, found in finished.items() if not found]
     aside = [label for label, found in finished.items() if found and not counted[label]]
-    notes = (
-        f"no complete trial: {', '.join(absent)}" if absent else "",
-        f"every trial is set aside: {', '.join(aside)}" if aside else "",
-        epoch_note(study.plain.get("result", "last")),
-    )
+    notes = []
+    if absent:
+        notes.append(f"no complete trial: {', '.join(absent)}")
+    if aside:
+        notes.append(f"every trial is set aside: {', '.join(aside)}")
+    if note := epoch_note(study.plain.get("result", "last")):
+        notes.append(note)
     if not rows:
-        raise FieldError(study.name, f"no trial counts. {set_aside_line(ranking.set_aside)}")
-    sizes, classes = study.recorded["sizes"], study.recorded["classes"]
+        raise FieldError(study.name, "no trial counts", f"{set_aside_line(ranking.set_aside)}")
     return Block(
         study.name,
         "validation",
-        sizes["validation"],
-        len(classes),
+        study.recorded.sizes["validation"],
+        len(study.recorded.classes),
         "cross-fitted on it",
         study.objectives,
         rows,
-        tuple(filter(None, notes)),
+        tuple(notes),
     )
 
 
@@ -170,51 +188,57 @@ def _row(label: str, finished: Sequence[TrialRecord], ranking: Ranking) -> Table
 def block_of_tests(
     study: Study, rows: Sequence[TableRow], temperature: str, said: Sequence[str] = ()
 ) -> Block:
-    """Test values of a confirmation's rows; rows not opened yet are named in a note, after those of `said`.
+    """Test values of a confirmation's rows; rows not opened yet are named after the notes `said`.
 
     study: the study that was confirmed. Raises FieldError if no row has test values.
     """
-    opened, waiting = (
-        [row for row in rows if row.seeds],
-        [row.label for row in rows if not row.seeds],
-    )
+    opened = [row for row in rows if row.seeds]
+    waiting = [row.label for row in rows if not row.seeds]
     if not opened:
         raise FieldError(
-            study.name, "nothing is confirmed on the test split yet; let `calstudy confirm` finish."
+            study.name,
+            "nothing is confirmed on the test split yet",
+            "Let `calstudy confirm` finish.",
         )
-    notes = (
-        *said,
-        *([f"not yet measured on the test split: {', '.join(waiting)}"] if waiting else []),
-    )
-    sizes, classes = study.recorded["sizes"], study.recorded["classes"]
+    notes = list(said)
+    if waiting:
+        notes.append(f"not yet measured on the test split: {', '.join(waiting)}")
     return Block(
         study.name,
         "test",
-        sizes["test"],
-        len(classes),
+        study.recorded.sizes["test"],
+        len(study.recorded.classes),
         temperature,
         study.objectives,
         tuple(opened),
-        notes,
+        tuple(notes),
+        matters=study.matters,
     )
 
 
 def with_ties(
     block: Block, networks: Mapping[str, Sequence[Measured]], resamples: int, level: float = LEVEL
 ) -> Block:
-    """The block with what is needed to mark ties. networks: of each row, on the block's samples. Raises FieldError."""
-    return replace(block, methods=compare_methods(networks, COLUMNS, resamples, level))
+    """The block with floors and rows compared. networks: each row's, on the block's samples.
+
+    Raises FieldError.
+    """
+    floors = {
+        label: floors_over_seeds(of, COLUMNS, resamples, level) for label, of in networks.items()
+    }
+    return replace(
+        block, methods=compare_methods(networks, COLUMNS, resamples, level), floors=floors
+    )
 
 
 def networks_on_validation(
-    study: Study, rows: Sequence[TableRow], records: Records
+    study: Study, rows: Sequence[TableRow], records: Trials
 ) -> dict[str, list[Measured]]:
-    """The networks of the rows that are repeats. Raises FieldError if stored predictions are missing or altered."""
+    """The networks of rows that repeat. Raises FieldError if predictions are missing or altered."""
     repeats = [row.label for row in rows if row.role == "repeats"]
     return {
         label: [
-            Measured(stored_predictions(study, record))
-            for record in pareto.complete(records[label])
+            Measured(stored_predictions(study, record)) for record in records.complete.of(label)
         ]
         for label in repeats
     }
@@ -226,10 +250,10 @@ def combine(blocks: Sequence[Block], notes: Sequence[str] = ()) -> Table:
     Raises FieldError if there is nothing to show, or a study is given twice.
     """
     if not blocks:
-        raise FieldError("table", f"nothing to show; {'; '.join(notes)}.")
+        raise FieldError("table", f"nothing to show; {'; '.join(notes)}")
     names = [block.study for block in blocks]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise FieldError("table", f"{', '.join(twice)} is given twice; name each study once.")
+        raise FieldError("table", f"{', '.join(twice)} is given twice", "Name each study once.")
     across = []
     if len({block.split for block in blocks}) > 1:
         across.append("this table mixes test and validation values: compare within a block only")
@@ -241,28 +265,30 @@ def combine(blocks: Sequence[Block], notes: Sequence[str] = ()) -> Table:
     return Table(tuple(blocks), (*across, *notes))
 
 
-# ---- cells ---------------------------------------------------------------------------------------------------------
+# ---- cells ---------------------------------------------------------------------------------------
 
 
 def compared(
-    values: Sequence[Sequence[float]], tied: Callable[[int], Collection[int]]
+    values: Sequence[Sequence[float]], words: Callable[[int], Mapping[int, str]]
 ) -> list[Cell | None]:
-    """Mean and std of each row's values, with the best means and the rows tied with them marked.
+    """Mean and std of each row's values; the best means, and what may be like them, are marked.
 
-    values: one sequence per row, one number per seed, smaller is better; an empty sequence gives None. tied: from a
-    row to those not significantly different from it.
+    values: one sequence per row, one number per seed, smaller is better; an empty sequence gives
+    None. words: from a row to the others' words beside it.
     """
     means = [statistics.fmean(row) if row else math.inf for row in values]
     bests = {place for place, row in enumerate(values) if row and means[place] == min(means)}
-    like = {other for place in bests for other in tied(place)} - bests
-    return [
-        Cell(
-            means[place],
-            statistics.stdev(row) if len(row) > 1 else None,
-            place in bests,
-            place in like,
-        )
-        if row
-        else None
-        for place, row in enumerate(values)
-    ]
+    beside: dict[int, str] = {}
+    for place in bests:
+        beside |= words(place)
+    found: list[Cell | None] = []
+    for place, row in enumerate(values):
+        if not row:
+            found.append(None)
+            continue
+        std = statistics.stdev(row) if len(row) > 1 else None
+        cell = Cell(means[place], std, place in bests)
+        if not cell.best and (word := beside.get(place)) in (AS_GOOD, NOT_TOLD):
+            cell = replace(cell, word=word)
+        found.append(cell)
+    return found

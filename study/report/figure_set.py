@@ -19,10 +19,9 @@ from study.report.front_figure import draw_front
 from study.report.style import HEADINGS, our_settings, save, styles_of
 from study.store.files import HISTORY, checked_file, stored_predictions
 from study.store.history import read_history
-from study.store.ledger import read_trials
 from study.store.study import Study
-from study.store.trials import TrialRecord, trial_named
-from trainables.fields import FieldError, nearest
+from study.store.trials import TrialRecord, Trials
+from trainables.problems import FieldError, nearest
 
 if TYPE_CHECKING:
     from study.uncertainty.bootstrap import Analysis
@@ -34,26 +33,26 @@ Drawn = Iterator[tuple[str, Figure]]  # a file's stem, and what it shows
 class Gallery:
     """A study to draw. trial: whose reliability is shown, e.g. `focal/0007`; default the knee.
 
-    resamples, level: of the front's intervals; 0 resamples: none. absent: messages on what was left out of a figure
-    that is drawn.
+    resamples, level: of the front's intervals; 0 resamples: none. absent: messages on what was left
+    out of a figure that is drawn.
     """
 
     study: Study
-    records: dict[str, list[TrialRecord]]
+    records: Trials
     trial: str | None = None
     resamples: int = 0
     level: float = 0.95
     absent: list[str] = field(default_factory=list)
 
     @cached_property
-    def finished(self) -> dict[str, list[TrialRecord]]:
-        """Complete trials by label, without labels that have none."""
-        done = {label: pareto.complete(found) for label, found in self.records.items()}
-        return {label: found for label, found in done.items() if found}
+    def complete(self) -> Trials:
+        """Complete trials, without labels that have none."""
+        done = self.records.complete
+        return done.under(label for label, found in done.by_label.items() if found)
 
     @cached_property
     def ranking(self) -> Ranking:
-        return Ranking(self.study, [record for found in self.records.values() for record in found])
+        return Ranking(self.study, self.records)
 
     @property
     def front(self) -> list[TrialRecord]:
@@ -61,17 +60,21 @@ class Gallery:
 
     @cached_property
     def analysis(self) -> Analysis | None:
-        """Intervals of the objectives, and shares; None if unavailable, with the reason in `absent`."""
+        """Intervals of the objectives, and shares; None if unavailable: `absent` has the reason."""
         from study.uncertainty.bootstrap import analyse
 
-        trials = [record for found in self.finished.values() for record in found]
         wanted = [objective.metric for objective in self.study.objectives]
         try:
             if not self.resamples:
                 return None
             aside = self.ranking.set_aside
             return analyse(
-                self.study, trials, self.resamples, wanted=wanted, level=self.level, aside=aside
+                self.study,
+                self.complete,
+                self.resamples,
+                wanted=wanted,
+                level=self.level,
+                aside=aside,
             )
         except FieldError as error:
             self.absent.append(f"intervals of the Pareto front: {error}")
@@ -79,14 +82,13 @@ class Gallery:
 
     @cached_property
     def histories(self) -> dict[str, History]:
-        """By label, the history of its best trial by the objectives in order; unreadable ones are named in `absent`."""
+        """Each label's best trial's history; `absent` names those that cannot be read."""
         found: dict[str, History] = {}
-        for label, done in self.finished.items():
+        for label, done in self.complete.by_label.items():
             counted = [record for record in done if record.name not in self.ranking.set_aside]
+            best = pareto.front(counted or done, self.study.objectives)[0]
             try:
-                found[label] = history_of(
-                    self.study, pareto.front(counted or done, self.study.objectives)[0]
-                )
+                found[label] = history_of(self.study, best)
             except FieldError as error:
                 self.absent.append(str(error))
         return found
@@ -94,15 +96,16 @@ class Gallery:
     @cached_property
     def growths(self) -> tuple[Growth, dict[str, Growth]]:
         """Hypervolume over the whole study, and over each method with a complete trial."""
-        return growth(self.ranking), {label: growth(self.ranking, label) for label in self.finished}
+        of_each = {label: growth(self.ranking, label) for label in self.complete.labels}
+        return growth(self.ranking), of_each
 
     @cached_property
     def searched(self) -> dict[str, Searched]:
         """The values tried by the complete trials of each method that searched any."""
         study = self.study
-        trials = read_trials(study.directory, study.ledger, study.name, list(self.finished))
+        trials = study.reader.unchecked.trials()
         found = {}
-        for label, done in self.finished.items():
+        for label, done in self.complete.by_label.items():
             known = {record.number for record in done}  # a driver may have recorded more since
             found[label] = searched(
                 [trial for trial in trials[label] if trial.number in known], study.objectives
@@ -111,12 +114,12 @@ class Gallery:
 
     @property
     def chosen(self) -> str:
-        """Which trial of a method is shown, for captions."""
+        """The words for captions: which trial of a method is shown."""
         return f"the best trial by {self.study.objectives[0].metric}"
 
     def styles(self) -> dict[str, tuple[str, str]]:
         """Line styles; methods on the front come first if there are more methods than colours."""
-        return figures.line_styles(list(self.records), [record.label for record in self.front])
+        return figures.line_styles(self.records.labels, [record.label for record in self.front])
 
     def with_recorded(self, name: str) -> dict[str, History]:
         return {
@@ -130,7 +133,7 @@ def draw(
 ) -> tuple[list[Path], list[str]]:
     """Write the figures, or `only` one; returns the files, and the reasons for those not drawn."""
     if only is not None and only not in FIGURES:
-        raise FieldError("--only", f"there is no figure '{only}'.{nearest(only, list(FIGURES))}")
+        raise FieldError("--only", f"there is no figure '{only}'", nearest(only, list(FIGURES)))
     written: list[Path] = []
     reasons: list[str] = []
     for name in FIGURES if only is None else [only]:
@@ -144,18 +147,21 @@ def draw(
     return written, [*reasons, *gallery.absent]
 
 
-# ---- each figure ---------------------------------------------------------------------------------------------------
+# ---- each figure ---------------------------------------------------------------------------------
 
 
 def _front(gallery: Gallery) -> Drawn:
     study = gallery.study
-    every = [record for found in gallery.records.values() for record in found]
-    samples = study.recorded["sizes"]["validation"]
-    knee, aside = gallery.ranking.knee, gallery.ranking.set_aside
-    yield (
-        "front",
-        draw_front(every, study.objectives, study.name, samples, gallery.analysis, knee, aside),
+    figure = draw_front(
+        gallery.records,
+        study.objectives,
+        study.name,
+        study.recorded.sizes["validation"],
+        gallery.analysis,
+        gallery.ranking.knee,
+        gallery.ranking.set_aside,
     )
+    yield "front", figure
 
 
 def _reliability(gallery: Gallery) -> Drawn:
@@ -163,7 +169,8 @@ def _reliability(gallery: Gallery) -> Drawn:
 
     record = _chosen(gallery)
     predictions = stored_predictions(gallery.study, record)
-    found, title = diagram(predictions), f"{gallery.study.name}: {record.name}"
+    found = diagram(predictions)
+    title = f"{gallery.study.name}: {record.name}"
     panels = dict(zip(HEADINGS, (found.raw, found.scaled), strict=True))
     figure = figures.draw_reliability(panels, title, len(predictions.labels))
     yield f"reliability-{record.label}-{record.number:04d}", figure
@@ -174,34 +181,33 @@ def _chosen(gallery: Gallery) -> TrialRecord:
         _front_of(gallery)
         assert gallery.ranking.knee is not None
         return gallery.ranking.knee
-    return trial_named(
-        [record for found in gallery.records.values() for record in found], gallery.trial, "--trial"
-    )
+    return gallery.records.named(gallery.trial, "--trial")
 
 
 def _front_of(gallery: Gallery) -> list[TrialRecord]:
     if not gallery.front:
         raise FieldError(
-            gallery.study.name, set_aside_line(gallery.ranking.set_aside) or "no complete trial."
+            gallery.study.name, set_aside_line(gallery.ranking.set_aside) or "no complete trial"
         )
     return gallery.front
 
 
 def _hypervolume(gallery: Gallery) -> Drawn:
     _front_of(gallery)
-    study, reference = gallery.study, gallery.ranking.reference_values()
-    yield (
-        "hypervolume",
-        figures.draw_growth(*gallery.growths, gallery.styles(), study.name, reference),
-    )
+    reference = gallery.ranking.reference_values()
+    figure = figures.draw_growth(*gallery.growths, gallery.styles(), gallery.study.name, reference)
+    yield "hypervolume", figure
 
 
 def _hyperparameters(gallery: Gallery) -> Drawn:
-    study, front, styles = gallery.study, _front_of(gallery), styles_of(list(gallery.records))
+    study = gallery.study
+    front = _front_of(gallery)
+    styles = styles_of(gallery.records.labels)
     if not gallery.searched:
-        raise FieldError(study.name, "no method searched a hyperparameter.")
+        raise FieldError(study.name, "no method searched a hyperparameter")
     for label, found in gallery.searched.items():
-        done, title = gallery.finished[label], f"{study.name}: {label}"
+        done = gallery.complete.of(label)
+        title = f"{study.name}: {label}"
         figure = figures.draw_searched(found, done, front, study.objectives, styles[label], title)
         yield f"hyperparameters-{label}", figure
 
@@ -226,10 +232,10 @@ FIGURES: dict[str, Callable[[Gallery], Drawn]] = {
     "hypervolume": _hypervolume,
     "hyperparameters": _hyperparameters,
     "gamma": _by_epoch(
-        "gamma", figures.draw_gamma, "gamma_q50", "no method learned a gamma (gamma_net does)."
+        "gamma", figures.draw_gamma, "gamma_q50", "no method learned a gamma (gamma_net does)"
     ),
     "learning": _by_epoch(
-        "learning", figures.draw_learning, "nll", "no complete trial with a history."
+        "learning", figures.draw_learning, "nll", "no complete trial with a history"
     ),
     "entropy": _by_epoch(
         "entropy",

@@ -1,4 +1,4 @@
-"""A study's figures other than the front: each turns computed values into a Figure, at a paper's column width."""
+"""A study's figures but the front: computed values become a Figure of a paper's column width."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LINEAR = ("accuracy",)  # per-epoch values on a linear axis; the others are on a
 PANEL = 1.45  # inches, the height of a small panel
 
 
-# ---- reliability ---------------------------------------------------------------------------------------------------
+# ---- reliability ---------------------------------------------------------------------------------
 
 
 def draw_reliability(panels: Mapping[str, Reliability], title: str, samples: int) -> Figure:
@@ -77,10 +77,12 @@ def draw_reliability(panels: Mapping[str, Reliability], title: str, samples: int
 
 
 def bins_note(samples: int) -> list[str]:
-    """What a reliability diagram shows, in sentences."""
+    """The sentences below a reliability diagram."""
     return [
-        f"{samples:,} validation samples, top label, {BINS} bins of equal width: accuracy against mean confidence, and"
-        " the samples in each bin.",
+        (
+            f"{samples:,} validation samples, top label, {BINS} bins of equal width: accuracy"
+            " against mean confidence, and the samples in each bin."
+        ),
         STATEMENT,
     ]
 
@@ -115,7 +117,7 @@ def _bin_entries() -> list[Entry]:
     return list(zip((*dots, Patch(color="0.85"), line), BIN_KEY, strict=True))
 
 
-# ---- how a study grows ---------------------------------------------------------------------------------------------
+# ---- how a study grows ---------------------------------------------------------------------------
 
 
 def draw_growth(
@@ -125,9 +127,11 @@ def draw_growth(
     title: str,
     reference: Mapping[str, float],
 ) -> Figure:
-    """Hypervolume over trials and over training samples seen, for the whole study and per method."""
+    """Hypervolume over trials and over training samples seen, for the study and per method."""
     figure = new_figure()
-    rows: list[Mapping[str, Growth]] = [{"": whole}, methods] if len(methods) > 1 else [{"": whole}]
+    rows: list[Mapping[str, Growth]] = [{"": whole}]
+    if len(methods) > 1:
+        rows.append(methods)
     grid = figure.subplots(len(rows), 2, sharey="row", squeeze=False)
     for row, curves in zip(grid, rows, strict=True):
         for label in sorted(curves, key=lambda label: label in styles):  # grey lines below
@@ -144,35 +148,34 @@ def draw_growth(
                 )
         row[0].set_ylabel("hypervolume", fontsize=TEXT)
         row[0].set_ylim(volume_limits([curve.volume for curve in curves.values()]))
+    entries: list[Entry] = []
     if len(rows) > 1:
         grid[0, 0].set_title("all methods", fontsize=TEXT, loc="left")
         grid[1, 0].set_title("per method", fontsize=TEXT, loc="left")
+        entries = line_entries(methods, styles)
     grid[-1, 0].set_xlabel("finished trials", fontsize=TEXT)
     grid[-1, 1].set_xlabel("training samples seen", fontsize=TEXT)
     for axes in grid.flat:
         _ticks(axes.xaxis, integer=True)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         _ticks(axes.yaxis)
-    note, entries = (
-        wrapped([growth_note(reference)]),
-        line_entries(methods, styles) if len(rows) > 1 else [],
-    )
+    note = wrapped([growth_note(reference)])
     finish(figure, list(grid.flat), title, entries, note, PANEL * len(rows))
     return figure
 
 
 def growth_note(reference: Mapping[str, float]) -> str:
-    """reference: of the hypervolume, by metric."""
+    """The sentence on the hypervolume. reference: by metric."""
     names = " and ".join(f"{displayed(metric)} {value:.4g}" for metric, value in reference.items())
     return (
-        f"Hypervolume: the part of the objective space better than {names} that the Pareto front dominates, on the"
-        " validation split, which the search used: it can only grow. Trials in the order they finished, including"
-        " failed ones."
+        f"Hypervolume: the part of the objective space better than {names} that the Pareto front"
+        " dominates, on the validation split, which the search used: it can only grow. Trials in"
+        " the order they finished, including failed ones."
     )
 
 
 def volume_limits(volumes: Sequence[Values]) -> tuple[float, float]:
-    """From the lowest first volumes, so that a study's first trials do not squash what the last ones add."""
+    """Limits from low first volumes: a study's first trials do not squash what the last add."""
     top = max(float(volume.max()) for volume in volumes)
     lows = [
         float(np.quantile(volume[volume > 0], 0.02)) for volume in volumes if (volume > 0).any()
@@ -181,7 +184,7 @@ def volume_limits(volumes: Sequence[Values]) -> tuple[float, float]:
     return low - 0.06 * (top - low) - 1e-6, top + 0.06 * (top - low) + 1e-6
 
 
-# ---- hyperparameters -----------------------------------------------------------------------------------------------
+# ---- hyperparameters -----------------------------------------------------------------------------
 
 
 def draw_searched(
@@ -192,7 +195,7 @@ def draw_searched(
     style: Style,
     title: str,
 ) -> Figure:
-    """Each searched hyperparameter against each objective; trials on the study's front are edged in black.
+    """Each searched hyperparameter against each objective; the study's front is edged in black.
 
     records: the complete trials in `found`, in its order; front: of the whole study.
     """
@@ -204,10 +207,8 @@ def draw_searched(
     hidden = np.zeros(len(records), bool)
     for row, objective in zip(grid, objectives, strict=True):
         y = np.array([record.metrics[objective.metric] for record in records])
-        shown = in_reach(
-            objective.sign * y,
-            objective.sign * (y[members] if members.any() else y[[np.argmin(objective.sign * y)]]),
-        )
+        costs = objective.sign * y
+        shown = in_reach(costs, costs[members] if members.any() else costs.min(keepdims=True))
         hidden |= ~shown
         margin = 0.08 * float(np.ptp(y[shown])) or 0.01
         row[0].set_ylim(y[shown].min() - margin, y[shown].max() + margin)
@@ -247,15 +248,9 @@ def _draw_values(
     axes: Axes, found: Searched, path: str, y: Values, members: np.ndarray, style: Style
 ) -> None:
     values = found.values[path]
-    x = np.array(
-        [
-            found.choices[path].index(str(value)) if path in found.choices else value
-            for value in values
-        ],
-        np.float64,
-    )
     if path in found.choices:
         names = found.choices[path]
+        values = [names.index(str(value)) for value in values]
         axes.set_xticks(
             range(len(names)),
             [textwrap.shorten(name, 14, placeholder="...") for name in names],
@@ -272,6 +267,7 @@ def _draw_values(
         else:
             _ticks(axes.xaxis)
             axes.set_xlim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+    x = np.array(values, np.float64)
     _ticks(axes.yaxis)
     colour, marker = style
     axes.scatter(
@@ -297,11 +293,12 @@ def _search_notes(found: Searched, trials: int, hidden: int) -> list[str]:
 
 
 def importance_note(found: Searched) -> str:
-    """What the importances are, or why there are none."""
+    """The sentence on importances, or why there are none."""
     if found.importances is not None:
         return (
-            "Importance: how much this hyperparameter alone separates the best quarter of the trials from the rest, by"
-            " that objective (PED-ANOVA, Optuna). Importances sum to 1 even if nothing matters."
+            "Importance: how much this hyperparameter alone separates the best quarter of the"
+            " trials from the rest, by that objective (PED-ANOVA, Optuna). Importances sum to 1"
+            " even if nothing matters."
         )
     if len(found.values) > 1:
         return (
@@ -310,13 +307,13 @@ def importance_note(found: Searched) -> str:
     return "No importance: only one hyperparameter was searched."
 
 
-# ---- training curves -----------------------------------------------------------------------------------------------
+# ---- training curves -----------------------------------------------------------------------------
 
 
 def draw_learning(
     histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str
 ) -> Figure:
-    """Validation metrics after each epoch, one trial per method. chosen: which trial, for the caption."""
+    """Validation metrics by epoch, one trial per method. chosen: which trial, for the caption."""
     panels = [(name, displayed(name)) for name in ESSENTIAL]
     return _draw_epochs(histories, styles, title, panels, [learning_note(chosen)])
 
@@ -328,15 +325,14 @@ def learning_note(chosen: str) -> str:
 def draw_entropy(
     histories: Mapping[str, History], styles: Mapping[str, Style], title: str, chosen: str
 ) -> Figure:
-    """NLL and entropy of correctly and wrongly classified samples. Mukhoti et al. 2020, Figure 2."""
-    shown = {"nll": displayed("nll"), "entropy": "entropy in nats"}
-    words = {"right": "correct", "wrong": "wrong"}
-    panels = [
-        (f"{name}_{key}", f"{what}, {word}")
-        for name, what in shown.items()
-        for key, word in words.items()
-    ]
-    note = f"Means over the correctly and wrongly classified validation samples; for each method, {chosen}."
+    """NLL and entropy of correct and wrong samples. Mukhoti et al. 2020, Figure 2."""
+    panels = []
+    for name, what in (("nll", displayed("nll")), ("entropy", "entropy in nats")):
+        panels += [(f"{name}_right", f"{what}, correct"), (f"{name}_wrong", f"{what}, wrong")]
+    note = (
+        "Means over the correctly and wrongly classified validation samples; for each method,"
+        f" {chosen}."
+    )
     return _draw_epochs(histories, styles, title, panels, [note])
 
 
@@ -403,7 +399,8 @@ def _draw_epochs(
         logarithmic = name not in LINEAR
         axes.set_yscale("log" if logarithmic else "linear")
         axes.set_ylim(settled_limits([values for _, values in lines.values()], logarithmic))
-        (_log_ticks if logarithmic else _ticks)(axes.yaxis)
+        ticks = _log_ticks if logarithmic else _ticks
+        ticks(axes.yaxis)
     for axes in grid[-1]:
         axes.set_xlabel("epoch", fontsize=TEXT)
     finish(
@@ -413,7 +410,7 @@ def _draw_epochs(
 
 
 def settled_limits(lines: Sequence[Values], logarithmic: bool) -> tuple[float, float] | None:
-    """From the values after the first sixth of training; the steep start may leave the axes. None without values."""
+    """Limits from values after the first sixth: the steep start may leave the axes. None: empty."""
     settled = np.concatenate([values[len(values) // 6 :] for values in lines])
     settled = settled[np.isfinite(settled) & ((settled > 0) | (not logarithmic))]
     if not len(settled):
@@ -425,7 +422,7 @@ def settled_limits(lines: Sequence[Values], logarithmic: bool) -> tuple[float, f
     return low - margin, high + margin
 
 
-# ---- ticks ---------------------------------------------------------------------------------------------------------
+# ---- ticks ---------------------------------------------------------------------------------------
 
 
 def _ticks(axis: Axis, integer: bool = False) -> None:
@@ -436,19 +433,23 @@ def _ticks(axis: Axis, integer: bool = False) -> None:
 def _log_ticks(axis: Axis) -> None:
     """Ticks for the current limits; over few decades also between powers of ten."""
     low, high = axis.get_view_interval()
-    between = (1, 2, 5) if high < 30 * low else (1, 3) if high < 300 * low else (1,)
+    between: tuple[int, ...] = (1,)
+    if high < 30 * low:
+        between = (1, 2, 5)
+    elif high < 300 * low:
+        between = (1, 3)
     axis.set_major_locator(LogLocator(subs=between))
     axis.set_major_formatter(FormatStrFormatter("%g"))
     axis.set_minor_locator(NullLocator())
 
 
-# ---- lines ---------------------------------------------------------------------------------------------------------
+# ---- lines ---------------------------------------------------------------------------------------
 
 _LINE: dict[str, Any] = {"linewidth": 0.9, "markersize": 3.0}
 
 
 def line_styles(labels: Sequence[str], first: Sequence[str]) -> dict[str, Style]:
-    """Styles of the methods; with more methods than colours, those in `first` get them and the others stay grey."""
+    """Styles of the methods; of more methods than colours, those in `first`: others stay grey."""
     if len(labels) <= len(COLOURS):
         return styles_of(labels)
     return styles_of(list(dict.fromkeys(first))[: len(COLOURS)])

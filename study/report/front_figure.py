@@ -1,13 +1,13 @@
-"""The Pareto front figure, at a paper's column width. The values are computed elsewhere, from trial records."""
+"""The Pareto front figure, at a paper's column width, of values that are computed elsewhere."""
 
 from __future__ import annotations
 
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,6 +23,8 @@ from study.report.style import (
     PLOT_HEIGHT,
     STRIP_HEIGHT,
     TEXT,
+    Entry,
+    Style,
     check_suffix,
     displayed,
     finish,
@@ -33,26 +35,19 @@ from study.report.style import (
 )
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
-from trainables.fields import FieldError
 from trainables.files.output import write_output
 from trainables.metrics import describe
+from trainables.problems import FieldError
 
 if TYPE_CHECKING:
     from study.uncertainty.bootstrap import Analysis
+    from study.uncertainty.intervals import Interval
 
 NONE: Reasons = {}
-# An axis extends this multiple of the range covered by half of the front or a quarter of all trials.
+# An axis extends this multiple of the range of half of the front or a quarter of all trials.
 REACH = 6.0
-
-_FRONT: dict[str, Any] = {"color": "black", "linewidth": 0.9}
-_BAR: dict[str, Any] = {"color": "black", "linewidth": 0.6, "alpha": 0.6, "solid_capstyle": "butt"}
-_RING: dict[str, Any] = {
-    "marker": "o",
-    "markersize": 9.0,
-    "markerfacecolor": "none",
-    "markeredgecolor": "black",
-    "linestyle": "none",
-}
+LINE = 0.9  # points, the width of the front's line
+Place = tuple[float, float]  # of a trial on the two axes
 
 
 @our_settings()
@@ -80,74 +75,79 @@ def draw_front(
     knee: TrialRecord | None = None,
     aside: Reasons = NONE,
 ) -> Figure:
-    """Every complete trial by its first two objectives, with the front of all objectives and its knee highlighted.
+    """Every complete trial by its first two objectives; the front of all and its knee are marked.
 
-    One objective gives one strip per method. With more than two the front is marked but not joined: its projection is
-    no staircase. samples: size of the validation split, for the caption. With an analysis, trials on the front get
-    interval bars, and markers whose area grows with their share. knee: by default that of the objectives. aside: trials
-    set aside, which are not drawn but counted. Raises FieldError at `figure` if no trial is left.
+    One objective gives one strip per method. With more than two the front is marked but not joined:
+    its projection is no staircase. samples: size of the validation split, for the caption. With an
+    analysis, trials on the front get interval bars, and markers whose area grows with their share.
+    knee: by default that of the objectives. aside: trials set aside, which are not drawn but
+    counted. Raises FieldError at `figure` if no trial is left.
     """
-    finished = [record for record in pareto.complete(records) if record.name not in aside]
-    if not finished and aside:
-        raise FieldError("figure", f"no trial to draw. {set_aside_line(aside)}")
-    if not finished:
-        states = Counter(
-            "not done" if record.state == "running" else record.state for record in records
-        )
-        found = (
-            ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-            or "the study has no trials"
-        )
-        raise FieldError("figure", f"no complete trial to draw: {found}.")
-    labels = list(dict.fromkeys(record.label for record in records))
-    styles = styles_of(labels)
-    measured = {record.label for record in finished}
-    methods = [label for label in labels if label in measured]
+    finished = _to_draw(records, aside)
     front = pareto.front(finished, objectives)
     knee = knee or pareto.knee(front, objectives)
     assert knee is not None
+    styles = _styles(records, finished)
+    places = _places(finished, objectives, list(styles))
 
     figure = new_figure()
     axes = figure.add_subplot()
     outside = _set_axes(axes, finished, front, objectives[:2])
-    height, entries = PLOT_HEIGHT, [_method_entry(label, *styles[label]) for label in methods]
-    places = {
-        record.name: tuple(record.metrics[objective.metric] for objective in objectives)
-        for record in finished
-    }
+    height = PLOT_HEIGHT
     if len(objectives) == 1:
-        height, entries = STRIP_HEIGHT * len(methods) + 0.5, []
-        places = {
-            record.name: (*places[record.name], _strip_place(record, methods))
-            for record in finished
-        }
-        axes.set_yticks(range(len(methods)), methods)
-        axes.set_ylim(len(methods) - 0.5, -0.5)  # the first method on top
-    for label in methods:
-        _draw_trials(
-            axes,
-            [places[record.name] for record in finished if record.label == label],
-            *styles[label],
-        )
+        _name_strips(axes, list(styles))
+        height = STRIP_HEIGHT * len(styles) + 0.5
+    for label, style in styles.items():
+        own = [places[record.name] for record in finished if record.label == label]
+        _draw_trials(axes, own, style)
     if len(objectives) == 2:
-        # Neighbours meet in the corner that is as bad as either: points behind the line are dominated.
-        axes.plot(
-            *np.array([places[record.name] for record in front]).T,
-            drawstyle="steps-post",
-            zorder=3,
-            **_FRONT,
-        )
+        _draw_steps(axes, [places[record.name] for record in front])
+    if analysis is not None:
+        inside = [record for record in front if record.name not in outside]
+        _draw_intervals(axes, inside, places, objectives[:2], analysis)
+    shares = {} if analysis is None else analysis.shares
     for record in front:
-        share = 0.5 if analysis is None else analysis.shares.get(record.name, 0.5)
-        if analysis is not None and record.name not in outside:
-            _draw_intervals(axes, record, places[record.name], objectives[:2], analysis)
-        _draw_member(axes, places[record.name], *styles[record.label], share)
-    axes.plot(*places[knee.name][:2], **_RING, zorder=5)
-    entries += _front_entries(knee, len(front), len(objectives))
-    lying = len(outside), sum(record.name in outside for record in front)
+        share = shares.get(record.name, 0.5)
+        _draw_member(axes, places[record.name], styles[record.label], share)
+    axes.add_line(_ring(9.0, [places[knee.name]]))
+
+    entries = _entries(styles, knee, len(front), len(objectives))
+    lying = (len(outside), sum(record.name in outside for record in front))
     caption = _caption(len(finished), lying, samples, objectives, analysis, aside)
     finish(figure, [axes], title, entries, caption, height)
     return figure
+
+
+def _to_draw(records: Sequence[TrialRecord], aside: Reasons) -> list[TrialRecord]:
+    """The complete trials that are not set aside. Raises FieldError at `figure` for none."""
+    finished = [record for record in pareto.complete(records) if record.name not in aside]
+    if finished:
+        return finished
+    if aside:
+        raise FieldError("figure", "no trial to draw", set_aside_line(aside))
+    states = Counter(record.state for record in records)
+    words = {"not done" if state == "running" else state: states[state] for state in states}
+    found = ", ".join(f"{count} {word}" for word, count in sorted(words.items()))
+    raise FieldError("figure", f"no complete trial to draw: {found or 'the study has no trials'}")
+
+
+def _styles(records: Sequence[TrialRecord], finished: Sequence[TrialRecord]) -> dict[str, Style]:
+    """Colour and marker of each method that has a trial to draw, by its position in the study."""
+    measured = {record.label for record in finished}
+    styles = styles_of(list(dict.fromkeys(record.label for record in records)))
+    return {label: style for label, style in styles.items() if label in measured}
+
+
+def _places(
+    finished: Sequence[TrialRecord], objectives: Sequence[Objective], methods: Sequence[str]
+) -> dict[str, Place]:
+    """Where each trial lies: by two objectives, or by the only one in its method's strip."""
+    first, *others = (objective.metric for objective in objectives)
+    places = {}
+    for record in finished:
+        y = record.metrics[others[0]] if others else _strip_place(record, methods)
+        places[record.name] = (record.metrics[first], y)
+    return places
 
 
 def axis_label(objective: Objective) -> str:
@@ -158,10 +158,11 @@ def axis_label(objective: Objective) -> str:
 
 
 def in_reach(values: NDArray[np.float64], front: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which trials an axis shows, [N]: all but those so much worse than most of the front that they would squash it.
+    """The trials an axis shows, [N]: none so much worse than most of the front as to squash it.
 
     (A trial at chance accuracy is often perfectly calibrated, and so on the front.)
-    values: [N], of every complete trial, smaller is better; front: the values of those on the front.
+    values: [N], of every complete trial, smaller is better; front: the values of those on the
+    front.
     """
     gaps = values - values.min()
     worse = gaps[gaps > 0]
@@ -190,7 +191,7 @@ def _set_axes(
         [in_reach(s * v, s * f) for s, v, f in zip(signs, values.T, best.T, strict=True)], axis=0
     )
     outside = np.full(len(values), False)
-    sides: list[tuple[Axis, Callable[[float, float], Any]]]
+    sides: list[tuple[Axis, Callable[[float, float], object]]]
     sides = [(axes.xaxis, axes.set_xlim), (axes.yaxis, axes.set_ylim)]
     for objective, column, (axis, set_limits) in zip(objectives, values.T, sides, strict=False):
         low, high = column[shown].min(), column[shown].max()
@@ -204,40 +205,55 @@ def _set_axes(
 
 
 def _strip_place(record: TrialRecord, methods: Sequence[str]) -> float:
-    """Height within its method's strip: spread by the golden ratio, so that equal values do not overlap."""
+    """Height within its method's strip: spread by the golden ratio, so equal values lie apart."""
     return methods.index(record.label) + 0.6 * (record.number * (math.sqrt(5) - 1) / 2 % 1.0) - 0.3
 
 
-def _draw_trials(axes: Axes, places: Sequence[tuple[float, ...]], colour: str, marker: str) -> None:
-    x, y, *_ = np.array(places).T
+def _name_strips(axes: Axes, methods: Sequence[str]) -> None:
+    axes.set_yticks(range(len(methods)), methods)
+    axes.set_ylim(len(methods) - 0.5, -0.5)  # the first method on top
+
+
+def _draw_trials(axes: Axes, places: Sequence[Place], style: Style) -> None:
+    x, y = np.array(places).T
+    colour, marker = style
     axes.scatter(x, y, s=11, c=colour, marker=marker, alpha=0.55, linewidths=0, zorder=2)
+
+
+def _draw_steps(axes: Axes, front: Sequence[Place]) -> None:
+    """Neighbours meet in the corner as bad as either: points behind the line are dominated."""
+    x, y = np.array(front).T
+    axes.plot(x, y, drawstyle="steps-post", zorder=3, color="black", linewidth=LINE)
 
 
 def _draw_intervals(
     axes: Axes,
-    record: TrialRecord,
-    place: tuple[float, ...],
+    records: Sequence[TrialRecord],
+    places: Mapping[str, Place],
     objectives: Sequence[Objective],
     analysis: Analysis,
 ) -> None:
     """A bar along each axis whose objective has an interval; the axes grow to fit it."""
-    for along, objective in enumerate(objectives):
-        interval = analysis.intervals[record.name].get(objective.metric)
-        if interval is None:
-            continue
-        ends = np.array([place[:2], place[:2]])
-        ends[:, along] = interval.low, interval.high
-        axes.plot(*ends.T, zorder=3.5, **_BAR)
-        margin = 0.02 * (interval.high - interval.low)
-        lowest, highest = axes.get_ylim() if along else axes.get_xlim()
-        limits = min(lowest, interval.low - margin), max(highest, interval.high + margin)
-        axes.set(**{"ylim" if along else "xlim": limits})
+    for record in records:
+        for along, objective in enumerate(objectives):
+            interval = analysis.intervals[record.name].get(objective.metric)
+            if interval is not None:
+                _draw_bar(axes, along, places[record.name], interval)
 
 
-def _draw_member(
-    axes: Axes, place: tuple[float, ...], colour: str, marker: str, share: float
-) -> None:
-    x, y, *_ = place
+def _draw_bar(axes: Axes, along: int, place: Place, interval: Interval) -> None:
+    ends = np.array([place, place])
+    ends[:, along] = interval.low, interval.high
+    axes.plot(*ends.T, zorder=3.5, color="black", linewidth=0.6, alpha=0.6, solid_capstyle="butt")
+    margin = 0.02 * (interval.high - interval.low)
+    lowest, highest = axes.get_ylim() if along else axes.get_xlim()
+    set_limits = axes.set_ylim if along else axes.set_xlim
+    set_limits(min(lowest, interval.low - margin), max(highest, interval.high + margin))
+
+
+def _draw_member(axes: Axes, place: Place, style: Style, share: float) -> None:
+    x, y = place
+    colour, marker = style
     axes.scatter(
         x,
         y,
@@ -250,19 +266,42 @@ def _draw_member(
     )
 
 
-def _method_entry(label: str, colour: str, marker: str) -> tuple[Line2D, str]:
-    return Line2D([], [], color=colour, marker=marker, markersize=4, linestyle="none"), label
+def _ring(size: float, places: Sequence[Place] = ()) -> Line2D:
+    """The mark of the knee, around its trial and in the legend."""
+    return Line2D(
+        [x for x, _ in places],
+        [y for _, y in places],
+        marker="o",
+        markersize=size,
+        markerfacecolor="none",
+        markeredgecolor="black",
+        linestyle="none",
+        zorder=5,
+    )
 
 
-def _front_entries(knee: TrialRecord, size: int, objectives: int) -> list[tuple[Line2D, str]]:
-    ring = Line2D([], [], **{**_RING, "markersize": 7.0})
+def _entries(
+    styles: Mapping[str, Style], knee: TrialRecord, size: int, objectives: int
+) -> list[Entry]:
+    """The legend; one objective's strips have the methods' names beside them."""
+    ring = _ring(7.0)
     if objectives == 1:
         return [(ring, f"best: {knee.name}")]
-    line = _FRONT if objectives == 2 else {"color": "none"}
+    entries: list[Entry] = []
+    for label, (colour, marker) in styles.items():
+        dot = Line2D([], [], color=colour, marker=marker, markersize=4, linestyle="none")
+        entries.append((dot, label))
     member = Line2D(
-        [], [], marker="o", markersize=4, markerfacecolor="white", markeredgecolor="black", **line
+        [],
+        [],
+        marker="o",
+        markersize=4,
+        markerfacecolor="white",
+        markeredgecolor="black",
+        color="black" if objectives == 2 else "none",  # of more, the front is not joined
+        linewidth=LINE,
     )
-    return [(member, f"Pareto front ({size})"), (ring, f"knee: {knee.name}")]
+    return [*entries, (member, f"Pareto front ({size})"), (ring, f"knee: {knee.name}")]
 
 
 def _caption(
@@ -273,7 +312,7 @@ def _caption(
     analysis: Analysis | None,
     aside: Reasons,
 ) -> str:
-    """What the figure shows and its limits. lying: trials outside the axes, and how many of them are on the front."""
+    """The figure's content and limits. lying: trials outside the axes; those on the front."""
     split = f"{samples:,} validation samples" if samples is not None else "Validation split"
     sure = "no intervals" if analysis is None else f"bars: {analysis.named}"
     sentences = [f"{split}; {trials:,} complete trial{'s' * (trials != 1)}; {sure}."]

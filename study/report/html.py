@@ -12,10 +12,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from trainables.fields import FieldError
 from trainables.files.atomic import write_whole
+from trainables.problems import FieldError
 
-# In this order.
+# The scripts of the page, in their order.
 SCRIPTS = (
     "dom.js",
     "glossary.js",
@@ -32,8 +32,8 @@ SCRIPTS = (
 def render(page: dict[str, Any]) -> str:
     """The HTML of what `page_data.gather_page` returned.
 
-    The policy admits only the page's own style and script, by digest. Study content is data in a block that never runs;
-    the script inserts it as text.
+    The policy admits only the page's own style and script, by digest. Study content is data in a
+    block that never runs; the script inserts it as text.
     """
     script = "\n".join(['"use strict";', *(_part(name) for name in SCRIPTS)])
     style = _part("page.css")
@@ -47,7 +47,7 @@ def render(page: dict[str, Any]) -> str:
         "policy": policy,
         "style": style,
         "script": script,
-        # In JSON a `<` occurs only inside strings; escaped, no `</script>` or `<!--` can take effect.
+        # In JSON a `<` is only inside strings; escaped, no `</script>` or `<!--` takes effect.
         "data": json.dumps(page, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
     }
     # One pass: inserted text is not searched again.
@@ -72,5 +72,5 @@ def _part(name: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """In Content-Security-Policy syntax."""
+    """The text's digest, in Content-Security-Policy syntax."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,10 +1,10 @@
-"""What the page draws besides the front: hypervolume, learning curves and searched values, in the figures' numbers."""
+"""The page's hypervolume, learning curves and searched values, in the figures' numbers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -21,23 +21,32 @@ from study.report.figures import (
 )
 from study.report.style import displayed
 from trainables.metrics import ESSENTIAL
+from trainables.plain import Plain
 
-Plain = dict[str, Any]
 MOST_EPOCHS = 50  # points of a learning curve
 
 
-def curves(gallery: Gallery) -> Plain:
-    """`growth`, `learning` and `searched`, each null where there is nothing to draw, and notes on what is missing.
+class Curves(TypedDict):
+    """What is drawn, None where nothing is; notes on that."""
 
-    Methods are given by their place in the study.
-    """
-    growth, learning, searched = _growth(gallery), _learning(gallery), _searched(gallery)
-    notes = [f"No learning curve: {reason}" for reason in gallery.absent]
-    return {"growth": growth, "learning": learning, "searched": searched, "notes": notes}
+    growth: dict[str, Plain] | None
+    learning: dict[str, Plain] | None
+    searched: dict[str, Plain] | None
+    notes: list[str]
 
 
-def _growth(gallery: Gallery) -> Plain | None:
-    """Hypervolume over trials and over samples seen, as [trials, samples, volume] where it grew, and at the end."""
+def curves(gallery: Gallery) -> Curves:
+    """The curves of a study. Methods are given by their place in it."""
+    return {
+        "growth": _growth(gallery),
+        "learning": _learning(gallery),
+        "searched": _searched(gallery),
+        "notes": [f"No learning curve: {reason}" for reason in gallery.absent],
+    }
+
+
+def _growth(gallery: Gallery) -> dict[str, Plain] | None:
+    """Hypervolume over trials and samples: [trials, samples, volume] where it grew, and the end."""
     if not gallery.front:
         return None
     whole, methods = gallery.growths
@@ -64,13 +73,13 @@ def _steps(found: Growth) -> list[list[float | None]]:
     ]
 
 
-def _learning(gallery: Gallery) -> Plain | None:
-    """Validation metrics after each epoch of one trial per method; of long trainings every n-th epoch."""
+def _learning(gallery: Gallery) -> dict[str, Plain] | None:
+    """Validation metrics by epoch of one trial per method; of long trainings every n-th epoch."""
     histories = gallery.with_recorded("nll")
     if not histories:
         return None
     thinned = {label: _thinned(history) for label, history in histories.items()}
-    panels = []
+    panels: list[dict[str, Plain]] = []
     for name in ESSENTIAL:
         lines = {label: by_epoch(history, name)[1] for label, history in histories.items()}
         limits = settled_limits(list(lines.values()), name not in LINEAR)
@@ -91,13 +100,13 @@ def _learning(gallery: Gallery) -> Plain | None:
 
 
 def _thinned(history: History) -> list[int]:
-    """Which rows are drawn: at most MOST_EPOCHS, evenly spaced, the first and the last among them."""
+    """The rows drawn: at most MOST_EPOCHS, evenly spaced, the first and the last among them."""
     return sorted(
         {round(k) for k in np.linspace(0, len(history) - 1, min(len(history), MOST_EPOCHS))}
     )
 
 
-def _searched(gallery: Gallery) -> Plain | None:
+def _searched(gallery: Gallery) -> dict[str, Plain] | None:
     """Per method the axes of its searched values and their importances, and why it has none."""
     if not gallery.searched:
         return None
@@ -112,22 +121,21 @@ def _searched(gallery: Gallery) -> Plain | None:
     }
 
 
-def _axes(found: Searched) -> Plain:
-    axes = {
-        path: {"choices": found.choices[path]}
-        if path in found.choices
-        else {"range": list(found.ranges[path]), "log": path in found.log}
-        for path in found.values
-    }
-    shares = found.importances
-    importances = (
-        None if shares is None else {path: _short(of_path) for path, of_path in shares.items()}
-    )
+def _axes(found: Searched) -> dict[str, Plain]:
+    axes: dict[str, Plain] = {}
+    for path in found.values:
+        if path in found.choices:
+            axes[path] = {"choices": found.choices[path]}
+        else:
+            axes[path] = {"range": list(found.ranges[path]), "log": path in found.log}
+    importances = None
+    if found.importances is not None:
+        importances = {path: _short(shares) for path, shares in found.importances.items()}
     return {"axes": axes, "importances": importances}
 
 
-def _place(gallery: Gallery, label: str) -> int:
-    return gallery.study.labels.index(label)
+def _place(gallery: Gallery, label: str) -> str:
+    return str(gallery.study.labels.index(label))
 
 
 def _short(values: Iterable[float], digits: int = 4) -> list[float | None]:

@@ -1,28 +1,32 @@
-"""Reliability diagrams for a study's report page: the bins of every complete trial as plain numbers."""
+"""Reliability diagrams for a report page: every complete trial's bins as plain numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from study.analysis.reliability import Reliability, diagram
+from study.schema.temperature import is_doubtful, temperature_note
 from study.store.files import PREDICTIONS, stored_predictions
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from trainables.fields import FieldError
-from trainables.threads import in_threads
+from trainables.machine import in_threads
+from trainables.plain import Plain
+from trainables.problems import FieldError
 
-Plain = dict[str, Any]
 MOST_NAMED = 5  # trials that one note names
 
 
-def diagrams(study: Study, finished: Sequence[TrialRecord]) -> tuple[dict[str, Plain], list[str]]:
-    """{trial: its diagram} of complete trials, and notes on trials whose predictions are missing or altered.
+Drawn = dict[str, Plain]
 
-    A diagram: `raw` and `scaled`, as from `_bins`; `temperature`, the median over the folds.
+
+def diagrams(study: Study, finished: Sequence[TrialRecord]) -> tuple[dict[str, Drawn], list[str]]:
+    """{trial: its diagram} of complete trials, and notes on missing or altered predictions.
+
+    A diagram: `raw` and `scaled`, as from `_bins`; `temperature`, the median over the folds; what
+    to `doubt` of it.
     """
     drawn = in_threads(lambda record: _diagram_or_why(study, record), finished)
-    found: dict[str, Plain] = {}
+    found: dict[str, Drawn] = {}
     lacking: dict[str, list[str]] = {}  # trials by what is wrong
     for record, one in zip(finished, drawn, strict=True):
         if isinstance(one, str):
@@ -35,23 +39,30 @@ def diagrams(study: Study, finished: Sequence[TrialRecord]) -> tuple[dict[str, P
     ]
 
 
-def _diagram_or_why(study: Study, record: TrialRecord) -> Plain | str:
+def _diagram_or_why(study: Study, record: TrialRecord) -> Drawn | str:
     """The diagram, or the reason there is none."""
     try:
-        found = diagram(stored_predictions(study, record))
+        predictions = stored_predictions(study, record)
     except FieldError as error:
         return error.problem.removeprefix(f"{study.files(record) / PREDICTIONS} ")
-    return {
+    found = diagram(predictions)
+    shown: Drawn = {
         "raw": _bins(found.raw),
         "scaled": _bins(found.scaled),
         "temperature": round(found.temperature, 4),
     }
+    accuracy = record.metrics["accuracy"]
+    if not is_doubtful(found.temperature, accuracy):
+        return shown
+    size = len(predictions.labels)
+    return {**shown, "doubt": temperature_note(predictions.temperature(), accuracy, size)}
 
 
-def _bins(found: Reliability) -> Plain:
+def _bins(found: Reliability) -> Drawn:
     """`ece`, and for every non-empty bin [number, samples, mean confidence, hits, low, high].
 
-    The band's ends are counts of hits too: whole numbers are short, and a page has hundreds of trials.
+    The band's ends are counts of hits too: whole numbers are short, and a page has hundreds of
+    trials.
     """
     hits = (
         (found.counts * each).round().astype(int)

@@ -1,51 +1,65 @@
-"""A comparison table as text: LaTeX and Markdown in the papers' units, CSV in fractions for programs."""
+"""A comparison table as text: LaTeX and Markdown in the papers' units, CSV in fractions."""
 
 from __future__ import annotations
 
 import csv
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable
+from itertools import chain, groupby
 from typing import NamedTuple
 
 from study.report.comparison import Block, Cell, Table, TableRow
 from study.schema.printable import csv_cell
 from study.uncertainty.intervals import percent
+from study.uncertainty.words import AS_GOOD
 from trainables.metrics import AFTER_TEMPERATURE, describe
+from trainables.plain import Value
 
 
 class Marks(NamedTuple):
-    """How a format marks cells, in the words of its caption."""
+    """A format's marks of cells, in the words of its caption."""
 
     best: str
-    tied: str
+    as_good: str
+    not_told: str
     spread: str
     errors_in: str = "%"
 
 
-LATEX = Marks("Bold", "Underlined", "Mean over seeds, with the standard deviation as a subscript.")
-MARKDOWN = Marks("Bold", "Italic", "Mean ± standard deviation over seeds.")
-CSV = Marks("Mark best", "Mark tied", "Mean and standard deviation over seeds.", "fractions")
+LATEX = Marks(
+    "Bold", "bold too", "Underlined", "Mean over seeds, with the standard deviation as a subscript."
+)
+MARKDOWN = Marks("Bold", "bold too", "Italic", "Mean ± standard deviation over seeds.")
+CSV = Marks(
+    "Mark best",
+    "mark as good",
+    "Mark not told apart",
+    "Mean and standard deviation over seeds.",
+    "fractions",
+)
+
+FLOOR = ("mean", "low", "high")  # the parts of `Floor`
 
 
 def caption(table: Table, marks: Marks) -> str:
-    """What the numbers are and how far they can be trusted."""
+    """The meaning of the numbers, and how far they can be trusted."""
     of = " ".join(f"{_of(block)}." for block in table.blocks)
-    units = f"Error and calibration errors (15 bins) in {marks.errors_in}, NLL in nats; lower is better."
-    scaled = "TS: after temperature scaling"
-    scaled += (
-        "."
-        if AFTER_TEMPERATURE + "error" in table.columns
-        else ", which does not change the error."
+    units = (
+        f"Error and calibration errors (15 bins) in {marks.errors_in}, NLL in nats; lower is"
+        " better."
     )
-    rows = [row for block in table.blocks for row in block.rows]
-    sentences = [of, units, scaled, *_of_seeds(table, rows, marks)]
-    if any(row.chosen_from > 1 for row in rows):
+    scaled = "TS: after temperature scaling"
+    if AFTER_TEMPERATURE + "error" not in table.columns:
+        scaled += ", which does not change the error"
+    sentences = [of, units, f"{scaled}.", *_of_seeds(table, marks)]
+    if any(row.chosen_from > 1 for row in table.rows):
         sentences.append(
-            "'best of n': the best of n trials, selected on these validation samples; it looks better than it is, more"
-            " so for larger n. Confirm it on the test split before quoting it."
+            "'best of n': the best of n trials, selected on these validation samples; it looks"
+            " better than it is, more so for larger n. Confirm it on the test split before"
+            " quoting it."
         )
+    sentences += filter(None, (_floors_of(table, block, marks) for block in table.blocks))
     sentences += [f"{note[0].upper()}{note[1:]}." for note in table.notes]
     return " ".join(sentences)
 
@@ -53,49 +67,72 @@ def caption(table: Table, marks: Marks) -> str:
 def _of(block: Block) -> str:
     """`digits: test split, 360 samples, 10 classes, 3 seeds`."""
     counts = sorted({len(row.seeds) for row in block.rows})
-    seeds = (
-        f"{counts[0]} seed{'s' * (counts[0] != 1)}"
-        if len(counts) == 1
-        else f"{counts[0]} to {counts[-1]} seeds"
-    )
-    chosen = [row.chosen_from for row in block.rows if row.chosen_from > 1]
-    by = f", best trial by {block.objectives[0].metric} for methods with a search" if chosen else ""
+    seeds = _seeds(counts[0])
+    if len(counts) > 1:
+        seeds = f"{counts[0]} to {counts[-1]} seeds"
+    if any(row.chosen_from > 1 for row in block.rows):
+        seeds += f", best trial by {block.objectives[0].metric} for methods with a search"
     parts = [
         f"{block.study}: {block.split} split",
         f"{block.samples:,} samples",
         f"{block.classes} classes",
         seeds,
     ]
-    return "; ".join([", ".join(parts) + by, f"temperature {block.temperature}", *block.notes])
+    return "; ".join([", ".join(parts), f"temperature {block.temperature}", *block.notes])
 
 
-def _of_seeds(table: Table, rows: Sequence[TableRow], marks: Marks) -> list[str]:
-    counts = [len(row.seeds) for row in rows]
+def _floors_of(table: Table, block: Block, marks: Marks) -> str:
+    """`Floor (...): ECE 1.65 to 3.79, ECE TS 1.62 to 2.20.`: a row's lowest mean to the highest."""
+    parts = []
+    for name in table.with_floors:
+        title, after = _heading(name)
+        factor, decimals = (100, describe(name).decimals) if marks.errors_in == "%" else (1, 4)
+        means = [floors[name].mean * factor for floors in block.floors.values() if name in floors]
+        if means:
+            shown = f"{min(means):.{decimals}f} to {max(means):.{decimals}f}"
+            parts.append(f"{title.split(' (')[0]}{' TS' * after} {shown}")
+    if not parts:
+        return ""
+    where = f" in {block.study}" if len(table.blocks) > 1 else ""
+    return (
+        f"Floor{where} (what perfectly calibrated models with these confidences would measure on as"
+        f" many samples; lowest to highest row, not subtracted): {', '.join(parts)}."
+    )
+
+
+def _of_seeds(table: Table, marks: Marks) -> list[str]:
+    counts = [len(row.seeds) for row in table.rows]
     best = f"{marks.best}: best mean in its block."
     if max(counts) == 1:
-        return [
-            best,
-            "One seed each: there is no standard deviation, and nothing is marked as tied.",
-        ]
-    levels = {methods.level for block in table.blocks for methods in block.methods.values()}
+        return [best, "One seed each: there is no standard deviation, and nothing is compared."]
+    compared = chain(*(block.methods.values() for block in table.blocks))
+    levels = {methods.level for methods in compared}
     if not levels:
-        return [marks.spread, best, "Nothing is marked as tied: the predictions were not compared."]
-    tied = (
-        f"{marks.tied}: not significantly different from the best; the {percent(max(levels))} interval of the"
-        " difference contains 0, allowing for the seeds, the samples and the selection of the best among all rows."
+        return [
+            marks.spread,
+            best,
+            "Nothing is marked beside the best: the predictions were not compared.",
+        ]
+    words = (
+        f"As good as it, {marks.as_good}: the {percent(max(levels))} interval of the difference"
+        f" lies within what matters. {marks.not_told}: not told apart from the best; the interval"
+        " contains 0 and reaches farther, which does not make the two equal. Intervals allow for"
+        " the seeds, the samples and the selection of the best among all rows."
     )
-    some = (
-        ["A row with one seed has no standard deviation and is never marked as tied."]
-        if min(counts) == 1
-        else []
-    )
-    return [marks.spread, best, tied, *some]
+    sentences = [marks.spread, best, words]
+    if min(counts) == 1:
+        sentences.append("A row with one seed has no standard deviation and is not compared.")
+    return sentences
 
 
 def _runs(row: TableRow) -> str:
     if row.chosen_from > 1:
         return f"best of {row.chosen_from}"
-    return f"{len(row.seeds)} seed{'s' * (len(row.seeds) != 1)}"
+    return _seeds(len(row.seeds))
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seed{'s' * (count != 1)}"
 
 
 def _heading(name: str) -> tuple[str, bool]:
@@ -121,14 +158,14 @@ def _lines(
         yield [written(cell, name) for cell, name in zip(cells, columns, strict=True)]
 
 
-# ---- LaTeX ---------------------------------------------------------------------------------------------------------
+# ---- LaTeX ---------------------------------------------------------------------------------------
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
 
 
 def to_latex(table: Table) -> str:
-    """A `table*` across both columns of a page, scaled down if too wide; needs booktabs and graphicx."""
+    """A `table*` across both columns, scaled down if too wide; needs booktabs and graphicx."""
     columns = table.columns
     groups = [
         (title, len(list(found))) for title, found in groupby(_heading(name)[0] for name in columns)
@@ -169,15 +206,24 @@ def _latex_cell(cell: Cell | None, name: str) -> str:
     if cell is None:
         return "--"
     mean, std = _numbers(cell, name)
-    mean = rf"\mathbf{{{mean}}}" if cell.best else rf"\underline{{{mean}}}" if cell.tied else mean
-    return f"${mean}$" if std is None else rf"${mean}{{}}_{{{std}}}$"
+    if _is_bold(cell):
+        mean = rf"\mathbf{{{mean}}}"
+    elif cell.word:
+        mean = rf"\underline{{{mean}}}"
+    if std is not None:
+        mean += rf"{{}}_{{{std}}}"
+    return f"${mean}$"
+
+
+def _is_bold(cell: Cell) -> bool:
+    return cell.best or cell.word == AS_GOOD
 
 
 def _escaped(text: str) -> str:
     return "".join(_SPECIAL.get(character, character) for character in text)
 
 
-# ---- Markdown ------------------------------------------------------------------------------------------------------
+# ---- Markdown ------------------------------------------------------------------------------------
 
 
 def to_markdown(table: Table) -> str:
@@ -208,34 +254,47 @@ def _markdown_cell(cell: Cell | None, name: str) -> str:
     if cell is None:
         return "-"
     mean, std = _numbers(cell, name)
-    marked = f"**{mean}**" if cell.best else f"*{mean}*" if cell.tied else mean
-    return marked if std is None else f"{marked} ± {std}"
+    if _is_bold(cell):
+        mean = f"**{mean}**"
+    elif cell.word:
+        mean = f"*{mean}*"
+    if std is not None:
+        mean += f" ± {std}"
+    return mean
 
 
-# ---- CSV -----------------------------------------------------------------------------------------------------------
+# ---- CSV -----------------------------------------------------------------------------------------
 
 
 def to_csv(table: Table) -> str:
-    """A line per row: fractions and nats, unrounded; `_mark` is best, tied or empty. Unmeasured cells are empty."""
+    """A line per row: fractions and nats, unrounded; unmeasured cells are empty. Floors come last.
+
+    `_mark` is best, as good, not told apart or empty.
+    """
     columns = table.columns
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    parts = [f"{name}_{part}" for name in columns for part in ("mean", "std", "mark")]
+    parts = []
+    for name in columns:
+        parts += [f"{name}_mean", f"{name}_std", f"{name}_mark"]
+    for name in table.with_floors:
+        parts += [f"{name}_floor_{part}" for part in FLOOR]
     writer.writerow(
         ["study", "split", "samples", "classes", "method", "role", "seeds", "chosen_from", *parts]
     )
     for block in table.blocks:
         by_column = [block.cells(name) for name in columns]
         for place, row in enumerate(block.rows):
-            of = [block.study, block.split, block.samples, block.classes]
-            cells = [value for cells in by_column for value in _csv_cell(cells[place])]
-            writer.writerow(
-                map(csv_cell, [*of, row.label, row.role, len(row.seeds), row.chosen_from, *cells])
-            )
+            of: list[Value] = [block.study, block.split, block.samples, block.classes]
+            method: list[Value] = [row.label, row.role, len(row.seeds), row.chosen_from]
+            known = block.floors.get(row.label, {})
+            floors = [known.get(name, (None,) * len(FLOOR)) for name in table.with_floors]
+            cells = chain(*(_csv_cell(column[place]) for column in by_column), *floors)
+            writer.writerow(map(csv_cell, [*of, *method, *cells]))
     return file.getvalue()
 
 
 def _csv_cell(cell: Cell | None) -> tuple[float | None, float | None, str]:
     if cell is None:
         return None, None, ""
-    return cell.mean, cell.std, "best" if cell.best else "tied" if cell.tied else ""
+    return cell.mean, cell.std, "best" if cell.best else cell.word

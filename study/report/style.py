@@ -17,32 +17,28 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from trainables import metrics
-from trainables.fields import FieldError
 from trainables.files.atomic import write_whole
+from trainables.problems import FieldError
 
 SUFFIXES = (".png", ".pdf", ".svg")
 DPI = 300
-WIDTH, PLOT_HEIGHT, STRIP_HEIGHT, LINE_HEIGHT = 3.5, 2.6, 0.24, 0.13  # inches
-TEXT, SMALL = 7.0, 6.0  # points
+WIDTH = 3.5  # inches, as all sizes of figures
+PLOT_HEIGHT = 2.6
+STRIP_HEIGHT = 0.24
+LINE_HEIGHT = 0.13
+TEXT = 7.0  # points
+SMALL = 6.0
 
-# Okabe and Ito 2008: safe for colour-blind readers. Black is the front's; yellow is too faint on white.
+# Okabe and Ito 2008: safe for colour-blind readers. Black is the front's; yellow is too faint.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = (
-    "o",
-    "s",
-    "^",
-    "D",
-    "v",
-    "P",
-    "X",
-)  # seven, with six colours: 42 methods before a pair repeats
+# Seven, with six colours: 42 methods before a pair repeats.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
-# Of reliability diagrams, in figures and page alike.
+# Reliability diagrams, in figures and page alike.
 HEADINGS = ("as trained", "after temperature")
-INSIDE, OUTSIDE = (
-    (COLOURS[0], "o"),
-    (COLOURS[1], "D"),
-)  # a bin's colour and marker: inside the band, or outside
+# A bin's colour and marker: inside the band, or outside.
+INSIDE = (COLOURS[0], "o")
+OUTSIDE = (COLOURS[1], "D")
 BIN_KEY = ("inside the band", "outside", "95% band", "perfect calibration")
 
 Style = tuple[str, str]  # colour and marker
@@ -92,7 +88,7 @@ def displayed(metric: str) -> str:
 def check_suffix(path: Path) -> None:
     """Raise FieldError at `figure` unless the suffix is a supported format."""
     if path.suffix.lower() not in SUFFIXES:
-        raise FieldError("figure", f"'{path.name}' must end in one of {', '.join(SUFFIXES)}.")
+        raise FieldError("figure", f"'{path.name}' must end in one of {', '.join(SUFFIXES)}")
 
 
 def save(
@@ -118,7 +114,7 @@ def finish(
     note: str,
     plot_height: float,
 ) -> None:
-    """Put title and legend above the axes and the caption below, and set the figure's height (inches) to fit."""
+    """Put title and legend above the axes and the caption below, and fit the height (inches)."""
     names = [name for _, name in entries]
     columns = _columns(names)
     heading = textwrap.fill(title, 60)
@@ -149,7 +145,7 @@ def tidy(axes: Axes) -> None:
 
 
 def _columns(names: Sequence[str]) -> int:
-    """The most legend columns, up to four, that fit the width: about 72 letters, 6 of them per handle."""
+    """The most legend columns, up to four, that fit: about 72 letters, 6 of them per handle."""
     for columns in (4, 3, 2):
         widths = [
             max(map(len, column)) + 6 for column in np.array_split(names, columns) if len(column)

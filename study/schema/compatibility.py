@@ -1,13 +1,14 @@
-"""What a trial of a study means: the values that must not change once there are trials."""
+"""The meaning of a trial: the values that must not change once there are trials."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from search_spaces import strict_yaml
 from study.schema.errors import SpecError
+from trainables.plain import Plain, Value
 
 
 class Meant(Protocol):
@@ -16,62 +17,77 @@ class Meant(Protocol):
     @property
     def name(self) -> str: ...
 
-    def meaning(self) -> dict[str, Any]: ...
+    def meaning(self) -> dict[str, Plain]: ...
 
 
-def leaves(plain: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+@dataclass(frozen=True)
+class MethodMeaning:
+    """A method's fixed values, ranges and pins; and what is tried first, which may change."""
+
+    fixed: dict[str, Plain]
+    space: dict[str, Plain]
+    defaults: list[dict[str, Value]]
+
+
+def leaves(plain: Mapping[str, Plain], prefix: str = "") -> list[tuple[str, Plain]]:
     """(dotted path, value) of every leaf of a nested mapping."""
-    found: list[tuple[str, Any]] = []
+    found: list[tuple[str, Plain]] = []
     for key, value in plain.items():
-        found += (
-            leaves(value, f"{prefix}{key}.")
-            if isinstance(value, Mapping)
-            else [(f"{prefix}{key}", value)]
-        )
+        if isinstance(value, Mapping):
+            found += leaves(value, f"{prefix}{key}.")
+        else:
+            found.append((f"{prefix}{key}", value))
     return found
 
 
 @dataclass(frozen=True)
 class RecordedSpace:
-    """What a study recorded of a label's space.
+    """A label's space as a study recorded it.
 
-    parts: the names of its method and bases, by path. space: its ranges and pins, in plain values. named: which of
-    these its file named, so that they are not from search_spaces/. defaults: its settings to try first; None: not
-    recorded. enqueued: those were not recorded either, but are in its ledger.
+    parts: the names of its method and bases, by path. space: its ranges and pins, in plain values.
+    named: which of these its file named, so that they are not from search_spaces/. defaults: its
+    settings to try first.
     """
 
-    parts: dict[str, str]
-    space: dict[str, Any]
+    parts: dict[str, Plain]
+    space: dict[str, Plain]
     named: frozenset[str]
     search_optimizer: bool
-    defaults: list[dict[str, Any]] | None = None
-    enqueued: bool = False
+    defaults: list[dict[str, Value]]
 
 
 def recorded_spaces(
-    plain: Mapping[str, Any], meaning: Mapping[str, Any]
+    plain: Mapping[str, Plain], meaning: Mapping[str, Plain]
 ) -> dict[str, RecordedSpace]:
     """By label, from the spec and the meaning in a STUDY/study.yaml."""
-    written = {entry["label"]: entry for entry in plain["methods"]}
+    written = _entries_in(plain)
+    space = plain.get("search_space")
+    ranges = space if isinstance(space, Mapping) else {}
+    on = bool(plain.get("search_optimizer"))
     found = {}
-    for label, parts in meaning.get("methods", {}).items():
+    for label, parts in _methods_in(meaning).items():
         entry = written.get(label, {})
-        named = {
-            *(plain.get("search_space") or {}),
-            *entry.get("values", {}),
-            *_fixed(entry, "method"),
-        }
-        names = {
-            path: name for path, name in parts.get("fixed", {}).items() if path.endswith(".name")
-        }
-        on = plain.get("search_optimizer", False)
-        found[label] = RecordedSpace(
-            names, parts["space"], frozenset(named), on, parts.get("defaults")
-        )
+        own = entry.get("values")
+        values = own if isinstance(own, Mapping) else {}
+        named = frozenset((*ranges, *values, *_fixed(entry, "method")))
+        names = {path: name for path, name in parts.fixed.items() if path.endswith(".name")}
+        found[label] = RecordedSpace(names, parts.space, named, on, parts.defaults)
     return found
 
 
-def _fixed(entry: Mapping[str, Any], prefix: str) -> Iterator[str]:
+def _methods_in(meaning: Any) -> dict[str, MethodMeaning]:
+    return {
+        label: MethodMeaning(parts["fixed"], parts["space"], parts["defaults"])
+        for label, parts in meaning.get("methods", {}).items()
+    }
+
+
+def _entries_in(plain: Any) -> dict[str, Mapping[str, Plain]]:
+    """The entries of `methods:`, by label."""
+    return {entry["label"]: entry for entry in plain["methods"]}
+
+
+def _fixed(entry: Mapping[str, Plain], prefix: str) -> Iterator[str]:
     """The paths of the values written with a method and its bases."""
     for key, value in entry.items():
         if isinstance(value, Mapping) and "name" in value:
@@ -80,8 +96,10 @@ def _fixed(entry: Mapping[str, Any], prefix: str) -> Iterator[str]:
             yield f"{prefix}.{key}"
 
 
-def completed_meaning(recorded: Mapping[str, Any], today: Mapping[str, Any]) -> dict[str, Any]:
-    """A meaning recorded by an older version, with missing keys taken from `today`, its spec as read now.
+def completed_meaning(
+    recorded: Mapping[str, Plain], today: Mapping[str, Plain]
+) -> dict[str, Plain]:
+    """A recorded meaning; keys that its version did not have are taken from `today`, as read now.
 
     Search spaces and early stopping are not completed: what is added later is a change.
     """
@@ -99,42 +117,46 @@ def completed_meaning(recorded: Mapping[str, Any], today: Mapping[str, Any]) -> 
 
 
 def refuse_changes(
-    old_meaning: Mapping[str, Any], new: Meant, file_name: str, done_note: str
+    old_meaning: Mapping[str, Plain], new: Meant, file_name: str, done_note: str
 ) -> None:
     """Raise SpecError listing every line that changes what a trial means; new labels are allowed.
 
     done_note: what already exists, such as `has 37 trials`.
     """
     meaning = new.meaning()
-    old_methods, new_methods = dict(old_meaning["methods"]), dict(meaning["methods"])
+    old_methods = _methods_in(old_meaning)
+    new_methods = _methods_in(meaning)
     gone = [
         f"methods.{label}: was present, is missing"
         for label in old_methods
         if label not in new_methods
     ]
     both = [label for label in old_methods if label in new_methods]
-    old_lines = _lines({**old_meaning, "methods": {label: old_methods[label] for label in both}})
-    new_lines = _lines({**meaning, "methods": {label: new_methods[label] for label in both}})
+    old_lines = _lines(old_meaning, both)
+    new_lines = _lines(meaning, both)
     changed = [
         f"{key}: was {old_lines.get(key, 'absent')}, is {new_lines.get(key, 'absent')}"
         for key in dict.fromkeys([*old_lines, *new_lines])
         if old_lines.get(key) != new_lines.get(key)
     ]
     if gone or changed:
-        problem = (
-            f"'{new.name}' {done_note}, and this file changes what a trial means."
-            " Restore these lines, or give the study a new name:"
+        raise SpecError(
+            file_name,
+            "name",
+            f"'{new.name}' {done_note}, and this file changes what a trial means",
+            "Restore these lines, or give the study a new name:",
+            differences=(*changed, *gone),
         )
-        raise SpecError(file_name, "name", problem, (*changed, *gone))
 
 
-def _lines(meaning: Mapping[str, Any]) -> dict[str, str]:
-    """{dotted key: value as written}; ranges and lists are not split."""
+def _lines(meaning: Mapping[str, Plain], labels: Iterable[str]) -> dict[str, str]:
+    """{dotted key: value as written} of these labels; ranges and lists are not split."""
+    methods = _methods_in(meaning)
     lines = {}
     for key, value in meaning.items():
         if key == "methods":
-            for label, parts in value.items():
-                for path, fixed in {**parts["fixed"], **parts["space"]}.items():
+            for label in labels:
+                for path, fixed in {**methods[label].fixed, **methods[label].space}.items():
                     lines[f"methods.{label}: {path}"] = strict_yaml.one_line(fixed)
         elif isinstance(value, Mapping):
             lines |= {path: strict_yaml.one_line(leaf) for path, leaf in leaves(value, f"{key}.")}

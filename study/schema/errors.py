@@ -1,21 +1,35 @@
 """Errors of specs and ledgers, in a module of their own so that reading a study imports little."""
 
-from trainables.fields import UserError
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from trainables.problems import FieldError, UserError
 
 
 class SpecError(UserError):
-    """A study that cannot be run: file, field, what was found and the fix, on one line; then indented `differences`."""
+    """A study cannot be run: the file, the field, what was found and the mend; `differences`
+    stand below them, one a line."""
 
     def __init__(
-        self, file_name: str, path: str, problem: str, differences: tuple[str, ...] = ()
+        self,
+        file_name: str,
+        path: str,
+        found: str,
+        mend: str = "",
+        *,
+        differences: tuple[str, ...] = (),
     ) -> None:
-        self.file_name, self.path, self.problem, self.differences = (
-            file_name,
-            path,
-            problem,
-            differences,
-        )
-        super().__init__(file_name, path, problem, differences)
+        super().__init__(found, mend)
+        self.file_name = file_name
+        self.path = path
+        self.differences = differences
+
+    @classmethod
+    def of(cls, file_name: str, error: FieldError) -> SpecError:
+        """The error of a field in a file."""
+        return cls(file_name, error.path, error.found, error.mend)
 
     def __str__(self) -> str:
         first = ": ".join(part for part in (self.file_name, self.path, self.problem) if part)
@@ -27,8 +41,17 @@ class LedgerError(UserError):
 
 
 class TryAgain(UserError):
-    """The machine, the cluster or a server is not ready: the same command may succeed later. Exit code 75."""
+    """The machine, the cluster or a server is not ready: try again later. Exit code 75."""
 
 
 class LedgerUnavailable(LedgerError, TryAgain):
     """A database that answered and then did not for too long, or until a stop was requested."""
+
+
+@contextmanager
+def under(path: str) -> Iterator[None]:
+    """Prefix the path of FieldErrors raised inside."""
+    try:
+        yield
+    except FieldError as error:
+        raise error.under(path) from None

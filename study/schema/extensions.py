@@ -1,10 +1,10 @@
-"""The folder with a study's own methods, models, data sets and search spaces: checked when the study is read."""
+"""The folder with a study's own methods, models, data and search spaces, checked when read."""
 
 from __future__ import annotations
 
 from trainables import data, methods, models
-from trainables.fields import FieldError, nearest
 from trainables.plugins import extension_folder, stems, use_extensions
+from trainables.problems import FieldError, nearest
 
 
 def use_checked_extensions(directory: str | None) -> None:
@@ -20,5 +20,5 @@ def use_checked_extensions(directory: str | None) -> None:
     spaces = extension_folder("search_spaces")
     for name in stems(spaces, ".yaml") if spaces is not None else ():
         if name not in methods.names():
-            problem = f"search_spaces/{name}.yaml: there is no method '{name}'.{nearest(name, methods.names())}"
-            raise FieldError("extensions", problem)
+            found = f"search_spaces/{name}.yaml: there is no method '{name}'"
+            raise FieldError("extensions", found, nearest(name, methods.names()))

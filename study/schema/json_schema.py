@@ -1,22 +1,19 @@
-"""The JSON Schema of a study file, from the fields themselves: editors complete and check with it. Draft 7."""
+"""The JSON Schema (draft 7) of a study file: editors complete and check with it."""
 
 from __future__ import annotations
 
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from typing import Any
 
-from study.schema.budget import Budget
-from study.schema.early_stopping import EarlyStopping
 from study.schema.objective import DIRECTIONS, Objective
 from study.schema.resources import Resources
-from study.schema.spec import REQUIRED, Sampler, StudySpec, key_of
+from study.schema.spec import REQUIRED, StudySpec, key_of, required
 from trainables import data, methods, metrics, models
 from trainables.config import FOLDERS, nested_kind
 from trainables.dataset import Dataset
 from trainables.fields import Range, Settings, allowed_types
 from trainables.method import Method
 from trainables.model import Model
-from trainables.optimizer import Optimizer
 
 Schema = dict[str, Any]
 PACKAGES: dict[Any, tuple[str, Any]] = {
@@ -60,18 +57,24 @@ ENTRY: Schema = {
         },
     ],
 }
+OPTIONAL = ["object", "null"]
+VALUES: dict[str, Schema] = {  # of the keys that hold a mapping
+    "matters": {"type": "number", "exclusiveMinimum": 0},
+    "search_space": {"$ref": "#/definitions/entry"},
+    "shift": {"type": ["object", "string"]},
+}
 
 
 def json_schema() -> Schema:
-    """Of every key, with its default, range and meaning. Names of a user's extensions are accepted, not completed."""
-    properties = {key_of(field): _study_key(field) for field in fields(StudySpec)}
+    """Every key, with default, range and meaning. Extensions' names are accepted, not completed."""
+    properties = {key_of(field.name): _study_key(field) for field in fields(StudySpec)}
     definitions = {word: _named(kind) for kind, (word, _) in PACKAGES.items()}
     definitions["entry"] = ENTRY
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "calstudy study",
         "type": "object",
-        "required": list(REQUIRED),
+        "required": REQUIRED,
         "additionalProperties": False,
         "properties": properties,
         "definitions": definitions,
@@ -79,51 +82,29 @@ def json_schema() -> Schema:
 
 
 def _study_key(field: Field[Any]) -> Schema:
-    groups: dict[str, type[Settings]] = {
-        "optimizer": Optimizer,
-        "sampler": Sampler,
-        "resources": Resources,
-    }
-    doc = {"description": field.metadata["doc"]} if field.metadata.get("doc") else {}
-    if field.name in groups:
-        return {**_settings(groups[field.name]), **doc}
-    if field.name == "early_stopping":
-        return {**_settings(EarlyStopping), "type": ["object", "null"], **doc}
-    if field.name == "budget":
-        one_of = [{"required": [one.name]} for one in fields(Budget)]
-        return {
-            **_settings(Budget),
-            "type": ["object", "null"],
-            **doc,
-            "oneOf": [{"type": "null"}, *one_of],
-        }
+    doc = _description(field)
+    several: Schema = {"type": "array", "minItems": 1}
     if field.name == "variants":
-        return {"type": "array", "minItems": 1, "items": _variant(), **doc}
+        return {**several, "items": _variant(), **doc}
     if field.name == "objectives":
         objective = _settings(Objective)
         objective["properties"]["metric"]["examples"] = metrics.names()
         objective["properties"]["direction"] = {"enum": sorted(DIRECTIONS.values())}
-        return {
-            "type": "array",
-            "minItems": 1,
-            "items": {**objective, "required": ["metric", "direction"]},
-            **doc,
-        }
+        return {**several, "items": {**objective, "required": ["metric", "direction"]}, **doc}
     if field.name == "constraints":
         return {"type": ["array", "null"], "items": {"type": "string"}, **doc}
-    if field.name == "search_space":
-        return {
-            "type": ["object", "null"],
-            "additionalProperties": {"$ref": "#/definitions/entry"},
-            **doc,
-        }
-    if field.name == "shift":
-        return {
-            "type": ["object", "null"],
-            "additionalProperties": {"type": ["object", "string"]},
-            **doc,
-        }
-    return _field(StudySpec, field)
+    if field.name in VALUES:
+        return {"type": OPTIONAL, "additionalProperties": VALUES[field.name], **doc}
+    nested = nested_kind(StudySpec, field.name)
+    if nested is None or nested in FOLDERS:
+        return _field(StudySpec, field)
+    schema = {**_settings(nested), **doc}
+    if field.default is None:
+        schema["type"] = OPTIONAL
+    if field.name == "budget":
+        one_of = [{"required": [one.name]} for one in fields(nested)]
+        schema["oneOf"] = [{"type": "null"}, *one_of]
+    return schema
 
 
 def _variant() -> Schema:
@@ -174,27 +155,26 @@ def _named(kind: type) -> Schema:
 
 def _settings(cls: type[Settings]) -> Schema:
     found = {field.name: _field(cls, field) for field in fields(cls)}
-    needed = [
-        field.name
-        for field in fields(cls)
-        if field.default is MISSING and field.default_factory is MISSING
-    ]
-    required = {"required": needed} if needed else {}
-    return {"type": "object", "additionalProperties": False, "properties": found, **required}
+    needed = [field.name for field in required(cls)]
+    schema: Schema = {"type": "object", "additionalProperties": False, "properties": found}
+    return {**schema, "required": needed} if needed else schema
+
+
+def _description(field: Field[Any]) -> Schema:
+    meaning = field.metadata.get("doc")
+    return {"description": meaning} if meaning else {}
 
 
 def _field(cls: type, field: Field[Any]) -> Schema:
-    schema: Schema = {"description": field.metadata["doc"]} if field.metadata.get("doc") else {}
+    schema = _description(field)
     nested = nested_kind(cls, field.name)
     if nested in FOLDERS:
         return {**schema, "$ref": f"#/definitions/{PACKAGES[nested][0]}"}
     if "each" in field.metadata:
-        return {
-            **schema,
-            "type": ["array", "null"] if type(None) in allowed_types(cls, field.name) else "array",
-            "minItems": 1,
-            "items": {"type": "number", **_bounds(field.metadata["each"])},
-        }
+        optional = type(None) in allowed_types(cls, field.name)
+        numbers = {"type": "number", **_bounds(field.metadata["each"])}
+        kind = ["array", "null"] if optional else "array"
+        return {**schema, "type": kind, "minItems": 1, "items": numbers}
     if "some" in field.metadata:
         words = {"type": "string", "enum": list(field.metadata["some"])}
         return {**schema, "type": "array", "minItems": 1, "uniqueItems": True, "items": words}
@@ -204,7 +184,9 @@ def _field(cls: type, field: Field[Any]) -> Schema:
     if "range" in field.metadata:
         schema |= _bounds(field.metadata["range"])
     if "choices" in field.metadata:
-        schema["enum"] = [*field.metadata["choices"], *([None] if "null" in kinds else [])]
+        schema["enum"] = [*field.metadata["choices"]]
+        if "null" in kinds:
+            schema["enum"].append(None)
     if isinstance(field.default, str | int | float | bool):
         schema["default"] = field.default
     return schema

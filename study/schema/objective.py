@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainables import metrics
-from trainables.fields import FieldError, Settings
+from trainables.fields import Settings
+from trainables.problems import FieldError
 
 DIRECTIONS = {"higher": "maximize", "lower": "minimize"}
-TEMPERATURE, RAW = (
-    "temperature",
-    "raw",
-)  # what a registered model gives: scaled by its temperature, or as trained
+# A registered model gives logits scaled by its temperature, or as trained.
+TEMPERATURE = "temperature"
+RAW = "raw"
 IN_WORDS = {RAW: "as trained", TEMPERATURE: "after temperature"}
 
 
@@ -32,17 +32,18 @@ class Objective(Settings):
         if found.better is None:
             raise FieldError(
                 "metric",
-                f"{self.metric} has no better direction; use {found.instead or 'another'}.",
+                f"{self.metric} has no better direction",
+                f"Use {found.instead or 'another'}.",
             )
-        if self.direction != DIRECTIONS[found.better]:
+        needed = DIRECTIONS[found.better]
+        if self.direction != needed:
             raise FieldError(
-                "direction",
-                f"{found.better} {self.metric} is better; write {DIRECTIONS[found.better]}.",
+                "direction", f"{found.better} {self.metric} is better", f"Write {needed}."
             )
 
     @property
     def sign(self) -> float:
-        """Multiplied by this, smaller is better."""
+        """The factor that makes smaller better."""
         return -1.0 if self.direction == "maximize" else 1.0
 
 
@@ -52,108 +53,96 @@ def plain_name(metric: str) -> str:
 
 
 def changes_with_temperature(metric: str) -> bool:
-    """Whether a temperature changes it. The predicted classes stay as they are, and so fractions of right ones."""
-    return metrics.describe(metric).kind != "fraction"
+    """Whether it has another value after a temperature.
+
+    The predicted classes stay, and so do fractions of right ones. What a temperature removes of a
+    score has no value after one.
+    """
+    found = metrics.describe(metric)
+    return found.kind != "fraction" and not found.removed_of
 
 
 def in_words(metric: str) -> str:
-    """`ECE as trained` and, of ts_ece, `ECE after temperature`; `accuracy`, which a temperature does not change."""
+    """`ECE as trained`, or `ECE after temperature` of ts_ece; `accuracy`, which none changes."""
     label = metrics.describe(metric).label
     if not changes_with_temperature(metric):
         return label
-    return (
-        f"{label} {IN_WORDS[TEMPERATURE if metric.startswith(metrics.AFTER_TEMPERATURE) else RAW]}"
-    )
+    after = metric.startswith(metrics.AFTER_TEMPERATURE)
+    return f"{label} {IN_WORDS[TEMPERATURE if after else RAW]}"
 
 
 def searched_for(objectives: Sequence[Objective]) -> str:
-    """What chose the trials."""
-    return (
-        f"the search optimized {', '.join(in_words(objective.metric) for objective in objectives)}"
-    )
+    """The sentence: the search optimized ECE as trained."""
+    return f"the search optimized {', '.join(in_words(one.metric) for one in objectives)}"
 
 
 def other_than(serves: str) -> str:
-    """RAW of TEMPERATURE and the reverse: also the option of `calstudy export` that serves it."""
+    """TEMPERATURE for RAW, else RAW: also the option of `calstudy export` that serves it."""
     return RAW if serves == TEMPERATURE else TEMPERATURE
 
 
 def served_by_default(objectives: Sequence[Objective]) -> str | None:
-    """What the registered model gives if the study does not say: what was selected.
+    """The form that was selected: a registered model gives it if the study does not say.
 
-    TEMPERATURE if the objectives are after temperature scaling, RAW if they are before; None if there are both.
+    TEMPERATURE if the objectives are after temperature scaling, RAW if they are before; None if
+    there are both.
     """
-    named = [
-        objective.metric for objective in objectives if changes_with_temperature(objective.metric)
-    ]
+    named = [one.metric for one in objectives if changes_with_temperature(one.metric)]
     after = [metric.startswith(metrics.AFTER_TEMPERATURE) for metric in named]
-    if any(after):
-        return TEMPERATURE if all(after) else None
-    return RAW
+    if not any(after):
+        return RAW
+    return TEMPERATURE if all(after) else None
 
 
 def as_served(metric: str, serves: str) -> str:
     """`ts_ece` where the temperature is served, `ece` where it is not."""
     plain = plain_name(metric)
-    return (
-        metrics.AFTER_TEMPERATURE + plain
-        if serves == TEMPERATURE and changes_with_temperature(plain)
-        else plain
-    )
+    if serves == TEMPERATURE and changes_with_temperature(plain):
+        return metrics.AFTER_TEMPERATURE + plain
+    return plain
 
 
 def served_objectives(objectives: Sequence[Objective], serves: str) -> tuple[Objective, ...]:
     """The objectives of the model that is registered, each once."""
-    found = {
-        _measured_as(objective.metric, serves, objectives): objective.direction
-        for objective in objectives
-    }
+    found = {_measured_as(one.metric, serves, objectives): one.direction for one in objectives}
     return tuple(Objective(metric, direction) for metric, direction in found.items())
 
 
 def _measured_as(metric: str, serves: str, objectives: Sequence[Objective]) -> str:
     """The metric as served; itself where trials do not store the other form of it."""
     served = as_served(metric, serves)
-    known = plain_name(metric) in metrics.stored() or served in [
-        objective.metric for objective in objectives
-    ]
+    sought = [one.metric for one in objectives]
+    known = plain_name(metric) in metrics.stored() or served in sought
     return served if known else metric
 
 
-def serves_note(objectives: Sequence[Objective], serves: str, is_older: bool = False) -> str:
-    """What to say where a registered model has other metrics than the search optimizes; empty where it has these.
-
-    is_older: the study was made before `serve`.
-    """
-    sought = [objective.metric for objective in objectives]
+def serves_note(objectives: Sequence[Objective], serves: str) -> str:
+    """A sentence if registered models have other metrics than the search optimizes; else empty."""
+    sought = [one.metric for one in objectives]
+    optimized = ", ".join(sought)
+    served = [one.metric for one in served_objectives(objectives, serves)]
     wanted = {one: as_served(one, serves) for one in sought}
-    if lacking := [
-        name for one, name in wanted.items() if name != _measured_as(one, serves, objectives)
-    ]:
-        return f"trials do not store the {', '.join(lacking)} of a registered model: choices use {', '.join(sought)}"
-    served = [objective.metric for objective in served_objectives(objectives, serves)]
+    lacking = [of for one, of in wanted.items() if of != _measured_as(one, serves, objectives)]
+    if lacking:
+        models = f"trials do not store the {', '.join(lacking)} of a registered model"
+        return f"{models}: choices use {optimized}"
     if set(served) <= set(sought):
         return ""
-    why = (
-        "this study was made before `serve` and keeps the temperature"
-        if is_older
-        else f"serve: {serves}"
-    )
-    return f"{why}: its registered models have {', '.join(served)}, while the search optimizes {', '.join(sought)}"
+    models = f"serve: {serves}: its registered models have {', '.join(served)}"
+    return f"{models}, while the search optimizes {optimized}"
 
 
 def epoch_note(result: str) -> str:
-    """What to say beside validation values of how the epoch of each result was chosen; empty for `last`."""
+    """A sentence on how the epoch of each validation value was chosen; empty for `last`."""
     if result == "last":
         return ""
     return (
-        f"each result is the epoch with the best {result.removeprefix('best_')} on the validation split, which also"
-        " gives the objectives: that metric looks better than it is; calstudy confirm measures on the test split"
+        f"each result is the epoch with the best {result.removeprefix('best_')} on the validation"
+        " split, which also gives the objectives: that metric looks better than it is; calstudy"
+        " confirm measures on the test split"
     )
 
 
 def costs(values: Sequence[float], objectives: Sequence[Objective]) -> tuple[float, ...]:
     """The values, with signs flipped where needed so that smaller is better."""
-    return tuple(
-        objective.sign * value for value, objective in zip(values, objectives, strict=True)
-    )
+    return tuple(one.sign * value for value, one in zip(values, objectives, strict=True))

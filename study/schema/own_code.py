@@ -1,4 +1,4 @@
-"""What a Python that we start imports: our packages from where they are, and nothing from the working directory."""
+"""A Python that we start imports our packages, and nothing from the working directory."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SAFE = {"PYTHONSAFEPATH": "1"}
 def folders_to_add() -> list[str]:
     """The folder of our packages, if a new Python finds others or none; else nothing.
 
-    It finds them once they are installed, or named by PYTHONPATH. It does not in a checkout in which
-    `python -m study.cli` is run.
+    It finds them once they are installed, or named by PYTHONPATH. It does not in a checkout in
+    which `python -m study.cli` is run.
     """
     command = [sys.executable, "-P", "-c", FIND]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,24 +1,24 @@
-"""What may be searched: its paths in a trial, and entries checked against their fields."""
+"""The paths of a trial that may be searched, and entries checked against their fields."""
 
 from collections.abc import Iterator
 from dataclasses import fields
 
 from optuna.distributions import CategoricalDistribution, IntDistribution
 
-from search_spaces.space import Entry, Pin, Value, to_plain
+from search_spaces.space import Entry, Pin
 from trainables.config import TrialConfig, nested_kind, owner_of
-from trainables.fields import FieldError, Settings, allowed_types, check_value
+from trainables.fields import Settings, allowed_types, check_value
+from trainables.plain import Value
+from trainables.problems import FieldError
 
-# What may differ between trials of a study: groups of settings, and single settings.
+# The settings that may differ between trials of a study: groups, and single ones.
 SEARCHED_GROUPS = ("method", "optimizer", "model")
 SEARCHED_VALUES = ("batch_size", "data.augment")
 
 SEARCHED = (
     f"Searchable: {', '.join([*(f'{group}.*' for group in SEARCHED_GROUPS), *SEARCHED_VALUES])}."
 )
-NOT_SEARCHED = (
-    f"cannot be searched: it must be the same in every trial for a fair comparison. {SEARCHED}"
-)
+NOT_SEARCHED = "cannot be searched: it must be the same in every trial for a fair comparison"
 
 
 def fits(trial: TrialConfig, path: str) -> bool:
@@ -56,35 +56,29 @@ def checked_entry(trial: TrialConfig, path: str, entry: Entry, where: str) -> En
     try:
         owner, spec = owner_of(trial, path)
     except FieldError as error:
-        raise FieldError(where, error.problem) from None
+        raise error.at(where) from None
     if not is_searched(path):
-        raise FieldError(where, NOT_SEARCHED)
+        raise FieldError(where, NOT_SEARCHED, SEARCHED)
     try:
         if isinstance(entry, Pin):
             return Pin(typed(trial, path, entry.value))
         if isinstance(entry, CategoricalDistribution):
-            return CategoricalDistribution([typed(trial, path, choice) for choice in entry.choices])
+            return CategoricalDistribution([typed(trial, path, one) for one in entry.choices])
     except FieldError as error:
-        raise FieldError(where, error.problem) from None
+        raise error.at(where) from None
     owner_class: type = type(owner)
     kinds = allowed_types(owner_class, spec.name)
-    plain = to_plain(entry)
     if not {int, float} & set(kinds):
-        choices = spec.metadata.get("choices") or ((True, False) if bool in kinds else ())
-        known = (
-            ", ".join(
-                str(choice).lower() if isinstance(choice, bool) else choice for choice in choices
-            )
-            or "..."
-        )
-        raise FieldError(where, f"cannot be a range; write {{choices: [{known}]}}.")
+        others = ("true", "false") if bool in kinds else ("...",)
+        known = ", ".join(spec.metadata.get("choices") or others)
+        raise FieldError(where, "cannot be a range", f"Write {{choices: [{known}]}}.")
     if float not in kinds and not isinstance(entry, IntDistribution):
-        raise FieldError(where, "must be a whole number; add `int: true` to the range.")
+        raise FieldError(where, "must be a whole number", "Add `int: true` to the range.")
     if int not in kinds and isinstance(entry, IntDistribution):
-        raise FieldError(where, "is not a whole number; write `step: 1` instead of `int: true`.")
+        raise FieldError(where, "is not a whole number", "Write `step: 1` instead of `int: true`.")
     for end in ("low", "high"):
         try:
-            typed(trial, path, plain[end])
+            typed(trial, path, getattr(entry, end))
         except FieldError as error:
-            raise FieldError(where, f"`{end}` {error.problem}") from None
+            raise FieldError(where, f"`{end}` {error.found}", error.mend) from None
     return entry

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import statistics
 from itertools import product
-from typing import Any
 
 from optuna.distributions import (
     BaseDistribution,
@@ -15,29 +14,30 @@ from optuna.distributions import (
 )
 
 from study.schema.variant import Space
+from trainables.plain import Value
 
 
-def settings_of(space: Space) -> list[tuple[float, dict[str, Any]]]:
-    """The settings of a method to probe, weighted: the first default, else the middle of each range.
+def settings_of(space: Space) -> list[tuple[float, dict[str, Value]]]:
+    """The settings of a method to probe, weighted: the first default, else each range's middle.
 
-    What plainly changes the cost (the batch size, the network's size) is probed at its lowest and its highest.
+    What plainly changes the cost (the batch size, the network's size) is probed at its lowest and
+    its highest.
     """
     first = {path: _middle(entry) for path, entry in space.distributions.items()}
-    first |= space.defaults[0] if space.defaults else {}
+    if space.defaults:
+        first |= space.defaults[0]
     sizes = [
         path for path in space.distributions if path == "batch_size" or path.startswith("model.")
     ]
-    ends = [_ends(path, space.distributions[path]) for path in sizes]
-    return [
-        (
-            math.prod(weight for weight, _ in chosen),
-            {**first, **dict(zip(sizes, (v for _, v in chosen), strict=True))},
-        )
-        for chosen in product(*ends)
-    ]
+    found = []
+    for chosen in product(*(_ends(path, space.distributions[path]) for path in sizes)):
+        weight = math.prod(weight for weight, _ in chosen)
+        ends = dict(zip(sizes, (end for _, end in chosen), strict=True))
+        found.append((weight, {**first, **ends}))
+    return found
 
 
-def _middle(entry: BaseDistribution) -> Any:
+def _middle(entry: BaseDistribution) -> Value:
     if isinstance(entry, CategoricalDistribution):
         return entry.choices[len(entry.choices) // 2]
     assert isinstance(entry, FloatDistribution | IntDistribution)
@@ -45,38 +45,41 @@ def _middle(entry: BaseDistribution) -> Any:
     return round(middle) if isinstance(entry, IntDistribution) else middle
 
 
-def _ends(path: str, entry: BaseDistribution) -> list[tuple[float, Any]]:
-    """The lowest and the highest value, weighted so that a cost linear in it has its mean; for a batch size, a cost
-    linear in the number of steps. Each of some choices that are no numbers."""
+def _ends(path: str, entry: BaseDistribution) -> list[tuple[float, Value]]:
+    """The lowest and the highest value, weighted so that the cost has its mean.
+
+    The cost is linear in a value; in a batch size, linear in the number of steps. Choices that are
+    no numbers are probed each.
+    """
+    by_steps = path == "batch_size"
     if isinstance(entry, CategoricalDistribution):
         numbers = [value for value in entry.choices if isinstance(value, int | float)]
         if len(numbers) < len(entry.choices):
             return [(1 / len(entry.choices), value) for value in entry.choices]
         low, high = min(numbers), max(numbers)
-        mean = statistics.fmean(1 / value if path == "batch_size" else value for value in numbers)
+        mean = statistics.fmean([1 / value for value in numbers] if by_steps else numbers)
     else:
         assert isinstance(entry, FloatDistribution | IntDistribution)
         low, high = entry.low, entry.high
-        mean = (
-            _mean_of_inverse(low, high, entry.log)
-            if path == "batch_size"
-            else _mean_between(low, high, entry.log)
-        )
+        mean_of = _mean_of_inverse if by_steps else _mean_between
+        mean = mean_of(low, high, entry.log)
     if low == high:
         return [(1.0, low)]
-    at_low, at_high = (1 / low, 1 / high) if path == "batch_size" else (low, high)
+    at_low, at_high = (1 / low, 1 / high) if by_steps else (low, high)
     weight = (mean - at_high) / (at_low - at_high)
     return [(weight, low), (1 - weight, high)]
 
 
 def _mean_between(low: float, high: float, log: bool) -> float:
-    return (high - low) / math.log(high / low) if log and low < high else (low + high) / 2
+    if log and low < high:
+        return (high - low) / math.log(high / low)
+    return (low + high) / 2
 
 
 def _mean_of_inverse(low: float, high: float, log: bool) -> float:
-    """Of 1/x, for x uniform between the ends, or log-uniform."""
+    """The mean of 1/x, for x uniform between the ends, or log-uniform."""
     if low == high:
         return 1 / low
-    return (
-        (1 / low - 1 / high) / math.log(high / low) if log else math.log(high / low) / (high - low)
-    )
+    if log:
+        return (1 / low - 1 / high) / math.log(high / low)
+    return math.log(high / low) / (high - low)

@@ -1,4 +1,4 @@
-"""What search_spaces/ recommends for a method, and what a study that has begun keeps instead."""
+"""Ranges and settings that search_spaces/ recommends, and those that a begun study keeps."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass, fields, replace
 from typing import Any
 
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 
 from search_spaces.space import (
     STATUSES,
     Default,
     Entry,
-    SpaceError,
     SpaceFile,
-    Value,
     find_space,
     parse_entry,
     shared_space,
@@ -27,10 +25,11 @@ from study.schema.compatibility import RecordedSpace, leaves
 from study.schema.paths import checked_entry, fits
 from trainables.config import TrialConfig
 from trainables.config import to_plain as settings_to_plain
-from trainables.fields import FieldError
 from trainables.method import Method
 from trainables.methods.cross_entropy import CrossEntropy
+from trainables.plain import Value
 from trainables.plugins import extension_folder, name_of
+from trainables.problems import FieldError
 
 Entries = dict[str, tuple[Entry, str]]  # {path: (entry, origin)}
 OPTIMIZER_FILE = "search_spaces/optimizer.yaml"
@@ -39,7 +38,7 @@ OWN_SETTINGS = "the study's own settings"
 
 @dataclass(frozen=True)
 class Recommended:
-    """Ranges with their origins, and settings to try first. kept: paths that stay whatever they do."""
+    """Ranges with their origins, and settings to try first. kept: paths that stay in any case."""
 
     entries: Entries
     settings: list[dict[str, Value]]
@@ -47,13 +46,12 @@ class Recommended:
 
 
 def recommended(trial: TrialConfig, search_optimizer: bool) -> Recommended:
-    """Of the method's file and its bases'; with the shared one of the optimizer, if the study wants it."""
+    """The ranges of the method's file and its bases'; of the optimizer's too, if it is searched."""
     entries, settings = _of_method(trial, trial.method, "method")
     if search_optimizer:
         file = shared_space("optimizer")
-        entries = {
-            path: (entry, f"{OPTIMIZER_FILE}: {file.source}") for path, entry in file.space.items()
-        } | entries
+        origin = f"{OPTIMIZER_FILE}: {file.source}"
+        entries = {path: (entry, origin) for path, entry in file.space.items()} | entries
     return Recommended(entries, settings)
 
 
@@ -73,22 +71,23 @@ def _of_method(
         if isinstance(base, Method):
             theirs, defaults = _of_method(trial, base, f"{prefix}.{spec.name}")
             entries |= theirs
-            settings = [{**(defaults[0] if defaults else {}), **setting} for setting in settings]
+            if defaults:
+                settings = [{**defaults[0], **one} for one in settings]
     for path, entry in file.space.items():
         moved = _moved(path, prefix)
-        entries[moved] = (
-            checked_entry(trial, moved, entry, f"{where}: space.{path}"),
-            f"{where}: {file.source}",
-        )
+        checked = checked_entry(trial, moved, entry, f"{where}: space.{path}")
+        entries[moved] = (checked, f"{where}: {file.source}")
     return entries, settings
 
 
 def _file_of(method: Method) -> SpaceFile:
-    name, folder = name_of(type(method)), extension_folder("search_spaces")
+    name = name_of(type(method))
+    folder = extension_folder("search_spaces")
     try:
         return find_space(name, [] if folder is None else [folder])
-    except SpaceError as error:
-        raise FieldError(f"search_spaces/{name}.yaml", str(error)) from None
+    except FieldError as error:
+        where = ": ".join(part for part in (f"search_spaces/{name}.yaml", error.path) if part)
+        raise error.at(where) from None
 
 
 def _moved(path: str, prefix: str) -> str:
@@ -96,7 +95,7 @@ def _moved(path: str, prefix: str) -> str:
     return prefix + path.removeprefix("method") if path.startswith("method.") else path
 
 
-# ---- what a study keeps --------------------------------------------------------------------------------------------
+# ---- what a study keeps --------------------------------------------------------------------------
 
 
 def is_of(trial: TrialConfig, recorded: RecordedSpace) -> bool:
@@ -108,93 +107,91 @@ def is_of(trial: TrialConfig, recorded: RecordedSpace) -> bool:
 def as_recorded(
     trial: TrialConfig, today: Recommended, recorded: RecordedSpace, search_optimizer: bool
 ) -> Recommended:
-    """`today` with the ranges and defaults a study recorded, except for paths its file named or switched on or off."""
+    """`today` with what a study recorded, but for paths its file named or switched on or off."""
 
     def is_named(path: str) -> bool:
         switched = recorded.search_optimizer != search_optimizer and path.startswith("optimizer.")
         return switched or path in recorded.named
 
-    # A value that the file once fixed was perhaps not searched then: without that line it is the method's own.
+    # A value that the file once fixed was perhaps not searched then: without that line it is the
+    # method's own.
     fixed = recorded.named - set(recorded.space)
     entries = {
-        path: found for path, found in today.entries.items() if is_named(path) and path not in fixed
+        path: found for path, found in today.entries.items() if path not in fixed and is_named(path)
     }
     for path, plain in recorded.space.items():
         if is_named(path) or not fits(trial, path):
             continue
         entry = checked_entry(trial, path, parse_entry(path, plain), path)
         now, origin = today.entries.get(path, (None, ""))
-        other = "no range" if now is None else one_line(to_plain(now))
-        entries[path] = (
-            entry,
-            origin if entry == now else f"recorded with the study; search_spaces/ now has {other}",
-        )
-    settings = today.settings if recorded.defaults is None else recorded.defaults
-    return Recommended(entries, settings, frozenset(recorded.space))
+        if entry != now:
+            other = "no range" if now is None else one_line(to_plain(now))
+            origin = f"recorded with the study; search_spaces/ now has {other}"
+        entries[path] = (entry, origin)
+    return Recommended(entries, recorded.defaults, frozenset(recorded.space))
 
 
-# ---- what has no effect --------------------------------------------------------------------------------------------
+# ---- ranges without effect -----------------------------------------------------------------------
 
 
 def inert_paths(
-    method: Method, searched: Mapping[str, Any], prefix: str = "method"
+    method: Method, searched: Mapping[str, BaseDistribution], prefix: str = "method"
 ) -> dict[str, str]:
-    """{path: the setting that leaves it without effect}, whichever of the `searched` choices is taken."""
+    """{path: the setting that leaves it without effect}, whatever `searched` choices are taken."""
     paths = {spec.name: f"{prefix}.{spec.name}" for spec in fields(method)}
-    entries = {name: searched.get(path) for name, path in paths.items()}
-    choices = {
-        name: entry.choices
-        for name, entry in entries.items()
-        if isinstance(entry, CategoricalDistribution)
-    }
+    choices = {}
+    for name, path in paths.items():
+        entry = searched.get(path)
+        if isinstance(entry, CategoricalDistribution):
+            choices[name] = entry.choices
     inert: list[dict[str, str]] = []
     for values in itertools.product(*choices.values()):
         with suppress(FieldError):  # choices that do not go together
             inert.append(replace(method, **dict(zip(choices, values, strict=True))).inert)
-    found = (
-        {paths[name]: why for name, why in inert[0].items() if all(name in each for each in inert)}
-        if inert
-        else {}
-    )
+    found = {}
+    for name, path in paths.items():
+        if inert and all(name in each for each in inert):
+            found[path] = inert[0][name]
     for name, path in paths.items():
         base = getattr(method, name)
-        found |= inert_paths(base, searched, path) if isinstance(base, Method) else {}
+        if isinstance(base, Method):
+            found |= inert_paths(base, searched, path)
     return found
 
 
-# ---- who tried it --------------------------------------------------------------------------------------------------
+# ---- who tried it --------------------------------------------------------------------------------
 
 
 def standing(method: Method) -> Default | None:
     """The default of search_spaces/ that a method's settings are; None if they are none.
 
-    With another value beside it, or a base other than cross-entropy, at best transferred: its file is not of both.
+    With another value beside it, or a base other than cross-entropy, at best transferred: its file
+    is not of both.
     """
     own = {f"method.{spec.name}": spec for spec in fields(method) if spec.name not in method.inert}
     values = {path: getattr(method, spec.name) for path, spec in own.items()}
     plain = {path: value for path, value in values.items() if not isinstance(value, Method)}
     changed = {path for path, value in plain.items() if value != _usual(own[path])}
-    held = [
-        one
-        for one in _file_of(method).defaults
-        if all(plain.get(at, of) == of for at, of in one.values.items())
-    ]
-    exact = [one for one in held if changed <= set(one.values)]
+    held = [one for one in _file_of(method).defaults if _holds(one, plain)]
     if not held or not (held[0].values or held[0].by):
         return None
-    whose = [exact[0]] if exact else [held[0], Default({}, "transferred")]
-    for base in (
-        value
-        for value in values.values()
-        if isinstance(value, Method) and not isinstance(value, CrossEntropy)
-    ):
+    exact = [one for one in held if changed <= set(one.values)]
+    whose = exact[:1] or [held[0], Default({}, "transferred")]
+    for base in values.values():
+        if not isinstance(base, Method) or isinstance(base, CrossEntropy):
+            continue
         theirs = standing(base)
         if theirs is None:
             return None
         whose += [theirs, Default({}, "transferred")]
     status = max((one.status for one in whose), key=STATUSES.index)
-    names = dict.fromkeys(name for one in whose for name in one.by.split("; ") if name)
-    return Default(whose[0].values, status, "" if status == "ours" else "; ".join(names))
+    names = "; ".join(one.by for one in whose if one.by).split("; ")
+    by = "" if status == "ours" else "; ".join(dict.fromkeys(names))
+    return Default(whose[0].values, status, by)
+
+
+def _holds(default: Default, plain: Mapping[str, Value]) -> bool:
+    return all(plain.get(path, value) == value for path, value in default.values.items())
 
 
 def standing_text(found: Default | None) -> str:

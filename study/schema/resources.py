@@ -1,4 +1,4 @@
-"""The resources Ray reserves for a trial, and how many trials fit at once."""
+"""The resources Ray reserves for a trial, how many trials fit at once, and a study's budget."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainables.fields import FieldError, Settings, number
+from trainables.fields import Settings, number
+from trainables.problems import FieldError
 
 
 @dataclass(frozen=True)
@@ -21,20 +22,20 @@ class Resources(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.gpu > 1 and not self.gpu.is_integer():
-            raise FieldError("gpu", f"must be a whole number if above 1, got {self.gpu:g}.")
+            raise FieldError("gpu", f"must be a whole number if above 1, got {self.gpu:g}")
         if self.cpu == self.gpu == 0:
             raise FieldError(
                 "cpu",
-                "must be > 0 if gpu is 0: otherwise nothing limits how many trials run at once.",
+                "must be > 0 if gpu is 0: otherwise nothing limits how many trials run at once",
             )
 
     def on_a_whole_gpu(self) -> Resources:
-        """The same, for a trial that ran out of a fraction of a GPU's memory."""
+        """The resources for a trial that ran out of a fraction of a GPU's memory."""
         return Resources(cpu=self.cpu, gpu=max(1.0, self.gpu))
 
     @property
     def device(self) -> str:
-        """What its hours are counted in: those of the GPU, if it has one."""
+        """The unit of its hours: GPU if it has one."""
         return "GPU" if self.gpu else "CPU"
 
     def hours(self, seconds: float) -> float:
@@ -42,17 +43,61 @@ class Resources(Settings):
         return seconds / 3600 * (self.gpu or self.cpu)
 
     def to_ray(self) -> dict[str, float]:
-        """In Ray's names."""
+        """The resources above 0, in Ray's names."""
         return {kind: need for kind, need in (("CPU", self.cpu), ("GPU", self.gpu)) if need > 0}
 
 
-def slots(nodes: Iterable[Mapping[str, Any]], resources: Resources) -> int:
-    """How many trials fit on Ray's nodes (`ray.nodes()`) at once; each must fit on one node."""
-    return sum(
-        min(
-            int(node["Resources"].get(kind, 0.0) / need + 1e-9)
-            for kind, need in resources.to_ray().items()
-        )
-        for node in nodes
-        if node["Alive"]
+@dataclass(frozen=True)
+class Budget(Settings):
+    """The hours of CPUs, or of GPUs, that the trials of a study may take."""
+
+    cpu_hours: float | None = number(
+        None, above=0, doc="training hours x resources.cpu, of all trials"
     )
+    gpu_hours: float | None = number(
+        None, above=0, doc="training hours x resources.gpu, of all trials"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.cpu_hours is None) == (self.gpu_hours is None):
+            raise FieldError(
+                "", "must have exactly one of cpu_hours and gpu_hours, such as {cpu_hours: 5}"
+            )
+
+    @property
+    def kind(self) -> str:
+        """cpu or gpu."""
+        return "cpu" if self.gpu_hours is None else "gpu"
+
+    @property
+    def unit(self) -> str:
+        """cpu_hours or gpu_hours."""
+        return f"{self.kind}_hours"
+
+    @property
+    def hours(self) -> float:
+        return float(getattr(self, self.unit))
+
+
+def check_budget(budget: Budget | None, needs: Mapping[str, Resources]) -> None:
+    """Raise FieldError if trials of a label would cost nothing. needs: by label."""
+    if budget is None:
+        return
+    kind = budget.kind
+    other = "gpu_hours" if kind == "cpu" else "cpu_hours"
+    for label, resources in needs.items():
+        if getattr(resources, kind) == 0:
+            found = f"trials of {label} have resources.{kind}: 0"
+            mend = f"Write {other}, or give them a {kind.upper()}."
+            raise FieldError(f"budget.{budget.unit}", found, mend)
+
+
+def slots(nodes: Iterable[Any], resources: Resources) -> int:
+    """How many trials fit on Ray's nodes (`ray.nodes()`) at once; each must fit on one node."""
+    return sum(_fitting(node["Resources"], resources) for node in nodes if node["Alive"])
+
+
+def _fitting(node: Mapping[str, float], resources: Resources) -> int:
+    needs = resources.to_ray().items()
+    return min(int(node.get(kind, 0.0) / need + 1e-9) for kind, need in needs)

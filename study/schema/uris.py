@@ -1,6 +1,4 @@
-"""The MLflow URI of a study, given or by the name of what holds it; URIs stripped of user, password and query for
-printing, logging and storing.
-"""
+"""The MLflow URI of a study, and URIs without user, password and query, to be shown or stored."""
 
 from __future__ import annotations
 
@@ -9,96 +7,96 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
-from trainables.fields import UserError
+from study.schema.errors import TryAgain
+from trainables.problems import FieldError, UserError
 
 SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql")
-DATABASES = ("postgresql", "mysql", "mariadb", "sqlite", "mssql")
-# What a database's URL may set: a study is also opened by others than its user, and by most other settings a driver
-# reads a file or loads code (libpq by `sslkey`).
+# What a database's URL may set: a study is also opened by others than its user, and by most other
+# settings a driver reads a file or loads code (libpq by `sslkey`).
 SETTINGS = {
     *("host", "port", "user", "password", "charset", "timeout", "connect_timeout"),
     *("application_name", "target_session_attrs", "sslmode", "sslrootcert", "ssl_ca"),
     *("keepalives_idle", "keepalives_interval", "keepalives_count", "tcp_user_timeout"),
 }
-FROM_ENVIRONMENT = (
-    "sslkey",
-    "sslcert",
-    "sslcrl",
-    "passfile",
-    "service",
-    "options",
-    "gssencmode",
-)  # of libpq, as PG...
+# The settings of libpq that it also reads from variables, as PG...
+FROM_ENVIRONMENT = ("sslkey", "sslcert", "sslcrl", "passfile", "service", "options", "gssencmode")
+SECRET = re.compile("pass|pwd|token|secret|key", re.IGNORECASE)  # in the name of a setting
 VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")  # the name of an environment variable that holds a URI
 LONGEST = 10_000  # characters read of a file that holds one
 URIS = (
-    "Write http://HOST:PORT or a database (sqlite:////DIR/mlflow.db), or name a file or an environment variable that"
-    " holds it; MLflow no longer supports folders such as mlruns."
+    "Write http://HOST:PORT or a database (sqlite:////DIR/mlflow.db), or name a file or an"
+    " environment variable that holds it; MLflow no longer supports folders such as mlruns."
+)
+PLACES = {  # of passwords
+    "http": "Leave user and password out, and set MLFLOW_TRACKING_USERNAME and"
+    " MLFLOW_TRACKING_PASSWORD or write ~/.mlflow/credentials",
+    "postgresql": "Leave the password out, and set PGPASSWORD or write ~/.pgpass",
+}
+
+# What stands before the last @ is taken for user and password, also what should have been escaped:
+# none of it may be shown. A URL of a file has no such part, and a # in its path is a part of that.
+PARTS = re.compile(
+    r"(?P<scheme>.*?://)(?:(?!/)(?P<login>.*)@)?(?P<place>/[^?]*|[^?#]*)(?P<query>.*)", re.DOTALL
 )
 
 
 def public_uri(uri: str) -> str:
     """The URI without user, password and query."""
-    scheme, separator, rest = uri.partition("://")
-    # A password cannot contain @, but a database path can; a URL of such a path has no authority part.
-    rest = rest if rest.startswith("/") else rest.rpartition("@")[2]
-    ends = r"\?" if rest.startswith("/") else r"[?#]"  # a # in a file's path is a part of it
-    return scheme + separator + re.split(ends, rest, maxsplit=1)[0] if separator else uri
-
-
-HIDDEN = "***@"  # in a URI of study.yaml: its credentials are in secrets.yaml
-
-
-def hidden(uri: str) -> str:
-    """The URI with `***@` for user, password and query, if it has a secret; a path and any other URI as it is."""
-    return public_uri(uri).replace("://", f"://{HIDDEN}", 1) if has_password(uri) else uri
-
-
-def is_hidden(uri: str) -> bool:
-    return uri.partition("://")[2].startswith(HIDDEN)
-
-
-def why_hidden(uri: str, where: str) -> str:
-    """What to say where the credentials of a `hidden` URI are needed."""
-    problem = "has its user and password in secrets.yaml beside study.yaml, which is missing or not yours to read"
-    fix = (
-        " or give --tracking"
-        if where == "tracking"
-        else f" or write the whole URI as `{where}` in study.yaml"
-    )
-    if where == "ledger" and uri.startswith("postgresql"):
-        fix += ", or set PGPASSWORD and leave the password out of the URL"
-    return f"{where}: {uri} {problem}. Ask its owner,{fix}."
+    found = PARTS.fullmatch(uri)
+    return found["scheme"] + found["place"] if found else uri
 
 
 def scrub(text: str, uri: str) -> str:
     """The text without what `public_uri` removes."""
-    rest = uri.partition("://")[2]
-    userinfo = _userinfo(uri)
-    user, _, password = userinfo.partition(":")
-    query = rest.rpartition("@")[2].partition("?")[2]
-    secrets = [password, *(pair.partition("=")[2] for pair in query.split("&"))]
+    found = PARTS.fullmatch(uri)
+    if found is None:
+        return text
     text = text.replace(uri, public_uri(uri))
-    text = text.replace(f"{userinfo}@", "") if userinfo else text
+    login = found["login"] or ""
+    user, _, password = login.partition(":")
+    secrets = {password, *(pair.partition("=")[2] for pair in found["query"].split("&"))}
+    if login:
+        text = text.replace(f"{login}@", "")
     for secret in sorted({*secrets, *map(unquote, secrets)} - {""}, key=len, reverse=True):
         text = text.replace(secret, "***")
-    # Database drivers report: authentication failed for user "maria".
-    return re.sub(rf"(['\"]){re.escape(user)}\1", r"\1***\1", text) if user else text
+    if user:  # database drivers report: authentication failed for user "maria"
+        text = re.sub(rf"(['\"]){re.escape(user)}\1", r"\1***\1", text)
+    return text
 
 
 def has_password(uri: str) -> bool:
-    """Whether a password or token stands in the URI, before its host or in its query; a user's name is none."""
-    user, _, password = _userinfo(uri).partition(":")
-    token = user if uri.startswith("http") else ""  # elsewhere a name alone opens nothing
-    in_query = re.search(r"[?&][^=&]*(pass|pwd|token|secret|key)[^=&]*=", uri, re.IGNORECASE)
-    return bool(password or token or ("://" in uri and in_query))
+    """Whether a password or token stands in the URI's login or query; a user's name is none."""
+    found = PARTS.fullmatch(uri)
+    if found is None:
+        return False
+    user, _, password = (found["login"] or "").partition(":")
+    is_token = user and uri.startswith("http")  # elsewhere a name alone opens nothing
+    names = {name for name, _ in parse_qsl(found["query"][1:])} - {*FROM_ENVIRONMENT}
+    return bool(password or is_token or any(map(SECRET.search, names)))
 
 
-def _userinfo(uri: str) -> str:
-    rest = uri.partition("://")[2]
-    return "" if rest.startswith("/") else rest.rpartition("@")[0]
+def password_elsewhere(uri: str) -> str:
+    """Where the password of a URI belongs."""
+    for scheme, place in PLACES.items():
+        if uri.startswith(scheme):
+            return place
+    return "Use a server that needs none in its URI"
+
+
+def refuse_password(uri: str | None, where: str) -> None:
+    """Raise FieldError at `where` for a URI that is written out with its password.
+
+    where: what it is given as; `ledger` cannot name what holds it.
+    """
+    if uri is None or not has_password(uri):
+        return
+    mend = password_elsewhere(uri)
+    if where != "ledger":
+        mend += "; or name a file or an environment variable that holds the URI"
+    found = f"{public_uri(uri)} is written with a password or token, which others could read"
+    raise FieldError(where, found, f"{mend}.")
 
 
 def without_credentials(value: Any) -> Any:
@@ -113,11 +111,17 @@ def without_credentials(value: Any) -> Any:
 def sqlite_file(uri: str) -> Path | None:
     """The file of an SQLite database; None for any other URI."""
     scheme, _, rest = uri.partition("://")
-    return Path(rest.removeprefix("/").partition("?")[0]) if scheme.startswith("sqlite") else None
+    if not scheme.startswith("sqlite"):
+        return None
+    return Path(rest.removeprefix("/").partition("?")[0])
 
 
 class TrackingError(UserError):
     """MLflow cannot be used as requested; one line, without credentials."""
+
+
+class TrackingUnavailable(TrackingError, TryAgain):
+    """A tracking server that does not answer now."""
 
 
 def embedded_tracking(root: Path) -> str:
@@ -128,15 +132,14 @@ def embedded_tracking(root: Path) -> str:
     path = str(root)
     if "?" in path or unquote(path) != path:
         character = "?" if "?" in path else "%"
-        raise TrackingError(
-            f"storage: MLflow cannot keep its database under a path with '{character}': {path}. Use a folder"
-            " without it, or another MLflow server (--tracking)."
-        )
+        found = f"MLflow cannot keep its database under a path with '{character}': {path}"
+        mend = "Use a folder without it, or another MLflow server (--tracking)"
+        raise TrackingError(f"storage: {found}", f"{mend}.")
     return f"sqlite:///{root / 'mlflow.db'}"
 
 
-def forbidden_setting(uri: str) -> str | None:
-    """What a database's URL sets and may not, with the fix. None for one that SQLAlchemy cannot read: it opens none."""
+def forbidden_setting(uri: str) -> UserError | None:
+    """The error of a setting that a database's URL may not have. Nothing opens a broken URL."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -144,76 +147,81 @@ def forbidden_setting(uri: str) -> str | None:
         url = make_url(uri)
     except (ArgumentError, ValueError):
         return None
-    for key in url.query:
-        if key not in SETTINGS:
-            from_outside = url.get_backend_name() == "postgresql" and key in FROM_ENVIRONMENT
-            return f"the URL may not set '{key}'; {f'set PG{key.upper()} where you run' if from_outside else 'remove it'}."
-    return None
+    key = next((key for key in url.query if key not in SETTINGS), None)
+    if key is None:
+        return None
+    mend = "Remove it."
+    if url.get_backend_name() == "postgresql" and key in FROM_ENVIRONMENT:
+        mend = f"Set PG{key.upper()} where you run."
+    return UserError(f"the URL may not set '{key}'", mend)
 
 
 def resolve_uri(option: str | None, spec_tracking: str | None, storage_root: Path) -> str:
-    """The MLflow URI to write: --tracking, else the spec's, else the database embedded in the storage.
+    """The MLflow URI to write: --tracking, else the spec's, else the database in the storage.
 
-    Either may name the file or the environment variable that holds the URI. Raises TrackingError if there is none, or
-    for a URI relative to the working directory.
+    Either may name the file or the environment variable that holds the URI. Raises TrackingError
+    if there is none and for a relative one, FieldError for one written out with a password.
     """
     given = option or spec_tracking
     if given is None:
         return embedded_tracking(storage_root)
     where = "--tracking" if option else "tracking"
-    if is_hidden(given):
-        raise TrackingError(why_hidden(given, "tracking"))
-    uri, holder = (given, "") if "://" in given else _held(given, where)
+    refuse_password(given, where)
+    uri, holder = _held(given, where)
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme.partition("+")[0] not in SCHEMES:
         # What a file or a variable holds may be anything: it is not shown.
         found = f"what {holder} holds" if holder else f"'{public_uri(uri)}'"
-        raise TrackingError(f"{where}: {found} is not a tracking server. {URIS}")
+        raise TrackingError(f"{where}: {found} is not a tracking server", URIS)
     if scheme.startswith("sqlite") and not rest.startswith("//"):
-        path = rest.lstrip("/")
-        fix = f" Write {scheme}:///{Path(path).absolute()}." if path and path != ":memory:" else ""
-        raise TrackingError(
-            f"{where}: '{uri}' is not an absolute path, which needs four slashes.{fix}"
-        )
+        mend = ""
+        if (path := rest.lstrip("/")) not in ("", ":memory:"):
+            mend = f"Write {scheme}:///{Path(path).absolute()}."
+        found = f"{where}: '{uri}' is not an absolute path, which needs four slashes"
+        raise TrackingError(found, mend)
     if scheme not in ("http", "https") and (problem := forbidden_setting(uri)):
-        raise TrackingError(f"{where}: {problem}")
+        raise TrackingError(f"{where}: {problem.found}", problem.mend)
     return uri
 
 
 def recorded_tracking(option: str | None) -> str | None:
-    """--tracking as a study records it: a name and never what it holds, the path of a file from the root."""
+    """--tracking as a study records it: a name, not what it holds; a file's path from the root."""
     if option is None or "://" in option or VARIABLE.fullmatch(option):
         return option
     return str(Path(os.path.expanduser(option)).absolute())
 
 
 def _held(name: str, where: str) -> tuple[str, str]:
-    """The URI that an environment variable or a file holds, and which; any other name as it is, and nothing."""
+    """The URI that a variable or a file holds, and which; any other text as it is, and nothing."""
+    if "://" in name:
+        return name, ""
     if VARIABLE.fullmatch(name):
-        holder, text = f"the environment variable {name}", os.environ.get(name)
+        holder = f"the environment variable {name}"
+        text = os.environ.get(name)
         if text is None:
-            raise TrackingError(
-                f"{where}: {holder} is not set. Set it to the URI, or give --tracking."
-            )
+            mend = "Set it to the URI, or give --tracking."
+            raise TrackingError(f"{where}: {holder} is not set", mend)
     else:
         path = Path(os.path.expanduser(name))
         if path.is_absolute() and not path.exists():
-            raise TrackingError(
-                f"{where}: there is no file {path}. Write the URI into it, or give --tracking."
-            )
+            mend = "Write the URI into it, or give --tracking."
+            raise TrackingError(f"{where}: there is no file {path}", mend)
         if not path.is_file():
             return name, ""
         if where == "tracking" and not path.is_absolute():
-            raise TrackingError(f"{where}: '{name}' is a relative path. Write {path.absolute()}.")
+            raise TrackingError(
+                f"{where}: '{name}' is a relative path", f"Write {path.absolute()}."
+            )
         holder = f"the file {path}"
         try:
             with path.open() as file:
                 text = file.read(LONGEST)
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise TrackingError(f"{where}: {holder} cannot be read ({why}).") from None
+        except UnicodeDecodeError:
+            raise TrackingError(f"{where}: {holder} cannot be read (it is not text)") from None
+        except OSError as error:
+            raise TrackingError(f"{where}: {holder} cannot be read ({error.strerror})") from None
     lines = text.strip().splitlines()
     if len(lines) != 1:
         found = f"holds {len(lines)} lines" if lines else "is empty"
-        raise TrackingError(f"{where}: {holder} {found}. Write the URI into it, on one line.")
+        raise TrackingError(f"{where}: {holder} {found}", "Write the URI into it, on one line.")
     return lines[0].strip(), holder

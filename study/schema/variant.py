@@ -7,16 +7,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution
 
-from search_spaces.space import (
-    Default,
-    Entry,
-    Pin,
-    SpaceError,
-    Value,
-    contains,
-    parse_entry,
-    to_plain,
-)
+from search_spaces.space import Default, Entry, Pin, contains, parse_entry, to_plain
 from search_spaces.strict_yaml import one_line
 from study.schema.paths import (
     NOT_SEARCHED,
@@ -32,11 +23,23 @@ from study.schema.recommended import OPTIMIZER_FILE, Recommended, inert_paths, s
 from study.schema.resources import Resources
 from trainables.config import TrialConfig, build, owner_of, value_at, with_value
 from trainables.config import to_plain as settings_to_plain
-from trainables.fields import FieldError, nearest
 from trainables.method import Method
+from trainables.plain import Plain, Value
 from trainables.plugins import name_of
+from trainables.problems import FieldError, nearest
 
-STUDY_ORIGIN, OWN_ORIGIN = "search_space of the study", "values of the method"
+STUDY_ORIGIN = "search_space of the study"
+OWN_ORIGIN = "values of the method"
+
+
+@dataclass(frozen=True)
+class Written:
+    """An entry of `methods:`. fixed: the paths of the values written with the method."""
+
+    trial: TrialConfig
+    fixed: tuple[str, ...]
+    values: dict[str, Pin]
+    resources: Resources | None
 
 
 @dataclass(frozen=True)
@@ -47,15 +50,16 @@ class Space:
     pins: dict[str, Value]  # set for every trial of the method
     defaults: list[dict[str, Value]]  # settings to try first; omitted paths are sampled
     origins: dict[str, str]  # source of each path
-    recommended: list[dict[str, Value]] = field(
-        default_factory=list
-    )  # `defaults` before the study's own ranges
+    # `defaults` before the study's own ranges.
+    recommended: list[dict[str, Value]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A method and the label of its trials. fixed: paths whose values are written with the method. values: what else
-    is set for this label only."""
+    """A method and the label of its trials.
+
+    fixed: paths whose values are written with the method. values: set for this label only.
+    """
 
     label: str
     method: Method
@@ -63,28 +67,25 @@ class Variant:
     fixed: tuple[str, ...] = ()
     values: dict[str, Value] = field(default_factory=dict)
     resources: Resources | None = None  # None: the study's
-    kept: tuple[str, ...] = field(
-        default=(), compare=False
-    )  # what search_spaces/ now has otherwise
+    # Paths that search_spaces/ now has otherwise.
+    kept: tuple[str, ...] = field(default=(), compare=False)
 
-    def to_mapping(self) -> dict[str, Any]:
+    def to_mapping(self) -> dict[str, Plain]:
         """Its entry under `methods:`: fixed values only."""
-        resources = (
-            {} if self.resources is None else {"resources": settings_to_plain(self.resources)}
-        )
-        values = {"values": dict(self.values)} if self.values else {}
-        return {
-            "label": self.label,
-            **_fixed_mapping(self.method, "method", self.fixed),
-            **values,
-            **resources,
-        }
+        fixed = _fixed_mapping(self.method, "method", self.fixed)
+        plain: dict[str, Plain] = {"label": self.label, **fixed}
+        if self.values:
+            plain["values"] = dict(self.values)
+        if self.resources is not None:
+            plain["resources"] = settings_to_plain(self.resources)
+        return plain
 
 
-def _fixed_mapping(method: Method, prefix: str, fixed: tuple[str, ...]) -> dict[str, Any]:
-    plain: dict[str, Any] = {"name": name_of(type(method))}
+def _fixed_mapping(method: Method, prefix: str, fixed: tuple[str, ...]) -> dict[str, Plain]:
+    plain: dict[str, Plain] = {"name": name_of(type(method))}
     for spec in fields(method):
-        path, value = f"{prefix}.{spec.name}", getattr(method, spec.name)
+        path = f"{prefix}.{spec.name}"
+        value = getattr(method, spec.name)
         if isinstance(value, Method):
             plain[spec.name] = _fixed_mapping(value, path, fixed)
         elif path in fixed:
@@ -93,71 +94,65 @@ def _fixed_mapping(method: Method, prefix: str, fixed: tuple[str, ...]) -> dict[
 
 
 def fixed_paths(method: Method, plain: Any, prefix: str = "method") -> tuple[str, ...]:
-    """The dotted paths of the values written with a method (`plain`: name or mapping) and its bases."""
+    """The dotted paths of the values written with a method (`plain`: name or mapping) and bases."""
+    if not isinstance(plain, Mapping):
+        return ()
     found: list[str] = []
-    for key, value in plain.items() if isinstance(plain, Mapping) else ():
-        if key == "name":
-            continue
+    for key in plain.keys() - {"name"}:
+        path = f"{prefix}.{key}"
         base = getattr(method, key)
-        found += (
-            fixed_paths(base, value, f"{prefix}.{key}")
-            if isinstance(base, Method)
-            else [f"{prefix}.{key}"]
-        )
+        found += fixed_paths(base, plain[key], path) if isinstance(base, Method) else [path]
     return tuple(sorted(found))
 
 
 def read_values(plain: Any) -> dict[str, Pin]:
     """`values:` of a method. Raises FieldError unless it maps paths to plain values."""
     if not isinstance(plain, Mapping):
-        raise FieldError("values", f"must map paths to values, got {plain!r}.")
+        raise FieldError("values", f"must map paths to values, got {plain!r}")
     found: dict[str, Pin] = {}
     for path, value in plain.items():
-        try:
-            entry = parse_entry(f"values.{path}", value)
-        except SpaceError as error:
-            raise FieldError(error.path, error.problem) from None
+        entry = parse_entry(f"values.{path}", value)
         if not isinstance(entry, Pin):
             raise FieldError(
-                f"values.{path}", "must be a plain value; write ranges under `search_space`."
+                f"values.{path}", "must be a plain value", "Write ranges under `search_space`."
             )
         found[path] = entry
     return found
 
 
 def build_variant(
-    trial: TrialConfig,
     label: str,
-    fixed: tuple[str, ...],
+    written: Written,
+    where: str,
     laid_over: Mapping[str, Entry],
-    own: Mapping[str, tuple[str, Pin]],
     recommended: Recommended,
 ) -> Variant:
-    """The variant of `trial.method`: its recommended space without fixed paths, overridden by the study's space and
-    then by its own values, {location: (path, value)}; without ranges that have no effect."""
+    """The variant of an entry at `where`, with its recommended space.
+
+    Without fixed paths and ranges that have no effect; overridden by the study's space, then by
+    the entry's own values.
+    """
+    trial = written.trial
+    fixed = written.fixed
     entries = {path: found for path, found in recommended.entries.items() if path not in fixed}
     for path, entry in laid_over.items():
         if fits(trial, path) and path not in fixed:
-            entries[path] = checked_entry(trial, path, entry, f"search_space.{path}"), STUDY_ORIGIN
+            entry = checked_entry(trial, path, entry, f"search_space.{path}")
+            entries[path] = (entry, STUDY_ORIGIN)
     values: dict[str, Value] = {}
-    for where, (path, entry) in own.items():
+    for path, own in written.values.items():
+        at = f"{where}.values.{path}"
         if path in fixed:
-            raise FieldError(
-                where,
-                f"is fixed to {value_at(trial, path)!r} by the method; remove one of the two.",
-            )
-        pin = checked_entry(trial, path, entry, where)
+            value = value_at(trial, path)
+            raise FieldError(at, f"is fixed to {value!r} by the method", "Remove one of the two.")
+        pin = checked_entry(trial, path, own, at)
         assert isinstance(pin, Pin)
-        entries[path], values[path] = (pin, OWN_ORIGIN), pin.value
-    pins = {
-        path: entry.value for path, (entry, _) in sorted(entries.items()) if isinstance(entry, Pin)
-    }
+        entries[path] = (pin, OWN_ORIGIN)
+        values[path] = pin.value
+    laid = {path: entry for path, (entry, _) in sorted(entries.items())}
+    pins = {path: entry.value for path, entry in laid.items() if isinstance(entry, Pin)}
     pinned = with_pins(trial, pins)
-    searched = {
-        path: entry
-        for path, (entry, _) in sorted(entries.items())
-        if isinstance(entry, BaseDistribution)
-    }
+    searched = {path: of for path, of in laid.items() if isinstance(of, BaseDistribution)}
     inert = inert_paths(pinned.method, searched).keys() - recommended.kept
     distributions = {path: entry for path, entry in searched.items() if path not in inert}
     space = Space(
@@ -167,7 +162,7 @@ def build_variant(
         {path: entries[path][1] for path in sorted([*distributions, *pins])},
         recommended.settings,
     )
-    return Variant(label, pinned.method, space, fixed, values)
+    return Variant(label, pinned.method, space, fixed, values, written.resources)
 
 
 def with_pins(trial: TrialConfig, pins: Mapping[str, Value]) -> TrialConfig:
@@ -179,11 +174,13 @@ def with_pins(trial: TrialConfig, pins: Mapping[str, Value]) -> TrialConfig:
 
 
 def differing(variant: Variant, today: Variant) -> tuple[str, ...]:
-    """Searched paths that search_spaces/ now has otherwise; `tried first` for the settings to try first."""
-    ours, theirs = ({**of.space.pins, **of.space.distributions} for of in (variant, today))
+    """Searched paths that search_spaces/ now has otherwise; `tried first` for those settings."""
+    ours = {**variant.space.pins, **variant.space.distributions}
+    theirs = {**today.space.pins, **today.space.distributions}
     paths = [path for path in sorted({*ours, *theirs}) if ours.get(path) != theirs.get(path)]
-    first = ["tried first"] if variant.space.recommended != today.space.recommended else []
-    return (*paths, *first)
+    if variant.space.recommended != today.space.recommended:
+        paths.append("tried first")
+    return tuple(paths)
 
 
 def first_standings(trial: TrialConfig, space: Space) -> list[Default | None]:
@@ -196,14 +193,14 @@ def first_standings(trial: TrialConfig, space: Space) -> list[Default | None]:
 
 
 def check_optimizer(label: str, trial: TrialConfig, space: Space) -> None:
-    """Raise FieldError if a setting from which the optimizer's search should start is outside its range."""
+    """Raise FieldError if the optimizer's search would start outside its range."""
     for path, entry in space.distributions.items():
         value = value_at(trial, path)
         if space.origins[path].startswith(OPTIMIZER_FILE) and not contains(entry, value):
-            found = f"{path} of {label} is {value!r}, outside {one_line(to_plain(entry))} of {OPTIMIZER_FILE}"
-            raise FieldError(
-                "search_optimizer", f"{found}; write a range for it under `search_space`."
-            )
+            range_ = one_line(to_plain(entry))
+            found = f"{path} of {label} is {value!r}, outside {range_} of {OPTIMIZER_FILE}"
+            mend = "Write a range for it under `search_space`."
+            raise FieldError("search_optimizer", found, mend)
 
 
 def _first_settings(
@@ -211,55 +208,49 @@ def _first_settings(
     distributions: Mapping[str, BaseDistribution],
     recommended: list[dict[str, Value]],
 ) -> list[dict[str, Value]]:
-    """The recommended settings inside the space; other paths take the study's value if that is inside too."""
+    """The recommended settings inside the space; other paths have the study's value if it is."""
     own = {path: value_at(trial, path) for path in distributions}
     own = {path: value for path, value in own.items() if contains(distributions[path], value)}
     found: list[dict[str, Value]] = []
     for setting in recommended:
-        named = {
-            path: typed(trial, path, value)
-            for path, value in setting.items()
-            if path in distributions
-        }
+        inner = {path: value for path, value in setting.items() if path in distributions}
+        named = {path: typed(trial, path, value) for path, value in inner.items()}
         whole = dict(sorted({**own, **named}.items()))
-        if (
-            whole
-            and whole not in found
-            and all(contains(distributions[path], whole[path]) for path in whole)
-        ):
+        inside = all(contains(distributions[path], value) for path, value in whole.items())
+        if whole and inside and whole not in found:
             found.append(whole)
     return found
 
 
-def check_path(
-    path: str, trials: Mapping[str, TrialConfig], fixed: Mapping[str, tuple[str, ...]]
-) -> None:
-    """Raise FieldError unless the path is searchable for one of the methods ({label: trial})."""
-    fitting = [label for label, trial in trials.items() if fits(trial, path)]
-    if any(path not in fixed[label] for label in fitting):
+def check_path(path: str, written: Mapping[str, Written]) -> None:
+    """Raise FieldError unless the path is searchable for one of the methods."""
+    fitting = [label for label, one in written.items() if fits(one.trial, path)]
+    if any(path not in written[label].fixed for label in fitting):
         return
     where = f"search_space.{path}"
     if fitting:
-        value = value_at(trials[fitting[0]], path)
-        raise FieldError(
-            where, f"is fixed to {value!r} by {' and '.join(fitting)}; remove one of the two."
-        )
-    if path.partition(".")[0] in {spec.name for spec in fields(TrialConfig)} and not is_searched(
-        path
-    ):
-        raise FieldError(where, NOT_SEARCHED)
-    raise FieldError(where, _nearest_problem(path, trials))
+        value = value_at(written[fitting[0]].trial, path)
+        by = " and ".join(fitting)
+        raise FieldError(where, f"is fixed to {value!r} by {by}", "Remove one of the two.")
+    known = {spec.name for spec in fields(TrialConfig)}
+    if path.partition(".")[0] in known and not is_searched(path):
+        raise FieldError(where, NOT_SEARCHED, SEARCHED)
+    raise _unknown_path(path, [one.trial for one in written.values()]).at(where)
 
 
-def _nearest_problem(path: str, trials: Mapping[str, TrialConfig]) -> str:
-    """What is wrong with a path that fits no method, judged by the nearest method."""
-    known = {name: trial for trial in trials.values() for name in searchable_paths(trial)}
+def _unknown_path(path: str, trials: list[TrialConfig]) -> FieldError:
+    """The error of a path that fits no method, judged by the nearest method."""
+    known: dict[str, TrialConfig] = {}
+    for trial in trials:
+        known |= dict.fromkeys(searchable_paths(trial), trial)
     close = get_close_matches(path, known, n=1, cutoff=0.5)
     group = path.partition(".")[0]
     if close and group in SEARCHED_GROUPS:
         try:
             owner_of(known[close[0]], path)
         except FieldError as error:
-            return error.problem
+            return error
     inside = [name for name in known if name.startswith(f"{group}.")]
-    return f"there is no '{path}'.{nearest(path, close or inside) if close or inside else f' {SEARCHED}'}"
+    meant = close or inside
+    mend = nearest(path, meant) if meant else SEARCHED
+    return FieldError(path, f"there is no '{path}'", mend)

@@ -1,4 +1,4 @@
-"""Versions that trials are trained with. Sent to cluster nodes as is, so it imports only the standard library."""
+"""Versions of what trains. Sent to nodes as is, so it imports only the standard library."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 # Nodes with different versions of these would train different trials under one name.
 LIBRARIES = ("torch", "torchvision", "ray", "optuna", "mlflow", "numpy", "scikit-learn")
@@ -25,8 +24,10 @@ def versions(names: Sequence[str]) -> dict[str, str]:
 
 def recorded_versions() -> dict[str, str]:
     """The versions recorded with each trial: calstudy's, the libraries' and the git commit."""
-    commit = git_commit()
-    return {**versions(("calstudy", *LIBRARIES)), **({"git_commit": commit} if commit else {})}
+    found = versions(("calstudy", *LIBRARIES))
+    if commit := git_commit():
+        found["git_commit"] = commit
+    return found
 
 
 def git_commit() -> str | None:
@@ -38,29 +39,31 @@ def git_commit() -> str | None:
             if scope in ("local", "worktree") and name.startswith("filter."):
                 quiet[name] = "false" if name.endswith(".required") else ""
         commit = _git(quiet, "rev-parse", "--verify", "HEAD").strip()
-        return commit + ("+" if _git(quiet, *CHANGED) else "")
+        return f"{commit}+" if _git(quiet, *CHANGED) else commit
     except (OSError, subprocess.SubprocessError):
         return None
 
 
-# A repository that someone else made may name programs in its own configuration: none of them is run.
+# A repository that someone else made may name programs in its own configuration: none is run.
 RUNS_NOTHING = {"core.fsmonitor": "false", "core.hooksPath": os.devnull}
 CHANGED = ("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
 
 
 def _git(settings: Mapping[str, str], *words: str) -> str:
-    """What git prints, with these settings over its configuration. Raises OSError, SubprocessError."""
+    """Git's output, with these settings over its own. Raises OSError, SubprocessError."""
     first = int(os.environ.get("GIT_CONFIG_COUNT") or 0)
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "none"}
     for number, (name, value) in enumerate(settings.items(), start=first):
         environment |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     environment["GIT_CONFIG_COUNT"] = str(first + len(settings))
     command = ["git", "--no-pager", *words]
-    options: dict[str, Any] = {
-        "capture_output": True,
-        "text": True,
-        "errors": "replace",
-        "timeout": 10,
-        "check": True,
-    }
-    return str(subprocess.run(command, env=environment, **options).stdout)
+    return subprocess.run(
+        command,
+        env=environment,
+        timeout=10,
+        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        errors="replace",
+    ).stdout

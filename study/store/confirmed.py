@@ -1,11 +1,13 @@
-"""What a study's own record says of its confirmation: a copy without that folder says that test was opened."""
+"""What a study's own record says of its confirmation: a copy without that folder says that test was
+opened."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from study.store.recorded import Opened
 from study.store.study import Study, open_directory, write_study_file
-from study.store.study_file import CONFIRMATION
 
 SUFFIX = "-confirm"
 RESTORE = "Restore that folder"
@@ -16,36 +18,49 @@ def confirming_directory(directory: Path) -> Path:
     return directory.with_name(directory.name + SUFFIX)
 
 
-def confirming_study(study: Study) -> Study | None:
-    """The study's confirmation, if it is beside it."""
+def confirming_study(study: Study, opened: Study | None = None) -> Study | None:
+    """The study's confirmation, if it is beside it. opened: as it was opened before."""
     directory = confirming_directory(study.directory)
     if not (directory / "study.yaml").is_file():
         return None
-    found = open_directory(directory, directory.name)
+    found = open_directory(directory, directory.name, opened)
     return found if found.confirms == study.name else None
 
 
 def recorded_openings(search: Study) -> int:
     """How often its record says that its test split was opened."""
-    return int(search.recorded.get(CONFIRMATION, {}).get("openings", 0))
+    return search.recorded.confirmation.openings if search.recorded.confirmation else 0
 
 
-def missing_confirmation(study: Study) -> str | None:
-    """What is said of a study that records a confirmation which is not beside it; None of any other."""
-    openings = recorded_openings(study)
-    if not openings or confirming_study(study) is not None:
+def matters_at_opening(search: Study) -> dict[str, float]:
+    """What mattered in each objective when its test split was opened; of a study that was not
+    opened, what does now."""
+    return search.recorded.matters_at_opening or search.matters
+
+
+def missing_confirmation(study: Study, found: Study | None = None) -> str | None:
+    """What is said of a study that records a confirmation which is not beside it; else None.
+
+    found: its confirmation, if it was opened already.
+    """
+    opened = study.recorded.confirmation
+    if opened is None or not opened.openings or (found or confirming_study(study)):
         return None
-    name, times = study.recorded[CONFIRMATION]["name"], f"{openings:,} time{'s' * (openings != 1)}"
+    times = f"{opened.openings:,} time{'s' * (opened.openings != 1)}"
     return (
-        f"{study.name} was confirmed in {name}, which is not here"
+        f"{study.name} was confirmed in {opened.name}, which is not here"
         f" ({confirming_directory(study.directory)}); the test split has been opened {times}"
     )
 
 
 def record_openings(directory: Path, openings: int) -> None:
-    """Write into a search's study.yaml how often test was opened, unless it says so. Under its lock."""
+    """Write into a search's study.yaml how often test was opened, unless it says so. Under its
+    lock."""
     search = open_directory(directory, directory.name)
     if openings > recorded_openings(search):
-        confirmation = {"name": confirming_directory(directory).name, "openings": openings}
-        recorded = {**search.recorded, CONFIRMATION: confirmation}
-        write_study_file(directory, {**search.plain, "recorded": recorded})
+        recorded = replace(
+            search.recorded,
+            confirmation=Opened(confirming_directory(directory).name, openings),
+            matters_at_opening=matters_at_opening(search),
+        )
+        write_study_file(replace(search, recorded=recorded))

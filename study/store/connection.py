@@ -1,43 +1,57 @@
-"""Reaching a database: whether it is one, what is wrong in one line, and when trying again may help."""
+"""Reaching a database: whether it is one, what is wrong in one line, and when trying again may
+help."""
 
 from __future__ import annotations
 
 import os
 import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from optuna.exceptions import StorageInternalError
 
 from study.schema.errors import LedgerError
-from study.schema.uris import DATABASES, forbidden_setting, public_uri, scrub, sqlite_file
+from study.schema.uris import forbidden_setting, has_password, public_uri, scrub, sqlite_file
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Engine
 
 CONNECT_SECONDS = 10
-PRODUCTS = {"postgresql": "PostgreSQL", "mysql": "MySQL", "mariadb": "MariaDB", "sqlite": "SQLite"}
-# What a database says of itself: the first that is found in the message, and what it means with its mend.
+PRODUCTS = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}  # which can hold a ledger
+# What a database says of itself: the first that is found in the message, and what it means with its
+# mend.
 CAUSES = {
-    r"password authentication failed|no password supplied|access denied for user": (
-        "the password or user is refused. Correct them in the URL; or leave the password out of it and set PGPASSWORD,"
-        " or write ~/.pgpass"
+    r"password authentication failed|no password supplied": (
+        "the password or user is refused. Correct the user in the URL, and the password in"
+        " PGPASSWORD or ~/.pgpass"
     ),
-    r"no pg_hba.conf entry": "the server refuses this host, user or database. Ask its administrator",
-    r"database \"[^\"]*\" does not exist|unknown database": "there is no such database. Create it, or correct its name",
-    r"(resolve|translate) host|name or service not known|unknown .*server host": (
+    r"no pg_hba.conf entry": (
+        "the server refuses this host, user or database. Ask its administrator"
+    ),
+    r"database \"[^\"]*\" does not exist": (
+        "there is no such database. Create it, or correct its name"
+    ),
+    r"(resolve|translate) host|name or service not known": (
         "the host is unknown. Correct its name in the URL"
     ),
-    r"connection refused|can't connect to": "the connection is refused. Start the server, or correct host and port",
+    r"connection refused": (
+        "the connection is refused. Start the server, or correct host and port"
+    ),
     r"timeout expired|timed out|no route to host|network is unreachable": (
         f"no answer within {CONNECT_SECONDS} s. Check host, port and firewall"
     ),
-    r"permission denied|must be owner|command denied": (
+    r"permission denied|must be owner": (
         "its user may not do this. Grant it the right to create and write tables there"
     ),
-    r"too many (clients|connections)|remaining connection slots": "it has too many connections. Close some",
-    r"starting up|shutting down|terminating connection|closed the connection|recovery mode": "the server restarts",
+    r"too many (clients|connections)|remaining connection slots": (
+        "it has too many connections. Close some"
+    ),
+    r"starting up|shutting down|terminating connection|closed the connection|recovery mode": (
+        "the server restarts"
+    ),
     r"unable to open database file": "it cannot be opened. Create its folder, or correct the path",
     r"readonly database|read-only": "it is read-only",
     r"is not a database": "the file is not a database",
@@ -52,7 +66,10 @@ def is_database(ledger: Any) -> TypeGuard[str]:
 def shown(url: str) -> str:
     """`PostgreSQL at db.example.org:5432/ledgers`, without user and password."""
     scheme, _, place = public_uri(url).partition("://")
-    return f"{PRODUCTS.get(scheme.partition('+')[0], scheme)} at {place.removeprefix('/') or 'this machine'}"
+    return (
+        f"{PRODUCTS.get(scheme.partition('+')[0], scheme)} at"
+        f" {place.removeprefix('/') or 'this machine'}"
+    )
 
 
 def cause_of(error: BaseException, url: str) -> str:
@@ -61,9 +78,12 @@ def cause_of(error: BaseException, url: str) -> str:
 
     error = _origin(error)
     if isinstance(error, ImportError):
-        return f"the package that reaches it is not installed. {_installation(url)}"
+        return "the package that reaches it is not installed. Run: pip install 'calstudy[postgres]'"
     if isinstance(error, NoSuchModuleError):
-        return "no such kind of database is known. Write postgresql://, mysql:// or sqlite:///"
+        return (
+            "no such kind of database can hold a ledger. Write"
+            " postgresql://USER@HOST:PORT/DATABASE, or the path of a file"
+        )
     if isinstance(error, ArgumentError | NotAURL):
         return "this is not the URL of a database. Write postgresql://USER@HOST:PORT/DATABASE"
     said = str(error.orig if isinstance(error, DBAPIError) else error)
@@ -89,33 +109,28 @@ class NotAURL(ValueError):
     """Of a URL that SQLAlchemy cannot read."""
 
 
-def _installation(url: str) -> str:
-    if url.startswith("postgresql"):
-        return "Install it: pip install 'calstudy[postgres]'"
-    return "Install the Python driver of this database with pip"
-
-
 @contextmanager
 def named_causes(url: str) -> Iterator[None]:
-    """What a database, its driver or Optuna's schema check raises becomes one line. Other errors pass."""
+    """What a database, its driver or Optuna's schema check raises becomes one line. Other errors
+    pass."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
     except (SQLAlchemyError, StorageInternalError, ImportError, ValueError) as error:
-        raise LedgerError(f"ledger: {shown(url)}: {cause_of(error, url)}.") from None
+        raise LedgerError(f"ledger: {shown(url)}: {cause_of(error, url)}") from None
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether trying again may help: the connection was lost, refused or shut, or the database is locked."""
+    """Whether trying again may help: the connection was lost, refused or shut, or the database is
+    locked."""
     from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
 
     cause = _origin(error)
     if not isinstance(cause, DBAPIError):
         return False
-    if isinstance(
-        cause, InternalError
-    ):  # a server that became a replica, until the other one takes its place
+    # A server that became a replica, until the other one takes its place.
+    if isinstance(cause, InternalError):
         return "read-only" in str(cause.orig)
     lost = cause.connection_invalidated or isinstance(cause, OperationalError | InterfaceError)
     return lost and "no such table" not in str(cause.orig)
@@ -127,18 +142,41 @@ def parsed(url: str) -> URL:
     from sqlalchemy.exc import NoSuchModuleError
 
     if problem := forbidden_setting(url):
-        raise LedgerError(f"ledger: {problem}")
+        raise LedgerError(f"ledger: {problem.found}", problem.mend)
     try:
         place = make_url(url)
     except ValueError as error:  # of a port that is no number
         raise NotAURL(str(error)) from None
-    if place.get_backend_name() not in DATABASES:
+    if place.get_backend_name() not in PRODUCTS:
         raise NoSuchModuleError(url)
     return place
 
 
+def lacks_password(url: str) -> str | None:
+    """What to say of a PostgreSQL URL with a user whose password is nowhere on this machine."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        place = make_url(url)
+    except (ArgumentError, ValueError):
+        return None  # whoever opens it says so
+    has_user = place.username or "user" in place.query
+    if place.get_backend_name() != "postgresql" or not has_user or has_password(url):
+        return None
+    file = Path(os.environ.get("PGPASSFILE") or "~/.pgpass").expanduser()
+    if os.environ.get("PGPASSWORD") or file.is_file():
+        return None
+    return (
+        f"the URL has a user, and on {socket.gethostname()} there is no password for it: PGPASSWORD"
+        f" is not set, and there is no file {file}. Write it there (chmod 600), unless the server"
+        " asks for none."
+    )
+
+
 def connect_arguments(url: URL) -> dict[str, Any]:
-    """So that a server which no longer answers is noticed within half a minute; what the URL says has precedence."""
+    """So that a server which no longer answers is noticed within half a minute; what the URL says
+    has precedence."""
     found: dict[str, Any] = {}
     if url.drivername in ("postgresql", "postgresql+psycopg", "postgresql+psycopg2"):
         alive = {
@@ -148,8 +186,6 @@ def connect_arguments(url: URL) -> dict[str, Any]:
             "tcp_user_timeout": 25_000,
         }
         found = {"connect_timeout": CONNECT_SECONDS, **alive}
-    elif url.get_backend_name() in ("mysql", "mariadb"):
-        found = {"connect_timeout": CONNECT_SECONDS}
     return {name: value for name, value in found.items() if name not in url.query}
 
 
@@ -162,7 +198,8 @@ def new_engine(url: str, **words: Any) -> Engine:
 
 
 def is_ready(url: str) -> bool:
-    """Whether Optuna's tables are there, and whole: it would stamp its version into what has none."""
+    """Whether Optuna's tables are there, and whole: it would stamp its version into what has
+    none."""
     from sqlalchemy import inspect, text
 
     with named_causes(url), new_engine(url).connect() as connection:
@@ -177,7 +214,8 @@ def is_ready(url: str) -> bool:
 
 
 def writing_problem(url: str) -> str | None:
-    """Why a driver could not write a ledger there; None if it can, as far as reading tells. Raises LedgerError."""
+    """Why a driver could not write a ledger there; None if it can, as far as reading tells. Raises
+    LedgerError."""
     from sqlalchemy import text
 
     file = sqlite_file(url)
@@ -201,13 +239,15 @@ def writing_problem(url: str) -> str | None:
             )
         may = connection.execute(
             text(
-                "SELECT bool_and(has_table_privilege(name, act))"
-                " FROM unnest(ARRAY['studies', 'trials', 'trial_params', 'trial_user_attributes']) AS names(name),"
+                "SELECT bool_and(has_table_privilege(name, act)) FROM unnest(ARRAY['studies',"
+                " 'trials', 'trial_params', 'trial_user_attributes']) AS names(name),"
                 " unnest(ARRAY['INSERT', 'UPDATE', 'DELETE']) AS acts(act)"
             )
         ).scalar()
         return (
             None
             if may
-            else "its user may not write Optuna's tables. Grant it INSERT, UPDATE and DELETE on them"
+            else (
+                "its user may not write Optuna's tables. Grant it INSERT, UPDATE and DELETE on them"
+            )
         )

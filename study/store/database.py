@@ -1,4 +1,5 @@
-"""A ledger in a database: it may be away for a while, and a lost answer to a write does not mean a lost write."""
+"""A ledger in a database: it may be away for a while, and a lost answer to a write does not mean a
+lost write."""
 
 from __future__ import annotations
 
@@ -35,16 +36,16 @@ from trainables.files.atomic import PATIENCE
 T = TypeVar("T")
 
 PAUSE = 0.5  # seconds between attempts to reach a server
-DRIVER = (
-    "driver"  # the attribute of each label's Optuna study that names the driver that may write it
-)
+# The attribute of each label's Optuna study that names the driver that may write it.
+DRIVER = "driver"
 
 
 @dataclass
 class Waiting:
     """How a driver waits for a database that does not answer, and whom it tells.
 
-    stopped: the signal that ends the wait, if one came. show: gets the line to show while it waits, None afterwards.
+    stopped: the signal that ends the wait, if one came. show: gets the line to show while it waits,
+    None afterwards.
     """
 
     patience: float = PATIENCE
@@ -53,7 +54,8 @@ class Waiting:
     waited: float = 0.0  # seconds in all
 
     def retry(self, act: Callable[[bool], T], url: str) -> T:
-        """What `act` gives; it is told whether it was tried before: then its write may have happened.
+        """What `act` gives; it is told whether it was tried before: then its write may have
+        happened.
 
         Raises LedgerUnavailable when the patience or a signal ends the wait.
         """
@@ -79,12 +81,13 @@ class Waiting:
             seconds = time.monotonic() - began
             if signal := self.stopped():
                 raise LedgerUnavailable(
-                    f"stopped by {signal} while {shown(url)} did not answer ({cause})."
+                    f"stopped by {signal} while {shown(url)} did not answer ({cause})"
                 )
             if seconds >= self.patience:
                 raise LedgerUnavailable(
-                    f"ledger: {shown(url)} has not answered for {seconds / 60:.0f} minutes: {cause}. Run the same"
-                    " command again to resume."
+                    f"ledger: {shown(url)} has not answered for {seconds / 60:.0f} minutes:"
+                    f" {cause}",
+                    "Run the same command again to resume.",
                 )
             self._say(f"ledger: {shown(url)} does not answer; waiting ({seconds:.0f} s): {cause}")
             time.sleep(PAUSE / 5)
@@ -108,10 +111,11 @@ def to_stderr() -> Callable[[str | None], None]:
 
 
 class Database(RDBStorage):
-    """Optuna's storage in a database, which is waited for; a write is done once even if its answer was lost.
+    """Optuna's storage in a database, which is waited for; a write is done once even if its answer
+    was lost.
 
-    lock: the driver's; it is taken again before anything is written over a new connection. waiting: None for readers,
-    who do not wait. Use `open_database`.
+    lock: the driver's; it is taken again before anything is written over a new connection. waiting:
+    None for readers, who do not wait. Use `open_database`.
     """
 
     def __init__(
@@ -119,7 +123,8 @@ class Database(RDBStorage):
     ) -> None:
         from sqlalchemy import event
 
-        self._shown_url, self._lock = url, lock
+        self._shown_url = url
+        self._lock = lock
         self.waiting = waiting or Waiting(patience=0.0)
         self._reads_only = waiting is None
         self._nested = threading.local()  # whether this thread is within `_patiently`
@@ -134,7 +139,8 @@ class Database(RDBStorage):
             event.listen(self.engine, "connect", lambda *_: lock.ensure())
 
     def driver_of(self, study_id: int) -> Any:
-        """The attribute DRIVER of an Optuna study, read over the connection that holds the lock where there is one."""
+        """The attribute DRIVER of an Optuna study, read over the connection that holds the lock
+        where there is one."""
         lock = self._lock
         if lock is None:
             return self.get_study_user_attrs(study_id).get(DRIVER)
@@ -143,20 +149,19 @@ class Database(RDBStorage):
     def _patiently(self, act: Callable[[bool], T]) -> T:
         from sqlalchemy.exc import SQLAlchemyError
 
-        if getattr(
-            self._nested, "here", False
-        ):  # the outer one tries all of it again, and counts the wait
+        # The outer one tries all of it again, and counts the wait.
+        if getattr(self._nested, "here", False):
             return act(False)
         self._nested.here = True
         try:
             return act(False) if self._reads_only else self.waiting.retry(act, self._shown_url)
         except (SQLAlchemyError, StorageInternalError) as error:
             cause = cause_of(error, self._shown_url)
-            raise LedgerError(f"ledger: {shown(self._shown_url)}: {cause}.") from None
+            raise LedgerError(f"ledger: {shown(self._shown_url)}: {cause}") from None
         finally:
             self._nested.here = False
 
-    # ---- writes that are looked for before they are made again ------------------------------------------------------
+    # ---- writes that are looked for before they are made again -----------------------------------
 
     def create_new_study(
         self, directions: Sequence[StudyDirection], study_name: str | None = None
@@ -184,7 +189,8 @@ class Database(RDBStorage):
     def _create_new_trial(
         self, study_id: int, template_trial: FrozenTrial | None = None
     ) -> FrozenTrial:
-        """As Optuna's, which would make a second trial where the answer to the first one's commit was lost."""
+        """As Optuna's, which would make a second trial where the answer to the first one's commit
+        was lost."""
         numbers: list[int] = []
         return self.get_trial(
             self._patiently(lambda again: make_trial(self, study_id, template_trial, numbers))
@@ -244,7 +250,7 @@ def open_database(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if not create and not is_ready(url):
         raise LedgerError(
-            f"ledger: {shown(url)} lacks Optuna's tables, but the study has begun. Restore them."
+            f"ledger: {shown(url)} lacks Optuna's tables, but the study has begun", "Restore them."
         )
     with named_causes(url):
         for attempt in range(3, 0, -1):
@@ -260,7 +266,8 @@ def open_database(
 
 
 def read_database(url: str) -> Database | None:
-    """For a reader: None where Optuna's tables are missing; none are created. Raises LedgerError."""
+    """For a reader: None where Optuna's tables are missing; none are created. Raises
+    LedgerError."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     if not is_ready(url):
         return None

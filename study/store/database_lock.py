@@ -16,28 +16,30 @@ from typing import Any
 from study.schema.errors import LedgerError
 from study.store.connection import is_transient, named_causes, new_engine, shown
 
-# The server notices within a minute that the driver's machine is gone, and never ends its idle session.
+# The server notices within a minute that the driver's machine is gone, and never ends its idle
+# session.
 SETTINGS = {
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",
     "idle_session_timeout": "0",
 }
-ATTEMPTS, PAUSE = (
-    20,
-    0.1,
-)  # a server needs an instant to see that a killed driver's connection is closed
+# A server needs an instant to see that a killed driver's connection is closed.
+ATTEMPTS = 20
+PAUSE = 0.1
 
 
 def locks_in_database(url: str) -> bool:
-    """Whether the database has locks that end with a connection. Raises LedgerError where its kind is unknown."""
+    """Whether the database has locks that end with a connection. Raises LedgerError where its kind
+    is unknown."""
     with named_causes(url):
-        return new_engine(url).dialect.name in ("postgresql", "mysql", "mariadb")
+        return new_engine(url).dialect.name == "postgresql"
 
 
 @contextmanager
 def database_lock(url: str, study: str) -> Iterator[DatabaseLock]:
-    """Hold a study's lock in a database. Raises LedgerError if another driver has it, or the database is away."""
+    """Hold a study's lock in a database. Raises LedgerError if another driver has it, or the
+    database is away."""
     lock = DatabaseLock(url, study)
     try:
         with named_causes(url):
@@ -61,18 +63,18 @@ class DatabaseLock:
     """The lock of one driver on a study's trials."""
 
     def __init__(self, url: str, study: str) -> None:
-        self._url, self._study = url, study
+        self._url = url
+        self._study = study
         self._engine = new_engine(url, isolation_level="AUTOCOMMIT")
         self._connection: Any = None
-        self._is_postgresql = self._engine.dialect.name == "postgresql"
         self._key = _key("calstudy", study)  # the same for every URL of one database
         self._token = f"calstudy {secrets.token_hex(4)}"
-        self._session: int | None = None  # of MySQL
 
     def ensure(self) -> None:
         """Take the lock, unless the connection that has it still answers.
 
-        Raises LedgerError if another driver has it, and what SQLAlchemy raises if the database is away.
+        Raises LedgerError if another driver has it, and what SQLAlchemy raises if the database is
+        away.
         """
         if self._connection is not None:
             try:
@@ -82,7 +84,7 @@ class DatabaseLock:
                 if not is_transient(error):
                     raise
                 self.release()
-        self._connect()
+        self._connection = self._engine.connect()
         try:
             self._take()
         except BaseException:
@@ -91,15 +93,15 @@ class DatabaseLock:
 
     def is_held(self) -> bool:
         """Whether any driver has it; it is not taken."""
-        self._connect()
+        self._connection = self._engine.connect()
         return self._holder()[0] is not None
 
     def attribute(self, study_id: int, key: str) -> Any:
-        """A user attribute of an Optuna study; the lock is held when it is read. None if there is none."""
+        """A user attribute of an Optuna study; the lock is held when it is read. None if there is
+        none."""
         sql = (
             'SELECT value_json FROM study_user_attributes WHERE study_id = :study AND "key" = :key'
         )
-        sql = sql if self._is_postgresql else sql.replace('"key"', "`key`")
         for last in (False, True):
             try:
                 if self._connection is None:
@@ -114,7 +116,8 @@ class DatabaseLock:
 
     def release(self) -> None:
         """Close the connection, and with it the lock."""
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
             with suppress(Exception):  # it may be broken
                 connection.invalidate()
@@ -126,62 +129,38 @@ class DatabaseLock:
 
         return self._connection.execute(text(sql), values).first()
 
-    def _connect(self) -> None:
-        self._connection = self._engine.connect()
-        if not self._is_postgresql:  # its locks are of the server, not of one database
-            self._key = _key("calstudy", str(self._ask("SELECT DATABASE()")[0]), self._study)
-
     def _take(self) -> None:
         who = f"{self._token} pid {os.getpid()} on {socket.gethostname()}"[:63]
-        if self._is_postgresql:
-            self._ask("SELECT set_config('application_name', :who, false)", who=who)
-            for name, value in SETTINGS.items():
-                sql = "SELECT set_config(name, :value, false) FROM pg_settings WHERE name = :name"
-                self._ask(sql, name=name, value=value)
+        self._ask("SELECT set_config('application_name', :who, false)", who=who)
+        for name, value in SETTINGS.items():
+            sql = "SELECT set_config(name, :value, false) FROM pg_settings WHERE name = :name"
+            self._ask(sql, name=name, value=value)
         holder = "unknown"
         for _ in range(ATTEMPTS):
-            if self._try():
+            if self._ask("SELECT pg_try_advisory_lock(:key)", key=self._key)[0]:
                 return
             session, holder = self._holder()
-            if session is not None and (holder.startswith(self._token) or session == self._session):
-                self._end(
-                    session
-                )  # our own, of a connection that the network lost and the server still keeps
+            if session is not None and holder.startswith(self._token):
+                # Our own, of a connection that the network lost and the server still keeps.
+                self._ask("SELECT pg_terminate_backend(:session)", session=session)
             time.sleep(PAUSE)
         holder = re.sub(r"^calstudy \w+ ", "", holder)
         where = f"'{self._study}' in {shown(self._url)}"
         raise LedgerError(
-            f"ledger: another calstudy process is running {where} ({holder}). Wait for it or stop it."
+            f"ledger: another calstudy process is running {where} ({holder})",
+            "Wait for it or stop it.",
         )
-
-    def _try(self) -> bool:
-        if self._is_postgresql:
-            return bool(self._ask("SELECT pg_try_advisory_lock(:key)", key=self._key)[0])
-        if not self._ask("SELECT GET_LOCK(:key, 0)", key=str(self._key))[0]:
-            return False
-        self._session = int(self._ask("SELECT CONNECTION_ID()")[0])
-        return True
 
     def _holder(self) -> tuple[int | None, str]:
         """The session that has the lock, and its name."""
-        if not self._is_postgresql:
-            found = self._ask("SELECT IS_USED_LOCK(:key)", key=str(self._key))
-            return found[0], f"connection {found[0]}"
         found = self._ask(
-            "SELECT l.pid, a.application_name FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid"
-            " WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1"
-            " AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-            " AND ((l.classid::bigint << 32) | l.objid::bigint) = :key",
+            "SELECT l.pid, a.application_name FROM pg_locks l JOIN pg_stat_activity a ON a.pid ="
+            " l.pid WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 AND l.database ="
+            " (SELECT oid FROM pg_database WHERE datname = current_database()) AND"
+            " ((l.classid::bigint << 32) | l.objid::bigint) = :key",
             key=self._key,
         )
         return (None, "unknown") if found is None else (found[0], found[1] or "unknown")
-
-    def _end(self, session: int) -> None:
-        if self._is_postgresql:
-            self._ask("SELECT pg_terminate_backend(:session)", session=session)
-        else:
-            with suppress(Exception):  # KILL has no answer
-                self._ask(f"KILL {int(session)}")
 
 
 def _key(*names: str) -> int:

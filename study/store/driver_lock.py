@@ -30,11 +30,12 @@ _warned: set[Path] = set()
 def driver_lock(
     directory: Path, ledger: str | None = None, writes: bool = True, study: str | None = None
 ) -> Iterator[DatabaseLock | None]:
-    """Hold the lock of a study, and the one in its ledger: of a journal elsewhere, or of the study in a database.
+    """Hold the lock of a study, and the one in its ledger: of a journal elsewhere, or of the study
+    in a database.
 
-    writes: whether the ledger is written; a journal that other studies share is then locked too. study: its name, where
-    the folder has another. Yields the lock in a database, for what writes there; None for a file. Raises LedgerError
-    naming the holder if one is taken.
+    writes: whether the ledger is written; a journal that other studies share is then locked too.
+    study: its name, where the folder has another. Yields the lock in a database, for what writes
+    there; None for a file. Raises LedgerError naming the holder if one is taken.
     """
     name = study or directory.name
     has_locks = is_database(ledger) and locks_in_database(ledger)
@@ -43,9 +44,8 @@ def driver_lock(
         if not is_database(ledger):
             if ledger is None or writes:
                 journal = journal_path(directory, ledger)
-                check_journal(
-                    journal, follow=ledger is not None
-                )  # beside another file no lock is made
+                # Beside another file no lock is made.
+                check_journal(journal, follow=ledger is not None)
                 _lock_journal(stack, directory.resolve(), journal.resolve())
         elif has_locks:
             yield stack.enter_context(database_lock(ledger, name))
@@ -58,10 +58,10 @@ def driver_lock(
 
 
 def _lock_journal(stack: ExitStack, directory: Path, journal: Path) -> None:
-    """Lock a journal whatever name it was given by: by symbolic links, by hard links, or as another study's own."""
-    if (
-        journal.parent != directory and journal.parent.exists()
-    ):  # `calstudy delete` may find it gone
+    """Lock a journal whatever name it was given by: by symbolic links, by hard links, or as another
+    study's own."""
+    # `calstudy delete` may find it gone.
+    if journal.parent != directory and journal.parent.exists():
         record = journal.with_name("study.yaml")
         owned = journal.name == "ledger.log" and _is_of_a_study(record)
         stack.enter_context(
@@ -79,9 +79,8 @@ def _is_of_a_study(record: Path) -> bool:
 
 
 def _lock_other_names(stack: ExitStack, file: Path) -> None:
-    """Lock a ledger itself if it has hard links, and only then: where locks are mandatory, such as on a Windows share,
-    it could not be written.
-    """
+    """Lock a ledger itself if it has hard links, and only then: where locks are mandatory, such as
+    on a Windows share, it could not be written."""
     if file.exists() and file.stat().st_nlink > 1:
         _take(stack.enter_context(file.open("r+")), file, "it has another name too")
 
@@ -99,7 +98,8 @@ def _locked(path: Path, needed: bool = True) -> Iterator[None]:
 
 
 def _take(file: IO[str], path: Path, holder: str, needed: bool = True) -> None:
-    """Lock the open file. Raises LedgerError if it is taken, or if there are no locks and one is `needed`."""
+    """Lock the open file. Raises LedgerError if it is taken, or if there are no locks and one is
+    `needed`."""
     for patience in range(10, -1, -1):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,7 +111,8 @@ def _take(file: IO[str], path: Path, holder: str, needed: bool = True) -> None:
             if patience:
                 time.sleep(0.05)
     raise LedgerError(
-        f"{path.parent}: another calstudy process is running this study ({holder}). Wait for it or stop it."
+        f"{path.parent}: another calstudy process is running this study ({holder})",
+        "Wait for it or stop it.",
     )
 
 
@@ -120,8 +121,9 @@ def _without_locks(folder: Path, error: OSError, needed: bool) -> None:
     problem = f"{folder}: this file system has no file locks ({name}: {error.strerror})"
     if needed:
         raise LedgerError(
-            f"{problem}, so nothing keeps a second driver away. Mount it with locks (Lustre: -o flock; NFS: with its"
-            " lock service), or give a `ledger:` in PostgreSQL."
+            f"{problem}, so nothing keeps a second driver away",
+            "Mount it with locks (Lustre: -o flock; NFS: with its lock service), or give a"
+            " `ledger:` in PostgreSQL.",
         ) from None
     if folder not in _warned:
         print(
@@ -132,7 +134,8 @@ def _without_locks(folder: Path, error: OSError, needed: bool) -> None:
 
 
 def _opened(path: Path) -> TextIO:
-    """The lock's file, made if missing. Raises LedgerError for a link: what it leads to would be overwritten."""
+    """The lock's file, made if missing. Raises LedgerError for a link: what it leads to would be
+    overwritten."""
     try:
         return open(path, "a+", errors="replace", opener=without_waiting)
     except OSError as error:
@@ -140,17 +143,19 @@ def _opened(path: Path) -> TextIO:
         if found is None:
             raise error
         raise LedgerError(
-            f"{path}: is {found}, which a study's lock never is. Remove it."
+            f"{path}: is {found}, which a study's lock never is", "Remove it."
         ) from None
 
 
 def without_waiting(name: str | Path, flags: int) -> int:
-    """Open a lock's file: never what a link in its place leads to, and a pipe there is not waited for."""
+    """Open a lock's file: never what a link in its place leads to, and a pipe there is not waited
+    for."""
     return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
 
 
 def driver_is_alive(directory: Path, ledger: str | None = None) -> bool:
-    """Whether a driver is running the study now, by its lock: the one in a database is seen from everywhere."""
+    """Whether a driver is running the study now, by its lock: the one in a database is seen from
+    everywhere."""
     try:
         with open(directory / "driver.lock", opener=without_waiting) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

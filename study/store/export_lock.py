@@ -18,7 +18,8 @@ PATIENCE = 600.0  # seconds
 
 @contextmanager
 def export_lock(directory: Path) -> Iterator[bool]:
-    """Wait for another export, then hold the study's lock; False where its folder takes none: read-only, or no flock.
+    """Wait for another export, then hold the study's lock; False where its folder takes none:
+    read-only, or no flock.
 
     Raises LedgerError after PATIENCE.
     """
@@ -48,8 +49,9 @@ def _locked(file: int, directory: Path, deadline: float) -> bool:
             return True
         except BlockingIOError:
             if time.monotonic() > deadline:
-                problem = f"another export has been at work for {PATIENCE / 60:.0f} minutes. End it, then export again."
-                raise LedgerError(f"{directory}: {problem}") from None
+                found = f"another export has been at work for {PATIENCE / 60:.0f} minutes"
+                mend = "End it, then export again."
+                raise LedgerError(f"{directory}: {found}", mend) from None
         except OSError:
             return False
         time.sleep(0.1)

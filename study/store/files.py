@@ -8,18 +8,21 @@ from typing import TYPE_CHECKING
 
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from trainables.fields import FieldError
 from trainables.files.digest import file_digest
 from trainables.files.regular import NotAFile
+from trainables.problems import FieldError
 
 if TYPE_CHECKING:
     from trainables.loading.cache import Prepared
     from trainables.outputs.classifier import Classifier
     from trainables.outputs.predictions import Predictions
 
-PREDICTIONS, MODEL, HISTORY = "predictions.npz", "model.pt", "history.json"
+PREDICTIONS = "predictions.npz"
+MODEL = "model.pt"
+HISTORY = "history.json"
 LARGEST = 2**36  # bytes of a trial's file: a sparse one of any size would be digested for days
-BACKUP, MISSING = "restore it from a backup", "is missing"
+BACKUP = "restore it from a backup"
+MISSING = "is missing"
 
 
 def file_problem(path: Path, digest: str | None) -> str | None:
@@ -47,15 +50,14 @@ def checked_file(
     if problem is None:
         return path
     fix = f"{BACKUP[0].upper()}{BACKUP[1:]}."
-    if name == MODEL and (
-        study.plain.get("keep_models") == "front" or study.recorded.get("pruned")
-    ):
+    if name == MODEL and (study.plain.get("keep_models") == "front" or study.recorded.pruned):
         fix = "Only models on the front were kept; choose one of those."
-    raise FieldError(record.name, f"{path} {problem}. {fix}")
+    raise FieldError(record.name, f"{path} {problem}", fix)
 
 
 def stored_predictions(study: Study, record: TrialRecord, keep: bool = False) -> Predictions:
-    """A complete trial's predictions on validation. keep: cache them. Raises FieldError if missing or altered."""
+    """A complete trial's predictions on validation. keep: cache them. Raises FieldError if missing
+    or altered."""
     from trainables.outputs.predictions import Predictions
 
     if record.name in study.kept:
@@ -69,17 +71,18 @@ def stored_predictions(study: Study, record: TrialRecord, keep: bool = False) ->
 def stored_classifier(
     study: Study, record: TrialRecord, prepared: Prepared
 ) -> tuple[Classifier, float]:
-    """A complete trial's model, on the CPU, and its temperature, fitted on the whole validation split.
+    """A complete trial's model, on the CPU, and its temperature, fitted on the whole validation
+    split.
 
-    The model includes the temperature, in float32. Raises FieldError if a file is missing or altered, or the weights
-    do not fit.
+    The model includes the temperature, in float32. Raises FieldError if a file is missing or
+    altered, or the weights do not fit.
     """
     import torch
 
     from trainables.outputs.classifier import Classifier
-    from trainables.post_hoc import fit_temperature
 
-    validation, weights = stored_predictions(study, record), checked_file(study, record, MODEL)
+    validation = stored_predictions(study, record)
+    weights = checked_file(study, record, MODEL)
     with torch.random.fork_rng(devices=[]):
         network = study.config_of(record).model.build(prepared.input_shape, prepared.num_classes)
     try:
@@ -88,10 +91,11 @@ def stored_classifier(
         raise
     except Exception as error:  # whatever torch raises for weights that do not fit
         first = str(error).strip().partition("\n")[0]
-        problem = (
-            f"{weights} does not fit the network of the study ({first}). Was its code changed?"
-        )
-        raise FieldError(record.name, problem) from None
-    temperature = fit_temperature(validation.logits, validation.labels)
+        raise FieldError(
+            record.name,
+            f"{weights} does not fit the network of the study ({first})",
+            "Was its code changed?",
+        ) from None
+    temperature = validation.temperature()
     classifier.temperature.fill_(temperature)
     return classifier, temperature

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from trainables.fields import FieldError
 from trainables.files.regular import NotAFile, read_text
+from trainables.problems import FieldError
 
 Row = dict[str, float]  # of one epoch: `epoch`, `time`, and what was measured
 MOST_EPOCHS = 10**7
@@ -18,11 +18,12 @@ LONGEST_NAME = 250
 
 
 class HistoryError(FieldError):
-    """A history.json that calstudy did not write: the trial, the file, what is wrong and the fix."""
+    """A history.json that calstudy did not write: the trial, the file, what is wrong and the
+    fix."""
 
     def __init__(self, trial: str, file: Path, found: str) -> None:
         self.wrong = f"{file.name} {found}"
-        super().__init__(trial, f"{file} {found}. Restore it from a backup.")
+        super().__init__(trial, f"{file} {found}", "Restore it from a backup.")
 
 
 def read_history(file: Path, trial: str) -> list[Row]:
@@ -57,7 +58,8 @@ def _wrong_in(plain: Any) -> str | None:
 def _is_row(row: Any) -> bool:
     if not isinstance(row, dict) or not all(map(_is_number, row.values())):
         return False
-    epoch, time = row.get("epoch"), row.get("time")
+    epoch = row.get("epoch")
+    time = row.get("time")
     if not isinstance(epoch, int) or not 1 <= epoch <= MOST_EPOCHS:
         return False
     # Older ones have no times. False for NaN.

@@ -26,12 +26,14 @@ class LedgerLost(OSError):
 class PatientJournal(JournalFileBackend):
     """Optuna's journal on a disk that may fill up, or go away.
 
-    An append writes all its lines, or none and waits for space. It goes to the file that was opened, which it never
-    creates anew. create: make the file if there is none. follow: whether it may be a symbolic link.
+    An append writes all its lines, or none and waits for space. It goes to the file that was
+    opened, which it never creates anew. create: make the file if there is none. follow: whether it
+    may be a symbolic link.
     """
 
     def __init__(self, path: Path, create: bool = True, follow: bool = True) -> None:
-        self._journal, self._own_lock = path, JournalFileSymlinkLock(str(path))
+        self._journal = path
+        self._own_lock = JournalFileSymlinkLock(str(path))
         self._follow = follow
         if create:
             no_link = 0 if follow else os.O_NOFOLLOW
@@ -79,7 +81,8 @@ class PatientJournal(JournalFileBackend):
 
     def _lost(self, problem: str) -> LedgerLost:
         return LedgerLost(
-            f"the ledger {self._journal} {problem}. Mount or restore it, then run the command again."
+            f"the ledger {self._journal} {problem}. Mount or restore it, then run the command"
+            " again."
         )
 
 
@@ -87,7 +90,8 @@ class _Lines(BaseJournalBackend):
     """The lines of a journal that was read, counted as Optuna applies them."""
 
     def __init__(self, lines: list[bytes]) -> None:
-        self._lines, self.reached = lines, 0
+        self._lines = lines
+        self.reached = 0
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
         for line in self._lines[log_number_from:]:
@@ -142,7 +146,7 @@ def _replayed(path: Path, follow: bool) -> tuple[list[bytes], int | None]:
         JournalStorage(replay)
     except Exception:
         if replay.reached < len(lines):
-            problem = f"line {replay.reached} of {path} is no record of Optuna's. Restore the file from a backup."
-            raise LedgerError(f"ledger: {problem}") from None
+            found = f"line {replay.reached} of {path} is no record of Optuna's"
+            raise LedgerError(f"ledger: {found}", "Restore the file from a backup.") from None
         return lines, replay.reached
     return lines, None

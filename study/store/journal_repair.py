@@ -1,4 +1,5 @@
-"""What a kill or a fault left in a journal, repaired. A file that is no journal is refused, and left as it is."""
+"""What a kill or a fault left in a journal, repaired. A file that is no journal is refused, and
+left as it is."""
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from study.schema.errors import LedgerError
-from trainables.files.arrays import memory
 from trainables.files.regular import NotAFile, open_regular
+from trainables.machine import memory
 
 MOST_LINE = 2**20  # bytes of a first line, which names an Optuna study
 OPERATIONS = range(11)  # the op_codes of Optuna's journal
 BEGINS = b'{"op_code":0,"worker_id":"'  # the first record makes an Optuna study
-RENAMED = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.rename"  # what Optuna adds to a lock that it removes
+# What Optuna adds to a lock that it removes.
+RENAMED = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.rename"
 
 
 def most_bytes() -> int:
@@ -26,10 +28,11 @@ def most_bytes() -> int:
 
 
 def check_journal(path: Path, follow: bool) -> None:
-    """Raise LedgerError for what is no journal: no regular file, or the first line is no record of Optuna's.
+    """Raise LedgerError for what is no journal: no regular file, or the first line is no record of
+    Optuna's.
 
-    An empty file is one, as is one that a kill left with a part of its first record; so is none. follow: whether it
-    may be a symbolic link.
+    An empty file is one, as is one that a kill left with a part of its first record; so is none.
+    follow: whether it may be a symbolic link.
     """
     with suppress(FileNotFoundError):
         open_journal_file(path, follow).close()
@@ -41,12 +44,12 @@ def open_journal_file(path: Path, follow: bool, write: bool = False) -> BinaryIO
         file = open_regular(path, most_bytes(), follow, write)
     except NotAFile as error:
         fix = "" if follow else ", or write the path of the file as `ledger:`"
-        raise LedgerError(f"ledger: {error}. Put the ledger back{fix}.") from None
+        raise LedgerError(f"ledger: {error}", f"Put the ledger back{fix}.") from None
     first = file.readline(MOST_LINE)
     if not (_is_record(first) if first.endswith(b"\n") else _is_begun(first)):
         file.close()
         problem = f"{path} is no ledger: its first line is no record of Optuna's"
-        raise LedgerError(f"ledger: {problem}. Restore it from a backup, or name another file.")
+        raise LedgerError(f"ledger: {problem}", "Restore it from a backup, or name another file.")
     file.seek(0)
     return file
 
@@ -75,11 +78,12 @@ def _parsed(line: bytes) -> Any:
 
 
 def repair_journal(path: Path, follow: bool = True) -> list[str]:
-    """Repair what a killed driver or a fault left, under the driver's lock; returns what was repaired.
+    """Repair what a killed driver or a fault left, under the driver's lock; returns what was
+    repaired.
 
-    An incomplete last line was never acknowledged, and the next write would be appended to it: it is removed, as is a
-    last line that is not JSON. A stale lock of the journal would delay the next write by 30 seconds: it is removed too.
-    Raises LedgerError for what is no journal.
+    An incomplete last line was never acknowledged, and the next write would be appended to it: it
+    is removed, as is a last line that is not JSON. A stale lock of the journal would delay the next
+    write by 30 seconds: it is removed too. Raises LedgerError for what is no journal.
     """
     try:
         file = open_journal_file(path, follow)
@@ -114,7 +118,10 @@ def _cut(path: Path, start: int, follow: bool) -> str:
         content = file.read()
         kept = _keep(path, content, stat.S_IMODE(os.fstat(file.fileno()).st_mode))
         file.truncate(start)
-    return f"removed a broken last line of {len(content)} bytes from {path.name} and kept it in {kept.name}"
+    return (
+        f"removed a broken last line of {len(content)} bytes from {path.name} and kept it in"
+        f" {kept.name}"
+    )
 
 
 def _keep(path: Path, content: bytes, mode: int) -> Path:
@@ -143,9 +150,11 @@ def _last_line(file: BinaryIO, end: int) -> int:
 
 
 def _remove_locks(path: Path) -> list[str]:
-    """Remove the locks that Optuna's JournalFileSymlinkLock left; raises LedgerError for another in its place.
+    """Remove the locks that Optuna's JournalFileSymlinkLock left; raises LedgerError for another in
+    its place.
 
-    Each is a link to the journal, wherever that lay then. Optuna would wait for another one, then remove it.
+    Each is a link to the journal, wherever that lay then. Optuna would wait for another one, then
+    remove it.
     """
     removed = []
     lock = path.with_name(f"{path.name}.lock")
@@ -160,6 +169,7 @@ def _remove_locks(path: Path) -> list[str]:
             removed.append(f"removed the stale {found.name}")
         elif found == lock:
             raise LedgerError(
-                f"ledger: {lock} is no lock that calstudy makes. Remove it, if nothing else uses it."
+                f"ledger: {lock} is no lock that calstudy makes",
+                "Remove it, if nothing else uses it.",
             )
     return removed

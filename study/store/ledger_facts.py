@@ -1,9 +1,10 @@
-"""What calstudy and Optuna write of a trial, checked as it is read: people edit files, and disks change them."""
+"""What calstudy and Optuna write of a trial, checked as it is read: people edit files, and disks
+change them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
@@ -94,7 +95,7 @@ RUNG: dict[str, Callable[[Any], bool]] = {
 SHIFTED: dict[str, Callable[[Any], bool]] = {
     "metrics": _of(_is_number),
     "data": _is_text,
-    "samples": _or_none(_is_int),
+    "samples": _is_int,
     "dropped": _is_int,
 }
 
@@ -105,7 +106,7 @@ TESTED: dict[str, Callable[[Any], bool]] = {
     "temperature": lambda value: _is_finite(value) and value > 0,
     "digests": _are_digests,
     "time": _is_time,
-    "shifts": _of(lambda value: _has(value, SHIFTED, optional={"samples", "dropped"})),
+    "shifts": _of(lambda value: _has(value, SHIFTED)),
 }
 OPENING: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("number", "trial", "attempt", "run"), _is_int),
@@ -118,11 +119,9 @@ def is_opening(value: Any) -> bool:
     return _has(value, OPENING)
 
 
-def _has(
-    value: Any, checks: Mapping[str, Callable[[Any], bool]], optional: Collection[str] = ()
-) -> bool:
+def _has(value: Any, checks: Mapping[str, Callable[[Any], bool]]) -> bool:
     """Whether it is a mapping with these keys alone, and their values pass."""
-    if not isinstance(value, dict) or not set(checks) - set(optional) <= set(value) <= set(checks):
+    if not isinstance(value, dict) or set(value) != set(checks):
         return False
     return all(checks[key](found) for key, found in value.items())
 
@@ -132,40 +131,44 @@ def studies_in(storage: BaseStorage) -> dict[str, Any]:
     found = storage.get_all_studies()
     if not all(isinstance(study.study_name, str) for study in found):
         raise LedgerError(
-            "ledger: the name of a study in it is not text. Restore it from a backup."
+            "ledger: the name of a study in it is not text", "Restore it from a backup."
         )
     return {study.study_name: study for study in found}
 
 
 def check_mark(mark: Any, study_name: str, study_id: str | None = None) -> None:
-    """Raise LedgerError if an Optuna study is not of this version, or of another study than `study_id`."""
+    """Raise LedgerError if an Optuna study is not of this version, or of another study than
+    `study_id`."""
     if mark is None:  # its driver was killed before any trial was asked
         return
     if not (
         isinstance(mark, dict) and _is_int(mark.get("version")) and isinstance(mark.get("id"), str)
     ):
         raise LedgerError(
-            f"ledger: the mark of '{study_name}' is not as calstudy writes it. Restore it from a backup."
+            f"ledger: the mark of '{study_name}' is not as calstudy writes it",
+            "Restore it from a backup.",
         )
     if mark["version"] > VERSION:
         raise LedgerError(
-            f"ledger: '{study_name}' was written by a newer calstudy. Upgrade to read it."
+            f"ledger: '{study_name}' was written by a newer calstudy", "Upgrade to read it."
         )
     if study_id is not None and mark["id"] != study_id:
         raise LedgerError(
-            f"ledger: contains another study named '{study_name}'. Use a new name or another ledger."
+            f"ledger: contains another study named '{study_name}'",
+            "Use a new name or another ledger.",
         )
 
 
 def check_notes(notes: Mapping[Any, Any], study_name: str) -> None:
-    """Raise LedgerError naming what of a label's facts is not as it was written; an opening is checked on its own."""
+    """Raise LedgerError naming what of a label's facts is not as it was written; an opening is
+    checked on its own."""
     for key, value in notes.items():
         wrong = not isinstance(key, str) or (key == "openings" and not isinstance(value, list))
         if not wrong and key.startswith("tests/"):
             wrong = not (key.removeprefix("tests/").isdecimal() and _has(value, TESTED))
         if wrong:
             problem = f"{str(key)[:40]!r} of '{study_name}' is not as calstudy writes it"
-            raise LedgerError(f"ledger: {problem}. Restore the ledger from a backup.")
+            raise LedgerError(f"ledger: {problem}", "Restore the ledger from a backup.")
 
 
 def check_trial(label: str, trial: FrozenTrial) -> None:
@@ -173,23 +176,19 @@ def check_trial(label: str, trial: FrozenTrial) -> None:
     if wrong := _wrong_in(trial):
         name = trial_name(label, trial.number)
         raise LedgerError(
-            f"ledger: {wrong} of {name} is not as calstudy writes it. Restore the ledger from a backup."
+            f"ledger: {wrong} of {name} is not as calstudy writes it",
+            "Restore the ledger from a backup.",
         )
 
 
 def _wrong_in(trial: FrozenTrial) -> str | None:
-    ours, optunas = trial.user_attrs, trial.system_attrs
-    if not (isinstance(ours, dict) and isinstance(optunas, dict)):
+    ours = trial.user_attrs
+    if not (isinstance(ours, dict) and isinstance(trial.system_attrs, dict)):
         return "an attribute"
-    if not isinstance(optunas.get("fixed_params", {}), dict):
-        return "fixed_params"
-    for name, value in trial.params.items():
-        of = trial.distributions[name]
-        in_range = not isinstance(of, FloatDistribution | IntDistribution) or (
-            _is_number(value) and of.low <= value <= of.high
-        )
-        if not in_range:
-            return name
+    if trial.state == TrialState.WAITING:  # a trial is recorded once it is asked
+        return "the state"
+    if outside := _outside_its_range(trial):
+        return outside
     if not (_is_date(trial.datetime_start) and _is_date(trial.datetime_complete)):
         return "a date"
     if not _is_int(ours.get("attempt", 0)) or not _of(_is_int)(ours.get("deaths", {})):
@@ -205,12 +204,22 @@ def _wrong_in(trial: FrozenTrial) -> str | None:
     rungs = ours.get("rungs", {})
     if not (isinstance(rungs, dict) and all(_is_rung(*rung) for rung in rungs.items())):
         return "`rungs`"
-    if trial.state == TrialState.COMPLETE:
-        if outcome.get("state") != "complete":
-            return "the outcome"
-        values = trial.values
-        if not (isinstance(values, list) and all(map(_is_finite, values))):
-            return "the values"
+    if trial.state != TrialState.COMPLETE:
+        return None
+    if outcome.get("state") != "complete":
+        return "the outcome"
+    values = trial.values
+    finite = isinstance(values, list) and all(map(_is_finite, values))
+    return None if finite else "the values"
+
+
+def _outside_its_range(trial: FrozenTrial) -> str | None:
+    for name, value in trial.params.items():
+        of = trial.distributions[name]
+        if not isinstance(of, FloatDistribution | IntDistribution):
+            continue
+        if not (_is_number(value) and of.low <= value <= of.high):
+            return name
     return None
 
 

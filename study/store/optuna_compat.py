@@ -1,4 +1,5 @@
-"""Workarounds for Optuna; each names the behaviour it depends on, and has a test that fails when that changes."""
+"""Workarounds for Optuna; each names the behaviour it depends on, and has a test that fails when
+that changes."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from optuna.trial import FrozenTrial
 def make_trial(
     storage: RDBStorage, study_id: int, template: FrozenTrial | None, numbers: list[int]
 ) -> int:
-    """The id of a new trial. `RDBStorage._create_new_trial` tries again by itself where a commit seemed to fail, and
-    so makes a second trial where only the answer was lost.
+    """The id of a new trial. `RDBStorage._create_new_trial` tries again by itself where a commit
+    seemed to fail, and so makes a second trial where only the answer was lost.
 
-    numbers: empty at first; when called again, the number that the trial has if that commit did happen.
+    numbers: empty at first; when called again, the number that the trial has if that commit did
+    happen.
     """
     with _create_scoped_session(storage.scoped_session) as session:
         # Waits for a transaction of ours that the server has not ended yet.

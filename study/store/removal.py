@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from search_spaces import strict_yaml
 from study.store.driver_lock import driver_lock
 from study.store.files import MODEL
 from study.store.ledger import delete_labels
-from study.store.secrets import SECRETS, with_secrets
+from study.store.recorded import Recorded
 from study.store.study import DELETING, Study, check_home, open_directory, write_study_file
 from study.store.trials import TrialRecord
 
@@ -28,21 +29,18 @@ def size_of(path: Path) -> int:
 
 
 def to_delete(directory: Path, suffix: str) -> list[Study]:
-    """The study of a directory and, before it, its confirmation (NAME + suffix); what killed deletions left of them
-    comes first.
-    """
+    """The study of a directory and, before it, its confirmation (NAME + suffix); what killed
+    deletions left of them comes first."""
     folders = [directory.with_name(directory.name + suffix), directory]
     left = [folder.with_name(folder.name + DELETING) for folder in folders]
     found = []
     for folder in left:
         if (folder / "study.yaml").is_file():
             found.append(_reopened(folder))
-        elif folder.is_dir() and {entry.name for entry in folder.iterdir()} <= {
-            SECRETS
-        }:  # killed at the last step
-            found.append(
-                Study(folder, {"name": folder.name.removesuffix(DELETING), "ledger": None}, {})
-            )
+        elif folder.is_dir() and not any(folder.iterdir()):
+            # Killed at the last step.
+            plain = {"name": folder.name.removesuffix(DELETING), "ledger": None}
+            found.append(Study(folder, plain, Recorded()))
     for folder in folders:
         study = open_directory(folder, folder.name) if (folder / "study.yaml").is_file() else None
         if study is not None and (folder == directory or study.confirms == directory.name):
@@ -52,9 +50,9 @@ def to_delete(directory: Path, suffix: str) -> list[Study]:
 
 
 def _reopened(folder: Path) -> Study:
-    plain: Any = with_secrets(folder, strict_yaml.read(folder / "study.yaml"))
+    plain: Any = strict_yaml.read(folder / "study.yaml")
     recorded = plain.pop("recorded")
-    return Study(folder, plain, recorded)
+    return Study(folder, plain, Recorded.from_plain(recorded))
 
 
 def set_aside(study: Study) -> Study:
@@ -64,18 +62,19 @@ def set_aside(study: Study) -> Study:
     aside = study.directory.with_name(study.directory.name + DELETING)
     with driver_lock(study.directory, study.ledger):
         study.directory.rename(aside)
-    return Study(aside, study.plain, study.recorded)
+    return replace(study, directory=aside)
 
 
 def remove(study: Study) -> None:
-    """Delete what `set_aside` gave: its trials in a ledger elsewhere, then its files, study.yaml and secrets last."""
+    """Delete what `set_aside` gave: its trials in a ledger elsewhere, then its files, study.yaml
+    last."""
     if study.ledger is not None:
         with driver_lock(study.directory, study.ledger, study=study.name) as lock:
             delete_labels(study.directory, study.ledger, study.name, study.labels, study.id, lock)
     for entry in study.directory.iterdir():
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
-        elif entry.name not in ("study.yaml", SECRETS):
+        elif entry.name != "study.yaml":
             entry.unlink()
     (study.directory / "study.yaml").unlink(missing_ok=True)
     shutil.rmtree(study.directory)
@@ -95,12 +94,11 @@ def droppable(
 
 
 def drop(study: Study, files: Iterable[Path]) -> None:
-    """Remove model files. That they are gone on purpose is recorded first: no kill leaves an unexplained gap."""
+    """Remove model files. That they are gone on purpose is recorded first: no kill leaves an
+    unexplained gap."""
     check_home(study)
     with driver_lock(study.directory, study.ledger, writes=False):
-        found = open_directory(study.directory, study.name)
-        write_study_file(
-            study.directory, {**found.plain, "recorded": {**found.recorded, "pruned": True}}
-        )
+        found = open_directory(study.directory, study.name, study)
+        write_study_file(replace(found, recorded=replace(found.recorded, pruned=True)))
         for file in files:
             file.unlink(missing_ok=True)

@@ -1,4 +1,5 @@
-"""No fresh ledger over old results: what a study's folder says of its ledger, compared with what the ledger has."""
+"""No fresh ledger over old results: what a study's folder says of its ledger, compared with what
+the ledger has."""
 
 from __future__ import annotations
 
@@ -8,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from optuna.storages import BaseStorage
-from optuna.trial import TrialState
 
 from study.schema.errors import LedgerError
 from study.schema.uris import public_uri, sqlite_file
@@ -18,12 +18,11 @@ from study.store.ledger_facts import studies_in
 from study.store.trials import trial_directory, trial_name
 from trainables.outputs.attempts import attempts_in
 
-ASKED = tuple(state for state in TrialState if state != TrialState.WAITING)
-
 
 @dataclass(frozen=True)
 class Traces:
-    """What a study's folder says of its ledger. Read it before the ledger, where a trial is recorded first."""
+    """What a study's folder says of its ledger. Read it before the ledger, where a trial is
+    recorded first."""
 
     directory: Path
     ledger: str | None
@@ -40,7 +39,8 @@ class Traces:
                     yield trial_name(label, number)
 
     def newest(self) -> Iterator[tuple[str, int]]:
-        """Of each label the last trial with an attempt on disk: no later one was asked before it."""
+        """Of each label the last trial with an attempt on disk: no later one was asked before
+        it."""
         for label, numbers in self.folders.items():
             tried = (
                 n
@@ -58,8 +58,8 @@ class Traces:
     def lost(self, problem: str, has: str = "has begun") -> LedgerError:
         ledger = self.ledger if self.ledger is not None else str(journal_path(self.directory, None))
         return LedgerError(
-            f"ledger: {public_uri(ledger)} {problem}, but the study at {self.directory} {has}. Mount or restore its"
-            " ledger; if that is lost for good, start again under a new name."
+            f"ledger: {public_uri(ledger)} {problem}, but the study at {self.directory} {has}",
+            "Mount or restore its ledger; if that is lost for good, start again under a new name.",
         )
 
 
@@ -86,10 +86,11 @@ def ledger_is_missing(directory: Path, ledger: str | None) -> bool:
 def check_same_ledger(storage: BaseStorage, traces: Traces) -> bool:
     """Raise LedgerError unless the storage has what a study that has begun recorded in it.
 
-    That is: a label with the study's id, if its ledger was made, and every trial that has an attempt on disk. Returns
-    whether any trial was asked. Of a database few trials are read.
+    That is: a label with the study's id, if its ledger was made, and every trial that has an
+    attempt on disk. Returns whether any trial was asked. Of a database few trials are read.
     """
-    ids, studies = set(), {}
+    ids = set()
+    studies = {}
     for full_name, found in studies_in(storage).items():
         study, _, label = full_name.rpartition("/")
         if study == traces.name:
@@ -104,9 +105,7 @@ def check_same_ledger(storage: BaseStorage, traces: Traces) -> bool:
         label in studies and _is_asked(storage, studies[label], number)
         for label, number in traces.newest()
     ):
-        counts = {
-            label: storage.get_n_trials(study_id, ASKED) for label, study_id in studies.items()
-        }
+        counts = {label: storage.get_n_trials(study_id) for label, study_id in studies.items()}
         if missing := next(traces.beyond(counts), None):
             raise traces.lost(f"has no {missing}", f"has trials/{missing}")
     return any(_is_asked(storage, study_id, 0) for study_id in studies.values())
@@ -114,7 +113,7 @@ def check_same_ledger(storage: BaseStorage, traces: Traces) -> bool:
 
 def _is_asked(storage: BaseStorage, study_id: int, number: int) -> bool:
     try:
-        trial_id = storage.get_trial_id_from_study_id_trial_number(study_id, number)
+        storage.get_trial_id_from_study_id_trial_number(study_id, number)
     except KeyError:
         return False
-    return storage.get_trial(trial_id).state in ASKED
+    return True

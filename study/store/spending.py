@@ -1,19 +1,19 @@
 """What the trials of a study cost, summed from their records: a restart forgets nothing.
 
-A trial's cost is the training time of its result, over all attempts, times what Ray reserves for it. What an attempt
-that died trained and no checkpoint kept is not in the ledger, and not counted: at most `checkpoint_seconds` a death.
+A trial's cost is the training time of its result, over all attempts, times what Ray reserves for
+it. What an attempt that died trained and no checkpoint kept is not in the ledger, and not counted:
+at most `checkpoint_seconds` a death.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from study.schema.budget import Budget
-from study.schema.resources import Resources
+from study.schema.resources import Budget, Resources
 from study.store.study import Study
-from study.store.trials import TrialRecord
+from study.store.trials import TrialRecord, Trials
 
 UNITS = {"cpu_hours": "CPU-hours", "gpu_hours": "GPU-hours"}
 
@@ -40,12 +40,12 @@ def cost_of(record: TrialRecord, resources: Resources) -> Spent:
     return Spent(hours * resources.cpu, hours * resources.gpu)
 
 
-def spent(study: Study, records: Mapping[str, Iterable[TrialRecord]]) -> dict[str, Spent]:
+def spent(study: Study, records: Trials) -> dict[str, Spent]:
     """By label, of all trials that have ended."""
     found = {}
     for label in study.labels:
         needs = study.resources_of(label)
-        found[label] = [cost_of(record, needs) for record in records.get(label, ())]
+        found[label] = [cost_of(record, needs) for record in records.of(label)]
     return {
         label: Spent(sum(one.cpu_hours for one in costs), sum(one.gpu_hours for one in costs))
         for label, costs in found.items()
@@ -57,12 +57,10 @@ def summed(costs: Iterable[Spent]) -> Spent:
     return Spent(sum(one.cpu_hours for one in costs), sum(one.gpu_hours for one in costs))
 
 
-def means(
-    study: Study, records: Mapping[str, Sequence[TrialRecord]], unit: str
-) -> dict[str, float]:
+def means(study: Study, records: Trials, unit: str) -> dict[str, float]:
     """By label, what an ended trial cost on average; without the labels of which none has ended."""
     found = {}
-    for label, trials in records.items():
+    for label, trials in records.by_label.items():
         needs = study.resources_of(label)
         costs = [cost_of(one, needs).of(unit) for one in trials if one.seconds is not None]
         if costs:
@@ -70,9 +68,10 @@ def means(
     return found
 
 
-def spent_line(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> str:
+def spent_line(study: Study, records: Trials) -> str:
     """`spent: 1.2 CPU-hours`, or what that is of the budget, and what is left."""
-    total, budget = summed(spent(study, records).values()), budget_of(study)
+    total = summed(spent(study, records).values())
+    budget = budget_of(study)
     if budget is None:
         used = [
             f"{total.of(unit):.3g} {word}"
@@ -80,21 +79,22 @@ def spent_line(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> st
             if total.of(unit) or unit == "cpu_hours"
         ]
         return f"spent: {', '.join(used)} of training"
-    used_up, word = total.of(budget.unit), UNITS[budget.unit]
+    used_up = total.of(budget.unit)
+    word = UNITS[budget.unit]
     left = f"{budget.hours - used_up:.2g}" if used_up < budget.hours else "nothing"
     return f"budget: {used_up:.3g} of {budget.hours:g} {word} spent, {left} left"
 
 
-def not_begun(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> int:
-    """How many planned trials the budget does not pay for now: all that are not begun, if not the next one."""
+def not_begun(study: Study, records: Trials) -> int:
+    """How many planned trials the budget does not pay for now: all that are not begun, if not the
+    next one."""
     budget = budget_of(study)
-    missing = {label: study.planned - len(records.get(label, ())) for label in study.labels}
+    missing = {label: study.planned - len(records.of(label)) for label in study.labels}
     left = sum(max(0, count) for count in missing.values())
     if budget is None or not left:
         return 0
-    following = max(
-        missing, key=lambda label: missing[label]
-    )  # of the method with the fewest trials
+    # Of the method with the fewest trials.
+    following = max(missing, key=lambda label: missing[label])
     used_up = summed(spent(study, records).values()).of(budget.unit)
     return (
         left
@@ -103,20 +103,22 @@ def not_begun(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> int
     )
 
 
-def budget_line(
-    study: Study, records: Mapping[str, Sequence[TrialRecord]], alive: bool = False
-) -> str:
-    """`spent_line`, and what a budget that is spent leaves undone. alive: whether a driver runs the study."""
-    line, left = spent_line(study, records), not_begun(study, records)
+def budget_line(study: Study, records: Trials, alive: bool = False) -> str:
+    """`spent_line`, and what a budget that is spent leaves undone. alive: whether a driver runs the
+    study."""
+    line = spent_line(study, records)
+    left = not_begun(study, records)
     if left and not alive:
         what = "1 trial was" if left == 1 else f"{left:,} trials were"
         line += f"; {what} not begun. Raise the budget and run again to go on"
     return f"{line}."
 
 
-def spending_plain(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> dict[str, Any]:
-    """For JSON: hours spent by method and in all, the budget (null: none), and the trials that it does not pay for."""
-    costs, budget = spent(study, records), budget_of(study)
+def spending_plain(study: Study, records: Trials) -> dict[str, Any]:
+    """For JSON: hours spent by method and in all, the budget (null: none), and the trials that it
+    does not pay for."""
+    costs = spent(study, records)
+    budget = budget_of(study)
     return {
         "methods": {label: asdict(cost) for label, cost in costs.items()},
         **asdict(summed(costs.values())),

@@ -1,4 +1,5 @@
-"""STUDY/study.yaml as it is read: what a study is opened by must have the type calstudy writes. People edit the file.
+"""STUDY/study.yaml as it is read: what a study is opened by must have the type calstudy writes.
+People edit the file.
 
 The rest of the spec is checked where it is used, in full.
 """
@@ -14,13 +15,11 @@ from typing import Any
 from search_spaces import strict_yaml
 from study.schema.errors import SpecError
 from study.schema.objective import RAW, TEMPERATURE
+from study.schema.temperature import TEMPERATURE_FIT, WITH_PRIOR
 
 Check = Callable[[Any], bool]
-CONFIRMATION = "confirmation"  # recorded before the first opening of test: the study's name and the openings so far
-LEDGER_MADE = "ledger_made"  # recorded once the ledger is made, which is then never made again
-LATEST = (
-    32_503_680_000  # seconds since 1970: the year 3000, before which every library can show a time
-)
+# Seconds since 1970: the year 3000, before which every library can show a time.
+LATEST = 32_503_680_000
 MOST_SHOWN = 40  # characters of a value in a message
 
 
@@ -63,8 +62,8 @@ def _is_meaning(value: Any) -> bool:
         isinstance(parts, dict)
         and isinstance(parts.get("fixed"), dict)
         and isinstance(parts.get("space"), dict)
-        and isinstance(parts.get("defaults", []), list)
-        and all(map(_is_mapping, parts.get("defaults", [])))
+        and isinstance(parts.get("defaults"), list)
+        and all(map(_is_mapping, parts["defaults"]))
         for parts in methods.values()
     )
 
@@ -83,16 +82,17 @@ def _of_text(value: Any) -> bool:
     return isinstance(value, dict) and all(map(_is_text, value.values()))
 
 
+def _of_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(one, int | float) for one in value.values())
+
+
 def _or_none(check: Check) -> Check:
     return lambda value: value is None or check(value)
 
 
 SPEC: dict[str, tuple[Check, str]] = {
     "name": (_is_text, "text"),
-    "methods": (
-        lambda value: isinstance(value, list) and value != [] and all(map(_is_method, value)),
-        "a list of methods",
-    ),
+    "methods": (_list_of(_is_method), "a list of methods"),
     "objectives": (
         lambda value: isinstance(value, list) and all(map(_is_mapping, value)),
         "a list of objectives",
@@ -103,6 +103,7 @@ SPEC: dict[str, tuple[Check, str]] = {
 }
 SPEC_OR_NOT: dict[str, tuple[Check, str]] = {
     "search_space": (_or_none(_is_mapping), "a mapping or null"),
+    "matters": (_or_none(_of_numbers), "a mapping of objectives to numbers"),
     "confirms": (_or_none(_is_text), "the name of a study or null"),
     "serve": (lambda value: value in (None, RAW, TEMPERATURE), "temperature, raw or null"),
 }
@@ -124,10 +125,11 @@ RECORDED: dict[str, tuple[Check, str]] = {
     ),
     "versions": (_of_text, "a mapping of names to versions"),
     "meaning": (_is_meaning, "what a trial means, with `methods`"),
+    "serves": (lambda value: value in (RAW, TEMPERATURE), "temperature or raw"),
+    TEMPERATURE_FIT: (lambda value: value == WITH_PRIOR, WITH_PRIOR),
+    "majority": (lambda value: isinstance(value, int | float) and 0 <= value <= 1, "a fraction"),
 }
 RECORDED_OR_NOT: dict[str, tuple[Check, str]] = {
-    "serves": (lambda value: value in (None, RAW, TEMPERATURE), "temperature or raw"),
-    "majority": (lambda value: isinstance(value, int | float) and 0 <= value <= 1, "a fraction"),
     "home": (
         lambda value: (
             isinstance(value, dict)
@@ -139,14 +141,16 @@ RECORDED_OR_NOT: dict[str, tuple[Check, str]] = {
     "tracking": (_or_none(_is_text), "a URL or null"),
     "pruned": (_is_flag, "true or false"),
     "kept_by_other_rules": (_is_flag, "true or false"),
-    LEDGER_MADE: (_is_flag, "true or false"),
-    CONFIRMATION: (_is_confirmation, "a name and a number of openings"),
+    "ledger_made": (_is_flag, "true or false"),
+    "matters_at_opening": (_of_numbers, "a mapping of objectives to numbers"),
+    "confirmation": (_is_confirmation, "a name and a number of openings"),
 }
 
 
 def check_study_file(file: Path, plain: Mapping[str, Any], recorded: Any) -> None:
     """Raise SpecError naming the field of STUDY/study.yaml that is not as calstudy writes it."""
     _check(file, "recorded", recorded, _is_mapping, "a mapping")
+    _refuse_older(file, recorded)
     for prefix, mapping, needed, optional in (
         ("", plain, SPEC, SPEC_OR_NOT),
         ("recorded.", recorded, RECORDED, RECORDED_OR_NOT),
@@ -154,11 +158,29 @@ def check_study_file(file: Path, plain: Mapping[str, Any], recorded: Any) -> Non
         for key in needed:
             if key not in mapping:
                 raise SpecError(
-                    str(file), f"{prefix}{key}", "is missing. Restore it from a backup."
+                    str(file), f"{prefix}{key}", "is missing", "Restore it from a backup."
                 )
         for key, (check, wanted) in {**needed, **optional}.items():
             if key in mapping:
                 _check(file, f"{prefix}{key}", mapping[key], check, wanted)
+
+
+def _refuse_older(file: Path, recorded: Mapping[str, Any]) -> None:
+    """Raise SpecError naming the version of a study that was begun before its fit was recorded."""
+    fit = recorded.get(TEMPERATURE_FIT)
+    if fit not in (None, "temperature_by_nll"):
+        return
+    known = recorded.get("versions")
+    versions = known if isinstance(known, Mapping) else {}
+    found = "is missing" if fit is None else f"is {fit}"
+    raise SpecError(
+        str(file),
+        f"recorded.{TEMPERATURE_FIT}",
+        f"{found}: the study is of calstudy {versions.get('calstudy', 'unknown')} (commit"
+        f" {versions.get('git_commit', 'unknown')}) or an earlier one, whose format this version"
+        " does not read",
+        "Use that version, or start again under a new name.",
+    )
 
 
 def _check(file: Path, field: str, value: Any, check: Check, wanted: str) -> None:
@@ -166,5 +188,5 @@ def _check(file: Path, field: str, value: Any, check: Check, wanted: str) -> Non
         shown = strict_yaml.one_line(value)
         shown = shown if len(shown) <= MOST_SHOWN else f"{shown[:MOST_SHOWN]}..."
         raise SpecError(
-            str(file), field, f"must be {wanted}, got {shown}. Restore it from a backup."
+            str(file), field, f"must be {wanted}, got {shown}", "Restore it from a backup."
         )

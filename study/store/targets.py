@@ -9,10 +9,10 @@ from typing import Any
 from study.schema.errors import SpecError
 from study.schema.spec import StudySpec
 from study.store.study import Study, open_directory
-from study.store.trials import TrialRecord
-from trainables.fields import FieldError
+from study.store.trials import Trials
 from trainables.outputs import train_entropy
 from trainables.outputs.train_entropy import TrainEntropy
+from trainables.problems import FieldError
 
 
 class Targets:
@@ -20,29 +20,33 @@ class Targets:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._studies: dict[str, tuple[Study, dict[str, list[TrialRecord]]]] = {}
+        self._studies: dict[str, tuple[Study, Trials]] = {}
 
     def file(self, target: str) -> Path:
-        """The .npz of a target: a file, or that of a complete trial. Raises FieldError if there is none."""
+        """The .npz of a target: a file, or that of a complete trial. Raises FieldError if there is
+        none."""
         if target.endswith(".npz"):
             return Path(target)
         name, _, trial = target.partition("/")
         label, _, number = trial.rpartition("/")
         if not label or not number.isdigit():
             raise FieldError(
-                "target", f"must be STUDY/LABEL/NUMBER or an .npz file, got '{target}'."
+                "target", f"must be STUDY/LABEL/NUMBER or an .npz file, got '{target}'"
             )
         study, records = self._study(name)
-        found = [record for record in records.get(label, []) if record.number == int(number)]
-        if not found or found[0].state != "complete":
-            state = f"it is {found[0].state}" if found else "it does not exist"
-            raise FieldError("target", f"'{target}' must be a complete trial, but {state}.")
-        if train_entropy.FILE not in found[0].digests:
-            problem = f"'{target}' recorded no entropies. Train it in a study with `record: train_entropy`."
-            raise FieldError("target", problem)
-        return study.files(found[0]) / train_entropy.FILE
+        found = records.numbered(label, int(number))
+        if found is None or found.state != "complete":
+            state = f"it is {found.state}" if found else "it does not exist"
+            raise FieldError("target", f"'{target}' must be a complete trial, but {state}")
+        if train_entropy.FILE not in found.digests:
+            raise FieldError(
+                "target",
+                f"'{target}' recorded no entropies",
+                "Train it in a study with `record: train_entropy`.",
+            )
+        return study.files(found) / train_entropy.FILE
 
-    def _study(self, name: str) -> tuple[Study, dict[str, list[TrialRecord]]]:
+    def _study(self, name: str) -> tuple[Study, Trials]:
         if name not in self._studies:
             try:
                 study = open_directory(self._root / name, name)
@@ -72,6 +76,4 @@ class Targets:
                         TrainEntropy.load(Path(method["target"])).check(data_digest)
                     method = method.get("base")
             except FieldError as error:
-                raise SpecError(
-                    file_name, f"methods.{variant.label}.{error.path}", error.problem
-                ) from None
+                raise SpecError.of(file_name, error.under(f"methods.{variant.label}")) from None

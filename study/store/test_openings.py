@@ -1,7 +1,7 @@
 """Openings of the sealed test split and the results on it, as recorded in the ledger per label.
 
-An opening is recorded before the split is read, its result after. A kill in between leaves an opening without a result,
-which still counts.
+An opening is recorded before the split is read, its result after. A kill in between leaves an
+opening without a result, which still counts.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from study.store.ledger import read_notes
 from study.store.ledger_facts import is_opening
+from study.store.ledger_reader import LedgerReader
 from study.store.study import Study
 
 TEST_FILE = "test.npz"  # predictions on the test split, in the attempt's directory
-OPENINGS, TESTED = "openings", "tests/"  # keys of the notes; TESTED has one per trial
+OPENINGS = "openings"  # keys of the notes
+TESTED = "tests/"  # one per trial
 
 
 @dataclass(frozen=True)
 class Opening:
-    """One opening. `number` counts over the study, `run` counts the runs of `confirm` that opened anything."""
+    """One opening. `number` counts over the study, `run` counts the runs of `confirm` that opened
+    anything."""
 
     number: int
     trial: int
@@ -31,14 +33,13 @@ class Opening:
 
 @dataclass(frozen=True)
 class Shifted:
-    """A model's results on a shift set; `data` is the digest of the set, `samples` its size without the `dropped`,
-    which train or validation has too.
-    """
+    """A model's results on a shift set; `data` is the digest of the set, `samples` its size without
+    the `dropped`, which train or validation has too."""
 
     metrics: dict[str, float]
     data: str
-    samples: int | None = None
-    dropped: int = 0
+    samples: int
+    dropped: int
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,15 @@ def tested_in(notes: Mapping[str, Any]) -> dict[int, Tested]:
 
 def came_to_nothing(study: Study) -> int:
     """How many openings of a confirmation have no result because of a kill."""
-    notes = read_notes(study.directory, study.ledger, study.name, list(study.labels))
-    return sum(len(openings_in(of)) - len(tested_in(of)) for of in notes.values())
+    return sum(len(openings_in(of)) - len(tested_in(of)) for of in study.reader.notes().values())
 
 
-def read_tested(study: Study) -> dict[str, dict[int, Tested]]:
-    """Test results by label and trial number; none unless the study is a confirmation."""
+def read_tested(study: Study, reader: LedgerReader | None = None) -> dict[str, dict[int, Tested]]:
+    """Test results by label and trial number; none unless the study is a confirmation.
+
+    reader: one that holds the study's ledger.
+    """
     if study.confirms is None:
         return {label: {} for label in study.labels}
-    notes = read_notes(study.directory, study.ledger, study.name, list(study.labels))
+    notes = (reader or study.reader).notes()
     return {label: tested_in(of) for label, of in notes.items()}

@@ -1,15 +1,46 @@
-"""TrialRecord: the ledger's record of one trial, as a plain value."""
+"""TrialRecord: the ledger's record of one trial, as a plain value; Trials: those of a study."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from trainables.fields import FieldError, nearest
+from trainables.outputs.outcome import Outcome
+from trainables.problems import FieldError, nearest
+from trainables.record import Record
 
 State = Literal["running", "complete", "pruned", "failed"]
+
+
+@dataclass(frozen=True)
+class Decision(Record):
+    """What early stopping decided of a trial at its rung.
+
+    place: how many of its method were decided there before it. costs: smaller is better. attempt
+    and digests: where its predictions are. outcome: of one that does not go on.
+    """
+
+    parts: ClassVar = {"outcome": Outcome}
+    place: int
+    costs: list[float]
+    attempt: int
+    digests: dict[str, str]
+    outcome: Outcome | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        return self.outcome is None
+
+    def to_plain(self) -> dict[str, Any]:
+        head = {"place": self.place, "costs": self.costs, "goes_on": self.goes_on}
+        plain = {**head, **super().to_plain()}
+        if self.outcome is not None:
+            plain["outcome"] = self.outcome.to_plain("attempt", "versions", "reason")
+        return plain
 
 
 @dataclass(frozen=True)
@@ -20,9 +51,8 @@ class TrialRecord:
     number: int
     state: State
     params: dict[str, Any]  # searched values by dotted path
-    metrics: dict[str, float] = field(
-        default_factory=dict
-    )  # on the validation split; of a pruned trial, at its rung
+    # On the validation split; of a pruned trial, at its rung.
+    metrics: dict[str, float] = field(default_factory=dict)
     attempt: int = 0  # of a finished trial: the one counted; else the latest started, 0 if none
     epoch: int | None = None  # the epoch of the final weights
     seconds: float | None = None  # of training, over all epochs
@@ -33,16 +63,13 @@ class TrialRecord:
     started: float | None = None  # seconds since 1970
     ended: float | None = None
     device: str = "cpu"
-    training: dict[str, str] = field(
-        default_factory=dict
-    )  # how: precision, step, features, the device's name
+    # How: precision, step, features, the device's name.
+    training: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)  # of the libraries, and the git commit
-    extensions: dict[str, str] = field(
-        default_factory=dict
-    )  # sha256 of the extension files it uses
-    rungs: dict[str, dict[str, Any]] = field(
-        default_factory=dict
-    )  # early stopping's decisions, by epoch
+    # sha256 of the extension files it uses.
+    extensions: dict[str, str] = field(default_factory=dict)
+    # Early stopping's decisions, by epoch.
+    rungs: dict[str, Decision] = field(default_factory=dict)
 
     @property
     def final(self) -> dict[str, float]:
@@ -52,19 +79,23 @@ class TrialRecord:
         return {**metrics, **{name: value for name, value in cost.items() if value is not None}}
 
     @property
-    def stopped(self) -> dict[str, Any] | None:
+    def stopped(self) -> Outcome | None:
         """The outcome with which early stopping ends it, once that is decided."""
-        return next((rung["outcome"] for rung in self.rungs.values() if not rung["goes_on"]), None)
+        return next((rung.outcome for rung in self.rungs.values() if rung.outcome), None)
 
     @property
     def how_trained(self) -> str | None:
-        """`training` in words; None for a trial of an older version."""
+        """`training` in words; None where the trial came to no result."""
         return ", ".join(f"{name}: {value}" for name, value in self.training.items()) or None
 
     @property
     def name(self) -> str:
         """`focal/0007`: its MLflow run, its directory under trials/, its name in every message."""
         return trial_name(self.label, self.number)
+
+    def directory(self, study: Path) -> Path:
+        """That of its attempts, in the study's."""
+        return trial_directory(study, self.label, self.number)
 
 
 class Listener:
@@ -92,34 +123,86 @@ class Listener:
     def said(self, line: str) -> None:
         """Something that its user should know of the search."""
 
+    def waiting(self, line: str | None) -> None:
+        """What the driver waits for; None: it goes on. May be called often."""
+
 
 def trial_name(label: str, number: int) -> str:
     return f"{label}/{number:04d}"
 
 
-def trial_named(records: Sequence[TrialRecord], name: str, path: str) -> TrialRecord:
-    """The complete trial of that name (`focal/7` works too). Raises FieldError at `path`, with the nearest name."""
-    label, _, number = name.partition("/")
-    named = (
-        one
-        for one in records
-        if one.label == label and number.isdecimal() and one.number == int(number)
-    )
-    found = next(named, None)
-    if found is None:
-        names = [record.name for record in records if record.state == "complete"]
-        there = (
-            nearest(name, names)
-            if len(names) <= 10 or " Did" in nearest(name, names)
-            else " Write focal/0007."
+@dataclass(frozen=True)
+class Trials(Sequence[TrialRecord]):
+    """Trials of a study: by method in the study's order, then by number."""
+
+    by_label: dict[str, list[TrialRecord]]  # also of methods without a trial
+
+    @cached_property
+    def _all(self) -> list[TrialRecord]:
+        return list(chain.from_iterable(self.by_label.values()))
+
+    def __iter__(self) -> Iterator[TrialRecord]:
+        return iter(self._all)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._all[place]
+
+    @property
+    def labels(self) -> list[str]:
+        return list(self.by_label)
+
+    def of(self, label: str) -> list[TrialRecord]:
+        return self.by_label.get(label, [])
+
+    def under(self, labels: Iterable[str]) -> Trials:
+        """Those of these methods, in this order."""
+        return Trials({label: self.of(label) for label in labels})
+
+    @property
+    def complete(self) -> Trials:
+        return self._in("complete")
+
+    @property
+    def running(self) -> Trials:
+        """Those that were asked and have not ended."""
+        return self._in("running")
+
+    @property
+    def finished(self) -> Trials:
+        """Those that ended, whichever way."""
+        return self._in("complete", "pruned", "failed")
+
+    def _in(self, *states: State) -> Trials:
+        return Trials(
+            {
+                label: [record for record in found if record.state in states]
+                for label, found in self.by_label.items()
+            }
         )
-        raise FieldError(path, f"there is no trial '{name}'.{there}")
-    if found.state != "complete":
-        raise FieldError(
-            path,
-            f"{found.name} is {found.state}; only complete trials have predictions and a model.",
-        )
-    return found
+
+    def numbered(self, label: str, number: int) -> TrialRecord | None:
+        return next((record for record in self.of(label) if record.number == number), None)
+
+    def named(self, name: str, path: str) -> TrialRecord:
+        """The complete trial of that name (`focal/7` works too).
+
+        Raises FieldError at `path`, with the nearest name.
+        """
+        label, _, number = name.partition("/")
+        found = self.numbered(label, int(number)) if number.isdecimal() else None
+        if found is None:
+            names = [record.name for record in self.complete]
+            there = nearest(name, names)
+            if len(names) > 10 and "Did" not in there:
+                there = "Write focal/0007."
+            raise FieldError(path, f"there is no trial '{name}'", there)
+        if found.state != "complete":
+            problem = f"{found.name} is {found.state}; only complete trials have predictions"
+            raise FieldError(path, f"{problem} and a model")
+        return found
 
 
 def trial_directory(study: Path, label: str, number: int) -> Path:

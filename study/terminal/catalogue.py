@@ -17,7 +17,7 @@ from trainables.plugins import class_name
 
 
 def catalogue(kind: str) -> list[dict[str, Any]]:
-    """Rows of `calstudy list KIND`, as plain values. Read from the files: importing torch takes seconds."""
+    """Rows of `calstudy list KIND`, as plain values, read from the files: torch loads slowly."""
     if kind == "metrics":
         return [{"name": name, "summary": _summary(name)} for name in metrics.names()]
     if kind == "spaces":
@@ -27,24 +27,27 @@ def catalogue(kind: str) -> list[dict[str, Any]]:
 
 
 def _summary(name: str) -> str:
-    if name.startswith(metrics.AFTER_TEMPERATURE):
-        return f"after cross-fitted temperature scaling: {name.removeprefix(metrics.AFTER_TEMPERATURE)}"
+    plain = name.removeprefix(metrics.AFTER_TEMPERATURE)
+    if plain != name:
+        return f"after cross-fitted temperature scaling: {plain}"
     metric = metrics.describe(name)
     return declarations(f"{metrics.__name__}.{metric.family}").summary(metric.function)
 
 
 def _described(module: str, name: str) -> dict[str, Any]:
-    found, own = declarations(module), class_name(name)
+    found = declarations(module)
+    own = class_name(name)
     settings = [_setting(spec) for spec in found.fields(own).values()]
     return {"name": name, "summary": found.summary() or found.summary(own), "settings": settings}
 
 
 def _setting(spec: Field[Any]) -> dict[str, Any]:
-    bounds, choices = spec.metadata.get("range"), spec.metadata.get("choices")
+    bounds = spec.metadata.get("range")
+    choices = spec.metadata.get("choices") or ()
     return {
         "name": spec.name,
         "default": _default(spec),
-        "valid": str(bounds) if bounds is not None else " | ".join(choices or ()),
+        "valid": " | ".join(choices) if bounds is None else str(bounds),
         "doc": spec.metadata.get("doc", ""),
     }
 
@@ -52,11 +55,9 @@ def _setting(spec: Field[Any]) -> dict[str, Any]:
 def _default(spec: Field[Any]) -> str:
     if spec.default is not MISSING:
         return strict_yaml.one_line(spec.default)
-    return (
-        "required"
-        if spec.default_factory is MISSING
-        else strict_yaml.one_line(spec.default_factory())
-    )
+    if spec.default_factory is MISSING:
+        return "required"
+    return strict_yaml.one_line(spec.default_factory())
 
 
 def _spaces() -> Iterable[dict[str, Any]]:
@@ -78,12 +79,8 @@ def print_catalogue(console: Console, kind: str, rows: list[dict[str, Any]]) -> 
         console.print(Text.assemble((row["name"], "bold"), "  ", row["summary"]))
         for setting in row.get("settings", ()):
             valid = f"  ({setting['valid']})" if setting["valid"] else ""
-            console.print(
-                Text.assemble(
-                    f"    {setting['name']} = {setting['default']}{valid}  ",
-                    (setting["doc"], "dim"),
-                )
-            )
+            text = f"    {setting['name']} = {setting['default']}{valid}  "
+            console.print(Text.assemble(text, (setting["doc"], "dim")))
         for path, entry in row.get("space", {}).items():
             console.print(f"    {path}: {entry}")
         for default in row.get("defaults", ()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
@@ -16,16 +17,16 @@ from rich.segment import Segment
 from rich.text import Text
 
 from study.schema.printable import printable
-from study.schema.uris import has_password
+from study.schema.uris import refuse_password
 
 
 def _nothing_left_to_do() -> None:
-    """For a command that only reads."""
+    """The end of a command that only reads."""
     raise SystemExit(FAILED)
 
 
 class SafeConsole(Console):
-    """Whatever is printed, no character reaches the terminal as a command to it."""
+    """A console that prints no character that the terminal would take as a command."""
 
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str(printable(text), **how)
@@ -38,26 +39,38 @@ class SafeConsole(Console):
 
 
 class OurConsole(SafeConsole):
-    """On a pipe, lines are as long as they need to be: what reads them may count on one line per row.
+    """A console that never breaks lines on a pipe: its readers may count on one line per row.
 
-    Once nobody reads them any more (`| head -1`, a terminal that was closed), it is silent and calls `when_closed`.
+    Once nobody reads them any more (`| head -1`, a terminal that was closed), it is silent and
+    calls `when_closed`.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.when_closed: Callable[[], None] = _nothing_left_to_do
+        self._writing = threading.RLock()
+
+    def silence(self, patience: float) -> None:
+        """Print nothing from now on, after a line that another thread is just writing."""
+        self.quiet = True
+        if self._writing.acquire(timeout=patience):
+            self._writing.release()
+
+    def say(self, line: str) -> None:
+        """Print a line that only the terminal wraps."""
+        self.print(line, soft_wrap=True)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
-        with suppress(
-            OSError, ValueError
-        ):  # so that what is still in buffers does not fail again at the end
+        # So that what is still in buffers does not fail again at the end.
+        with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
         self.when_closed()
 
     def _check_buffer(self) -> None:
         try:
-            super()._check_buffer()
+            with self._writing:
+                super()._check_buffer()
         except OSError as error:
             if error.errno != errno.EIO:  # a terminal's broken pipe
                 raise
@@ -74,9 +87,11 @@ UNLIMITED = 1_000_000  # columns
 console = OurConsole(highlight=False, markup=False)
 errors = OurConsole(stderr=True, highlight=False, soft_wrap=True, markup=False)
 
-FAILED, MISTAKE = 1, 2
+FAILED = 1
+MISTAKE = 2
 INTERRUPTED = 75  # EX_TEMPFAIL: run the same command again
-FEWEST_RESAMPLES, MOST_RESAMPLES = 100, 10_000
+FEWEST_RESAMPLES = 100
+MOST_RESAMPLES = 10_000
 
 storage_option = click.option(
     "--storage",
@@ -85,23 +100,22 @@ storage_option = click.option(
 )
 
 
-def _warn_of_password(
+def _without_password(
     context: click.Context, option: click.Parameter, given: str | None
 ) -> str | None:
-    if given is not None and has_password(given):
-        errors.print(
-            "warning: --tracking: other users of this machine can read a command line, and the password in it. Give the"
-            " name of a file or of an environment variable that holds the URI instead."
-        )
+    """Other users of the machine can read a command line."""
+    refuse_password(given, "--tracking")
     return given
 
 
 tracking_option = click.option(
     "--tracking",
     metavar="URI",
-    callback=_warn_of_password,
-    help="MLflow server, or the name of a file or environment variable that holds its URI; default: the study's, else"
-    " the one embedded in the storage.",
+    callback=_without_password,
+    help=(
+        "MLflow server, or the name of a file or environment variable that holds its URI; default:"
+        " the study's, else the one embedded in the storage."
+    ),
 )
 
 
@@ -109,7 +123,10 @@ cpus_option = click.option(
     "--cpus",
     type=click.IntRange(min=1),
     metavar="N",
-    help="CPUs of this machine for all trials; default: what Slurm, the cgroup and the CPU affinity allow.",
+    help=(
+        "CPUs of this machine for all trials; default: what Slurm, the cgroup and the CPU affinity"
+        " allow."
+    ),
 )
 
 
@@ -122,7 +139,7 @@ def refuse_cpus(cpus: int | None, address: str | None) -> None:
 
 
 def _enough(context: click.Context, option: click.Parameter, resamples: int) -> int:
-    """Fewer resamples cannot give a 2.5% quantile."""
+    """The number of resamples; too few cannot give a 2.5% quantile."""
     if 0 < resamples < FEWEST_RESAMPLES:
         raise click.BadParameter(
             f"{resamples} resamples are too few. Use 0 for none, or at least {FEWEST_RESAMPLES}."
@@ -131,10 +148,12 @@ def _enough(context: click.Context, option: click.Parameter, resamples: int) -> 
 
 
 def _level(context: click.Context, option: click.Parameter, percentage: float) -> float:
-    """As a fraction."""
+    """The level as a fraction."""
     if not 50 < percentage < 100:
-        problem = f"{percentage:g} is not between 50 and 100 (both excluded). Write a percentage: 90 for 90% intervals."
-        raise click.BadParameter(problem)
+        raise click.BadParameter(
+            f"{percentage:g} is not between 50 and 100 (both excluded). Write a percentage: 90 for"
+            " 90% intervals."
+        )
     return percentage / 100
 
 
@@ -144,7 +163,7 @@ def interval_is_given() -> bool:
 
 
 def fewest_resamples(level: float) -> int:
-    """As many lie beyond each end of the interval as of FEWEST_RESAMPLES beyond a 95% one."""
+    """The resamples with as many beyond each end as FEWEST_RESAMPLES have beyond a 95% one's."""
     return math.ceil(round(0.05 * FEWEST_RESAMPLES / (1 - level), 6))
 
 
@@ -152,9 +171,9 @@ def check_resamples(resamples: int, level: float) -> None:
     """Raises UsageError if there are fewer than `fewest_resamples`, but not none."""
     needed = fewest_resamples(level)
     if 0 < resamples < needed:
-        fix = f"use --bootstrap {needed}" if needed <= MOST_RESAMPLES else "use a lower --interval"
+        mend = f"Use --bootstrap {needed}" if needed <= MOST_RESAMPLES else "Use a lower --interval"
         raise click.UsageError(
-            f"{resamples:,} resamples are too few for {100 * level:g}% intervals; {fix}."
+            f"{resamples:,} resamples are too few for {100 * level:g}% intervals. {mend}."
         )
 
 
@@ -183,8 +202,10 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 
 def human_bytes(count: float) -> str:
     """`950 B`, `12.3 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 999.5 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+    unit = "B"
+    for larger in ("kB", "MB", "GB"):
+        if count < 999.5:
+            break
         count /= 1000
-    raise AssertionError("GB is the last unit")
+        unit = larger
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from rich.cells import cell_len
@@ -15,10 +16,10 @@ NARROWEST = 20  # a column of text wraps only if it keeps this width
 
 
 class Table:
-    """A table without lines; columns whose names start with `>` are right-aligned and hold values that never wrap.
+    """A table without lines; columns named `>...` are right-aligned, and their values never wrap.
 
-    Where the width does not suffice, text wraps between words; where that does not suffice either, each row becomes a
-    block with one line per column.
+    Where the width does not suffice, text wraps between words; where that does not suffice either,
+    each row becomes a block with one line per column.
     """
 
     def __init__(self, *columns: str, title: str | None = None) -> None:
@@ -28,9 +29,8 @@ class Table:
         self._rows: list[list[Text]] = []
 
     def add_row(self, *cells: str | Text) -> None:
-        self._rows.append(
-            [Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells]
-        )
+        row = [Text(printable(cell)) if isinstance(cell, str) else cell for cell in cells]
+        self._rows.append(row)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -47,12 +47,10 @@ class Table:
                 yield from self._lines(console, widths, row)
 
     def _widths(self, available: int) -> list[int] | None:
-        """Of the columns; None if the table does not fit."""
+        """The widths of the columns; None if the table does not fit."""
         columns = list(zip(self._header, *self._rows, strict=True))
         whole = [max(cell.cell_len for cell in column) for column in columns]
-        least = [
-            self._least(right, *column) for right, column in zip(self._right, columns, strict=True)
-        ]
+        least = [self._least(*each) for each in zip(self._right, columns, strict=True)]
         spare = available - len(GAP) * (len(columns) - 1) - sum(least)
         if spare < 0:
             return None
@@ -65,8 +63,9 @@ class Table:
         return least
 
     @staticmethod
-    def _least(right: bool, header: Text, *cells: Text) -> int:
+    def _least(right: bool, column: tuple[Text, ...]) -> int:
         """The least width of a column: whole values, whole words."""
+        header, *cells = column
         if right:
             return max(_longest_word(header), *(cell.cell_len for cell in cells), 0)
         words = (min(cell.cell_len, max(_longest_word(cell), NARROWEST)) for cell in cells)
@@ -77,15 +76,16 @@ class Table:
             [cell] if cell.cell_len <= width else list(cell.wrap(console, width))
             for cell, width in zip(row, widths, strict=True)
         ]
-        for number in range(max(map(len, wrapped))):
+        for cells in itertools.zip_longest(*wrapped):
             line = Text()
-            for right, width, lines in zip(self._right, widths, wrapped, strict=True):
-                part = lines[number] if number < len(lines) else Text()
+            for right, width, cell in zip(self._right, widths, cells, strict=True):
+                part = cell or Text()
                 part.rstrip()  # the space it was wrapped at
                 pad = " " * (width - part.cell_len)
-                line.append_text(
-                    Text.assemble(pad, part, GAP) if right else Text.assemble(part, pad, GAP)
-                )
+                if right:
+                    line.append(pad).append(part).append(GAP)
+                else:
+                    line.append(part).append(pad + GAP)
             line.rstrip()
             yield line
 
@@ -95,10 +95,10 @@ class Table:
         yield from Text.assemble(name, style="bold").wrap(console, available)
         width = max(header.cell_len for header in self._header[1:])
         for header, cell in zip(self._header[1:], cells, strict=True):
+            if not cell:
+                continue
             start = GAP + header.plain + " " * (width - header.cell_len) + GAP
-            for number, part in enumerate(
-                cell.wrap(console, max(1, available - len(start))) if cell else ()
-            ):
+            for number, part in enumerate(cell.wrap(console, max(1, available - len(start)))):
                 part.rstrip()
                 yield Text.assemble((start, "dim") if number == 0 else " " * len(start), part)
 

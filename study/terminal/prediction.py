@@ -14,39 +14,32 @@ from study.terminal.progress import human_seconds
 
 def prediction_table(found: Prediction) -> Table:
     """One row a method, and the sum. Memory: of a trial's process, and on its GPU."""
-    uses_gpu = any(method.gpu_hours for method in found.methods)
-    gpu = [">GPU-hours"] if uses_gpu else []
-    device = [">GPU memory"] if uses_gpu else []
-    made = Table("method", ">trials", ">a trial", ">CPU time", *gpu, ">disk", ">memory", *device)
+    header = ["method", ">trials", ">a trial", ">CPU time", ">GPU-hours", ">disk", ">memory"]
+    rows = [[*header, ">GPU memory"]]
     for method in found.methods:
-        hours = [f"{method.gpu_hours:.3g}"] if uses_gpu else []
-        on_gpu = (
-            ["" if method.device_memory is None else human_bytes(method.device_memory)]
-            if uses_gpu
-            else []
+        device = method.device_memory
+        rows.append(
+            [
+                method.label,
+                str(method.trials),
+                _seconds(method.trial_seconds),
+                _seconds(method.process_seconds),
+                f"{method.gpu_hours:.3g}",
+                human_bytes(method.disk),
+                human_bytes(method.memory),
+                "" if device is None else human_bytes(device),
+            ]
         )
-        made.add_row(
-            method.label,
-            str(method.trials),
-            _seconds(method.trial_seconds),
-            _seconds(method.process_seconds),
-            *hours,
-            human_bytes(method.disk),
-            human_bytes(method.memory),
-            *on_gpu,
-        )
-    whole = [f"{found.total('gpu_hours'):.3g}"] if uses_gpu else []
-    trials, process = f"{found.total('trials'):.0f}", _seconds(found.total("process_seconds"))
-    made.add_row(
-        "all",
-        trials,
-        "",
-        process,
-        *whole,
-        human_bytes(found.total("disk")),
-        "",
-        *([""] if uses_gpu else []),
-    )
+    trials = f"{found.total('trials'):.0f}"
+    process = _seconds(found.total("process_seconds"))
+    hours = f"{found.total('gpu_hours'):.3g}"
+    rows.append(["all", trials, "", process, hours, human_bytes(found.total("disk")), "", ""])
+    if not any(method.gpu_hours for method in found.methods):
+        for row in rows:
+            del row[7], row[4]
+    made = Table(*rows[0])
+    for row in rows[1:]:
+        made.add_row(*row)
     return made
 
 
@@ -56,28 +49,49 @@ def prediction_lines(
     """found: all trials trained to their end. stopped: with early stopping, if the study has it."""
     parts = f"trials {_seconds(found.total('process_seconds'))}, workers {_seconds(found.workers)}"
     yield (
-        f"CPU time: about {_seconds(found.process_seconds)} of all processes ({parts}, driver and Ray"
-        f" {_seconds(found.driver)})"
+        f"CPU time: about {_seconds(found.process_seconds)} of all processes ({parts}, driver and"
+        f" Ray {_seconds(found.driver)})"
     )
     if found.total("gpu_hours"):
         yield f"GPU time: about {found.total('gpu_hours'):.3g} GPU-hours"
-    yield f"elapsed: {_between(found.elapsed)} with {found.slots} trials at once, if nothing else runs"
+    yield (
+        f"elapsed: {_between(found.elapsed)} with {found.slots} trials at once, if nothing else"
+        " runs"
+    )
     if stopped is not None:
-        hours = (
-            f", {stopped.total('gpu_hours'):.3g} GPU-hours" if stopped.total("gpu_hours") else ""
+        hours = stopped.total("gpu_hours")
+        gpu = f", {hours:.3g} GPU-hours" if hours else ""
+        share, low, high = _epochs(stopped)
+        yield (
+            f"with early stopping: about {share:.0%} of the epochs ({low:.0%} to {high:.0%}),"
+            f" {_seconds(stopped.process_seconds)} CPU time{gpu}, elapsed"
+            f" {_between(stopped.elapsed)}"
         )
-        share = sum(one.trials * one.epochs_share for one in stopped.methods) / stopped.total(
-            "trials"
-        )
-        time = f"{_seconds(stopped.process_seconds)} CPU time{hours}, elapsed {_between(stopped.elapsed)}"
-        yield f"with early stopping: about {share:.0%} of the epochs, {time}"
     yield _fits(found, memory_free, device_size)
     largest = max(method.checkpoint_size for method in found.methods)
     if found.checkpoint_bandwidth:
         rate = f"{human_bytes(found.checkpoint_bandwidth)} a second at most"
         yield f"checkpoints: {found.slots} of up to {human_bytes(largest)} while trials run, {rate}"
     else:
-        yield f"checkpoints: none; trials are shorter than checkpoint_seconds ({human_bytes(largest)} each)"
+        yield (
+            f"checkpoints: none; trials are shorter than checkpoint_seconds ({human_bytes(largest)}"
+            " each)"
+        )
+    for method in found.methods:
+        if method.diverged is not None:
+            yield (
+                f"{method.label}: {method.diverged} in the probe. In a study such a trial fails."
+                " Lower optimizer.lr, or change the method's settings, or its loss if it is yours."
+            )
+
+
+def _epochs(stopped: Prediction) -> tuple[float, float, float]:
+    """The share of all epochs that early stopping leaves: expected, at least, at most."""
+    expected = sum(one.trials * one.epochs_share for one in stopped.methods)
+    least = sum(one.trials * one.epochs_between[0] for one in stopped.methods)
+    most = sum(one.trials * one.epochs_between[1] for one in stopped.methods)
+    trials = sum(one.trials for one in stopped.methods)
+    return expected / trials, least / trials, most / trials
 
 
 def _fits(found: Prediction, memory_free: int | None, device_size: int | None) -> str:
@@ -88,13 +102,16 @@ def _fits(found: Prediction, memory_free: int | None, device_size: int | None) -
         line += f"; {human_bytes(memory_free)} are free, enough for {int(memory_free // most)}"
     devices = [method.device_memory for method in found.methods if method.device_memory]
     if devices and device_size is not None:
-        size, most = human_bytes(device_size), max(devices)
-        line += f"; {human_bytes(most)} of a GPU, whose {size} are enough for {int(device_size // most)}"
+        most = max(devices)
+        line += (
+            f"; {human_bytes(most)} of a GPU, whose {human_bytes(device_size)} are enough for"
+            f" {int(device_size // most)}"
+        )
     return line
 
 
 def prediction_plain(found: Prediction, stopped: Prediction | None) -> dict[str, Any]:
-    """For JSON: seconds and bytes."""
+    """The prediction for JSON: seconds and bytes."""
 
     def plain(each: Prediction) -> dict[str, Any]:
         return {**asdict(each), "process_seconds": each.process_seconds}

@@ -6,7 +6,7 @@ import statistics
 import time
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.segment import SegmentLines
 from rich.text import Text
@@ -14,7 +14,7 @@ from rich.text import Text
 from study.analysis.pareto import front
 from study.analysis.ranking import Rules
 from study.analysis.states import Counts, count_states, done, in_words, summed
-from study.store.trials import Listener, TrialRecord
+from study.store.trials import Listener, TrialRecord, Trials
 from study.terminal.steps import LINE_SECONDS, Steps
 from study.terminal.tables import front_table, states_table
 
@@ -22,32 +22,31 @@ if TYPE_CHECKING:
     from study.schema.spec import StudySpec
 
 FRONT_ROWS = 6
-AGAIN = {
-    "ledger": "the ledger",
-    "Ray": "Ray",
-}  # by what a line begins with that says what is waited for
 ENOUGH = 2  # ended trials of each method, before an estimate is made from them
 
 
 class Progress(Listener):
     """Follows the search; as a context manager, displays progress until the run ends.
 
-    steps: what the run does until its first trial trains; then this display takes over. rules: which trials count.
+    steps: what the run does until its first trial trains; then this display takes over. rules:
+    which trials count.
     """
 
     def __init__(
         self,
         spec: StudySpec,
-        records: dict[str, list[TrialRecord]],
+        records: Trials,
         console: Console,
         steps: Steps | None = None,
         rules: Rules | None = None,
     ) -> None:
-        self._spec, self._console, self._steps = spec, console, steps or Steps(console)
-        self._finished = [
-            record for found in records.values() for record in found if record.state != "running"
-        ]
-        self._planned = {label: max(spec.trials, len(found)) for label, found in records.items()}
+        self._spec = spec
+        self._console = console
+        self._steps = steps or Steps(console)
+        self._finished = list(records.finished)
+        self._planned = {
+            label: max(spec.trials, len(found)) for label, found in records.by_label.items()
+        }
         self._running: dict[str, tuple[TrialRecord, int]] = {}
         self._slots = 0  # trials that trained at once when the last one started
         self._last_line = -LINE_SECONDS
@@ -62,7 +61,8 @@ class Progress(Listener):
         )
 
     def __enter__(self) -> Progress:
-        counts, methods = summed(self._counts().values()), len(self._spec.variants)
+        counts = summed(self._counts().values())
+        methods = len(self._spec.variants)
         left = counts["planned"] - done(counts)
         self._console.print(
             f"{self._spec.name}: {left} of {counts['planned']} trials to run, {methods} methods"
@@ -75,7 +75,7 @@ class Progress(Listener):
             self._over = True
             self._live.stop()
 
-    # ---- events ----------------------------------------------------------------------------------------------------
+    # ---- events ----------------------------------------------------------------------------------
 
     def started(self, record: TrialRecord) -> None:
         self._steps.end()
@@ -98,7 +98,8 @@ class Progress(Listener):
         self._front = self._front_of([*self._front, record])
         if record.state == "failed":
             self._console.print(
-                f"trial {record.name}: {(record.reason or '').rstrip('.')}. Recorded as failed; the study continues."
+                f"trial {record.name}: {(record.reason or '').rstrip('.')}. Recorded as failed; the"
+                " study continues."
             )
         self._line()
 
@@ -106,33 +107,30 @@ class Progress(Listener):
         self._console.print(line, highlight=False, soft_wrap=True)
 
     def waiting(self, line: str | None) -> None:
-        """What the driver waits for now; None: it goes on. May be called often."""
+        """The line says what the driver waits for; None: it goes on. May be called often."""
         if self._live.is_started:
             self._waits = line
             return
         if line is not None and self._waits is None:
             self._steps.end()
-            self._console.print(line, highlight=False, soft_wrap=True)
+            self.said(line)
         elif line is None and self._waits is not None:
-            self._console.print(
-                f"{AGAIN.get(self._waits.partition(':')[0], 'it')} answers again.", highlight=False
-            )
+            whose = "Ray" if self._waits.startswith("Ray:") else "the ledger"
+            self._console.print(f"{whose} answers again.", highlight=False)
         self._waits = line
 
-    # ---- display ---------------------------------------------------------------------------------------------------
+    # ---- display ---------------------------------------------------------------------------------
 
     def _front_of(self, records: list[TrialRecord]) -> list[TrialRecord]:
         self._highest = self._rules.best(records, self._highest)
         return front(self._rules.eligible(records, self._highest), self._spec.objectives)
 
     def _counts(self) -> dict[str, Counts]:
-        """By label, as `calstudy status` counts them."""
+        """The counts by label, as `calstudy status` has them."""
         states: dict[str, list[str]] = {label: [] for label in self._planned}
         if self._aside[0] != len(self._finished):  # the view is drawn more often than a trial ends
-            self._aside = (
-                len(self._finished),
-                set(self._rules.set_aside(self._finished, self._highest)),
-            )
+            aside = set(self._rules.set_aside(self._finished, self._highest))
+            self._aside = (len(self._finished), aside)
         _, aside = self._aside
         for record in self._finished:
             states[record.label].append("set_aside" if record.name in aside else record.state)
@@ -141,20 +139,21 @@ class Progress(Listener):
         return {label: count_states(self._planned[label], found) for label, found in states.items()}
 
     def time_left(self) -> str:
-        """Each method's trials take as long as its ended ones did on average; "" until two of each have ended.
+        """The sentence on the time left; "" until two trials of each method have ended.
 
-        Running trials count by their epochs. As many trials train at once as when the last one started.
+        Each method's trials take as long as its ended ones did on average. Running trials count by
+        their epochs. As many trials train at once as when the last one started.
         """
-        work, trials = 0.0, 0
+        work = 0.0
+        trials = 0
         for label, planned in self._planned.items():
             ended = [record.seconds for record in self._finished if record.label == label]
             seconds = [each for each in ended if each is not None]
             if left := planned - len(ended):
                 if len(seconds) < ENOUGH:
                     return ""
-                epochs = sum(
-                    epoch for record, epoch in list(self._running.values()) if record.label == label
-                )
+                running = list(self._running.values())
+                epochs = sum(epoch for record, epoch in running if record.label == label)
                 work += statistics.fmean(seconds) * (left - epochs / self._spec.epochs)
                 trials += left
         slots = min(self._slots, trials)
@@ -169,45 +168,49 @@ class Progress(Listener):
             return
         counts = summed(self._counts().values())
         self._last_line = time.monotonic()
-        best = [f"{name} {value:.4f}" for name, value in self._best().items()]
-        parts = [
-            f"{done(counts)}/{counts['planned']} trials",
-            in_words(counts),
-            *([f"best {', '.join(best)}"] if best else []),
-            *([self.time_left()] if self.time_left() else []),
+        best = [
+            f"{name} {record.metrics[name]:.4f} ({record.name})"
+            for name, record in self._best().items()
         ]
-        self._console.print("; ".join(parts), highlight=False, soft_wrap=True)
+        parts = [f"{done(counts)}/{counts['planned']} trials", in_words(counts)]
+        if best:
+            parts.append(f"best {', '.join(best)}")
+        if left := self.time_left():
+            parts.append(left)
+        self.said("; ".join(parts))
 
-    def _best(self) -> dict[str, float]:
-        found = {}
-        for objective in self._spec.objectives:
-            values = [record.metrics[objective.metric] for record in self._front]
-            if values:
-                found[objective.metric] = min(values, key=lambda value: objective.sign * value)
+    def _best(self) -> dict[str, TrialRecord]:
+        """The best trial by each objective: each of another, perhaps."""
+        found: dict[str, TrialRecord] = {}
+        if not self._front:
+            return found
+        for one in self._spec.objectives:
+            found[one.metric] = min(
+                self._front, key=lambda each: one.sign * each.metrics[one.metric]
+            )
         return found
 
     def _view(self) -> Group:
         """The live view: one row per method, then the front so far."""
-        if (
-            self._over
-        ):  # Rich draws it once more, as high as it is: what leaves the screen could not be removed
+        # Rich draws it once more, as high as it is: what leaves the screen could not be removed.
+        if self._over:
             return Group()
         counts = self._counts()
         methods = states_table(counts, bar=24 if self._console.width >= 80 else 8)
         total = summed(counts.values())
-        epochs = [
-            f"{name} {epoch}/{self._spec.epochs}"
-            for name, (_, epoch) in list(self._running.items())[:4]
-        ]
-        now = Text(
-            f"{done(total)}/{total['planned']} trials  {self.time_left()}  {', '.join(epochs)}",
-            style="dim",
-        )
-        now = now if self._waits is None else Text(self._waits, style="bold")
-        best = front_table(self._front, self._spec.objectives, FRONT_ROWS)
-        shown = Group(methods, now, Text(), best) if self._front else Group(methods, now)
-        lines = self._console.render_lines(shown, pad=False)
-        # The cursor rests on an empty line: after a full one, the terminal's ^C would move everything down by a line.
+        running = list(self._running.items())[:4]
+        epochs = ", ".join(f"{name} {epoch}/{self._spec.epochs}" for name, (_, epoch) in running)
+        if self._waits is None:
+            trials = f"{done(total)}/{total['planned']} trials"
+            now = Text(f"{trials}  {self.time_left()}  {epochs}", style="dim")
+        else:
+            now = Text(self._waits, style="bold")
+        shown: list[RenderableType] = [methods, now]
+        if self._front:
+            shown += [Text(), front_table(self._front, self._spec.objectives, FRONT_ROWS)]
+        lines = self._console.render_lines(Group(*shown), pad=False)
+        # The cursor rests on an empty line: after a full one, the terminal's ^C would move
+        # everything down by a line.
         return Group(SegmentLines(lines[: self._console.height - 1], new_lines=True), Text())
 
 

@@ -1,4 +1,4 @@
-"""What a command does before it has results to show: a status line on a terminal, plain lines on a pipe."""
+"""A status line (on a pipe: plain lines) for what a command does before it has results to show."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-# On a pipe: what takes less than this is not said; and at most one line of progress per interval.
-SAID_AFTER, LINE_SECONDS = 1.0, 10.0
+SAID_AFTER = 1.0  # seconds: on a pipe, a step that takes less is not said
+LINE_SECONDS = 10.0  # from one line of progress to the next, at least
 
 
 class Steps:
-    """Call it with each step: `steps("starting Ray")`. A context manager: at its end nothing stays on a terminal."""
+    """Shows each step: `steps("starting Ray")`. As a context manager, it leaves nothing behind."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._step, self._text = "", ""
+        self._step = self._text = ""
         self._timer: threading.Timer | None = None
         self._printed = 0.0  # when the last line was, by the monotonic clock
         self._live: Live | None = None
@@ -50,11 +50,8 @@ class Steps:
     def progress(self, done: int, total: int) -> None:
         """How many images of the step are done. May be called often, and by any thread."""
         self._text = f"{self._step}: {total:,} images, {100 * done // max(1, total)}%"
-        if (
-            self._live is None
-            and self._printed
-            and time.monotonic() - self._printed >= LINE_SECONDS
-        ):
+        due = self._printed and time.monotonic() - self._printed >= LINE_SECONDS
+        if due and self._live is None:
             self._print()
 
     def end(self) -> None:

@@ -4,53 +4,53 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from study.analysis.states import WORDS, Counts, done
+from study.schema.matters import matters_in
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
 from study.terminal.layout import Table
 from trainables import metrics
 
 if TYPE_CHECKING:
+    from study.store.study import Study
     from study.uncertainty.bootstrap import Analysis, Difference
     from study.uncertainty.intervals import Interval
 
 ALWAYS = ("complete", "running", "to_do")
+FLOOR_OF = "floor of {}"
 
 
-# ---- a study -------------------------------------------------------------------------------------------------------
+# ---- a study -------------------------------------------------------------------------------------
 
 
 def states_table(counts: dict[str, Counts], bar: int = 0) -> Table:
-    """One row per method; states no trial is in are left out. bar: columns of a bar of what is done."""
+    """One row per method; states without a trial are left out. bar: columns of a progress bar."""
     shown = [key for key in WORDS if key in ALWAYS or any(row[key] for row in counts.values())]
-    made = Table("method", ">planned", *(f">{WORDS[key]}" for key in shown), *([""] if bar else []))
+    columns = ["method", ">planned", *(f">{WORDS[key]}" for key in shown)]
+    made = Table(*columns, "") if bar else Table(*columns)
     for label, row in counts.items():
-        cells = [
-            Text(str(row[key]), style="red" if key == "failed" and row[key] else "")
-            for key in shown
-        ]
-        full = bar * done(row) // max(1, row["planned"])
-        bars = (
-            [Text.assemble((full * "━", "bar.complete"), ((bar - full) * "━", "bar.back"))]
-            if bar
-            else []
-        )
-        made.add_row(label, str(row["planned"]), *cells, *bars)
+        cells = [Text(str(row[key])) for key in shown]
+        if "failed" in shown and row["failed"]:
+            cells[shown.index("failed")].style = "red"
+        if bar:
+            full = bar * done(row) // max(1, row["planned"])
+            left = ((bar - full) * "━", "bar.back")
+            cells.append(Text.assemble((full * "━", "bar.complete"), left))
+        made.add_row(label, str(row["planned"]), *cells)
     return made
 
 
-def failures_table(records: Mapping[str, Sequence[TrialRecord]]) -> Table | None:
+def failures_table(records: Iterable[TrialRecord]) -> Table | None:
     """Failed trials with their reasons; None if there are none."""
     made = Table("trial", "state", "reason")
-    for record in (
-        record for found in records.values() for record in found if record.state == "failed"
-    ):
-        made.add_row(record.name, WORDS[record.state], record.reason or "")
+    for record in records:
+        if record.state == "failed":
+            made.add_row(record.name, WORDS[record.state], record.reason or "")
     return made if len(made) else None
 
 
@@ -61,16 +61,22 @@ def front_table(
     analysis: Analysis | None = None,
 ) -> Table:
     """The front by the first objective, best first; with `analysis`, also intervals and shares."""
-    more = "" if rows is None or len(records) <= rows else f", {rows} of {len(records)}"
-    columns = [f">{objective.metric}" for objective in objectives] + (
-        [] if analysis is None else [">share"]
-    )
-    made = Table("trial", *columns, ">samples seen", "values", title=f"front (validation{more})")
-    for record in records[:rows]:
-        values = [_value(record, objective.metric, analysis) for objective in objectives]
-        if analysis is not None:
-            share = analysis.shares.get(record.name)
-            values.append("-" if share is None else f"{share:.0%}")
+    shown = records[:rows]
+    more = f", {len(shown)} of {len(records)}" if len(shown) < len(records) else ""
+    columns: dict[str, list[str]] = {}
+    for objective in objectives:
+        name = objective.metric
+        columns[f">{name}"] = [_value(record, name, analysis) for record in shown]
+        if floors := _floors(name, shown, analysis):
+            heading = f">{FLOOR_OF.format(name)}"
+            columns[heading] = [floors.get(record.name, "-") for record in shown]
+    if analysis is not None:
+        shares = {name: f"{share:.0%}" for name, share in analysis.shares.items()}
+        columns[">share"] = [shares.get(record.name, "-") for record in shown]
+    title = f"front (validation{more})"
+    made = Table("trial", *columns, ">samples seen", "values", title=title)
+    for place, record in enumerate(shown):
+        values = (column[place] for column in columns.values())
         samples = "" if record.samples is None else human_count(record.samples)
         made.add_row(record.name, *values, samples, short_params(record.params))
     return made
@@ -79,8 +85,24 @@ def front_table(
 def _value(record: TrialRecord, metric: str, analysis: Analysis | None) -> str:
     """`0.9722`, or `0.9722 [0.9590, 0.9812]` with an interval."""
     value = f"{record.metrics[metric]:.4f}"
-    found = None if analysis is None else analysis.intervals[record.name].get(metric)
+    if analysis is None:
+        return value
+    found = analysis.intervals[record.name].get(metric)
     return value if found is None else f"{value} [{found.low:.4f}, {found.high:.4f}]"
+
+
+def _floors(
+    metric: str, records: Sequence[TrialRecord], analysis: Analysis | None
+) -> dict[str, str]:
+    """The floors by trial; empty if the metric has none."""
+    if analysis is None:
+        return {}
+    found = {}
+    for record in records:
+        sure = analysis.intervals[record.name].get(metric)
+        if sure is not None and sure.floor is not None:
+            found[record.name] = str(sure.floor)
+    return found
 
 
 def human_count(count: int) -> str:
@@ -93,29 +115,27 @@ def human_count(count: int) -> str:
 def short_params(params: dict[str, Any]) -> str:
     """`gamma=2.1 lr=0.08`: the last word of each path, or the whole path if that is ambiguous."""
     lasts = Counter(path.rpartition(".")[2] for path in params)
-    shown = {
-        path: path if lasts[path.rpartition(".")[2]] > 1 else path.rpartition(".")[2]
-        for path in params
-    }
-    return " ".join(
-        f"{shown[path]}={value:.3g}" if isinstance(value, float) else f"{shown[path]}={value}"
-        for path, value in params.items()
-    )
+    parts = []
+    for path, value in params.items():
+        last = path.rpartition(".")[2]
+        name = path if lasts[last] > 1 else last
+        parts.append(f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}")
+    return " ".join(parts)
 
 
 def trials_table(
     records: Sequence[TrialRecord], objectives: Sequence[Objective], states: Mapping[str, str]
 ) -> Table:
     """One row a trial: state (as in a `Snapshot`), objectives on validation, hyperparameters."""
-    made = Table("trial", "state", *(f">{objective.metric}" for objective in objectives), "values")
+    made = Table("trial", "state", *(f">{one.metric}" for one in objectives), "values")
     for record in records:
-        values = (record.metrics.get(objective.metric) for objective in objectives)
+        values = (record.metrics.get(one.metric) for one in objectives)
         shown = ["" if value is None else f"{value:.4f}" for value in values]
         made.add_row(record.name, WORDS[states[record.name]], *shown, short_params(record.params))
     return made
 
 
-# ---- an evaluation -------------------------------------------------------------------------------------------------
+# ---- an evaluation -------------------------------------------------------------------------------
 
 
 def metrics_table(
@@ -124,22 +144,31 @@ def metrics_table(
     intervals: dict[str, Interval] | None = None,
     level: float = 0.95,
 ) -> Table:
-    """One row per metric, before and after temperature scaling (`ts_`); a dash if undefined."""
+    """One row per metric, before and after temperature scaling (`ts_`); a dash if undefined.
+
+    intervals: with their floors, where they have one.
+    """
     interval = []
     if intervals is not None:
         from study.uncertainty.intervals import percent
 
-        interval = [f">{percent(level)} interval"]
+        interval = [f">{percent(level)} interval", ">floor"]
     made = Table("metric", ">value", *interval, ">after temperature", *interval, title=title)
     for name in dict.fromkeys(name.removeprefix(metrics.AFTER_TEMPERATURE) for name in found):
         row = []
         for each in (name, metrics.AFTER_TEMPERATURE + name):
             row.append(_number(found.get(each)))
             if intervals is not None:
-                sure = intervals.get(each)
-                row.append("-" if sure is None else f"[{sure.low:.4f}, {sure.high:.4f}]")
+                row += _ends(intervals.get(each))
         made.add_row(name, *row)
     return made
+
+
+def _ends(found: Interval | None) -> tuple[str, str]:
+    """The interval and its floor, as cells."""
+    if found is None:
+        return "-", ""
+    return f"[{found.low:.4f}, {found.high:.4f}]", str(found.floor or "")
 
 
 def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
@@ -147,31 +176,26 @@ def post_hoc_table(rows: dict[str, dict[str, float]]) -> Table:
     columns = [name for name in rows["none"] if name != "fitted"]
     made = Table("post-hoc, cross-fitted", *(f">{name}" for name in columns), ">temperature")
     for name, row in rows.items():
-        made.add_row(
-            name, *(_number(row[column]) for column in columns), _number(row.get("fitted"))
-        )
+        made.add_row(name, *(_number(row.get(column)) for column in (*columns, "fitted")))
     return made
 
 
-def differences_table(found: dict[str, Difference], one: str, other: str, level: float) -> Table:
-    """One row per metric: two trials, their difference, its interval, and the better one if that excludes 0."""
-    from study.uncertainty.intervals import percent
+def differences_table(
+    study: Study, found: dict[str, Difference], one: str, other: str, level: float
+) -> Table:
+    """One row per metric: two trials, their difference, its interval, and the first's word."""
+    from study.uncertainty.intervals import Interval, percent
+    from study.uncertainty.words import word_for
 
-    made = Table(
-        "metric", f">{one}", f">{other}", ">difference", f">{percent(level)} interval", "better"
-    )
+    classes = len(study.recorded.classes)
+    interval = f">{percent(level)} interval"
+    made = Table("metric", f">{one}", f">{other}", ">difference", interval, f"{one} is")
     for name, difference in found.items():
         first, second, estimate, low, high = difference
-        larger = metrics.describe(name).better == "higher"
-        better = "" if low <= 0 <= high else one if (low > 0) == larger else other
-        made.add_row(
-            name,
-            f"{first:.4f}",
-            f"{second:.4f}",
-            f"{estimate:+.4f}",
-            f"[{low:+.4f}, {high:+.4f}]",
-            better,
-        )
+        matters = matters_in(name, study.matters, classes)
+        word = word_for(Interval(estimate, low, high), name, matters)
+        values = (f"{first:.4f}", f"{second:.4f}", f"{estimate:+.4f}")
+        made.add_row(name, *values, f"[{low:+.4f}, {high:+.4f}]", word)
     return made
 
 
@@ -192,5 +216,5 @@ def _number(value: float | None) -> str:
 
 
 def finite(values: dict[str, float]) -> dict[str, float | None]:
-    """Values for JSON: null if not finite."""
+    """The values for JSON: null if not finite."""
     return {name: value if math.isfinite(value) else None for name, value in values.items()}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from study.schema.uris import TrackingError, public_uri
 from study.store.study import check_home
-from study.tracking.client import environment, open_existing, what_happened
+from study.tracking.client import environment, open_existing, trouble
 from study.tracking.descriptions import NOTE, with_answer
 from study.tracking.locations import upload
-from trainables.fields import UserError
+from trainables.problems import UserError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def try_to_log(
     study: Study, files: Sequence[Path], folder: str | None, tracking: str | None
 ) -> str:
-    """`log_artifacts` to the study's MLflow; returns a status line, also if the server is unreachable."""
+    """Upload files as `log_artifacts` does; returns a line, also if the server is unreachable."""
     try:
         check_home(study)
         uri = study.tracking(tracking)
@@ -47,21 +47,22 @@ def log_artifacts(study: Study, uri: str, files: Sequence[Path], folder: str | N
         except TrackingError:
             raise
         except Exception as error:  # anything a server, a driver or a network raises
-            raise TrackingError(what_happened(error, uri)) from None
+            raise trouble(error, uri) from None
     if run is None:
         raise TrackingError(
-            f"MLflow at {public_uri(uri)}: no run of this study; create it with `calstudy sync`."
+            f"MLflow at {public_uri(uri)}: no run of this study", "Create it with `calstudy sync`."
         )
 
 
 def describe(
     study: Study, uri: str, sentences: Sequence[str], following: Sequence[tuple[str, str]]
 ) -> None:
-    """Put the answer first in the description of the study's run and experiment. Raises TrackingError."""
+    """Put the answer first in the descriptions of run and experiment. Raises TrackingError."""
     with environment():
         try:
             client = open_existing(uri)
-            experiment, run = client.get_experiment_by_name(study.name), _own_run(client, study)
+            experiment = client.get_experiment_by_name(study.name)
+            run = _own_run(client, study)
             if experiment is not None and run is not None:
                 text = with_answer(run.data.tags.get(NOTE, ""), sentences, following)
                 client.set_tag(run.info.run_id, NOTE, text)
@@ -70,7 +71,7 @@ def describe(
         except TrackingError:
             raise
         except Exception as error:  # anything a server, a driver or a network raises
-            raise TrackingError(what_happened(error, uri)) from None
+            raise trouble(error, uri) from None
 
 
 def _own_run(client: MlflowClient, study: Study) -> Run | None:
@@ -82,4 +83,4 @@ def _own_run(client: MlflowClient, study: Study) -> Run | None:
     wanted = f"tags.`calstudy.id` = '{study.id}' and attributes.run_name = '{study.name}'"
     order = ["attributes.start_time ASC"]
     found = client.search_runs([experiment.experiment_id], wanted, max_results=1, order_by=order)
-    return found[0] if found else None
+    return next(iter(found), None)

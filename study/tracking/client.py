@@ -1,7 +1,7 @@
 """MLflow's client, opened by URI alone; its exceptions become one line without credentials.
 
-MLflow's default database is a path relative to the working directory, and its fluent functions open stray runs: here
-every call names its server and its run.
+MLflow's default database is a path relative to the working directory, and its fluent functions open
+stray runs: here every call names its server and its run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from study.schema.uris import TrackingError, public_uri, scrub, sqlite_file
+from study.schema.uris import TrackingError, TrackingUnavailable, public_uri, scrub, sqlite_file
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -30,8 +30,8 @@ STATUS = {  # of a trial's run, by the trial's state; there are no others
 }
 PREFIX = "calstudy."  # of our tags
 PAGE = 1000  # runs per search request, MLflow's maximum
-# Unless the user sets them: requests time out soon and are never retried silently. A retried create_run whose first
-# response was lost creates a second run; ours looks for the first.
+# Unless the user sets them: requests time out soon and are never retried silently. A retried
+# create_run whose first response was lost creates a second run; ours looks for the first.
 ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -63,7 +63,7 @@ def open_client(uri: str) -> MlflowClient:
 
 
 def _create(uri: str, path: Path) -> None:
-    """A new SQLite database, whole or not at all: after a kill between two migrations, none could open it again."""
+    """Make an SQLite database, whole or not at all: killed half migrated, it never opens again."""
     from mlflow import MlflowClient
 
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,22 +72,22 @@ def _create(uri: str, path: Path) -> None:
             return
         for left in path.parent.glob(f".{path.name}.*.partial"):
             left.unlink()
-        partial = path.with_name(
-            f".{path.name}.{uuid.uuid4().hex}.partial"
-        )  # MLflow keeps a connection by name
+        # MLflow keeps a connection by name.
+        partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.partial")
         made = uri.replace(str(path), str(partial), 1)
         MlflowClient(made, made).search_experiments(max_results=1)
         os.replace(partial, path)
 
 
 def open_existing(uri: str) -> MlflowClient:
-    """A client for an existing MLflow. Raises TrackingError if a database lacks its file or MLflow's tables.
+    """A client for an existing MLflow. Raises TrackingError if a database lacks its file or tables.
 
-    A client would create both. (It migrates tables of an older MLflow, as every MLflow command does.)
+    A client would create both. (It migrates tables of an older MLflow, as every MLflow command
+    does.)
     """
     path = sqlite_file(uri)
     if path is not None and not path.is_file():
-        raise TrackingError(f"MLflow at {public_uri(uri)}: there is no such database.")
+        raise TrackingError(f"MLflow at {public_uri(uri)}: there is no such database")
     if not uri.startswith("http") and "experiments" not in tables(uri):
         raise TrackingError(f"MLflow at {public_uri(uri)}: no such table: experiments")
     return open_client(uri)
@@ -112,7 +112,7 @@ def search_runs(client: MlflowClient, experiment_id: str, study_id: str) -> Iter
 
 
 def pages(search: Callable[..., Any], *words: Any, **named: Any) -> Iterator[Any]:
-    """What a search finds, page by page."""
+    """The findings of a search, page by page."""
     token = None
     while True:
         page = search(*words, page_token=token, **named)
@@ -124,10 +124,9 @@ def pages(search: Callable[..., Any], *words: Any, **named: Any) -> Iterator[Any
 
 @contextmanager
 def environment(**also: str) -> Iterator[None]:
-    """MLflow reads its settings from the environment at each request; `also`: more, unless the user sets them."""
-    ours = {
-        name: value for name, value in {**ENVIRONMENT, **also}.items() if name not in os.environ
-    } | SILENCE
+    """Set what MLflow reads from the environment at each request, where the user has not."""
+    settings = {**ENVIRONMENT, **also}
+    ours = {name: value for name, value in settings.items() if name not in os.environ} | SILENCE
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
@@ -140,30 +139,50 @@ def environment(**also: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
+# The server is away, stopped, restarted or out of resources; no wrong address and no wrong key.
+AWAY = re.compile(
+    r"refused|timed? ?out|reset by peer|closed the connection|unreachable|database is locked|too"
+    r" many 5\d\d error"
+    r"|Remote end closed|Connection aborted|server closed|starting up|shutting down",
+    re.IGNORECASE,
+)
+
+
+def trouble(error: BaseException, uri: str) -> TrackingError:
+    """An MLflow exception as an error of ours: TrackingUnavailable if another try may succeed."""
+    said = what_happened(error, uri)
+    if AWAY.search(str(error)) and s3_problem(error) is None and driver_problem(error) is None:
+        return TrackingUnavailable(said)
+    return TrackingError(said)
+
+
 def what_happened(error: BaseException, uri: str) -> str:
     """An MLflow exception on one line, preferably the system's own error message."""
-    text = s3_problem(error) or driver_problem(error)
-    if text is None:
-        text = " ".join(scrub(str(error), uri).split()) or type(error).__name__
-        cause = re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text)
-        failed = re.search(
-            r"too many (\d+) error responses", text
-        )  # requests that are retried, or could be
-        answer = f"the server answers {failed[1]}; its log says why" if failed else text[:300]
-        text = cause.group(1).strip() if cause else answer
+    text = s3_problem(error) or driver_problem(error) or _own_words(error, uri)
     return f"MLflow at {public_uri(uri)}: {text}"
 
 
+def _own_words(error: BaseException, uri: str) -> str:
+    text = " ".join(scrub(str(error), uri).split()) or type(error).__name__
+    if cause := re.search(r"\[Errno -?\d+\] ([^'\"()]+)", text):
+        return cause[1].strip()
+    # Requests that are retried, or could be.
+    if failed := re.search(r"too many (\d+) error responses", text):
+        return f"the server answers {failed[1]}; its log says why"
+    return text[:300]
+
+
 def driver_problem(error: BaseException) -> str | None:
-    """What a database needs that is not installed, with the fix; None for other errors."""
-    name = error.name if isinstance(error, ModuleNotFoundError) else None
-    if name not in DRIVERS:
+    """The database's driver that is not installed, with the fix; None for other errors."""
+    if not isinstance(error, ModuleNotFoundError) or error.name not in DRIVERS:
         return None
-    return f"the database's driver, {name}, is not installed. Run: pip install {DRIVERS[name]}"
+    package = DRIVERS[error.name]
+    return f"the database's driver, {error.name}, is not installed. Run: pip install {package}"
 
 
 def s3_problem(error: BaseException) -> str | None:
-    """What artifacts on S3 lack, with the fix; None for other errors. (boto3 is optional: its errors go by name.)"""
+    """The trouble with artifacts on S3, with the fix; None for other errors. (boto3 is optional:
+    its errors go by name.)"""
     if isinstance(error, ImportError) and error.name in ("boto3", "botocore"):
         return (
             'its artifacts are on S3, and boto3 is not installed. Run: pip install "calstudy[s3]"'

@@ -1,32 +1,30 @@
-"""MLflow as a projection of the ledger: only the driver writes it, and `sync` can rebuild it at any time."""
+"""MLflow as a projection of the ledger: only the driver writes it, and `sync` can rebuild it."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from study.schema.uris import TrackingError
 from study.store.history import HistoryError
 from study.store.trials import Listener, TrialRecord
-from study.tracking.client import STATUS, environment, what_happened
+from study.tracking.client import environment, trouble, what_happened
 from study.tracking.writer import StudyRuns
 
 if TYPE_CHECKING:
     from study.store.study import Study
 
-FINISHED = tuple(STATUS)
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds between attempts to reach a server
-FAULT_PATIENCE = (
-    5.0  # seconds to wait for tracking when the study ends in an error or is asked to stop
-)
+FIRST_PAUSE = 1.0  # seconds between attempts to reach a server
+LONGEST_PAUSE = 60.0
+# Seconds to wait for tracking when the study ends in an error or is asked to stop.
+FAULT_PATIENCE = 5.0
 
 
 @dataclass(frozen=True)
 class SyncReport:
-    """What `sync` found and did; `removed`: duplicate runs. `note`: a failure that does not affect the trials.
+    """The result of `sync`; `removed`: duplicate runs. `note`: a failure that affects no trial.
 
     damaged: why trials were not written whose history no retry restores, one line each.
     """
@@ -39,12 +37,12 @@ class SyncReport:
 
 
 def sync(study: Study, uri: str) -> SyncReport:
-    """Write the finished trials missing in MLflow. Raises TrackingError, or LedgerError while a driver runs."""
+    """Write the trials missing in MLflow. Raises TrackingError, or LedgerError if a driver runs."""
     from study.store.driver_lock import driver_lock
 
     with driver_lock(study.directory, study.ledger, writes=False), environment():
         records = study.records()
-        finished = _finished(records)
+        finished = records.finished
         runs = StudyRuns(study, uri)
         written = 0
         damaged: list[str] = []
@@ -55,15 +53,11 @@ def sync(study: Study, uri: str) -> SyncReport:
                     written += runs.write(record)
                 except HistoryError as error:
                     damaged.append(f"{error}")
-            runs.end(not study.lacking(records))
+            runs.end(not study.lacking(records), records)
         except Exception as error:
-            raise TrackingError(what_happened(error, uri)) from None
+            raise trouble(error, uri) from None
     present = len(finished) - written - len(damaged)
     return SyncReport(written, present, runs.removed, runs.note, tuple(damaged))
-
-
-def _finished(records: Mapping[str, list[TrialRecord]]) -> list[TrialRecord]:
-    return [record for found in records.values() for record in found if record.state in FINISHED]
 
 
 class Projection(Listener):
@@ -72,7 +66,9 @@ class Projection(Listener):
     def __init__(
         self, study: Study, uri: str, stop_requested: Callable[[], bool] = lambda: False
     ) -> None:
-        self._study, self._uri, self._stop_requested = study, uri, stop_requested
+        self._study = study
+        self._uri = uri
+        self._stop_requested = stop_requested
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
         self._pending: dict[str, TrialRecord] = {}  # by name, in order
@@ -96,7 +92,7 @@ class Projection(Listener):
 
     @property
     def trouble(self) -> str | None:
-        """Why MLflow is incomplete, or what it lacks besides trials, on one line; None if it lacks nothing."""
+        """Why MLflow is incomplete, or what it lacks besides trials, on one line; None: nothing."""
         return self._trouble
 
     @property
@@ -116,18 +112,21 @@ class Projection(Listener):
             self._changed.notify()
 
     def close(self, complete: bool, patience: float) -> int:
-        """Write what is left and end the study's run; give up after `patience` seconds without progress, or sooner if
-        the study is asked to stop.
+        """Write what is left and end the study's run; give up after `patience` seconds without
+        progress, or sooner if the study is asked to stop.
 
         Returns the number of finished trials missing in MLflow. Called again, it only waits.
         """
         with self._changed:
-            self._complete = self._complete if self._closing.is_set() else complete
+            if not self._closing.is_set():
+                self._complete = complete
             self._closing.set()
             self._changed.notify()
         started = time.monotonic()
         while self._thread is not None and self._thread.is_alive():
-            limit = min(patience, FAULT_PATIENCE) if self._stop_requested() else patience
+            limit = patience
+            if self._stop_requested():
+                limit = min(patience, FAULT_PATIENCE)
             if time.monotonic() - max(started, self._advanced) > limit:
                 self._abandoned = True
                 break
@@ -135,7 +134,7 @@ class Projection(Listener):
         with self._changed:
             return len(self._pending)
 
-    # ---- the thread ------------------------------------------------------------------------------------------------
+    # ---- the thread ------------------------------------------------------------------------------
 
     def _follow(self) -> None:
         with environment():
@@ -144,7 +143,8 @@ class Projection(Listener):
                     self._project()
                     return
                 except Exception as error:
-                    self._trouble, self._stumbled = what_happened(error, self._uri), True
+                    self._trouble = what_happened(error, self._uri)
+                    self._stumbled = True
                 if self._closing.is_set():
                     time.sleep(FIRST_PAUSE)
                 else:
@@ -152,21 +152,18 @@ class Projection(Listener):
                     self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def _project(self) -> None:
-        """From opening the server to ending the study's run. Called again after an error, it resumes."""
+        """Open the server, write, end the study's run. Called again after an error, it resumes."""
         read = self._study.records()
         with self._changed:
             known = {
-                record.name: record
-                for record in _finished(read)
-                if record.name not in self._tracked
+                record.name: record for record in read.finished if record.name not in self._tracked
             }
             self._pending = known | self._pending
         runs = StudyRuns(self._study, self._uri)
         runs.open()
         runs.resume()
-        if (
-            not self._advanced
-        ):  # opening it again is no progress: a server may read and refuse writes
+        # Opening it again is no progress: a server may read and refuse writes.
+        if not self._advanced:
             self._succeeded(runs)
         while record := self._next():
             try:
@@ -194,4 +191,6 @@ class Projection(Listener):
         """The next trial to write, once there is one; None when the study has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._closing.is_set())
-            return None if self._abandoned else next(iter(self._pending.values()), None)
+            if self._abandoned:
+                return None
+            return next(iter(self._pending.values()), None)

@@ -1,7 +1,7 @@
 """Read a study's runs from MLflow, read-only: creates no experiment, database or table.
 
-MLflow's client returns the points of one metric of one run per request, which dominates the time: a server gets several
-requests at once.
+MLflow's client returns the points of one metric of one run per request, which dominates the time: a
+server gets several requests at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from study.tracking.client import (
     open_existing,
     search_runs,
     tables,
-    what_happened,
+    trouble,
 )
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def read_runs(uri: str, name: str, study_id: str) -> list[TrackedRun]:
         except TrackingError:
             raise
         except Exception as error:  # anything a server, a driver or a network raises
-            raise TrackingError(what_happened(error, uri)) from None
+            raise trouble(error, uri) from None
 
 
 def reach(uri: str) -> None:
@@ -81,7 +81,7 @@ def reach(uri: str) -> None:
         tables(uri)
         return
     with environment():
-        # The API, as in the projection: a server's health page responds even to clients the API refuses.
+        # The API, as in the projection: a health page responds even to clients the API refuses.
         open_client(uri).search_experiments(max_results=1)
 
 
@@ -91,7 +91,9 @@ def _read(client: MlflowClient, name: str, study_id: str) -> list[TrackedRun]:
     if experiment is None or experiment.lifecycle_stage == "deleted":
         return []
     runs = _asked(lambda: list(search_runs(client, experiment.experiment_id, study_id)))
-    wanted = [(run.info.run_id, key) for run in runs for key in run.data.metrics]
+    wanted = []
+    for run in runs:
+        wanted += [(run.info.run_id, key) for key in run.data.metrics]
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         points = dict(zip(wanted, pool.map(lambda one: _points(client, *one), wanted), strict=True))
     return [
@@ -101,7 +103,8 @@ def _read(client: MlflowClient, name: str, study_id: str) -> list[TrackedRun]:
 
 
 def _tracked(run: Run, points: dict[str, Points]) -> TrackedRun:
-    tags, metrics = run.data.tags, run.data.metrics
+    tags = run.data.tags
+    metrics = run.data.metrics
     return TrackedRun(
         run.info.run_id,
         run.info.status,

@@ -1,4 +1,4 @@
-"""A study's registered models: their files against the digests in the registry, and what an export left unfinished."""
+"""A study's registered models: files against digests, and what an export left unfinished."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from study.schema.objective import TEMPERATURE
 from study.schema.uris import TrackingError
-from study.tracking.client import PREFIX, environment, open_existing, pages, what_happened
+from study.tracking.client import PREFIX, environment, open_existing, pages, trouble
 from trainables.files.digest import file_digest
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import LoggedModel
 
-ARTIFACTS = PREFIX + "artifacts"  # the tag with the sha256 of each file; older versions have none
-# Of the files below, MLflow writes this one when it loads a version: into its own copy, or beside the local files.
+ARTIFACTS = PREFIX + "artifacts"  # the tag with the sha256 of each file
+# MLflow writes this file when it loads a version: into its own copy, or beside the local files.
 ADDED = "registered_model_meta"
 
 
@@ -38,7 +37,7 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 
 def differences(folder: Path, recorded: Mapping[str, str]) -> list[str]:
-    """What is wrong with a model's files, one phrase a file; empty if they are those registered."""
+    """The faults of a model's files, one phrase a file; empty if they are those registered."""
     found = digests_of(folder)
     words = {path: "was added" for path in found.keys() - recorded}
     words |= {path: "is missing" for path in recorded.keys() - found}
@@ -52,38 +51,36 @@ def differences(folder: Path, recorded: Mapping[str, str]) -> list[str]:
 
 
 def recorded_digests(tags: Mapping[str, str]) -> Mapping[str, str]:
-    """{path: sha256} from a version's tags. A tag that is damaged names no file: all of them were added."""
+    """{path: sha256} from a version's tags. A damaged tag names no file: all of them were added."""
     try:
         recorded = json.loads(tags[ARTIFACTS])
     except (ValueError, RecursionError):
         return {}
-    return recorded if isinstance(recorded, dict) else {}
+    if not isinstance(recorded, dict):
+        return {}
+    return recorded
 
 
 def facts_of(tags: Mapping[str, str]) -> tuple[str | None, ...]:
-    """What two versions of one name must not share: the trial's files, what is served, and how it was confirmed.
+    """The facts two versions of a name must not share: trial's files, what is served, confirmation.
 
-    A version without digests of its files is another: nobody can tell whether they are the ones registered.
+    A version without digests of its files is another: nobody can tell whether they are the ones
+    registered.
     """
     same = (
         tags.get(PREFIX + key)
-        for key in ("id", "trial", "model_sha256", "predictions_sha256", "confirmed")
+        for key in ("id", "trial", "model_sha256", "predictions_sha256", "confirmed", "serves")
     )
-    # One registered before this was recorded applies its temperature.
-    return (
-        *same,
-        tags.get(PREFIX + "serves", TEMPERATURE),
-        "digests" if ARTIFACTS in tags else None,
-    )
+    return (*same, "digests" if ARTIFACTS in tags else None)
 
 
 def unfinished(
     client: MlflowClient, experiment: str, study_id: str, trial: str | None = None
 ) -> list[LoggedModel]:
-    """The models that exports uploaded, or began to, and that are no version. trial: only of that one."""
-    wanted = f"tags.`{PREFIX}id` = '{study_id}'" + (
-        f" AND tags.`{PREFIX}trial` = '{trial}'" if trial else ""
-    )
+    """Models that exports uploaded, or began to, and that are no version; of one `trial` only."""
+    wanted = f"tags.`{PREFIX}id` = '{study_id}'"
+    if trial:
+        wanted += f" AND tags.`{PREFIX}trial` = '{trial}'"
     models = pages(client.search_logged_models, [experiment], wanted)
     # By their files: a version that a user made in MLflow may have no tags of ours, and no run.
     return [
@@ -125,19 +122,14 @@ def read_registered(uri: str, name: str, study_id: str) -> Registered:
                 for each in found
             ]
             experiment = client.get_experiment_by_name(name)
-            left = (
-                unfinished(client, experiment.experiment_id, study_id)
-                if experiment is not None
-                else []
-            )
-            return Registered(
-                versions,
-                [
-                    (each.tags[f"{PREFIX}trial"], each.model_id, str(each.status) == "READY")
-                    for each in left
-                ],
-            )
+            if experiment is None:
+                return Registered(versions, [])
+            left = [
+                (each.tags[f"{PREFIX}trial"], each.model_id, str(each.status) == "READY")
+                for each in unfinished(client, experiment.experiment_id, study_id)
+            ]
+            return Registered(versions, left)
         except TrackingError:
             raise
         except Exception as error:  # anything a server, a driver or a network raises
-            raise TrackingError(what_happened(error, uri)) from None
+            raise trouble(error, uri) from None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from study.schema.uris import TrackingError
 from study.store.study import Study
-from study.tracking.client import environment, open_existing, search_runs, what_happened
+from study.tracking.client import environment, open_existing, search_runs, trouble
 
 
 def delete_runs(study: Study, uri: str) -> int:
-    """Delete the study's runs, its own last, and its experiment if it holds no others. Returns how many there were.
+    """Delete the study's runs, its own last, and its then empty experiment. Returns their number.
 
     MLflow keeps deleted runs until `mlflow gc`. Raises TrackingError.
     """
@@ -26,5 +26,5 @@ def delete_runs(study: Study, uri: str) -> int:
         except TrackingError:
             raise
         except Exception as error:  # whatever a server, a driver or a network has to say
-            raise TrackingError(what_happened(error, uri)) from None
+            raise trouble(error, uri) from None
     return len(runs)

@@ -1,12 +1,13 @@
 """Write one study's runs to MLflow, each found by its tags, complete and only once.
 
-One experiment per study, with a parent run STUDY and a child run METHOD/0007 per finished trial. Runs are identified by
-tags, never from memory: `calstudy.id` is the study, `calstudy.trial` the trial.
+One experiment per study, with a parent run STUDY and a child run METHOD/0007 per finished trial.
+Runs are identified by tags, never from memory: `calstudy.id` is the study, `calstudy.trial` the
+trial.
 
-A trial's run has its configuration and searched values as params by dotted path; `train_loss`, `accuracy`, ... per
-epoch, at the time they were measured; and `final/ece`, ... the ledger's metrics of its result. (Under one name the two
-would be one series, wrong if `result` is not the last epoch.) A confirmed trial also has `test/ece`, `shift/NAME/ece`,
-... once the ledger has them.
+A trial's run has its configuration and searched values as params by dotted path; `train_loss`,
+`accuracy`, ... per epoch, at the time they were measured; and `final/ece`, ... the ledger's metrics
+of its result. (Under one name the two would be one series, wrong if `result` is not the last
+epoch.) A confirmed trial also has `test/ece`, `shift/NAME/ece`, ... once the ledger has them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from study.schema.uris import without_credentials
 from study.store.files import HISTORY
 from study.store.history import Row, read_history
 from study.store.spending import UNITS, budget_line, budget_of, cost_of, spent, summed
-from study.store.trials import TrialRecord
+from study.store.trials import TrialRecord, Trials
 from study.tracking.client import STATUS, open_client, search_runs, what_happened
 from study.tracking.descriptions import NOTE, description
 from study.tracking.locations import upload
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from study.store.study import Study
     from study.store.test_openings import Tested
 
-# Settings shared by all trials that later runs of the study cannot change: the parent's params (immutable in MLflow).
+# Settings shared by all trials that later runs of the study cannot change: the parent's params
+# (immutable in MLflow).
 SHARED = (
     "data",
     "model",
@@ -54,10 +56,11 @@ LONGEST_DIGEST = 36  # that MLflow takes of a data set; the tag calstudy.data_di
 
 
 class StudyRuns:
-    """The runs of one study on one MLflow. MLflow's errors propagate; afterwards only the tags can be trusted."""
+    """One study's runs on one MLflow, whose errors propagate; then only the tags can be trusted."""
 
     def __init__(self, study: Study, uri: str) -> None:
-        self._study, self._uri = study, uri
+        self._study = study
+        self._uri = uri
         self._found: dict[str, Run] = {}  # existing runs, by trial
         self._done: set[str] = set()
         self._tested: dict[str, dict[int, Tested]] = {}  # by label and number
@@ -68,7 +71,7 @@ class StudyRuns:
         self.note: str | None = None  # a failure that does not affect the trials
 
     def open(self) -> None:
-        """Find the study's runs, creating its experiment and parent; the younger of duplicate runs is deleted."""
+        """Find the study's runs; create experiment and parent, and delete the younger of twins."""
         self._client = open_client(self._uri)
         self._experiment = self._find_experiment()
         runs: dict[str, list[Run]] = {}
@@ -93,28 +96,28 @@ class StudyRuns:
             self._client.update_run(self._parent.info.run_id, "RUNNING")
             self._status = "RUNNING"
 
-    def end(self, complete: bool) -> None:
-        """End the study's run: FINISHED if every planned trial is, KILLED if a later driver will resume it.
+    def end(self, complete: bool, records: Trials | None = None) -> None:
+        """End the study's run: FINISHED if every planned trial is, else KILLED, to be resumed.
 
-        What each method's trials cost is tagged before, unless the ledger cannot be read.
+        What each method's trials cost is tagged before, unless the ledger cannot be read. records:
+        all trials, if they were just read.
         """
         with suppress(LedgerError):
-            self._tag_spending()
+            self._tag_spending(records or self._study.records())
         status = "FINISHED" if complete else "KILLED"
         if self._status != status:
             self._client.set_terminated(self._parent.info.run_id, status, self._ended or None)
             self._status = status
 
-    def _tag_spending(self) -> None:
-        records = self._study.records()
-        costs, budget = spent(self._study, records), budget_of(self._study)
+    def _tag_spending(self, records: Trials) -> None:
+        costs = spent(self._study, records)
         tags = {}
         for unit in UNITS:
             if summed(costs.values()).of(unit):
                 tags[f"calstudy.{unit}"] = ", ".join(
                     f"{label}: {cost.of(unit):.3g}" for label, cost in costs.items()
                 )
-        if budget is not None:
+        if budget_of(self._study) is not None:
             tags["calstudy.budget"] = budget_line(self._study, records)
         self._log(self._parent, {}, [], tags)
 
@@ -127,7 +130,8 @@ class StudyRuns:
         if record.name in self._done:
             return False
         self._done.add(record.name)
-        run, tags = self._found.pop(record.name, None), self._trial_tags(record)
+        run = self._found.pop(record.name, None)
+        tags = self._trial_tags(record)
         if run is not None and _has_ended(run) and _is_of(run, tags):
             return self._add_tested(run, record)
         params = self._params(record)
@@ -139,8 +143,9 @@ class StudyRuns:
             run = None
         if run is None:
             # The ledger's time is when the trial was queued: it may have waited for a free slot.
-            first = history[0].get("time") if history else None
-            started = record.started if first is None else first - history[0].get("seconds", 0.0)
+            started = record.started
+            if history and (first := history[0].get("time")) is not None:
+                started = first - history[0].get("seconds", 0.0)
             run = self._create(record.name, tags, _milliseconds(started))
         self._log_data(run)
         cost = asdict(cost_of(record, self._study.resources_of(record.label)))
@@ -164,27 +169,22 @@ class StudyRuns:
         return bool(lacking)
 
     def _tested_points(self, record: TrialRecord) -> list[Metric]:
-        """test/ece, shift/NAME/ece, at the time they were measured: logged again, they are the same points."""
-        from mlflow.entities import Metric
-
+        """test/ece, shift/NAME/ece, when they were measured: logged again, they are the same."""
         tested = self._tested.get(record.label, {}).get(record.number)
         if tested is None:
             return []
-        measured, step = _milliseconds(tested.time), record.epoch or 0
-        known = {key: float(value) for key, value in tested.flat.items() if math.isfinite(value)}
-        return [Metric(key, value, measured, step) for key, value in known.items()]
+        return _metrics(tested.flat, tested.time, record.epoch or 0)
 
-    # ---- experiment and parent -------------------------------------------------------------------------------------
+    # ---- experiment and parent -------------------------------------------------------------------
 
     def _find_experiment(self) -> str:
         """The id of the study's experiment, created or restored if necessary."""
         name = self._study.name
         found = self._client.get_experiment_by_name(name)
         if found is None:
-            artifacts = (
-                self._study.directory.parent / "artifacts" / name
-            )  # without a server to decide
-            location = None if self._uri.startswith("http") else str(artifacts)
+            location = None  # a server decides
+            if not self._uri.startswith("http"):
+                location = str(self._study.directory.parent / "artifacts" / name)
             # Without a kind, MLflow's page prompts for it.
             tags = {
                 "mlflow.experimentKind": "custom_model_development",
@@ -212,20 +212,20 @@ class StudyRuns:
         return self._client.create_run(self._experiment, started, dict(tags), name)
 
     def _create_parent(self) -> Run:
-        created = datetime.fromisoformat(self._study.recorded["created"]).timestamp()
+        created = datetime.fromisoformat(self._study.recorded.created).timestamp()
         return self._create(self._study.name, self._study_tags(), _milliseconds(created))
 
     def _describe_parent(self) -> None:
-        """Update tags and study.yaml: a later run of the study may have other trials and methods."""
-        study, recorded, run = self._study, self._study.recorded, self._parent
+        """Update tags and study.yaml: a later run may have other trials and methods."""
+        study = self._study
+        recorded = study.recorded
+        run = self._parent
         plain = {**study.plain, "sampler": {**study.plain.get("sampler", {})}}
         plain["sampler"].pop("pending", None)  # it may change
-        objectives = ", ".join(
-            f"{objective.metric} {objective.direction}" for objective in study.objectives
+        shared = {key: plain[key] for key in SHARED if plain.get(key) is not None}
+        shared["objectives"] = ", ".join(
+            f"{one.metric} {one.direction}" for one in study.objectives
         )
-        shared = {key: plain[key] for key in SHARED if plain.get(key) is not None} | {
-            "objectives": objectives
-        }
         lacking = {
             path: value for path, value in _flat(shared).items() if path not in run.data.params
         }
@@ -234,29 +234,28 @@ class StudyRuns:
             "calstudy.methods": ", ".join(study.labels),
             "calstudy.trials": str(plain.get("trials")),
             "calstudy.versions": ", ".join(
-                f"{name} {found}" for name, found in recorded["versions"].items()
+                f"{name} {found}" for name, found in recorded.versions.items()
             ),
-            **({"calstudy.confirms": study.confirms} if study.confirms is not None else {}),
             "mlflow.source.name": "calstudy",
-            **_commit_tag(recorded["versions"]),
-            **(
-                {} if NOTE in run.data.tags else {NOTE: description(self._study)}
-            ),  # keep a user's edits
+            **_commit_tag(recorded.versions),
         }
+        if study.confirms is not None:
+            tags["calstudy.confirms"] = study.confirms
+        if NOTE not in run.data.tags:  # keep a user's edits
+            tags[NOTE] = description(study)
         self._log(run, lacking, [], tags)
         self._log_data(run)
         self._status = run.info.status
         try:
             with tempfile.TemporaryDirectory() as folder:
                 file = Path(folder) / "study.yaml"
-                file.write_text(
-                    strict_yaml.dump(without_credentials({**plain, "recorded": recorded}))
-                )
+                whole = {**plain, "recorded": recorded.to_plain()}
+                file.write_text(strict_yaml.dump(without_credentials(whole)))
                 upload(self._study, self._uri, run.info.artifact_uri, [file])
         except Exception as error:  # a server may store artifacts where this machine cannot write
             self.note = f"study.yaml was not uploaded: {what_happened(error, self._uri)}"
 
-    # ---- one trial -------------------------------------------------------------------------------------------------
+    # ---- one trial -------------------------------------------------------------------------------
 
     def _study_tags(self) -> dict[str, str]:
         from trainables.metrics import CONVENTION
@@ -266,20 +265,23 @@ class StudyRuns:
             "calstudy.study": self._study.name,
             "calstudy.id": self._study.id,
             "calstudy.metrics": CONVENTION,
-            "calstudy.data_digest": recorded["data_digest"],
+            "calstudy.data_digest": recorded.data_digest,
         }
 
     def _trial_tags(self, record: TrialRecord) -> dict[str, str]:
-        return {
+        tags = {
             **self._study_tags(),
             "mlflow.parentRunId": self._parent.info.run_id,
             "calstudy.trial": record.name,
             "calstudy.state": record.state,
             "calstudy.attempt": str(record.attempt),
             **_commit_tag(record.versions),
-            **({"calstudy.training": record.how_trained} if record.how_trained else {}),
-            **({"calstudy.reason": record.reason} if record.reason else {}),
         }
+        if record.how_trained:
+            tags["calstudy.training"] = record.how_trained
+        if record.reason:
+            tags["calstudy.reason"] = record.reason
+        return tags
 
     def _params(self, record: TrialRecord) -> dict[str, str]:
         if record.label not in self._configs:
@@ -289,14 +291,16 @@ class StudyRuns:
         return self._configs[record.label] | {path: _text(value) for path, value in own.items()}
 
     def _log_data(self, run: Run) -> None:
-        """Log the data set as the run's input, unless it is; MLflow keeps one of each name and digest."""
+        """Log the data set as the run's input once; MLflow keeps one of each name and digest."""
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
         if run.inputs is not None and run.inputs.dataset_inputs:
             return
-        recorded, data = self._study.recorded, self._study.plain["data"]
+        recorded = self._study.recorded
+        data = self._study.plain["data"]
         source = without_credentials(data if isinstance(data, Mapping) else {"name": data})
-        digest, sizes = recorded["data_digest"][:LONGEST_DIGEST], json.dumps(recorded["sizes"])
+        digest = recorded.data_digest[:LONGEST_DIGEST]
+        sizes = json.dumps(recorded.sizes)
         dataset = Dataset(source["name"], digest, "calstudy", json.dumps(source), profile=sizes)
         context = InputTag("mlflow.data.context", "training")
         self._client.log_inputs(run.info.run_id, [DatasetInput(dataset, [context])])
@@ -320,7 +324,9 @@ class StudyRuns:
 
 def _commit_tag(versions: Mapping[str, str]) -> dict[str, str]:
     """The git commit, as MLflow's UI shows it."""
-    return {"mlflow.source.git.commit": versions["git_commit"]} if "git_commit" in versions else {}
+    if "git_commit" not in versions:
+        return {}
+    return {"mlflow.source.git.commit": versions["git_commit"]}
 
 
 def _is_of(run: Run, tags: Mapping[str, str]) -> bool:
@@ -336,28 +342,30 @@ def _has_ended(run: Run) -> bool:
 def _points(
     record: TrialRecord, history: Sequence[Row], final: Mapping[str, float]
 ) -> list[Metric]:
-    """Metrics in order of their steps, at the recorded times: logged again, they are the same points."""
+    """Metrics by step, at the recorded times: logged again, they are the same points."""
+    points = []
+    for row in history:
+        measured = {name: value for name, value in row.items() if name not in ("epoch", "time")}
+        points += _metrics(measured, row.get("time", record.ended), int(row["epoch"]))
+    return points + _metrics(final, record.ended, record.epoch or 0)
+
+
+def _metrics(values: Mapping[str, float], seconds: float | None, step: int) -> list[Metric]:
     from mlflow.entities import Metric
 
-    points = [
-        Metric(name, float(value), _milliseconds(row.get("time", record.ended)), int(row["epoch"]))
-        for row in history
-        for name, value in row.items()
-        if name not in ("epoch", "time") and math.isfinite(value)
-    ]
-    ended, step = _milliseconds(record.ended), record.epoch or 0
-    return points + [
-        Metric(name, float(value), ended, step)
-        for name, value in final.items()
+    measured = _milliseconds(seconds)
+    return [
+        Metric(name, float(value), measured, step)
+        for name, value in values.items()
         if math.isfinite(value)
     ]
 
 
 def _config(study: Study, label: str) -> dict[str, str]:
-    """A label's trials as params, without what is searched: as recorded, so that no code of a user's is imported."""
+    """A label's trials as params, without what is searched; as recorded: imports no user's code."""
     from trainables.config import TrialConfig
 
-    meaning = study.recorded["meaning"]
+    meaning = study.recorded.meaning
     parts = meaning["methods"][label]
     usual = {
         field.name: field.default for field in fields(TrialConfig) if field.default is not MISSING
@@ -372,7 +380,7 @@ def _config(study: Study, label: str) -> dict[str, str]:
     own = {
         path.removesuffix(".name"): value for path, value in {**parts["fixed"], **set_here}.items()
     }
-    whole = _flat({**shared, "precision": meaning.get("precision", "float32")})
+    whole = _flat({**shared, "precision": meaning["precision"]})
     return whole | {path: _text(value) for path, value in own.items()}
 
 
@@ -380,7 +388,9 @@ def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """{dotted path: text}; the name of a part is at its own path: `method`, `method.gamma`."""
     flat: dict[str, str] = {}
     for key, value in plain.items():
-        path = prefix if key == "name" and prefix else f"{prefix}.{key}" if prefix else key
+        path = f"{prefix}.{key}" if prefix else key
+        if key == "name":
+            path = prefix or key
         if isinstance(value, Mapping):
             flat |= _flat(value, path)
         else:
@@ -389,7 +399,9 @@ def _flat(plain: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _text(value: Any) -> str:
-    return str(without_credentials(value)) if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return str(without_credentials(value))
+    return json.dumps(value)
 
 
 def _milliseconds(seconds: float | None) -> int:

@@ -1,14 +1,15 @@
-"""Uncertainty of a study's metrics: one paired bootstrap of the stored predictions for all trials and metrics.
+"""Uncertainty of a study's metrics: one paired bootstrap of the predictions of all trials.
 
-Each resample is drawn once and shared by all trials and metrics: hard samples are hard for all, so differences between
-trials are less uncertain than the trials themselves. What the intervals mean: docs/uncertainty.md.
+Each resample is drawn once and shared by all trials and metrics: hard samples are hard for all, so
+differences between trials are less uncertain than the trials themselves. What the intervals mean:
+docs/uncertainty.md.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -26,20 +27,22 @@ from study.uncertainty.intervals import (
     intervals,
     of_difference,
     percent,
+    percentile,
     unseen,
 )
-from study.uncertainty.resampling import RESAMPLED, Draws, Floats, Sums, Table, mass_starts
+from study.uncertainty.resampling import REMOVED, RESAMPLED, Draws, Floats, Sums, Table, mass_starts
+from study.uncertainty.smoothing import Smoothing
 from study.uncertainty.temperature import sums_after
-from trainables.fields import FieldError
-from trainables.metrics import AFTER_TEMPERATURE, describe
+from trainables.machine import in_threads
+from trainables.metrics import AFTER_TEMPERATURE, describe, stored
 from trainables.outputs.predictions import Predictions
-from trainables.post_hoc import cross_fitted
-from trainables.threads import in_threads
+from trainables.problems import FieldError
 
 RESAMPLES = 1000
 FEWEST_SAMPLES = 10
 
 Result = TypeVar("Result")
+Removed = TypeVar("Removed", float, Floats)
 
 
 @dataclass(frozen=True)
@@ -48,21 +51,19 @@ class Analysis:
 
     resamples: int
     level: float  # of the intervals
-    intervals: dict[
-        str, dict[str, Interval]
-    ]  # by metric; metrics that are not resampled are absent
-    shares: dict[
-        str, float
-    ]  # fraction of resamples with the trial on the front; empty if an objective is absent
+    # By metric; metrics that are not resampled are absent.
+    intervals: dict[str, dict[str, Interval]]
+    # Fraction of resamples with the trial on the front; empty if an objective is absent.
+    shares: dict[str, float]
 
     @property
     def named(self) -> str:
-        """What captions call the intervals: `95% intervals`."""
+        """The caption's name of the intervals: `95% intervals`."""
         return f"{percent(self.level)} intervals"
 
 
 class Difference(NamedTuple):
-    """The metrics of two trials on the same samples, and their difference (one - other) with its interval."""
+    """The metrics of two trials on the same samples; one - other, with its interval."""
 
     one: float
     other: float
@@ -72,7 +73,14 @@ class Difference(NamedTuple):
 
 
 def resampled_names() -> list[str]:
-    return [*RESAMPLED, *(AFTER_TEMPERATURE + name for name in RESAMPLED)]
+    return [*RESAMPLED, *REMOVED, *(AFTER_TEMPERATURE + name for name in RESAMPLED)]
+
+
+def recorded_names(objectives: Sequence[str]) -> list[str]:
+    """The resampled metrics that every trial has: the stored ones and the objectives."""
+    return [
+        name for name in resampled_names() if plain_name(name) in stored() or name in objectives
+    ]
 
 
 def analyse(
@@ -85,55 +93,46 @@ def analyse(
     level: float = LEVEL,
     aside: Collection[str] = (),
 ) -> Analysis:
-    """Intervals of the complete trials among `records`, and their shares on the front of the study's objectives.
+    """Intervals of the complete trials among `records`, and their shares on the study's front.
 
-    wanted: metrics (default: all resampled); off_front: metrics for trials not on the front (default: `wanted`);
-    aside: the trials that are set aside, which have no share.
-    Raises FieldError if stored predictions are missing or altered.
+    wanted: metrics (default: all resampled that trials have); off_front: metrics for trials not on
+    the front (default: `wanted`); aside: the trials that are set aside, which have no share. Raises
+    FieldError if stored predictions are missing or altered.
     """
-    wanted = set(resampled_names() if wanted is None else wanted)
+    objectives = [one.metric for one in study.objectives]
+    wanted = set(recorded_names(objectives) if wanted is None else wanted)
     rest = wanted if off_front is None else set(off_front)
-    objectives = [objective.metric for objective in study.objectives]
     finished = complete(records)
-    on_front = {
-        record.name
-        for record in front((one for one in finished if one.name not in aside), study.objectives)
-    }
+    counted = [record for record in finished if record.name not in aside]
+    on_front = {record.name for record in front(counted, study.objectives)}
 
     def measure(
         record: TrialRecord, predictions: Predictions, draws: Draws
     ) -> tuple[dict[str, Interval], dict[str, Floats]]:
         own = wanted if record.name in on_front else rest
         parts = measured(predictions, draws, own | set(objectives))
-        found = {
-            prefix + name: one
-            for prefix, part in parts.items()
-            for name, one in intervals(part, level, _plain(own, prefix)).items()
-        }
-        return found, _values(parts, objectives)
+        return intervals_of(parts, own, level), values_of(parts, objectives)
 
-    names = [record.name for record in finished]
+    by_trial = {}
+    values = {}
     found = _of_each(study, finished, resamples, seed, measure, on_front)
-    counted = {
-        name: values for name, (_, values) in zip(names, found, strict=True) if name not in aside
-    }
-    shares = front_shares(counted, study.objectives)
-    return Analysis(
-        resamples, level, {name: sure for name, (sure, _) in zip(names, found, strict=True)}, shares
-    )
+    for record, (own, of_trial) in zip(finished, found, strict=True):
+        by_trial[record.name] = own
+        if record.name not in aside:
+            values[record.name] = of_trial
+    return Analysis(resamples, level, by_trial, front_shares(values, study.objectives))
 
 
 def analyse_front(
     study: Study,
-    records: Mapping[str, Sequence[TrialRecord]],
+    records: Sequence[TrialRecord],
     resamples: int,
     level: float = LEVEL,
     aside: Collection[str] = (),
 ) -> Analysis:
-    """Shares and objective intervals of all complete trials; intervals of every metric for those on the front."""
-    trials = [record for found in records.values() for record in found]
-    objectives = [objective.metric for objective in study.objectives]
-    return analyse(study, trials, resamples, off_front=objectives, level=level, aside=aside)
+    """Objective intervals and shares of all complete trials; every metric's on the front."""
+    objectives = [one.metric for one in study.objectives]
+    return analyse(study, records, resamples, off_front=objectives, level=level, aside=aside)
 
 
 def compare(
@@ -144,29 +143,27 @@ def compare(
     seed: int = 0,
     level: float = LEVEL,
 ) -> dict[str, Difference]:
-    """Each metric of `one` minus that of `other`, with intervals on shared resamples. Raises as `analyse`."""
-    names = resampled_names()
+    """Each metric of `one` minus that of `other`, with its interval. Raises as `analyse`."""
+    names = recorded_names([one.metric for one in study.objectives])
 
     def measure(
         record: TrialRecord, predictions: Predictions, draws: Draws
     ) -> tuple[dict[str, float], dict[str, Floats], Resampled]:
         parts = measured(predictions, draws, names)
-        estimates = {
-            prefix + name: value
-            for prefix, p in parts.items()
-            for name, value in p.estimates().items()
-        }
-        return estimates, _values(parts, names), parts[""]
+        return estimates_of(parts), values_of(parts, names), parts[""]
 
-    (first, of_first, raw), (second, of_second, other_raw) = _of_each(
-        study, [one, other], resamples, seed, measure
-    )
+    of_one, of_other = _of_each(study, [one, other], resamples, seed, measure)
+    first, of_first, raw = of_one
+    second, of_second, other_raw = of_other
     found = {}
-    for name in (name for name in names if name in of_first and name in of_second):
-        estimate, moved = first[name] - second[name], of_first[name] - of_second[name]
-        low, high = of_difference(plain_name(name), estimate, moved, level)
-        more, less = (unseen(one.sample, plain_name(name), level) for one in (raw, other_raw))
-        low, high = low - less, high + more
+    for name in names:
+        if name not in of_first or name not in of_second:
+            continue
+        plain = plain_name(name)
+        estimate = first[name] - second[name]
+        low, high = of_difference(plain, estimate, of_first[name] - of_second[name], level)
+        low -= unseen(other_raw.sample, plain, level)
+        high += unseen(raw.sample, plain, level)
         if math.isfinite(low) and math.isfinite(high):
             most = describe(name).largest or math.inf
             found[name] = Difference(
@@ -181,84 +178,148 @@ def differences_from(
     records: Sequence[TrialRecord],
     metric: str,
     resamples: int = RESAMPLES,
-) -> dict[str, tuple[float, float]]:
-    """95% intervals of each trial's metric minus that of `best`, computed as in `compare`."""
+    level: float = LEVEL,
+) -> dict[str, Interval]:
+    """Each trial's metric minus that of `best`, with an interval, computed as in `compare`."""
     name = plain_name(metric)
 
     def measure(
         record: TrialRecord, predictions: Predictions, draws: Draws
     ) -> tuple[float, Floats, float]:
         parts = measured(predictions, draws, [metric])
-        (found,) = parts.values()
-        return found.estimates()[name], _values(parts, [metric])[metric], unseen(found.sample, name)
+        sample = next(iter(parts.values())).sample
+        return (
+            estimates_of(parts)[metric],
+            values_of(parts, [metric])[metric],
+            unseen(sample, name, level),
+        )
 
     trials = [best, *records]
     found = _of_each(study, trials, resamples, 0, measure)
     first, of_first, of_best = found[0]
     differences = {}
     for record, (estimate, values, of_trial) in zip(trials, found, strict=True):
-        low, high = of_difference(name, estimate - first, values - of_first)
-        differences[record.name] = low - of_best, high + of_trial
+        low, high = of_difference(name, estimate - first, values - of_first, level)
+        differences[record.name] = Interval(estimate - first, low - of_best, high + of_trial)
     return differences
 
 
-# ---- one trial -----------------------------------------------------------------------------------------------------
+# ---- one trial -----------------------------------------------------------------------------------
 
 
 def measured(
     predictions: Predictions, draws: Draws, wanted: Collection[str]
 ) -> dict[str, Resampled]:
-    """The wanted metrics of the predictions as they are (key "") and after temperature scaling (key "ts_")."""
+    """The wanted metrics as they are (key "") and after temperature scaling (key "ts_")."""
     parts = {}
-    for prefix in ("", AFTER_TEMPERATURE):
-        if names := _plain(set(wanted) & set(resampled_names()), prefix):
-            table, resamples = resampled(
-                predictions, draws.counts, prefix, "classwise_ece" in names
-            )
-            parts[prefix] = Resampled(
-                table.total(), resamples, calibrated_sums(table, draws.uniforms)
-            )
+    for prefix, names in by_prefix(with_parts(set(wanted) & set(resampled_names()))).items():
+        table, resamples = resampled(predictions, draws.counts, prefix, names)
+        calibrated = calibrated_sums(table, draws.uniforms)
+        parts[prefix] = Resampled(table.total(), resamples, calibrated)
     return parts
+
+
+def with_parts(names: Collection[str]) -> set[str]:
+    """The names; for what a temperature removes of a score, also the score before and after it."""
+    scores = {score for name, score in REMOVED.items() if name in names}
+    return {*names, *scores, *(AFTER_TEMPERATURE + score for score in scores)}
 
 
 def resampled(
     predictions: Predictions,
     counts: Floats,
     prefix: str,
-    classwise: bool,
+    wanted: Collection[str],
     temperature: float | None = None,
 ) -> tuple[Table, Sums]:
-    """The samples' table and the sums of each resample, before ("") or after ("ts_") temperature scaling.
+    """The samples' table and the sums of each resample, before ("") or after ("ts_") scaling.
 
-    counts: [N, B]. temperature: fitted on other samples; None: cross-fitted on these, inside each resample.
+    counts: [N, B]. wanted: names without prefix. temperature: fitted on other samples; None:
+    cross-fitted on these, inside each resample.
     """
-    logits, labels = predictions.logits.double().numpy(), predictions.labels.numpy()
-    if prefix and temperature is None:
-        table = Table.of(
-            cross_fitted(predictions.logits, predictions.labels).numpy(), labels, classwise
-        )
-        return table, sums_after(logits, labels, counts, mass_starts(table.confidence), classwise)
-    table = Table.of(
-        logits / (temperature if prefix and temperature is not None else 1.0), labels, classwise
-    )
-    return table, table.sums(counts)
+    labels = predictions.labels.numpy()
+    classwise = "classwise_ece" in wanted
+    table = Table.of(logits_of(predictions, prefix, temperature), labels, classwise)
+    if "smooth_ece" in wanted:
+        table = smoothed(table)
+    if not prefix or temperature is not None:
+        return table, table.sums(counts)
+    logits = predictions.logits.double().numpy()
+    starts = mass_starts(table.confidence)
+    return table, sums_after(logits, labels, counts, starts, classwise, table.smoothing)
 
 
-def _values(parts: dict[str, Resampled], names: Collection[str]) -> dict[str, Floats]:
+def logits_of(predictions: Predictions, prefix: str, temperature: float | None = None) -> Floats:
+    """The logits as they are (""), or after the temperature ("ts_"); None: cross-fitted."""
+    whole: Floats = predictions.logits.double().numpy()
+    if not prefix:
+        return whole
+    return predictions.cross_fitted().numpy() if temperature is None else whole / temperature
+
+
+def smoothed(table: Table) -> Table:
+    """The table with smooth ECE, at the bandwidth of its samples."""
+    return replace(table, smoothing=Smoothing.of(table.confidence, table.hits))
+
+
+def values_of(parts: dict[str, Resampled], names: Collection[str]) -> dict[str, Floats]:
     """The resampled values of these metrics, [B] each."""
-    every = {
-        prefix + name: one
-        for prefix, part in parts.items()
-        for name, one in part.resamples.metrics(_plain(names, prefix)).items()
-    }
+    wanted = with_parts(names)
+    every: dict[str, Floats] = {}
+    for prefix, part in parts.items():
+        every |= prefixed(prefix, part.resamples.metrics(plain_names(wanted, prefix)))
+    every |= removed(every)
     return {name: every[name] for name in names if name in every}
 
 
-def _plain(names: Collection[str], prefix: str) -> set[str]:
-    """The names before, or after, temperature scaling, without the prefix."""
+def estimates_of(parts: dict[str, Resampled]) -> dict[str, float]:
+    """The metrics of the samples themselves."""
+    every: dict[str, float] = {}
+    for prefix, part in parts.items():
+        every |= prefixed(prefix, part.estimates())
+    return every | removed(every)
+
+
+def intervals_of(
+    parts: dict[str, Resampled], wanted: Collection[str], level: float = LEVEL
+) -> dict[str, Interval]:
+    """The interval of each wanted metric that has one."""
+    found: dict[str, Interval] = {}
+    for prefix, part in parts.items():
+        found |= prefixed(prefix, intervals(part, level, plain_names(wanted, prefix)))
+    names = [name for name in REMOVED if name in wanted]
+    names = [name for name in names if not math.isinf(unseen(parts[""].sample, name, level))]
+    if names:
+        estimates = estimates_of(parts)
+        for name, values in values_of(parts, names).items():
+            found[name] = Interval(estimates[name], *percentile(values, level))
+    return found
+
+
+def prefixed(prefix: str, found: Mapping[str, Result]) -> dict[str, Result]:
+    """Values by metric with the prefix before each name."""
+    return {prefix + name: value for name, value in found.items()}
+
+
+def removed(every: Mapping[str, Removed]) -> dict[str, Removed]:
+    """The part of each score that a temperature removes, where both values are there."""
     return {
-        plain_name(name) for name in names if name.startswith(AFTER_TEMPERATURE) == bool(prefix)
+        name: every[score] - every[AFTER_TEMPERATURE + score]
+        for name, score in REMOVED.items()
+        if score in every and AFTER_TEMPERATURE + score in every
     }
+
+
+def plain_names(names: Collection[str], prefix: str) -> set[str]:
+    """The names before, or after, temperature scaling, without the prefix."""
+    after = bool(prefix)
+    return {plain_name(name) for name in names if name.startswith(AFTER_TEMPERATURE) == after}
+
+
+def by_prefix(names: Collection[str]) -> dict[str, set[str]]:
+    """The `plain_names` before (key "") and after ("ts_"), where there are any."""
+    found = {prefix: plain_names(names, prefix) for prefix in ("", AFTER_TEMPERATURE)}
+    return {prefix: own for prefix, own in found.items() if own}
 
 
 def _of_each(
@@ -277,20 +338,23 @@ def _of_each(
         return []
     labels = stored_predictions(study, records[0], keep=True).labels.numpy()
     if len(labels) < FEWEST_SAMPLES:
-        raise FieldError("bootstrap", f"{len(labels)} validation samples are too few to resample.")
+        raise FieldError("bootstrap", f"{len(labels)} validation samples are too few to resample")
     draws = Draws.of(len(labels), resamples, seed)
 
     def measure(record: TrialRecord) -> Result:
         predictions = stored_predictions(study, record, record.name in keep)
         if not np.array_equal(predictions.labels.numpy(), labels):
-            problem = f"its validation labels differ from those of {records[0].name}; they cannot be compared."
-            raise FieldError(record.name, problem)
+            raise FieldError(
+                record.name,
+                f"its validation labels differ from those of {records[0].name}; they cannot be"
+                f" compared",
+            )
         return measure_one(record, predictions, draws)
 
     return in_threads(measure, records)
 
 
-# ---- the front of each resample ------------------------------------------------------------------------------------
+# ---- the front of each resample ------------------------------------------------------------------
 
 
 def front_shares(
@@ -298,27 +362,31 @@ def front_shares(
 ) -> dict[str, float]:
     """The fraction of resamples with each trial on the front. values: by trial and metric, [B].
 
-    Not the probability that it truly is: a resample carries the luck of this validation split plus its own.
+    Not the probability that it truly is: a resample carries the luck of this validation split plus
+    its own.
     """
-    if not all(
-        objective.metric in of_trial for of_trial in values.values() for objective in objectives
-    ):
+    names = {one.metric for one in objectives}
+    if not values or not all(names <= of_trial.keys() for of_trial in values.values()):
         return {}
     costs = np.array(
         [[one.sign * of_trial[one.metric] for one in objectives] for of_trial in values.values()]
     )
-    if not len(costs):
-        return {}
     found = _on_front_of_two if len(objectives) <= 2 else _on_front
     return dict(zip(values, found(costs).mean(axis=0).tolist(), strict=True))
 
 
 def _on_front_of_two(costs: Floats) -> np.ndarray:
-    """The trials on the front, [B, trials], for one or two objectives. costs: [trials, objectives, B], to minimize."""
-    first, second = costs[:, 0].T, costs[:, -1].T
+    """The trials on the front, [B, trials], for one or two objectives to minimize.
+
+    costs: [trials, objectives, B].
+    """
+    first = costs[:, 0].T
+    second = costs[:, -1].T
     order = np.lexsort((second, first), axis=-1)
-    first, second = (np.take_along_axis(each, order, 1) for each in (first, second))
-    # In this order an earlier trial as good in the second objective dominates a later one, unless the two are equal.
+    first = np.take_along_axis(first, order, 1)
+    second = np.take_along_axis(second, order, 1)
+    # In this order an earlier trial as good in the second objective dominates a later one, unless
+    # the two are equal.
     best = np.minimum.accumulate(second, axis=1)
     kept = np.full_like(second, True, dtype=bool)
     kept[:, 1:] = second[:, 1:] < best[:, :-1]
@@ -331,7 +399,7 @@ def _on_front_of_two(costs: Floats) -> np.ndarray:
 
 
 def _on_front(costs: Floats) -> np.ndarray:
-    """The same for any number of objectives, comparing all pairs in each resample."""
+    """The trials on the front, for any number of objectives: all pairs in each resample."""
     found = np.empty((costs.shape[2], len(costs)), bool)
     for resample, points in enumerate(np.moveaxis(costs, 2, 0)):
         no_worse = (points[:, None] <= points).all(axis=2)

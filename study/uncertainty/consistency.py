@@ -1,7 +1,7 @@
 """Calibration errors of a perfectly calibrated model: the part that noise alone produces.
 
-Consistency resampling (Broecker & Smith 2007, Increasing the Reliability of Reliability Diagrams): the predictions are
-kept, each label is redrawn from its predicted probabilities.
+Consistency resampling (Broecker & Smith 2007, Increasing the Reliability of Reliability Diagrams):
+the predictions are kept, each label is redrawn from its predicted probabilities.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ def calibrated_sums(table: Table, uniforms: Floats) -> Sums:
     order = np.argsort(-table.probs, axis=1, kind="stable")
     below = np.cumsum(np.take_along_axis(table.probs, order, 1), axis=1).astype(np.float32)
     hits = (uniforms < below[:, :1]).astype(np.float32)
+    one = np.ones(n)
     two = np.stack([table.width, table.mass + BINS], axis=1)
     width_hits, mass_hits = np.split(product(two, np.ones((n, 2)), hits, 2 * BINS), 2)
     class_gaps = np.empty((0, draws), np.float32)
@@ -28,34 +29,33 @@ def calibrated_sums(table: Table, uniforms: Floats) -> Sums:
         ranked = np.take_along_axis(table.cells, order, 1)
         class_gaps = product(ranked[:, :1], np.ones((n, 1)), hits, BINS * classes)
         _add_misses(class_gaps, uniforms, below, ranked)
-        class_gaps -= np.bincount(table.cells.ravel(), table.probs.ravel(), len(class_gaps))[
-            :, None
-        ]
-    expected = [
-        np.bincount(index, table.confidence, BINS)[:, None] for index in (table.width, table.mass)
-    ]
-    counts = [
-        np.bincount(index, minlength=BINS)[:, None].astype(float)
-        for index in (table.width, table.mass)
-    ]
+        expected = np.bincount(table.cells.ravel(), table.probs.ravel(), len(class_gaps))
+        class_gaps -= expected[:, None]
+    expected_smooth = table.smooth_gaps(table.confidence, one[:, None])
     return Sums(
         samples=n,
         classes=classes,
         scores=np.zeros((4, draws)),
-        width_counts=counts[0],
-        width_gaps=width_hits - expected[0],
-        mass_counts=counts[1],
-        mass_gaps=mass_hits - expected[1],
+        width_counts=_counts(table.width),
+        width_gaps=width_hits - np.bincount(table.width, table.confidence, BINS)[:, None],
+        mass_counts=_counts(table.mass),
+        mass_gaps=mass_hits - np.bincount(table.mass, table.confidence, BINS)[:, None],
         mass_hits=mass_hits,
         class_gaps=class_gaps,
+        smooth_gaps=table.smooth_gaps(one, hits) - expected_smooth,
     )
+
+
+def _counts(index: Indices) -> Floats:
+    """The number of samples in each bin, [BINS, 1]."""
+    return np.bincount(index, minlength=BINS)[:, None].astype(float)
 
 
 def _add_misses(total: Floats, uniforms: Floats, below: Floats, ranked: Indices) -> None:
     """Count in its cell each label that is not the most likely class; total: [cells, B].
 
-    below, ranked: [N, K], cumulative probabilities and cells of a sample's classes, most likely first. Classes are
-    visited in that order, each with the few samples still unassigned.
+    below, ranked: [N, K], cumulative probabilities and cells of a sample's classes, most likely
+    first. Classes are visited in that order, each with the few samples still unassigned.
     """
     n, draws = uniforms.shape
     last = below.shape[1] - 1
@@ -66,11 +66,13 @@ def _add_misses(total: Floats, uniforms: Floats, below: Floats, ranked: Indices)
         height = block[sample, draw]
         counted = np.zeros(len(total) * block.shape[1], np.int64)
         for rank in range(1, last + 1):
-            here = height < below[sample, rank] if rank < last else np.ones(len(sample), bool)
+            here = (height < below[sample, rank]) | (rank == last)
             cell = ranked[sample[here], rank] * block.shape[1] + draw[here]
             counted += np.bincount(cell, minlength=len(counted))
             left = np.flatnonzero(~here)
             if not len(left):
                 break
-            sample, draw, height = sample[left], draw[left], height[left]
+            sample = sample[left]
+            draw = draw[left]
+            height = height[left]
         total[:, start : start + width] += counted.reshape(len(total), -1)

@@ -1,12 +1,12 @@
-"""From resampled values to intervals. Their coverage in simulations: docs/uncertainty.md."""
+"""Intervals from resampled values. Their coverage in simulations: docs/uncertainty.md."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,26 +16,74 @@ from trainables.metrics import describe
 LEVEL = 0.95
 SIGNIFICANCE = 0.05  # of the test for perfect calibration, at most
 ROUNDING = 1e-6  # summation order in float32
+# A draw of smooth ECE would have a bandwidth of its own, which takes too long to find: at the
+# sample's it is no floor.
+WITH_FLOOR = tuple(name for name in CALIBRATION if name != "smooth_ece")
 FRACTIONS = [name for name in RESAMPLED if describe(name).kind == "fraction"]
 # With fewer wrong predictions than this, resamples do not show what one more would cost.
 FEWEST_WRONG = 5
 # A cell of classwise ECE in which the model expects a smaller variance of hits counts as rare.
 FEWEST_SURPRISES = 2.0
-# Standard errors by which gaps are moved to find the true errors that fit a measured one, and bisections of that range.
-REACH, HALVINGS = 6.0, 10
+# Standard errors by which gaps are moved to find the true errors that fit a measured one.
+REACH = 6.0
+HALVINGS = 10  # bisections of that range
+
+
+class Floor(NamedTuple):
+    """The error that a calibrated model with these confidences would measure on as many samples.
+
+    Mean and range over draws of calibrated labels, at the level of the interval beside it. Never
+    subtracted from an error: noise adds less to gaps that are there.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        """The floor as captions write it: `.013 [.008, .019]`."""
+        mean, low, high = (f"{value:.3f}".removeprefix("0") for value in self)
+        return f"{mean} [{low}, {high}]"
 
 
 class Interval(NamedTuple):
-    """A metric with its interval; a calibration error's estimate, biased upward, may lie above it."""
+    """A metric with its interval. A calibration error, biased upward, may lie above its own."""
 
     estimate: float
     low: float
     high: float
 
+    @property
+    def floor(self) -> Floor | None:
+        """None: it is no calibration error."""
+        return None
+
+    def ends(self) -> dict[str, Any]:
+        """The interval for JSON, without the estimate; `floor` is there where it has one."""
+        found: dict[str, Any] = {"low": self.low, "high": self.high}
+        if self.floor is not None:
+            found["floor"] = self.floor._asdict()
+        return found
+
+
+class CalibrationInterval(Interval):
+    """A calibration error with its interval, as any other, and its floor."""
+
+    _floor: Floor
+
+    def __new__(cls, estimate: float, low: float, high: float, floor: Floor) -> CalibrationInterval:
+        made = super().__new__(cls, estimate, low, high)
+        made._floor = floor
+        return made
+
+    @property
+    def floor(self) -> Floor:
+        return self._floor
+
 
 @dataclass(frozen=True)
 class Resampled:
-    """One set of predictions: its sums, those of its B resamples, and those of B draws of calibrated labels."""
+    """The sums of one set of predictions, of its B resamples, and of B calibrated draws."""
 
     sample: Sums  # one column, float64
     resamples: Sums
@@ -51,25 +99,58 @@ def intervals(
 ) -> dict[str, Interval]:
     """The interval of each wanted metric that is defined for the sample and all its resamples.
 
-    With fewer than FEWEST_WRONG wrong predictions, fractions still have an interval, sums of gaps one widened for
-    wrong predictions that may be missing, and metrics that one wrong prediction can move without bound have none.
+    With fewer than FEWEST_WRONG wrong predictions, fractions still have an interval, sums of gaps
+    one widened for wrong predictions that may be missing, and metrics that one wrong prediction can
+    move without bound have none.
     """
-    values, calibrated = found.resamples.metrics(wanted), found.calibrated.calibration(wanted)
+    values = found.resamples.metrics(wanted)
+    calibrated = found.calibrated.calibration(wanted)
     intervals = {}
     for name, estimate in found.estimates(wanted).items():
         if name in FRACTIONS:
             intervals[name] = Interval(estimate, *wilson(estimate, found.sample.samples, level))
-        elif math.isinf(unseen(found.sample, name, level)):
+        elif math.isinf(unseen(found.sample, name, level)) or name not in values:
             continue
-        elif name in values and name in CALIBRATION:
-            low, high = _of_calibration_error(name, found, values[name], level)
-            high = min(1.0, max(high, estimate + unseen(found.sample, name, level)))
-            as_large = np.sum(calibrated[name] >= estimate - ROUNDING)
-            rejected = (1 + as_large) / (1 + len(calibrated[name])) <= significance(level)
-            intervals[name] = Interval(estimate, low if rejected else 0.0, high)
-        elif name in values:
+        elif name in CALIBRATION:
+            intervals[name] = _of_error(
+                name, estimate, found, values[name], calibrated[name], level
+            )
+        else:
             intervals[name] = Interval(estimate, *percentile(values[name], level))
     return intervals
+
+
+def _of_error(
+    name: str, estimate: float, found: Resampled, values: Floats, calibrated: Floats, level: float
+) -> Interval:
+    """The interval of a calibration error, from 0 unless the test rejects perfect calibration."""
+    low, high = _of_calibration_error(name, found, values, level)
+    high = min(1.0, max(high, estimate + unseen(found.sample, name, level)))
+    as_large = np.sum(calibrated >= estimate - ROUNDING)
+    if (1 + as_large) / (1 + len(calibrated)) > significance(level):
+        low = 0.0
+    if name not in WITH_FLOOR:
+        return Interval(estimate, low, high)
+    return CalibrationInterval(estimate, low, high, floor_of(calibrated, level))
+
+
+def floor_of(values: Floats, level: float = LEVEL) -> Floor:
+    """The floor from the error of each draw of calibrated labels, [B]."""
+    return Floor(float(values.mean(dtype=np.float64)), *percentile(values, level))
+
+
+def mean_floor(floors: Sequence[Floor]) -> Floor:
+    """The floor of a mean over seeds: the mean of the networks' floors."""
+    return Floor(*np.mean(floors, axis=0).tolist())
+
+
+def floor_note(level: float = LEVEL) -> str:
+    """The sentence that captions say of a floor."""
+    return (
+        "floor: what a perfectly calibrated model with these confidences would measure on as many"
+        f" samples (mean and {percent(level)} range); it is not subtracted, since a miscalibrated"
+        " model's bias is smaller."
+    )
 
 
 def percent(level: float) -> str:
@@ -78,28 +159,31 @@ def percent(level: float) -> str:
 
 
 def significance(level: float) -> float:
-    """Of the test for perfect calibration. An interval above 95% must contain a true 0 more often than a 5% test."""
+    """The level of the test for perfect calibration.
+
+    An interval above 95% must contain a true 0 more often than a 5% test.
+    """
     return min(SIGNIFICANCE, 1 - level)
 
 
 def unseen(sample: Sums, name: str, level: float = LEVEL) -> float:
-    """How much larger a metric may truly be through wrong predictions missing from the sample; 0 from FEWEST_WRONG on.
+    """How much larger a metric may truly be, through wrong predictions missing from the sample.
 
-    A wrong prediction moves 1/N from the hits of one bin, or from one class to another; its cost in NLL, for example,
-    is unbounded.
+    0 from FEWEST_WRONG on. A wrong prediction moves 1/N from the hits of one bin, or from one class
+    to another; its cost in NLL, for example, is unbounded.
     """
     wrong = round(sample.samples - float(sample.scores[0, 0]))
     if wrong >= FEWEST_WRONG or name in FRACTIONS:
         return 0.0
     share = wrong / sample.samples
     more = wilson(share, sample.samples, level)[1] - share
-    return {"ece": more, "adaptive_ece": more, "classwise_ece": 2 * more / sample.classes}.get(
-        name, math.inf
-    )
+    if name in ("ece", "adaptive_ece", "smooth_ece"):
+        return more
+    return 2 * more / sample.classes if name == "classwise_ece" else math.inf
 
 
 def wilson(share: float, samples: int, level: float = LEVEL) -> tuple[float, float]:
-    """Interval of a fraction of correct predictions; valid even if all, and so all resamples, are. Wilson 1927."""
+    """Interval of a fraction correct; valid even if all, and so all resamples, are. Wilson 1927."""
     z = NormalDist().inv_cdf((1 + level) / 2)
     centre = share + z**2 / (2 * samples)
     reach = z * (share * (1 - share) / samples + (z / (2 * samples)) ** 2) ** 0.5
@@ -113,7 +197,7 @@ def percentile(values: Floats, level: float = LEVEL) -> tuple[float, float]:
 
 
 def basic(estimate: float, values: Floats, level: float = LEVEL) -> tuple[float, float]:
-    """2 x estimate - quantile: resamples exceed the estimate by as much as the estimate exceeds the truth."""
+    """2 x estimate - quantile: the estimate exceeds the truth as resamples exceed it."""
     low, high = percentile(values, level)
     return 2 * estimate - high, 2 * estimate - low
 
@@ -121,9 +205,10 @@ def basic(estimate: float, values: Floats, level: float = LEVEL) -> tuple[float,
 def of_difference(
     name: str, estimate: float, values: Floats, level: float = LEVEL
 ) -> tuple[float, float]:
-    """Interval of the difference of two trials' metrics: percentiles; for calibration errors, the basic one as well.
+    """Interval of a difference of two trials' metrics: percentiles; for errors also the basic one.
 
-    The difference of two errors cancels part of their bias, not all: either interval alone covers too little.
+    The difference of two errors cancels part of their bias, not all: either interval alone covers
+    too little.
     """
     low, high = percentile(values, level)
     if name not in CALIBRATION:
@@ -143,19 +228,13 @@ def _of_calibration_error(
     def ends(gaps: Floats, noise: Floats, values: Floats) -> tuple[float, float]:
         estimate = float(sample.calibration_error(name, gaps)[0])
         low, high = basic(estimate, values, level)
-        least, most = _fitting(
-            gaps,
-            noise,
-            lambda moved: sample.calibration_error(name, moved),
-            lambda moved: float(sample.calibration_error(name, moved, debias=False)[0]),
-            estimate,
-            level,
-        )
+        least, most = _fitting(sample, name, gaps, noise, estimate, level)
         return min(low, least), max(high, most)
 
     low, high = ends(gaps, noise, values)
     if name == "classwise_ece":
-        gaps, noise = _with_rare_cells_as_one(found, gaps), _with_rare_cells_as_one(found, noise)
+        gaps = _with_rare_cells_as_one(found, gaps)
+        noise = _with_rare_cells_as_one(found, noise)
         low, _ = ends(gaps, noise, sample.calibration_error(name, gaps + noise))
     return max(0.0, low), min(1.0, high)
 
@@ -163,25 +242,22 @@ def _of_calibration_error(
 def _with_rare_cells_as_one(found: Resampled, values: Floats) -> Floats:
     """Class gaps [cells, B], with one sum for all cells whose labels, by the model, hardly vary.
 
-    Resamples of a cell without a surprising label never have one: they show too little noise, and too much of the
-    measured error seems true. The error over a coarser partition is smaller, never larger.
+    Resamples of a cell without a surprising label never have one: they show too little noise, and
+    too much of the measured error seems true. The error over a coarser partition is smaller, never
+    larger.
     """
     rare = found.calibrated.class_gaps.var(axis=1) < FEWEST_SURPRISES
     return np.vstack([values[~rare], values[rare].sum(axis=0, keepdims=True)])
 
 
 def _fitting(
-    gaps: Floats,
-    noise: Floats,
-    measured: Callable[[Floats], Floats],
-    true: Callable[[Floats], float],
-    estimate: float,
-    level: float,
+    sample: Sums, name: str, gaps: Floats, noise: Floats, estimate: float, level: float
 ) -> tuple[float, float]:
     """The smallest and largest true error consistent with the measured one: an inverted test.
 
-    Hypotheses move every gap by x standard errors away from 0, or towards it but never across. Under each, the
-    measured error is that of its gaps plus the resamples' noise. gaps: [bins, 1]; noise: [bins, B].
+    Hypotheses move every gap by x standard errors away from 0, or towards it but never across.
+    Under each, the measured error is that of its gaps plus the resamples' noise. gaps: [bins, 1];
+    noise: [bins, B].
     """
     spread = noise.std(axis=1, keepdims=True)
     signs = np.where(gaps < 0, -1, 1).astype(gaps.dtype)
@@ -195,8 +271,12 @@ def _fitting(
         low, high = -REACH, REACH
         for _ in range(HALVINGS):
             middle = (low + high) / 2
-            low, high = (low, middle) if holds(measured(world(middle) + noise)) else (middle, high)
-        return true(world((low + high) / 2))
+            if holds(sample.calibration_error(name, world(middle) + noise)):
+                high = middle
+            else:
+                low = middle
+        true = world((low + high) / 2)
+        return float(sample.calibration_error(name, true, debias=False)[0])
 
     tail = (1 - level) / 2
     least = first(lambda errors: bool(np.mean(errors >= estimate) > tail))

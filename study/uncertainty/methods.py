@@ -1,13 +1,14 @@
-"""Whether methods differ, each known from a few seeds measured on the same samples: docs/uncertainty.md.
+"""Whether methods differ, each known from a few seeds measured on the same samples.
 
-Two sources of uncertainty. Another seed trains another network. Other samples change the values of all networks, so
-they are resampled together. Intervals are simultaneous over all pairs of methods: the best one was selected by the same
-values.
+Two sources of uncertainty. Another seed trains another network. Other samples change the values of
+all networks, so they are resampled together. Intervals are simultaneous over all pairs of methods:
+the best one was selected by the same values. docs/uncertainty.md.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,22 +22,40 @@ from study.schema.objective import plain_name
 from study.uncertainty.bootstrap import (
     FEWEST_SAMPLES,
     RESAMPLES,
+    by_prefix,
+    intervals_of,
+    logits_of,
     measured,
+    prefixed,
+    removed,
     resampled,
     resampled_names,
+    with_parts,
 )
-from study.uncertainty.intervals import LEVEL, Interval, intervals, unseen
-from study.uncertainty.resampling import Draws, Floats
-from trainables.fields import FieldError
-from trainables.metrics import AFTER_TEMPERATURE, describe
+from study.uncertainty.consistency import calibrated_sums
+from study.uncertainty.intervals import (
+    LEVEL,
+    WITH_FLOOR,
+    CalibrationInterval,
+    Floor,
+    Interval,
+    Resampled,
+    floor_of,
+    mean_floor,
+    unseen,
+)
+from study.uncertainty.resampling import REMOVED, Draws, Floats, Sums, Table, uniforms_of
+from trainables.machine import in_threads
+from trainables.metrics import describe
 from trainables.outputs.predictions import Predictions
-from trainables.threads import in_threads
+from trainables.problems import FieldError
 
 
 class Seeds(NamedTuple):
-    """One metric of a method's n networks: on the samples, [n], and on B resamples shared by all methods, [n, B].
+    """One metric of a method's n networks: [n] on the samples, [n, B] on B shared resamples.
 
-    unseen: how much larger it may truly be through wrong predictions missing from the samples; infinite if unbounded.
+    unseen: how much larger it may truly be through wrong predictions missing from the samples;
+    infinite if unbounded.
     """
 
     values: Floats
@@ -44,8 +63,23 @@ class Seeds(NamedTuple):
     unseen: float = 0.0
 
 
-# A method's variance between seeds is its own and, with this weight, the mean of the methods outside the pair: unequal
-# spreads keep more from being lent, and two methods alone lend nothing (benchmarks/tied.py).
+class _Parts(NamedTuple):
+    """The variance of a difference of two means, by source.
+
+    From seeds, with its degrees of freedom; from samples; of that, what the seeds of a method
+    share.
+    """
+
+    seeds: float
+    freedom: float
+    samples: float
+    shared: float
+
+
+MOST_SEEDS = 1000
+# A method's variance between seeds is its own and, with this weight, the mean of the methods
+# outside the pair: unequal spreads keep more from being lent, and two methods alone lend nothing
+# (benchmarks/experiments/tied.py).
 LENT = 0.5
 
 
@@ -59,50 +93,103 @@ class Methods:
     def difference(self, one: str, other: str) -> Interval:
         """mean(one) - mean(other), with an interval simultaneous over all pairs.
 
-        Seeds: Games & Howell 1976, with variances that borrow from the other methods (as in Smyth 2004). Samples: the
-        variance of the resampled difference. The two add up, each with its own quantile (Graybill & Wang 1980).
+        Seeds: Games & Howell 1976, with variances that borrow from the other methods (as in Smyth
+        2004). Samples: the variance of the resampled difference. The two add up, each with its own
+        quantile (Graybill & Wang 1980).
         """
-        first, second = self.rows[one], self.rows[other]
-        seeds, freedom = self._between_seeds(one, other)
-        samples = float(np.var(first.resampled.mean(0) - second.resampled.mean(0)))
-        # How differently a method's own networks vary with the samples is in both.
-        shared = max(0.0, samples - _own(first) - _own(second))
-        few, many = (
-            _quantile(max(2, len(self.rows)), each, self.level) ** 2 for each in (freedom, math.inf)
-        )
-        reach = math.sqrt(max(few * seeds + many * shared, many * samples))
+        first = self.rows[one]
+        second = self.rows[other]
+        reach = math.sqrt(self._square(self._parts(one, other)))
         estimate = float(first.values.mean() - second.values.mean())
         return Interval(estimate, estimate - reach - second.unseen, estimate + reach + first.unseen)
 
+    def seeds_to_tell(self, one: str, other: str, matters: float) -> int | None:
+        """About how many seeds of each would tell the two apart, or as good, at today's estimates.
+
+        None where more than MOST_SEEDS would be needed, or more samples.
+        """
+        first = self.rows[one]
+        second = self.rows[other]
+        gap = abs(float(first.values.mean() - second.values.mean()))
+        parts = self._parts(one, other)
+        wanted = max(gap, matters - gap)
+        now = min(len(first.values), len(second.values))
+
+        def reach(seeds: int) -> float:
+            few = self._quantile(parts.freedom * (seeds - 1) / (now - 1)) ** 2
+            many = self._quantile(math.inf) ** 2
+            square = few * parts.seeds * now / seeds + many * parts.shared
+            return math.sqrt(square) + first.unseen + second.unseen
+
+        if reach(MOST_SEEDS) > wanted:
+            return None
+        low, high = now, MOST_SEEDS  # too few, and enough: by bisection
+        while high - low > 1:
+            middle = (low + high) // 2
+            if reach(middle) <= wanted:
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def typical_reach(self) -> tuple[float, float]:
+        """The median half-width over all pairs, and the share of its square that samples make."""
+        found = []
+        for one, other in itertools.combinations(self.rows, 2):
+            parts = self._parts(one, other)
+            square = self._square(parts)
+            of_samples = self._quantile(math.inf) ** 2 * parts.shared
+            found.append((math.sqrt(square), of_samples / square if square else 0.0))
+        return sorted(found)[len(found) // 2] if found else (0.0, 0.0)
+
+    def _square(self, parts: _Parts) -> float:
+        """The square of the half-width of an interval."""
+        few = self._quantile(parts.freedom) ** 2
+        many = self._quantile(math.inf) ** 2
+        return max(few * parts.seeds + many * parts.shared, many * parts.samples)
+
+    def _parts(self, one: str, other: str) -> _Parts:
+        first = self.rows[one]
+        second = self.rows[other]
+        seeds, freedom = self._between_seeds(one, other)
+        samples = float(np.var(first.resampled.mean(0) - second.resampled.mean(0)))
+        # How differently a method's own networks vary with the samples is in both.
+        return _Parts(seeds, freedom, samples, max(0.0, samples - _own(first) - _own(second)))
+
+    def _quantile(self, freedom: float) -> float:
+        return _quantile(max(2, len(self.rows)), freedom, self.level)
+
     def tied(self, best: str) -> set[str]:
-        """The methods not significantly different from `best`: the interval of the difference contains 0."""
+        """The methods whose difference from `best` has an interval that contains 0."""
         found = {name: self.difference(name, best) for name in self.rows if name != best}
         return {name for name, (_, low, high) in found.items() if low <= 0 <= high}
 
     def _between_seeds(self, *pair: str) -> tuple[float, float]:
-        """The variance of the difference of two means that is due to seeds, and its degrees of freedom (Welch 1947)."""
+        """The variance of a difference due to seeds, and its degrees of freedom (Welch 1947)."""
         freedom = {name: len(row.values) - 1 for name, row in self.rows.items()}
         variance = {name: float(np.var(row.values, ddof=1)) for name, row in self.rows.items()}
         others = [name for name in self.rows if name not in pair]
         of_others = sum(freedom[name] for name in others)
-        mean = sum(freedom[name] * variance[name] for name in others) / of_others if others else 0.0
+        mean = 0.0
+        if others:
+            mean = sum(freedom[name] * variance[name] for name in others) / of_others
         parts = []
         for name in pair:
             lent = min(LENT, of_others / (2 * freedom[name]))
             own = (variance[name] + lent * mean) / (1 + lent)
             parts.append((own / (freedom[name] + 1), (1 + lent) * freedom[name]))
-        total, of_each = (
-            sum(part for part, _ in parts),
-            sum(part**2 / degrees for part, degrees in parts),
-        )
-        return total, min(sum(freedom.values()), total**2 / of_each) if of_each else math.inf
+        total = sum(part for part, _ in parts)
+        of_each = sum(part**2 / degrees for part, degrees in parts)
+        if not of_each:
+            return total, math.inf
+        return total, min(sum(freedom.values()), total**2 / of_each)
 
 
 def _quantile(methods: int, freedom: float, level: float) -> float:
-    """Of the largest of all pairwise differences, in standard errors of one."""
-    return _studentized_range(
-        methods, freedom if math.isinf(freedom) else math.floor(4 * freedom) / 4, level
-    )
+    """The quantile of the largest of all pairwise differences, in standard errors of one."""
+    if not math.isinf(freedom):
+        freedom = math.floor(4 * freedom) / 4
+    return _studentized_range(methods, freedom, level)
 
 
 @functools.cache
@@ -113,16 +200,15 @@ def _studentized_range(methods: int, freedom: float, level: float) -> float:
 def _own(row: Seeds) -> float:
     """The part of its mean's variance over resamples that its networks do not share."""
     count = len(row.values)
-    return float(np.var(row.resampled - row.resampled.mean(0), axis=1).sum()) / (
-        count * (count - 1)
-    )
+    own = float(np.var(row.resampled - row.resampled.mean(0), axis=1).sum())
+    return own / (count * (count - 1))
 
 
-# ---- from predictions ----------------------------------------------------------------------------------------------
+# ---- from predictions ----------------------------------------------------------------------------
 
 
 class Measured(NamedTuple):
-    """A network's predictions, and the temperature fitted on other samples; None: cross-fitted on these."""
+    """A network's predictions, and a temperature fitted elsewhere; None: cross-fitted on these."""
 
     predictions: Predictions
     temperature: float | None = None
@@ -134,36 +220,37 @@ def compare_methods(
     resamples: int = RESAMPLES,
     level: float = LEVEL,
 ) -> dict[str, Methods]:
-    """By metric, the methods with at least two networks (seeds). Metrics that are not resampled are absent.
+    """The methods with at least two networks (seeds), by metric; only resampled metrics.
 
     Raises FieldError if the networks were not measured on the same samples.
     """
     several = {name: found for name, found in networks.items() if len(found) > 1}
-    every = [(name, network) for name, found in several.items() for network in found]
+    methods: list[str] = []
+    for name, of in several.items():
+        methods += [name] * len(of)
+    every = list(itertools.chain(*several.values()))
     if not every:
         return {}
-    labels = every[0][1].predictions.labels
+    labels = every[0].predictions.labels
     if len(labels) < FEWEST_SAMPLES:
-        raise FieldError("bootstrap", f"{len(labels)} samples are too few to resample.")
-    if odd := [name for name, network in every if not network.predictions.labels.equal(labels)]:
-        raise FieldError(
-            odd[0], f"its labels differ from those of {every[0][0]}; they cannot be compared."
-        )
+        raise FieldError("bootstrap", f"{len(labels)} samples are too few to resample")
+    for name, network in zip(methods, every, strict=True):
+        if not network.predictions.labels.equal(labels):
+            raise FieldError(
+                name, f"its labels differ from those of {methods[0]}; they cannot be compared"
+            )
     counts = Draws.of(len(labels), resamples, 0).counts
     names = [name for name in resampled_names() if name in wanted]
-    found = in_threads(lambda one: _one_network(one[1], counts, names, level), every)
-    by_method = {
-        name: [values for (of, _), values in zip(every, found, strict=True) if of == name]
-        for name in several
-    }
-    return {
-        metric: Methods(
-            {name: _seeds([values[metric] for values in of]) for name, of in by_method.items()},
-            level,
-        )
-        for metric in names
-        if all(metric in values for values in found)
-    }
+    found = in_threads(lambda network: _one_network(network, counts, names, level), every)
+    by_method: dict[str, list[dict[str, Seeds]]] = {name: [] for name in several}
+    for name, values in zip(methods, found, strict=True):
+        by_method[name].append(values)
+    compared = {}
+    for metric in names:
+        if all(metric in values for values in found):
+            rows = {name: _seeds([one[metric] for one in of]) for name, of in by_method.items()}
+            compared[metric] = Methods(rows, level)
+    return compared
 
 
 def mean_over_seeds(
@@ -172,73 +259,112 @@ def mean_over_seeds(
     resamples: int = RESAMPLES,
     level: float = LEVEL,
 ) -> dict[str, Interval]:
-    """The mean of each metric over a method's networks (seeds), with an interval over seeds and samples.
+    """The mean of each metric over a method's seeds, with an interval over seeds and samples.
 
-    Samples: the mean of the networks' own intervals, which is wide enough for their mean. Seeds: Student's t with n - 1
-    degrees of freedom; nothing for one seed. Half-widths add in quadrature. A metric for which a network has no
-    interval is absent. Each network needs its temperature for metrics after it.
+    Samples: the mean of the networks' own intervals, which is wide enough for their mean. Seeds:
+    Student's t with n - 1 degrees of freedom; nothing for one seed. Half-widths add in quadrature.
+    A metric for which a network has no interval is absent. Each network needs its temperature for
+    metrics after it. The floor is the mean of theirs.
     """
     draws = Draws.of(len(networks[0].predictions.labels), resamples, 0)
     found = in_threads(lambda network: _own_intervals(network, draws, wanted, level), networks)
     means = {}
-    for name in (name for name in wanted if all(name in of for of in found)):
-        estimates, lows, highs = np.array([of[name] for of in found]).T
-        spread = estimates.std(ddof=1) / math.sqrt(len(estimates)) if len(estimates) > 1 else 0.0
-        seeds = float(student_t.ppf((1 + level) / 2, max(1, len(estimates) - 1))) * spread
-        middle, half = (highs.mean() + lows.mean()) / 2, (highs.mean() - lows.mean()) / 2
-        reach = math.hypot(half, seeds)
-        largest = describe(name).largest or math.inf
-        means[name] = Interval(
-            float(estimates.mean()), max(0.0, middle - reach), min(largest, middle + reach)
-        )
+    for name in wanted:
+        if all(name in of for of in found):
+            means[name] = _mean_of([of[name] for of in found], name, level)
     return means
+
+
+def _mean_of(networks: Sequence[Interval], metric: str, level: float) -> Interval:
+    """The mean of one metric over networks, with an interval over seeds and samples."""
+    estimates, lows, highs = np.array(networks).T
+    seeds = 0.0
+    if len(estimates) > 1:
+        spread = estimates.std(ddof=1) / math.sqrt(len(estimates))
+        seeds = float(student_t.ppf((1 + level) / 2, len(estimates) - 1)) * spread
+    middle = (highs.mean() + lows.mean()) / 2
+    reach = math.hypot((highs.mean() - lows.mean()) / 2, seeds)
+    low = max(0.0, middle - reach)
+    high = min(describe(metric).largest or math.inf, middle + reach)
+    mean = Interval(float(estimates.mean()), low, high)
+    floors = [network.floor for network in networks if network.floor is not None]
+    return CalibrationInterval(*mean, mean_floor(floors)) if floors else mean
+
+
+def floors_over_seeds(
+    networks: Sequence[Measured],
+    wanted: Collection[str],
+    resamples: int = RESAMPLES,
+    level: float = LEVEL,
+) -> dict[str, Floor]:
+    """The mean of the networks' floors of each wanted error, as `mean_over_seeds` has it."""
+    if not networks:
+        return {}
+    uniforms = uniforms_of(len(networks[0].predictions.labels), resamples, 0)
+    found = in_threads(lambda network: _own_floors(network, uniforms, wanted, level), networks)
+    return {
+        name: mean_floor([of[name] for of in found])
+        for name in wanted
+        if all(name in of for of in found)
+    }
+
+
+def _own_floors(
+    network: Measured, uniforms: Floats, wanted: Collection[str], level: float
+) -> dict[str, Floor]:
+    found: dict[str, Floor] = {}
+    labels = network.predictions.labels.numpy()
+    with_floor = [name for name in wanted if plain_name(name) in WITH_FLOOR]
+    for prefix, own in by_prefix(with_floor).items():
+        logits = logits_of(network.predictions, prefix, network.temperature)
+        table = Table.of(logits, labels, "classwise_ece" in own)
+        drawn = calibrated_sums(table, uniforms).calibration(own)
+        found |= {prefix + name: floor_of(values, level) for name, values in drawn.items()}
+    return found
 
 
 def _own_intervals(
     network: Measured, draws: Draws, wanted: Collection[str], level: float
 ) -> dict[str, Interval]:
-    found: dict[str, Interval] = {}
-    for prefix in ("", AFTER_TEMPERATURE):
-        own = {
-            plain_name(name)
-            for name in wanted
-            if name.startswith(AFTER_TEMPERATURE) == bool(prefix)
-        }
-        if own:
-            by = (network.temperature or 1.0) if prefix else 1.0
-            scaled = Predictions(
-                network.predictions.logits.double() / by, network.predictions.labels
-            )
-            sure = intervals(measured(scaled, draws, own)[""], level, own)
-            found |= {prefix + name: one for name, one in sure.items()}
-    return found
+    parts: dict[str, Resampled] = {}
+    for prefix, own in by_prefix(with_parts(wanted) - REMOVED.keys()).items():
+        temperature = (network.temperature or 1.0) if prefix else 1.0
+        scaled = network.predictions.logits.double() / temperature
+        predictions = Predictions(scaled, network.predictions.labels)
+        (parts[prefix],) = measured(predictions, draws, own).values()
+    return intervals_of(parts, wanted, level)
 
 
 def _one_network(
     network: Measured, counts: Floats, wanted: Collection[str], level: float
 ) -> dict[str, Seeds]:
     """Each metric of one network, as Seeds of one value."""
+    values: dict[str, Floats] = {}
+    again: dict[str, Floats] = {}
+    totals = {}
+    for prefix, own in by_prefix(with_parts(wanted) - REMOVED.keys()).items():
+        table, sums = resampled(network.predictions, counts, prefix, own, network.temperature)
+        totals[prefix] = table.total()
+        values |= prefixed(prefix, totals[prefix].metrics(own))
+        again |= prefixed(prefix, sums.metrics(own))
+    values |= removed(values)
+    again |= removed(again)
     found = {}
-    for prefix in ("", AFTER_TEMPERATURE):
-        own = {
-            plain_name(name)
-            for name in wanted
-            if name.startswith(AFTER_TEMPERATURE) == bool(prefix)
-        }
-        if own:
-            classwise = "classwise_ece" in own
-            table, again = resampled(
-                network.predictions, counts, prefix, classwise, network.temperature
-            )
-            total, moved = table.total(), again.metrics(own)
-            for name, value in total.metrics(own).items():
-                if name in moved:
-                    found[prefix + name] = Seeds(
-                        value, moved[name][None], unseen(total, name, level)
-                    )
+    for name in wanted:
+        if name in values and name in again:
+            missing = unseen(_sample_of(name, totals), plain_name(name), level)
+            found[name] = Seeds(values[name], again[name][None], missing)
     return found
 
 
+def _sample_of(name: str, totals: Mapping[str, Sums]) -> Sums:
+    """The sums that a metric is of; hits, and so what is unseen, survive a temperature."""
+    return totals[name.removesuffix(plain_name(name))]
+
+
 def _seeds(networks: Sequence[Seeds]) -> Seeds:
-    values, again = (np.concatenate([network[part] for network in networks]) for part in range(2))
-    return Seeds(values, again, float(np.mean([network.unseen for network in networks])))
+    return Seeds(
+        np.concatenate([network.values for network in networks]),
+        np.concatenate([network.resampled for network in networks]),
+        float(np.mean([network.unseen for network in networks])),
+    )

@@ -1,35 +1,46 @@
-"""Metrics of many resamples of one set of predictions at once, and of many sets of calibrated labels.
+"""Metrics of many resamples of one set of predictions at once, and of calibrated labels.
 
-All are functions of sums over samples: of each sample's score, or, for calibration errors, of its residual in its bin.
-A sample enters few of these sums, so one sparse product with the counts of all resamples gives every sum of every
-resample. Equal-mass bins keep the edges of the whole sample.
+All are functions of sums over samples: of each sample's score, or, for calibration errors, of its
+residual in its bin. A sample enters few of these sums, so one sparse product with the counts of all
+resamples gives every sum of every resample. Equal-mass bins keep the edges of the whole sample.
 
-Other metrics (smooth ECE, whose bandwidth is a fixed point of each resample; kernel errors; sweeps) are not resampled.
+Smooth ECE keeps the bandwidth of the whole sample. Other metrics (kernel errors, sweeps) are not
+resampled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
-from trainables.metrics import describe
+from trainables.metrics import describe, described
+from trainables.metrics.binned import equal_width_index, mass_ranks
+
+if TYPE_CHECKING:
+    from study.uncertainty.smoothing import Smoothing
 
 Floats = NDArray[np.floating]
 Indices = NDArray[np.int64]
 
 BINS = 15
 SCORES = ("accuracy", "error", "top5_accuracy", "nll", "brier")  # means over samples
-RESAMPLED = (*SCORES, "ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2")
+RESAMPLED = (*SCORES, "ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2", "smooth_ece")
+# What a temperature removes of a score: the difference of two of these sums.
+REMOVED = {name: metric.removed_of for name, metric in described().items() if metric.removed_of}
 CALIBRATION = tuple(name for name in RESAMPLED if describe(name).kind == "calibration")
 
 
 class Draws(NamedTuple):
-    """A bootstrap's random numbers, drawn once for all trials and metrics; both [N, B] float32 (8 N B bytes in all)."""
+    """A bootstrap's random numbers, drawn once for all trials and metrics.
+
+    Both are [N, B] float32 (8 N B bytes in all).
+    """
 
     counts: Floats  # how often each resample contains each sample
     uniforms: Floats  # in [0, 1): determine the sample's label under a calibrated model
@@ -37,11 +48,16 @@ class Draws(NamedTuple):
     @classmethod
     def of(cls, samples: int, resamples: int, seed: int) -> Draws:
         """B resamples of N samples, with replacement."""
-        indices, uniforms = (np.random.default_rng([seed, part]) for part in range(2))
+        indices = np.random.default_rng([seed, 0])
         counts = np.empty((samples, resamples), np.float32)
         for column in counts.T:
             column[:] = np.bincount(indices.integers(samples, size=samples), minlength=samples)
-        return cls(counts, uniforms.random((samples, resamples), np.float32))
+        return cls(counts, uniforms_of(samples, resamples, seed))
+
+
+def uniforms_of(samples: int, resamples: int, seed: int) -> Floats:
+    """The uniform numbers of `Draws.of`."""
+    return np.random.default_rng([seed, 1]).random((samples, resamples), np.float32)
 
 
 @dataclass(frozen=True)
@@ -57,6 +73,8 @@ class Sums:
     mass_gaps: Floats
     mass_hits: Floats
     class_gaps: Floats  # [classes * bins, B]; no rows unless classwise ECE is wanted
+    # [cells, B], the smoothed residual's integrals; no rows unless smooth ECE is wanted.
+    smooth_gaps: Floats
 
     def arrays(self) -> dict[str, Floats]:
         return {
@@ -68,12 +86,11 @@ class Sums:
     def metrics(self, wanted: Collection[str] = RESAMPLED) -> dict[str, Floats]:
         """The wanted metrics that are defined here, [B] each."""
         accuracy, top5, nll, brier = self.scores / self.samples
-        found = {"accuracy": accuracy, "error": 1 - accuracy, "nll": nll, "brier": brier}
+        every = {"accuracy": accuracy, "error": 1 - accuracy, "nll": nll, "brier": brier}
         if self.classes > 5:
-            found["top5_accuracy"] = top5
-        return {
-            name: values for name, values in found.items() if name in wanted
-        } | self.calibration(wanted)
+            every["top5_accuracy"] = top5
+        found = {name: values for name, values in every.items() if name in wanted}
+        return found | self.calibration(wanted)
 
     def calibration(self, wanted: Collection[str] = CALIBRATION) -> dict[str, Floats]:
         """The wanted calibration errors that are defined here, [B] each."""
@@ -85,12 +102,15 @@ class Sums:
         """Hits minus confidence in each bin of a calibration error, [bins, B]."""
         if metric == "classwise_ece":
             return self.class_gaps
+        if metric == "smooth_ece":
+            return self.smooth_gaps
         return self.width_gaps if metric in ("ece", "mce") else self.mass_gaps
 
     def calibration_error(self, metric: str, gaps: Floats, debias: bool = True) -> Floats:
         """The error that gaps [bins, B] give on these samples. Definitions: trainables.metrics.
 
-        debias: for debiased_l2, whether the gaps are measured (their squares include noise) or true.
+        debias: for debiased_l2, whether the gaps are measured (their squares include noise) or
+        true.
         """
         if metric == "mce":
             return np.max(np.abs(gaps) / np.maximum(self.width_counts, 1), axis=0)
@@ -114,7 +134,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class Table:
-    """What each sample contributes to which sums. N samples, K classes, of the logits to measure."""
+    """Each sample's terms in the sums: N samples, K classes, of the logits to measure."""
 
     probs: Floats  # [N, K]
     scores: Floats  # [N, 4]
@@ -122,16 +142,22 @@ class Table:
     width: Indices  # [N]: its equal-width bin
     mass: Indices  # [N]: its equal-mass bin
     labels: Indices  # [N]
-    cells: (
-        Indices | None
-    )  # [N, K]: bin k of class c is k + BINS * c; None unless classwise ECE is wanted
+    # [N, K]: bin k of class c is k + BINS * c; None unless classwise ECE is wanted.
+    cells: Indices | None
+    smoothing: Smoothing | None = None  # None unless smooth ECE is wanted
 
     @classmethod
     def of(
-        cls, logits: Floats, labels: Indices, classwise: bool = True, starts: Floats | None = None
+        cls,
+        logits: Floats,
+        labels: Indices,
+        classwise: bool = True,
+        starts: Floats | None = None,
+        smoothing: Smoothing | None = None,
     ) -> Table:
-        """starts: confidences at which the equal-mass bins start; default: those of these samples."""
-        top, own = logits.max(axis=1, keepdims=True), np.take_along_axis(logits, labels[:, None], 1)
+        """The table; equal-mass bins start at the confidences `starts`, by default their own."""
+        top = logits.max(axis=1, keepdims=True)
+        own = np.take_along_axis(logits, labels[:, None], 1)
         odds = np.exp(logits - top)
         total = odds.sum(axis=1, keepdims=True)
         probs = odds / total
@@ -140,16 +166,23 @@ class Table:
         ahead = ((logits > own) | ((logits == own) & (classes < labels[:, None]))).sum(axis=1)
         nll = (np.log(total) + top - own)[:, 0]
         brier = (probs**2).sum(axis=1) - 2 * np.take_along_axis(probs, labels[:, None], 1)[:, 0] + 1
-        mass = np.searchsorted(
-            mass_starts(confidence) if starts is None else starts, confidence, side="right"
-        )
-        cells = _width_index(probs) + BINS * classes if classwise else None
+        if starts is None:
+            starts = mass_starts(confidence)
         scores = np.stack([ahead == 0, ahead < 5, nll, brier], axis=1)
-        return cls(probs, scores, scores[:, 0], _width_index(confidence), mass, labels, cells)
+        return cls(
+            probs=probs,
+            scores=scores,
+            hits=scores[:, 0],
+            width=_width_index(confidence),
+            mass=np.searchsorted(starts, confidence, side="right"),
+            labels=labels,
+            cells=_width_index(probs) + BINS * classes if classwise else None,
+            smoothing=smoothing,
+        )
 
     @property
     def confidence(self) -> Floats:
-        """[N]"""
+        """The largest probability of each sample, [N]."""
         found: Floats = self.probs.max(axis=1)
         return found
 
@@ -158,20 +191,30 @@ class Table:
         return self.sums(np.ones((len(self.labels), 1)))
 
     def sums(self, counts: Floats) -> Sums:
-        """Sums with each sample counted as given by counts [N, B]; in the precision of the counts."""
+        """Sums with each sample counted by counts [N, B], in their precision."""
         residual = self.hits - self.confidence
         one = np.ones_like(residual)
-        width, mass = 4 + self.width, 4 + 2 * BINS + self.mass
+        width = 4 + self.width
+        mass = 4 + 2 * BINS + self.mass
         rows = [np.broadcast_to(np.arange(4), self.scores.shape)]
         rows.append(np.stack([width, width + BINS, mass, mass + BINS, mass + 2 * BINS], axis=1))
         values = [self.scores, np.stack([one, residual, one, residual, self.hits], axis=1)]
         classes = self.probs.shape[1]
+        height = 4 + 5 * BINS
         if self.cells is not None:
-            rows.append(4 + 5 * BINS + self.cells)
+            rows.append(height + self.cells)
             values.append((np.arange(classes) == self.labels[:, None]) - self.probs)
-        height = 4 + 5 * BINS + (0 if self.cells is None else BINS * classes)
+            height += BINS * classes
         total = product(np.hstack(rows), np.hstack(values), counts, height)
-        return Sums(len(self.labels), classes, *np.split(total, [4 + k * BINS for k in range(6)]))
+        parts = np.split(total, [4 + k * BINS for k in range(6)])
+        parts.append(self.smooth_gaps(residual, counts))
+        return Sums(len(self.labels), classes, *parts)
+
+    def smooth_gaps(self, residual: Floats, counts: Floats) -> Floats:
+        """The cells of smooth ECE, [cells, B]: residuals [N], each counted by counts [N, B]."""
+        if self.smoothing is None:
+            return np.empty((0, counts.shape[1]), counts.dtype)
+        return self.smoothing.gaps(self.confidence, residual, counts)
 
 
 def product(rows: Indices, values: Floats, counts: Floats, height: int) -> Floats:
@@ -186,13 +229,12 @@ def product(rows: Indices, values: Floats, counts: Floats, height: int) -> Float
 
 
 def mass_starts(confidence: Floats) -> Floats:
-    """The lowest confidence of each equal-mass bin after the first, [BINS - 1]; an empty bin takes that of the next.
+    """The lowest confidence of each equal-mass bin after the first, [BINS - 1].
 
-    The bins of trainables.metrics.binned: sizes of array_split, equal confidences go with the first of them.
+    An empty bin takes that of the next. Equal confidences go with the first of them.
     """
     ordered = np.append(np.sort(confidence), np.inf)
-    n = len(confidence)
-    ends = np.array([k * (n // BINS) + min(k, n % BINS) for k in range(1, BINS)])
+    ends = np.array(mass_ranks(len(confidence), BINS))
     first = np.searchsorted(ordered, ordered, side="left")
     starts: Floats = ordered[np.searchsorted(first, ends)]
     return starts
@@ -200,4 +242,5 @@ def mass_starts(confidence: Floats) -> Floats:
 
 def _width_index(values: Floats) -> Indices:
     """The index of each value's equal-width bin (lo, hi]."""
-    return np.searchsorted(np.arange(1, BINS) / BINS, values, side="left")
+    found: Indices = equal_width_index(torch.from_numpy(values), BINS).numpy()
+    return found

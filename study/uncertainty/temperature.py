@@ -1,13 +1,16 @@
 """Cross-fitted temperatures of every resample, and the sums of the temperature-scaled predictions.
 
-The slope of each sample's NLL is computed once per temperature; a resample's is their weighted sum. All resamples share
-the search: bisection over cells of log T, then one polynomial in each cell with a minimum. A sample's fold depends on
-its position in the original sample, so that copies of it are never on both sides of a fit.
+The slope of each sample's NLL is computed once per temperature; a resample's is their weighted sum.
+All resamples share the search: outwards from T = 1 over cells of log T, then one polynomial in each
+cell with a minimum. A sample's fold depends on its position in the original sample, so that copies
+of it are never on both sides of a fit.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,64 +18,193 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 
 from study.uncertainty.resampling import Floats, Indices, Sums, Table
-from trainables.post_hoc import FOLDS, HIGHEST, LOWEST, ahead_of_label, slope_and_curvature
+from study.uncertainty.smoothing import Smoothing
+from trainables.post_hoc import (
+    ABOVE,
+    BELOW,
+    FOLDS,
+    WIDTH,
+    ahead_of_label,
+    slope_and_curvature,
+)
 
-CELLS = 32  # of log T, .36 wide
 NODES = 10  # per cell: log T is exact to 1e-10, where 999 of 1,000 classes are equal to 1e-7
-STEPS = 5  # of Newton's method, from the middle of a cell
+STEPS = 8  # of Newton's method, from the middle of a cell
 # A fold's predictions are computed once per group of resamples with nearly equal temperature.
 GROUPS = 32
+_NODES = chebyshev.chebpts1(NODES)
+_SERIES_OF = np.linalg.inv(chebyshev.chebvander(_NODES, NODES - 1))
 
 
 def temperatures(logits: Floats, labels: Indices, counts: Floats) -> Floats:
-    """log T that minimizes NLL on all folds but one, for each fold and resample, [FOLDS, B]. counts: [N, B].
+    """log T of the fit on all folds but one, for each fold and resample, [FOLDS, B].
 
-    Equal to `post_hoc.fit_temperature` on the rows of the resample, with the same clamping.
+    counts: [N, B]. Equal to `post_hoc.fit_temperature` on the rows of the resample, with the same
+    clamping. Of several minima, the lowest.
     """
-    ahead, weights = (
-        ahead_of_label(torch.from_numpy(logits), torch.from_numpy(labels)),
-        torch.from_numpy(counts),
-    )
+    fits = _Fits(logits, labels, counts)
+    edges = _edges(fits)
+    minima: list[_Minima] = []
+    for cell in sorted(edges)[:-1]:
+        minima += _in_cell(fits, cell, edges[cell], edges[cell + 1])
+    minima += _at_ends(edges)
+    place = np.concatenate([one.place for one in minima])
+    log_t = np.concatenate([one.log_t for one in minima])
+    found = np.empty(FOLDS * counts.shape[1])
+    if len(place) > len(found):
+        costs = np.concatenate([fits.costs(one) for one in minima])
+        dearest_first = np.argsort(-costs, kind="stable")
+        place = place[dearest_first]
+        log_t = log_t[dearest_first]
+    found[place] = log_t  # of several for one place, the last is kept
+    return found.reshape(FOLDS, -1)
 
-    def slopes(log_t: Floats, dtype: torch.dtype = weights.dtype) -> Tensor:
-        """d NLL / d(1/T), summed over the samples outside each fold, [len(log_t), FOLDS, B]: falls with T."""
-        each = torch.stack([slope_and_curvature(ahead, math.exp(at))[0] for at in log_t]).to(dtype)
-        # torch's products stay on one thread (`in_threads`); NumPy's would compete for cores.
-        own = torch.stack(
-            [each[:, k::FOLDS] @ weights[k::FOLDS].to(dtype) for k in range(FOLDS)], dim=1
+
+class _Edge(NamedTuple):
+    """How much the cost falls with log T at an edge of cells, [FOLDS, B], and its derivative."""
+
+    falls: Floats
+    bends: Floats | None  # where there can be several minima
+
+
+class _Minima(NamedTuple):
+    """Minima in one cell, [M] each."""
+
+    cell: int  # it begins so many cells above T = 1
+    place: Indices  # number of the fold and resample
+    log_t: Floats
+    gained: Floats  # how much lower the cost is than where the cell begins
+
+
+class _Fits:
+    """The cost to be minimized, for each fold and resample.
+
+    The sum of NLL over the samples outside the fold, with a prior plus (log T)^2 / 2.
+    """
+
+    def __init__(self, logits: Floats, labels: Indices, counts: Floats) -> None:
+        self._ahead = ahead_of_label(torch.from_numpy(logits), torch.from_numpy(labels))
+        self._counts = torch.from_numpy(counts)
+
+    def _outside(self, each: Tensor, columns: np.ndarray | None = None) -> Floats:
+        """Sums over the samples outside each fold.
+
+        each: [n, N]; [n, FOLDS, B], or of these resamples only.
+        """
+        own = []
+        for k in range(FOLDS):
+            counts = self._counts[k::FOLDS]
+            if columns is not None:
+                counts = counts[:, torch.from_numpy(columns)]
+            # torch's products stay on one thread (`in_threads`); NumPy's would compete for cores.
+            own.append(each[:, k::FOLDS] @ counts.to(each.dtype))
+        found = torch.stack(own, dim=1)
+        return np.asarray((found.sum(dim=1, keepdim=True) - found).numpy())
+
+    def edge(self, number: int) -> _Edge:
+        """The edge of that number, in float32: its signs decide which cell may have a minimum."""
+        log_t = number * WIDTH
+        slope, curvature = slope_and_curvature(self._ahead, math.exp(log_t))
+        slope = slope * math.exp(-log_t)
+        curvature = curvature * math.exp(-log_t * 2)
+        bends = number <= 0
+        each = [slope]
+        if bends:
+            each.append(-slope - curvature)
+        found = self._outside(torch.stack(each).to(self._counts.dtype))
+        return _Edge(found[0] - log_t, found[1] - 1 if bends else None)
+
+    def series(self, cell: int, here: np.ndarray) -> Floats:
+        """Chebyshev series [NODES, M] of how the cost falls in the cell, at the places `here`."""
+        log_t = (cell + (1 + _NODES) / 2) * WIDTH
+        columns = np.flatnonzero(here.any(axis=0))
+        each = torch.stack(
+            [slope_and_curvature(self._ahead, math.exp(at))[0] * math.exp(-at) for at in log_t]
         )
-        return own.sum(dim=1, keepdim=True) - own
+        values = self._outside(each, columns if len(columns) < here.shape[1] else None)
+        values = values[:, here[:, columns]] - log_t[:, None]
+        return np.asarray(_SERIES_OF @ values)
 
-    edges = np.linspace(math.log(LOWEST), math.log(HIGHEST), CELLS + 1)
-    cell = np.zeros((FOLDS, counts.shape[1]), np.int64)
-    width = CELLS
-    while width := width // 2:
-        for start in np.unique(cell):
-            right = slopes(edges[[start + width]])[0].numpy() > 0
-            cell += np.where((cell == start) & right, width, 0)
-    nodes, half = chebyshev.chebpts1(NODES), (edges[1] - edges[0]) / 2
-    series_of = torch.from_numpy(np.linalg.inv(chebyshev.chebvander(nodes, NODES - 1)))
-    found = np.empty(cell.shape)
-    for number in np.unique(cell):
-        middle, here = edges[number] + half, cell == number
-        values = slopes(middle + half * nodes, torch.float64)[:, torch.from_numpy(here)]
-        found[here] = middle + half * _root((series_of @ values).numpy())
-    for at, end in ((0, edges[:1]), (CELLS - 1, edges[-1:])):  # where no finite temperature is best
-        if (cell == at).any():
-            found = np.where((cell == at) & ((slopes(end)[0].numpy() > 0) == (at > 0)), end, found)
+    def costs(self, minima: _Minima) -> Floats:
+        """The cost at each minimum."""
+        log_t = minima.cell * WIDTH
+        each = (self._ahead / math.exp(log_t)).logsumexp(dim=0)[None]
+        columns, index = np.unique(minima.place % self._counts.shape[1], return_inverse=True)
+        found = self._outside(each, columns)[0, minima.place // self._counts.shape[1], index]
+        return found + log_t**2 / 2 - minima.gained
+
+    def dearest(self) -> float:
+        """The largest cost at T = 1."""
+        each = self._ahead.logsumexp(dim=0)[None].to(self._counts.dtype)
+        return float(self._outside(each).max())
+
+
+def _edges(fits: _Fits) -> dict[int, _Edge]:
+    """The edges by number, from below the lowest minimum to above the highest: see `post_hoc`."""
+    found = {0: fits.edge(0)}
+    top = 0
+    bottom = 0
+    reach = math.inf
+    while top < ABOVE and (found[top].falls > 0).any():
+        top += 1
+        found[top] = fits.edge(top)
+    while bottom > -BELOW:
+        nll_falls = found[bottom].falls + bottom * WIDTH
+        if bottom == -4:
+            reach = math.sqrt(2 * fits.dearest())
+        if not (nll_falls <= 0).any() or -bottom * WIDTH > reach:
+            break
+        bottom -= 1
+        found[bottom] = fits.edge(bottom)
     return found
 
 
-def _root(series: Floats) -> Floats:
-    """Roots in [-1, 1] of decreasing Chebyshev series [M, n], by Newton's method within a bracket."""
+def _in_cell(fits: _Fits, cell: int, left: _Edge, right: _Edge) -> Iterator[_Minima]:
+    """The minima in a cell, at most one for each fold and resample."""
+    crosses = (left.falls > 0) & (right.falls <= 0)
+    turns = np.zeros_like(crosses)
+    sign = np.sign(left.falls)
+    if left.bends is not None and right.bends is not None:
+        # It comes nearer to 0 and leaves again: where it turns it may have crossed.
+        turns = (left.falls * right.falls > 0) & (left.bends * sign < 0) & (right.bends * sign > 0)
+    here = crosses | turns
+    if not here.any():
+        return
+    series = fits.series(cell, here)
+    at_turn = turns[here]
+    # The cell was found in float32.
+    low, high = np.full((2, series.shape[1]), [[-1.0], [1.0]]) * 1.01
+    kept = ~at_turn
+    if at_turn.any():
+        assert left.bends is not None and right.bends is not None
+        bend = left.bends[turns]
+        turn = 2 * bend / (bend - right.bends[turns]) - 1
+        kept[at_turn] = chebyshev.chebval(turn, series[:, at_turn], tensor=False) * sign[turns] < 0
+        low[at_turn] = np.where(sign[turns] < 0, turn, -1)
+        high[at_turn] = np.where(sign[turns] > 0, turn, 1)
+    series = series[:, kept]
+    at = _root(series, low[kept], high[kept])
+    gained = WIDTH / 2 * chebyshev.chebval(at, chebyshev.chebint(series, lbnd=-1), tensor=False)
+    yield _Minima(cell, np.flatnonzero(here)[kept], (cell + (1 + at) / 2) * WIDTH, gained)
+
+
+def _at_ends(edges: dict[int, _Edge]) -> Iterator[_Minima]:
+    """The minima at an end of the range, where the cost still falls towards it."""
+    for number, lowest in ((-BELOW, True), (ABOVE, False)):
+        if number in edges:
+            falls = edges[number].falls
+            place = np.flatnonzero(falls <= 0 if lowest else falls > 0)
+            yield _Minima(number, place, np.full(len(place), number * WIDTH), np.zeros(len(place)))
+
+
+def _root(series: Floats, low: Floats, high: Floats) -> Floats:
+    """Roots of Chebyshev series [M, n] that fall from `low` to `high`: Newton's method in them."""
     derivative = chebyshev.chebder(series)
-    low, high = (
-        np.full((2, series.shape[1]), [[-1.0], [1.0]]) * 1.01
-    )  # the cell was found in float32
-    x = np.zeros_like(low)
+    x = (low + high) / 2
     for _ in range(STEPS):
         value = chebyshev.chebval(x, series, tensor=False)
-        low, high = np.where(value > 0, x, low), np.where(value > 0, high, x)
+        low = np.where(value > 0, x, low)
+        high = np.where(value > 0, high, x)
         with np.errstate(divide="ignore", invalid="ignore"):
             newton = x - value / chebyshev.chebval(x, derivative, tensor=False)
         x = np.where((low <= newton) & (newton <= high), newton, (low + high) / 2)
@@ -80,19 +212,24 @@ def _root(series: Floats) -> Floats:
 
 
 def sums_after(
-    logits: Floats, labels: Indices, counts: Floats, starts: Floats, classwise: bool
+    logits: Floats,
+    labels: Indices,
+    counts: Floats,
+    starts: Floats,
+    classwise: bool,
+    smoothing: Smoothing | None = None,
 ) -> Sums:
-    """The sums of each resample after temperature scaling fitted inside it. starts: of equal-mass bins, as in Table."""
+    """The sums of each resample, temperature fitted inside it. starts, smoothing: as in Table."""
     fitted = temperatures(logits, labels, counts)
     total: dict[str, Floats] = {}
     for fold, own in enumerate(fitted):
-        part, names, weights = logits[fold::FOLDS], labels[fold::FOLDS], counts[fold::FOLDS]
+        part = logits[fold::FOLDS]
+        names = labels[fold::FOLDS]
+        weights = counts[fold::FOLDS]
         for group in np.array_split(np.argsort(own, kind="stable"), min(GROUPS, len(own))):
             scaled = part / math.exp(own[group].mean())
-            sums = Table.of(scaled, names, classwise, starts).sums(weights[:, group])
+            sums = Table.of(scaled, names, classwise, starts, smoothing).sums(weights[:, group])
             for name, values in sums.arrays().items():
-                found = total.setdefault(
-                    name, np.zeros((len(values), counts.shape[1]), counts.dtype)
-                )
-                found[:, group] += values
+                empty = np.zeros((len(values), counts.shape[1]), counts.dtype)
+                total.setdefault(name, empty)[:, group] += values
     return Sums(samples=len(logits), classes=logits.shape[1], **total)

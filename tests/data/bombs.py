@@ -14,9 +14,8 @@ def png_of(width: int, height: int) -> bytes:
     buffer = io.BytesIO()
     Image.new("L", (1, 1)).save(buffer, "png")
     encoded = bytearray(buffer.getvalue())
-    encoded[16:24] = struct.pack(
-        ">II", width, height
-    )  # in the header, which ends with its checksum
+    # In the header, which ends with its checksum.
+    encoded[16:24] = struct.pack(">II", width, height)
     encoded[29:33] = struct.pack(">I", zlib.crc32(encoded[12:29]))
     return bytes(encoded)
 

@@ -1,4 +1,5 @@
-"""Folders of images, Tiny-ImageNet and CUB-200-2011, written here in miniature, and what is said of bad ones."""
+"""Folders of images, Tiny-ImageNet and CUB-200-2011, written here in miniature, and
+what is said of bad ones."""
 
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from trainables.data.shared import images
 from trainables.data.shared.images import SLICE
 from trainables.data.tiny_imagenet import TinyImagenet
 from trainables.dataset import Dataset
-from trainables.fields import FieldError
 from trainables.loading.cache import load_split, prepare
+from trainables.problems import FieldError
 
 
 def image(path: Path, value: int, size: tuple[int, int] = (4, 4), mode: str = "RGB") -> Path:
@@ -49,7 +50,7 @@ def error_of(dataset: Dataset) -> FieldError:
     return caught.value
 
 
-# ---- folders -------------------------------------------------------------------------------------------------------
+# ---- folders -------------------------------------------------------------------------------------
 
 
 def test_reads_the_classes_of_each_split_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -105,10 +106,8 @@ def test_class_folders_without_splits_are_split_by_seed(
         assert np.bincount(labels).tolist() == [cats, dogs]
         assert np.array_equal(images[:, 0, 0, 0] >= 100, labels == 1)
         colours[name] = set(images[:, 0, 0, 0].tolist())
-    assert set.union(*colours.values()) == {
-        *range(20),
-        *range(100, 110),
-    }  # 30: each image is in one split
+    # 30: each image is in one split.
+    assert set.union(*colours.values()) == {*range(20), *range(100, 110)}
     with pytest.raises(ValueError, match="test is sealed"):
         load_split(found, "test")
     other = prepare(data, seed=1)
@@ -241,7 +240,10 @@ def test_a_truncated_image_is_named(tmp_path: Path) -> None:
 def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(tmp_path: Path) -> None:
     file = good(tmp_path) / "train" / "ant" / "0.png"
     file.write_bytes(png_of(50_000, 2_000))
-    said = "the image cannot be decoded (it has 100,000,000 pixels, the limit is 80,000,000). Fix or remove it."
+    said = (
+        "the image cannot be decoded (it has 100,000,000 pixels, the limit is 80,000,000). Fix or"
+        " remove it."
+    )
     for size in (None, 4):
         assert error_of(ImageFolder(path=str(tmp_path), size=size)).problem == f"{file}: {said}"
 
@@ -297,7 +299,7 @@ def test_folders_that_cannot_be_used(tmp_path: Path) -> None:
     (tmp_path / "train" / "bat").mkdir()
     assert "class 'bat' has no training image" in said()
     (tmp_path / "empty").mkdir()
-    assert "empty has no class folders; add one per class" in said(splits={"train": "empty"})
+    assert "empty has no class folders. Add one per class" in said(splits={"train": "empty"})
     folder(tmp_path, alone={"ant": [1]})
     assert "has only the class 'ant'" in said(splits={"train": "alone"})
     with pytest.raises(FieldError, match=r"must name the train split"):
@@ -313,7 +315,7 @@ def test_a_class_with_too_few_images_to_split_is_named(
         prepare(ImageFolder(path=str(tmp_path / "set")), seed=0)
 
 
-# ---- Tiny-ImageNet -------------------------------------------------------------------------------------------------
+# ---- Tiny-ImageNet -------------------------------------------------------------------------------
 
 
 def tiny(root: Path) -> Path:
@@ -352,8 +354,8 @@ def test_tiny_imagenet_that_cannot_be_used(tmp_path: Path) -> None:
 
     tiny(tmp_path / "set" / "tiny-imagenet-200")
     assert (
-        f"there is no wnids.txt in {tmp_path / 'set'}. Did you mean {tmp_path / 'set'}/tiny-imagenet-200?"
-        in said()
+        f"there is no wnids.txt in {tmp_path / 'set'}. Did you mean"
+        f" {tmp_path / 'set'}/tiny-imagenet-200?" in said()
     )
     tiny(tmp_path / "set")
     annotations = tmp_path / "set" / "val" / "val_annotations.txt"
@@ -366,7 +368,7 @@ def test_tiny_imagenet_that_cannot_be_used(tmp_path: Path) -> None:
     assert "there is no val/val_annotations.txt" in said()
 
 
-# ---- CUB-200-2011 --------------------------------------------------------------------------------------------------
+# ---- CUB-200-2011 --------------------------------------------------------------------------------
 
 
 def cub(root: Path) -> Path:
@@ -393,7 +395,7 @@ def test_cub_splits_as_its_list_does(tmp_path: Path) -> None:
     assert np.allclose(first(data.train), [80, 120, 200], atol=2)
     assert np.allclose(first(data.test), [40, 160], atol=2)
     assert Cub200(path="/nowhere").size == 224
-    assert "there is no folder /nowhere; give the folder" in str(error_of(Cub200(path="/nowhere")))
+    assert "there is no folder /nowhere. Give the folder" in str(error_of(Cub200(path="/nowhere")))
 
 
 @pytest.mark.parametrize(

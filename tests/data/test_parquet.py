@@ -15,8 +15,8 @@ from tests.data.bombs import png_of
 from trainables.data import find, parquet
 from trainables.data.parquet import Parquet
 from trainables.data.shared.images import SMALL_BYTES, decode
-from trainables.fields import FieldError
 from trainables.loading.cache import prepare
+from trainables.problems import FieldError
 
 
 def png(value: int | tuple[int, ...], size: tuple[int, int] = (4, 3), mode: str = "RGB") -> bytes:
@@ -39,7 +39,8 @@ def write(path: Path, metadata: dict[str, Any] | None = None, **columns: Any) ->
 
 
 def good(path: Path, **changes: Any) -> Path:
-    """Twelve training and four test images of two classes, sorted by class; row i has the colour (i, i + 1, i + 2)."""
+    """Twelve training and four test images of two classes, sorted by class; row i has
+    the colour (i, i + 1, i + 2)."""
     columns = {
         "image": rgb(*range(16)),
         "label": [0] * 6 + [1] * 6 + [0, 0, 1, 1],
@@ -402,13 +403,15 @@ def test_large_images_are_decoded_by_many_threads_to_the_same(tmp_path):
     assert np.array_equal(Parquet(path=str(path)).read().train.images, noise.transpose(0, 3, 1, 2))
 
 
-@pytest.mark.parametrize(
-    "size", [(10_000, 8_001), (9_459, 10_000), (100_000, 100_000)]
-)  # below, above Pillow's limits
+# Below, above Pillow's limits.
+@pytest.mark.parametrize("size", [(10_000, 8_001), (9_459, 10_000), (100_000, 100_000)])
 def test_an_image_with_too_many_pixels_is_refused_before_it_is_decoded(size, tmp_path):
     path = good(tmp_path / "set.parquet", image=[*rgb(*range(15)), png_of(*size)])
     pixels = f"{size[0] * size[1]:,}"
-    problem = f"the image cannot be decoded (it has {pixels} pixels, the limit is 80,000,000). Fix or remove the row."
+    problem = (
+        f"the image cannot be decoded (it has {pixels} pixels, the limit is 80,000,000). Fix or"
+        " remove the row."
+    )
     assert error_of(path=str(path)).problem == f"{path}, row 15: {problem}"
 
 

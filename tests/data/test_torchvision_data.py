@@ -10,9 +10,9 @@ import pytest
 from tests.data.torchvision_files import WRITERS
 from trainables.data import find, names
 from trainables.data.shared.torchvision import TorchvisionData
-from trainables.fields import FieldError
 from trainables.loading.cache import data_digest, load_split, prepare
 from trainables.loading.shift import ShiftSet, check_header
+from trainables.problems import FieldError
 
 every_set = pytest.mark.parametrize("name", WRITERS)
 

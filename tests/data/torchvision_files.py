@@ -1,4 +1,5 @@
-"""Miniatures of the published files of torchvision's sets, in their formats, with torchvision told of their md5s."""
+"""Miniatures of the published files of torchvision's sets, in their formats, with
+torchvision told of their md5s."""
 
 import gzip
 import hashlib
@@ -62,7 +63,8 @@ def write_cifar(cls: type, labels_key: str, classes: int) -> Callable[..., tuple
 
 
 def write_mnist(cls: type) -> Callable[..., tuple[Arrays, Arrays]]:
-    """IDX: a magic number of element type and dimensions, the sizes, all big-endian, then the bytes."""
+    """IDX: a magic number of element type and dimensions, the sizes, all
+    big-endian, then the bytes."""
 
     def write(root: Path, internet: Path, patch: pytest.MonkeyPatch) -> tuple[Arrays, Arrays]:
         folder = root / cls.__name__ / "raw"

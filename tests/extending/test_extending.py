@@ -1,25 +1,23 @@
-"""docs/extending.md against an extension that imports all it lists, by present and former names, and trains."""
+"""docs/extending.md against an extension that imports all it lists, and trains."""
 
 import ast
-import importlib
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from study.schema.spec import spec_from_mapping
+import trainables
+from study.schema.reading import spec_from_mapping
 from trainables import data, methods, models
 from trainables.config import TrialConfig
-from trainables.fields import FieldError
-from trainables.former_names import FORMER
 from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
-from trainables.methods.shared.lookahead import LookaheadMethod
 from trainables.plugins import use_extensions
+from trainables.problems import FieldError
 
 ROOT = Path(__file__).parents[2]
 EXTENSION = Path(__file__).with_name("listed")
@@ -32,17 +30,10 @@ def own_names_only() -> Iterator[None]:
     use_extensions(None)
 
 
-def listed() -> set[tuple[str, str]]:
-    """(module, name), by present and by former names."""
-    found: set[tuple[str, str]] = set()
-    for section in DOCUMENT.split("\n### ")[1:]:
-        modules = re.findall(r"`([\w.]+)`", section.partition("\n")[0])
-        found |= {
-            (module, name)
-            for module in modules
-            for name in re.findall(r"^- `(\w+)`: ", section, re.MULTILINE)
-        }
-    return found
+def listed() -> set[str]:
+    """The names that the document lists."""
+    section = DOCUMENT.partition("## What an extension may import")[2]
+    return set(re.findall(r"^- `(\w+)`: ", section, re.MULTILINE))
 
 
 def imported(*files: Path) -> set[tuple[str, str]]:
@@ -57,36 +48,31 @@ def imported(*files: Path) -> set[tuple[str, str]]:
     return {(module, name) for module, name in found if module.partition(".")[0] == "trainables"}
 
 
-def test_the_extension_imports_what_is_listed_and_nothing_else() -> None:
-    assert imported(*EXTENSION.rglob("*.py")) == listed()
+def test_what_is_listed_is_what_there_is_and_what_an_extension_imports() -> None:
+    assert set(dir(trainables)) == listed()
+    stub = Path(trainables.__file__).with_suffix(".pyi")
+    assert {name for _, name in imported(stub)} == listed()
+    assert imported(*EXTENSION.rglob("*.py")) == {("trainables", name) for name in listed()}
 
 
-def test_the_document_tells_every_former_name() -> None:
-    moved = dict(re.findall(r"^### `([\w.]+)` \(formerly `([\w.]+)`\)$", DOCUMENT, re.MULTILINE))
-    mentioned = re.findall(r"`([\w.]+)` is\s+`([\w.]+)`", DOCUMENT)
-    assert {former: present for present, former in moved.items()} | dict(mentioned) == FORMER
+def test_examples_import_nothing_else() -> None:
+    found = imported(*(ROOT / "examples").rglob("*.py"))
+    assert found and found <= {("trainables", name) for name in listed()}
 
 
-def test_a_former_name_is_the_same_module() -> None:
-    use_extensions(EXTENSION)
-    assert issubclass(methods.find("listed_formerly"), LookaheadMethod)
-    for former, present in FORMER.items():
-        assert importlib.import_module(former) is importlib.import_module(present)
-
-
-def test_our_own_files_use_no_former_name() -> None:
-    files = [
-        file
-        for package in ("trainables", "search_spaces", "study")
-        for file in (ROOT / package).rglob("*.py")
-    ]
-    assert not {module for module, _ in imported(*files)} & set(FORMER)
+def test_each_name_has_a_docstring_and_is_loaded_when_it_is_asked_for() -> None:
+    asked = "import sys, trainables\nprint('torch' in sys.modules)\ntrainables.Method"
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+    assert not [name for name in listed() if not getattr(trainables, name).__doc__]
+    with pytest.raises(AttributeError, match="'trainables' has no attribute 'Methods'"):
+        trainables.Methods  # noqa: B018
 
 
 def test_it_is_found() -> None:
     use_extensions(EXTENSION)
     for folder in (methods, models, data):
-        assert {"listed", "listed_formerly"} <= set(folder.names())
+        assert "listed" in folder.names()
         assert folder.find("listed").__name__ == "Listed"
     named = {
         "data": "listed",
@@ -99,24 +85,17 @@ def test_it_is_found() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["listed", "listed_formerly"])
-def test_it_trains(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
-    source = {"path": str(tmp_path)} if name == "listed_formerly" else {}
-    for number in range(40 if source else 0):
-        shade, kind = (200, "bright") if number % 2 else (50, "dark")
-        pixels = np.random.default_rng(number).integers(
-            shade - 30, shade + 30, (8, 8), dtype=np.uint8
-        )
-        Image.fromarray(pixels).save(tmp_path / f"{kind}_{number}.png")
     plain = {
-        "data": {"name": name, **source},
-        "model": name,
-        "method": name,
+        "data": "listed",
+        "model": "listed",
+        "method": "listed",
         "epochs": 2,
         "batch_size": 8,
+        "extensions": str(EXTENSION),
     }
-    config = TrialConfig.from_mapping({**plain, "extensions": str(EXTENSION)})
+    config = TrialConfig.from_mapping(plain)
     learner = Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu"))
     losses = [learner.train_epoch()["train_loss"] for _ in range(2)]
     assert losses[1] < losses[0]
@@ -136,7 +115,8 @@ class Mine(Method):
     {line}
 
     def prepare(self, batch, generator):
-        return batch._replace(images=batch.images + 0.1 * torch.rand(batch.images.shape, generator=generator))
+        noise = torch.rand(batch.images.shape, generator=generator)
+        return batch._replace(images=batch.images + 0.1 * noise)
 
     def step(self, learner, state, batch):
         given = (self.share, learner.progress, learner.learning_rate)
@@ -169,6 +149,8 @@ def test_what_is_not_ours_is_said_in_a_line(tmp_path: Path) -> None:
         use_extensions(tmp_path)
         with pytest.raises(FieldError) as refused:
             methods.find("mine")
-        assert str(refused.value) == (
-            f"extensions: methods/mine.py: cannot be imported: ModuleNotFoundError: No module named '{module}'."
+        assert (
+            str(refused.value)
+            == "extensions: methods/mine.py: cannot be imported: ModuleNotFoundError: No module"
+            f" named '{module}'."
         )

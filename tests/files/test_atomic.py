@@ -1,4 +1,5 @@
-"""Files whole or not at all; a full disk, on a real one of 64 KiB where mounting is allowed, is waited for."""
+"""Files whole or not at all; a full disk, on a real one of 64 KiB where mounting is
+allowed, is waited for."""
 
 import errno
 import hashlib

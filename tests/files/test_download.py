@@ -1,4 +1,5 @@
-"""A published file: whole and verified, or the reasons on one line. `file:` URLs are the internet here."""
+"""A published file: whole and verified, or the reasons on one line. `file:` URLs
+are the internet here."""
 
 import hashlib
 from pathlib import Path

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from trainables.fields import FieldError, expanded
+from trainables.fields import expanded
 from trainables.files.home import default_cache, ensure_home, own_place, token_file
+from trainables.problems import FieldError
 
 
 @pytest.fixture

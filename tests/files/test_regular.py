@@ -1,4 +1,5 @@
-"""Only regular files, of a size that fits: what would hang or kill its reader is refused before it is read."""
+"""Only regular files, of a size that fits: what would hang or kill its reader is
+refused before it is read."""
 
 import io
 import os
@@ -13,7 +14,6 @@ import torch
 from torch import nn
 
 from search_spaces import strict_yaml
-from trainables.fields import FieldError
 from trainables.files.arrays import read_arrays
 from trainables.files.atomic import append
 from trainables.files.digest import damaged_files, file_digest, sampled_digest
@@ -22,6 +22,7 @@ from trainables.files.saved import digested_payload
 from trainables.outputs.attempts import epochs_reached
 from trainables.outputs.classifier import Classifier
 from trainables.outputs.predictions import Predictions
+from trainables.problems import FieldError
 
 pytestmark = pytest.mark.timeout(60)  # a pipe would be waited for
 
@@ -48,10 +49,10 @@ def test_each_reader_refuses_what_is_no_file(no_file: Path) -> None:
     for read in (open_regular, read_text, file_digest, sampled_digest):
         with pytest.raises(NotAFile, match=r" is a (pipe|socket|folder|device), not a file$"):
             read(no_file)
-    with pytest.raises(strict_yaml.YamlError):
+    with pytest.raises(FieldError):
         strict_yaml.read(no_file)
     with pytest.raises(
-        FieldError, match=r" is a (pipe|socket|folder|device), not a file; give arrays\.$"
+        FieldError, match=r" is a (pipe|socket|folder|device), not a file\. Give arrays\.$"
     ):
         read_arrays(no_file, "arrays")
 
@@ -72,7 +73,8 @@ def test_a_file_may_be_too_large(tmp_path: Path) -> None:
 
 
 def test_nothing_waits_for_a_pipe(tmp_path: Path) -> None:
-    """A log counts as none; the record of a prepared data set as damaged; what nobody reads is not written."""
+    """A log counts as none; the record of a prepared data set as damaged; what nobody
+    reads is not written."""
     (tmp_path / "attempt-1").mkdir()
     for name in ("attempt-1/log", "meta.json"):
         os.mkfifo(tmp_path / name)
@@ -83,7 +85,7 @@ def test_nothing_waits_for_a_pipe(tmp_path: Path) -> None:
         append(tmp_path / "attempt-1" / "log", b"epoch=1\n")
 
 
-# ---- what unpacks to more than it is -------------------------------------------------------------------------------
+# ---- what unpacks to more than it is -------------------------------------------------------------
 
 MACHINE = 64 * 2**20  # bytes of memory that this machine is said to have
 

@@ -78,7 +78,8 @@ def test_augmented_crop_moves_each_image_on_its_own_within_the_padding(height, p
 
 @pytest.mark.parametrize("padding", [None, 1, 3])
 def test_crops_reach_as_far_as_the_padding_and_no_further(padding):
-    """Of ones, what the crop took of the padding is 0: its widest border on each side, over many draws."""
+    """Of ones, what the crop took of the padding is 0: its widest border on each
+    side, over many draws."""
     ones = torch.ones(400, 1, 16, 16, dtype=torch.uint8)
     data = DeviceSplit(Split(ones, torch.zeros(400).long()), (0.0,), (1.0,), "cpu", "crop", padding)
     images = data.batch(data.decide(torch.arange(400), generator())).images
@@ -189,7 +190,8 @@ def test_an_alternating_flip_is_random_once_and_then_by_turns():
 
 @pytest.mark.parametrize("augment", ["alternating_flip", "crop_alternating_flip"])
 def test_an_alternating_flip_goes_by_the_sample_whatever_its_batch(split, augment):
-    """Of a subset, by the sample's row in the split: what a method leaves out changes no other sample's turn."""
+    """Of a subset, by the sample's row in the split: what a method leaves out changes
+    no other sample's turn."""
     mirrored = mirrored_in_turn(40, generator(), 3)
     whole, part = DeviceSplit(split, MEAN, STD, "cpu", augment), torch.arange(39, -1, -3)
     for data, rows in ((whole, torch.arange(40)), (whole.subset(part, augment), part)):
@@ -230,9 +232,8 @@ def test_a_gather_of_resident_pixels_gives_the_same_images(augment, size, monkey
         for step in range(2):
             batch = ours.batch({name: values[step] for name, values in decided.items()})
             other = theirs.batch({name: values[step] for name, values in expected.items()})
-            assert_close(
-                batch.images, other.images, rtol=0, atol=1e-6
-            )  # it normalises in one operation
+            # It normalises in one operation.
+            assert_close(batch.images, other.images, rtol=0, atol=1e-6)
             assert torch.equal(batch.targets, other.targets)
             assert batch.images.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(ours.images(3, 20), theirs.images(3, 20))

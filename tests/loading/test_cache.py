@@ -1,4 +1,5 @@
-"""The cache and the splits: images here carry the number of their row, so a sample can be followed."""
+"""The cache and the splits: images here carry the number of their row, so a
+sample can be followed."""
 
 import hashlib
 import json
@@ -19,16 +20,17 @@ import torch
 from trainables.data.digits import Digits
 from trainables.data.shared.splits import ranks_in_class
 from trainables.dataset import Dataset, Progress, RawData, RawSplit, nothing
-from trainables.fields import FieldError
 from trainables.files.digest import sampled_digest
 from trainables.loading import cache as module
 from trainables.loading.cache import data_digest, load_split, open_prepared, prepare
+from trainables.problems import FieldError
 
 COUNTS = (50, 30, 20)  # samples of the three classes
 
 
 def raw_split(counts: tuple[int, ...], first: int = 0) -> RawSplit:
-    """Class-sorted [N, 2, 4, 4]; row i of all splits together holds i in both channels, the second plus 100."""
+    """Class-sorted [N, 2, 4, 4]; row i of all splits together holds i in both
+    channels, the second plus 100."""
     labels = np.repeat(np.arange(len(counts)), counts)
     rows = np.arange(first, first + len(labels), dtype=np.uint8)
     images = np.broadcast_to(rows[:, None, None, None], (len(rows), 2, 4, 4)).copy()
@@ -63,7 +65,8 @@ class Telling(Counted):
 
 
 def rows_of(prepared: Any, name: str) -> list[int]:
-    """Which rows a split holds, in its order. The test file is read here as its later owner will."""
+    """Which rows a split holds, in its order. The test file is read here as
+    its later owner will."""
     return np.load(prepared.directory / f"{name}.npy")[:, 0, 0, 0].tolist()
 
 
@@ -93,7 +96,8 @@ def test_a_data_set_that_tells_how_far_it_is_is_listened_to(tmp_path):
 
 def test_splits_are_stratified(tmp_path):
     prepared = prepare(Counted(validation=0.25), 0, tmp_path)
-    # 50, 30, 20 samples: a fifth is test (10, 6, 4), of the other 40, 24, 16 a quarter is validation.
+    # 50, 30, 20 samples: a fifth is test (10, 6, 4), of the other 40, 24, 16 a
+    # quarter is validation.
     assert np.bincount(labels_of(prepared, "test")).tolist() == [10, 6, 4]
     assert np.bincount(labels_of(prepared, "validation")).tolist() == [10, 6, 4]
     assert np.bincount(labels_of(prepared, "train")).tolist() == [30, 18, 12]
@@ -280,7 +284,10 @@ def test_a_source_replaced_while_it_is_read_is_not_cached(tmp_path, fails):
     before = data_digest(dataset, 0)
     with pytest.raises(FieldError) as refused:
         prepare(dataset, 0, tmp_path / "cache")
-    said = f"path: {source} was changed while it was read. Nothing is kept of it; run again once it is complete."
+    said = (
+        f"path: {source} was changed while it was read. Nothing is kept of it; run again once it is"
+        " complete."
+    )
     assert str(refused.value) == said
     assert [path.name for path in (tmp_path / "cache").iterdir()] == [f"{before}.lock"]
     # Now it stays as it is.
@@ -312,15 +319,6 @@ def test_cache_files_are_checked_by_content_and_made_again(tmp_path, damage, cap
     assert {file.name: file.read_bytes() for file in prepared.directory.iterdir()} == contents
     assert prepare(Counted(log=str(log)), 0, tmp_path) == prepared  # and no third time
     assert (log.read_text(), capsys.readouterr().err) == ("read\nread\n", "")
-
-
-def test_a_cache_made_before_there_were_sampled_digests_is_used(tmp_path):
-    prepared = prepare(Counted(), 0, tmp_path)
-    meta = json.loads((prepared.directory / "meta.json").read_text())
-    older = {key: value for key, value in meta.items() if key not in ("sampled", "sidecar")}
-    (prepared.directory / "meta.json").write_text(json.dumps(older, indent=1))
-    log = tmp_path / "log"
-    assert prepare(Counted(log=str(log)), 0, tmp_path) == prepared and not log.exists()
 
 
 def test_a_sampled_digest_reads_little_and_tells_what_a_disk_does(tmp_path, monkeypatch):
@@ -402,7 +400,8 @@ from tests.loading.test_cache import Counted
 from trainables.loading import cache as prepared
 if sys.argv[2] == "kill":
     prepared.Path.write_text = lambda *_: os._exit(9)
-print(prepared.prepare(Counted(log=sys.argv[1] + "/log", seconds=0.5), 0, Path(sys.argv[1])).directory)
+counted = Counted(log=sys.argv[1] + "/log", seconds=0.5)
+print(prepared.prepare(counted, 0, Path(sys.argv[1])).directory)
 """
 
 

@@ -1,4 +1,5 @@
-"""Sets of `shift:` from parquet files written here: whose classes they are, which samples, and what does not fit."""
+"""Sets of `shift:` from parquet files written here: whose classes they are, which samples,
+and what does not fit."""
 
 import hashlib
 import io
@@ -13,8 +14,8 @@ import pytest
 from PIL import Image, ImageFile
 
 from trainables.data.parquet import Parquet
-from trainables.fields import FieldError
 from trainables.loading.shift import Shift, ShiftSet, check_header, shift_of
+from trainables.problems import FieldError
 
 NUMBERS = tuple("0123456789")
 ANIMALS = ("bird", "cat", "dog")
@@ -65,9 +66,8 @@ def test_rows_are_picked_by_their_columns(pack: Path) -> None:
 
 def test_other_classes_are_out_of_distribution(pack: Path) -> None:
     assert against(pack, where={"group": "strange"}).ood  # no labels at all
-    assert against(
-        pack, where={"group": "mild"}, classes=("0", "1")
-    ).ood  # a label the study has not
+    # A label the study has not.
+    assert against(pack, where={"group": "mild"}, classes=("0", "1")).ood
     assert against(pack, where={"group": "mild"}, ood=True).ood  # said so
     with pytest.raises(
         FieldError,
@@ -90,9 +90,8 @@ def test_classes_are_known_by_name_where_both_tell_them(pack: Path) -> None:
         "cat",
         "bird",
     ]
-    assert not against(
-        pack, NUMBERS, where={"group": "mild"}
-    ).ood  # the study tells none: by number
+    # The study tells none: by number.
+    assert not against(pack, NUMBERS, where={"group": "mild"}).ood
     fish = ("bird", "fish", "dog")
     assert against(pack, fish, where={"group": "mild"}).ood
     with pytest.raises(FieldError, match="the study has no class 'cat'"):
@@ -122,7 +121,7 @@ def test_it_is_decoded_once(pack: Path, monkeypatch: pytest.MonkeyPatch) -> None
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        ({}, "4 of 10 samples have no label (-1); select rows with `where`, or set ood: true"),
+        ({}, "4 of 10 samples have no label (-1). Select rows with `where`, or set ood: true"),
         ({"where": {"grup": "mild"}}, "has no column 'grup'. Did you mean 'group'?"),
         ({"where": {"group": "none"}}, 'matches {"group": "none"}'),
         ({"path": "/nowhere/x.parquet"}, "path: there is no /nowhere/x.parquet"),
@@ -199,7 +198,7 @@ def test_a_damaged_cache_is_made_again_and_a_source_replaced_meanwhile_is_not_ke
     assert values(against(pack, ood=True)) == before
     assert capsys.readouterr().err == f"{directory}: images.npy is damaged; it is prepared again.\n"
     assert (directory / "images.npy").read_bytes() == content
-    (directory / "meta.json").unlink()  # as one made before: nothing tells whether it is damaged
+    (directory / "meta.json").unlink()  # nothing tells whether it is damaged
     (directory / "images.npy").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert values(against(pack, ood=True)) == before and capsys.readouterr().err == ""
     assert (directory / "images.npy").read_bytes() == content

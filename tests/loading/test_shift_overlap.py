@@ -1,4 +1,5 @@
-"""Sets of `shift:` that share samples with the study: told by rows of its source, and of others by their pixels."""
+"""Sets of `shift:` that share samples with the study: told by rows of its source, and
+of others by their pixels."""
 
 import io
 import shutil
@@ -16,9 +17,9 @@ from trainables.config import build
 from trainables.data.image_folder import ImageFolder
 from trainables.data.parquet import Parquet
 from trainables.dataset import Dataset, RawData, Samples
-from trainables.fields import FieldError
 from trainables.loading.cache import load_split, prepare
 from trainables.loading.shift import ShiftSet, check_header, unseen_shift
+from trainables.problems import FieldError
 
 CLASSES = ("0", "1")
 GREY, COLOUR = (1, 8, 8), (3, 8, 8)
@@ -59,7 +60,7 @@ def refusal(study: Dataset, **shift: Any) -> str:
     return str(refused.value)
 
 
-# ---- the study's own source ----------------------------------------------------------------------------------------
+# ---- the study's own source ----------------------------------------------------------------------
 
 
 def test_it_is_refused_whatever_its_name_and_options(pack: Path, tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_files_of_images_are_known_by_what_they_hold(tmp_path: Path) -> None:
     assert not is_own(flat, name="image_folder", path=str(tmp_path / "set" / "fog"))
 
 
-# ---- extensions, whose authors know only `source_digest` and `read` -------------------------------------------------
+# ---- extensions, whose authors know only `source_digest` and `read` ------------------------------
 
 
 @dataclass(frozen=True)
@@ -203,18 +204,15 @@ def test_an_extension_is_decoded_by_confirm_alone(tmp_path: Path) -> None:
     with pytest.raises(FieldError, match="where: Stripes has no columns"):
         check_header(ShiftSet(Stripes(), where={"any": 1}), study, CLASSES, GREY)
     used = Chosen().source_rows()
-    assert (
-        check_header(ShiftSet(Chosen(header=2)), used, CLASSES, GREY) is False
-    )  # its pixels will tell
-    for own in (
-        ShiftSet(Chosen()),
-        ShiftSet(Chosen(), where={"any": 1}),
-    ):  # which rows, nobody can tell
+    # Its pixels will tell.
+    assert check_header(ShiftSet(Chosen(header=2)), used, CLASSES, GREY) is False
+    # Which rows, nobody can tell.
+    for own in (ShiftSet(Chosen()), ShiftSet(Chosen(), where={"any": 1})):
         with pytest.raises(FieldError, match="the study's"):
             check_header(own, used, CLASSES, GREY)
 
 
-# ---- other sources, by their pixels --------------------------------------------------------------------------------
+# ---- other sources, by their pixels --------------------------------------------------------------
 
 
 @pytest.fixture(params=[GREY, COLOUR], ids=["grey", "colour"])
@@ -264,9 +262,10 @@ def test_more_are_refused(study: Parquet, tmp_path: Path) -> None:
     shift = other(tmp_path, study, "validation", 2, 1999)
     with pytest.raises(FieldError) as refused:
         unseen_shift(shift, study.source_rows(), prepare(study, 0))
-    assert str(refused.value) == (
-        "2 of its 1999 images are also in the study's train, meta or validation split, more than 0.1%."
-        " Remove them, or name other data."
+    assert (
+        str(refused.value)
+        == "2 of its 1999 images are also in the study's train, meta or validation split, more than"
+        " 0.1%. Remove them, or name other data."
     )
 
 

@@ -1,6 +1,6 @@
-"""The test split is sealed: a trial that asks for it fails, and it opens for an opening that stands in a ledger."""
+"""The test split is sealed: a trial that asks for it fails, and it opens for an opening
+that stands in a ledger."""
 
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from trainables.attempt import Assignment, Attempt
 from trainables.config import TrialConfig
 from trainables.data.digits import Digits
-from trainables.fields import FieldError
 from trainables.loading.cache import data_digest, load_split, prepare
 from trainables.loading.test_split import open_test
 from trainables.plugins import use_extensions
-from trainables.trainable import Assignment, CalibrationTrainable
+from trainables.problems import FieldError
 
 PEEKS = """
 from dataclasses import dataclass
@@ -67,17 +67,12 @@ def test_a_trial_that_asks_for_test_fails_with_that_reason(tmp_path: Path) -> No
             30.0,
             {"cpu": 1.0, "gpu": 0.0},
         )
-        actor = CalibrationTrainable.__new__(
-            CalibrationTrainable
-        )  # Tune's own set-up wants a storage
-        assert actor.reset_config({"assignment": given.to_json()})
-        outcome = json.loads(actor.step()["report"])["outcome"]
+        outcome = Attempt(given).step().outcome
     finally:
         use_extensions(None)
-    assert outcome["state"] == "failed"
-    assert (
-        "split 'test' cannot be loaded: trials use train and validation, test is sealed"
-        in outcome["reason"]
+    assert outcome is not None and outcome.state == "failed"
+    assert "split 'test' cannot be loaded: trials use train and validation, test is sealed" in str(
+        outcome.reason
     )
 
 

@@ -11,7 +11,8 @@ from trainables.model import Network
 
 
 class FakeLearner:
-    """`network` gives the logits [N, K] whatever it is shown, or is the one given; `update` notes the gradients."""
+    """`network` gives the logits [N, K] whatever it is shown, or is the one given;
+    `update` notes the gradients."""
 
     progress = 0.5
     epoch, epochs = 1, 2

@@ -36,7 +36,8 @@ def test_soft_hits_by_hand() -> None:
 
 
 def test_hard_limits_are_the_binned_error() -> None:
-    """Sharp ranks and narrow soft bins: ECE with bins of equal width, whose edges no confidence here touches."""
+    """Sharp ranks and narrow soft bins: ECE with bins of equal width, whose edges no
+    confidence here touches."""
     logits, labels = random_case((64, 4, 2.0))
     expected = references.ece(logits, labels, 10)
     assert differentiable_ece(logits, labels, 10, 1e7, 1e-7).item() == approx(expected, abs=1e-9)

@@ -1,4 +1,5 @@
-"""Focal loss against its definition, its gradient ratios to cross-entropy, and where 1 - p_y underflows."""
+"""Focal loss against its definition, its gradient ratios to cross-entropy, and
+where 1 - p_y underflows."""
 
 import math
 
@@ -52,7 +53,8 @@ def test_gradient_is_that_of_its_definition(gamma: float) -> None:
     assert gradient.numpy() == approx(expected, abs=1e-8)
 
 
-# Mukhoti et al. 2020: g(p, gamma) = (1 - p)^gamma - gamma p (1 - p)^(gamma - 1) log p. First where it is 1.
+# Mukhoti et al. 2020: g(p, gamma) = (1 - p)^gamma - gamma p (1 - p)^(gamma - 1) log
+# p. First where it is 1.
 RATIOS = [
     (1.0, 0.3678794412, 1.0),
     (2.0, 0.2976365550, 1.0),
@@ -86,7 +88,8 @@ def test_value_where_one_minus_p_underflows(gamma: float) -> None:
     logits, labels = saturated(30.0)
     assert F.softmax(logits, -1)[0, 0] == 1.0
     expected = references.focal(logits.detach(), labels, gamma)
-    # Far below any loss that matters, and yet of the right size down to float32's smallest normal number.
+    # Far below any loss that matters, and yet of the right size down to float32's
+    # smallest normal number.
     assert focal_loss(logits, labels, gamma).item() == approx(expected, rel=1e-4, abs=1e-37)
 
 
@@ -103,7 +106,8 @@ def test_first_and_second_gradients_stay_finite_at_p_one(gamma: float, gap: floa
 
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_first_and_second_gradients_are_exact_at_p_one(gamma: float) -> None:
-    """Against sixty digits: from a lead of 17 on 1 - p_y is 0 in float32, and factors of it vanish in a naive form."""
+    """Against sixty digits: from a lead of 17 on 1 - p_y is 0 in float32, and factors of it
+    vanish in a naive form."""
     for lead in (3.0, 10.0, 14.0, 17.0, 20.0, 30.0):
         logits, labels = torch.tensor([[lead, 0.0]], requires_grad=True), torch.tensor([0])
         loss = focal_loss(logits, labels, gamma)
@@ -120,7 +124,8 @@ def test_first_and_second_gradients_are_exact_at_p_one(gamma: float) -> None:
 
 @pytest.mark.parametrize("gamma", GAMMAS)
 def test_gradients_where_p_rounds_to_zero(gamma: float) -> None:
-    """The loss falls by 1 for 1 of lead: the first gradients are -1 and 1, the second ones 0 within rounding."""
+    """The loss falls by 1 for 1 of lead: the first gradients are -1 and 1, the second
+    ones 0 within rounding."""
     for lead in (-30.0, -1000.0):
         logits, labels = torch.tensor([[lead, 0.0]], requires_grad=True), torch.tensor([0])
         (first,) = torch.autograd.grad(focal_loss(logits, labels, gamma), logits, create_graph=True)

@@ -1,4 +1,5 @@
-"""gamma by the probability of the true class: bands, and the rule they are rounded from, by Lambert's W."""
+"""gamma by the probability of the true class: bands, and the rule they are rounded
+from, by Lambert's W."""
 
 import pytest
 import torch

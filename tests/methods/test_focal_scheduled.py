@@ -7,8 +7,8 @@ from pytest import approx
 
 from tests import references
 from tests.cases import random_case
-from trainables.fields import FieldError
 from trainables.methods.focal_scheduled import FocalScheduled, scheduled_gamma
+from trainables.problems import FieldError
 
 
 @pytest.mark.parametrize(("schedule", "last"), [("flsc_531", 1.0), ("flsc_532", 2.0)])
@@ -33,7 +33,8 @@ def test_matches_its_definition(progress: float) -> None:
 
 
 def test_own_gammas_and_steps_by_epoch() -> None:
-    """Tiny-ImageNet in the released scripts: 5 before epoch 30 of 100, 3 before 70. And four gammas of one's own."""
+    """Tiny-ImageNet in the released scripts: 5 before epoch 30 of 100, 3 before 70. And
+    four gammas of one's own."""
     logits, labels = random_case((40, 10, 5.0))
     tiny = FocalScheduled(schedule="flsc_532", steps=(0.3, 0.7))
     own = FocalScheduled(schedule="custom", gammas=(4.0, 0.0, 2.5, 1.0), steps=(0.1, 0.5, 0.9))
@@ -51,8 +52,8 @@ def test_own_gammas_and_steps_by_epoch() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"gammas": [4, 1], "steps": [0.5]}, "gammas: goes with `schedule: custom`; set both"),
-        ({"schedule": "custom"}, "gammas: goes with `schedule: custom`; set both"),
+        ({"gammas": [4, 1], "steps": [0.5]}, "gammas: goes with `schedule: custom`. Set both"),
+        ({"schedule": "custom"}, "gammas: goes with `schedule: custom`. Set both"),
         ({"steps": [0.5]}, "steps: must be one fewer than the gammas, got 1 for 3 gammas."),
         (
             {"schedule": "custom", "gammas": [4, 1]},

@@ -1,4 +1,5 @@
-"""gamma-net: its gammas, its look-ahead and the hypergradient, against golden.json and central differences."""
+"""gamma-net: its gammas, its look-ahead and the hypergradient, against golden.json
+and central differences."""
 
 from functools import partial
 from typing import Any
@@ -14,7 +15,6 @@ from tests.golden import GOLDEN
 from tests.methods.fakes import FakeLearner, linear
 from tests.references import meta
 from trainables.config import TrialConfig
-from trainables.fields import FieldError
 from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
 from trainables.method import Batch, Step, Task
@@ -22,6 +22,7 @@ from trainables.methods.focal import focal_loss
 from trainables.methods.gamma_net import GammaNet, learned_gamma
 from trainables.methods.shared.lookahead import adam_step
 from trainables.model import Network
+from trainables.problems import FieldError
 
 ROWS = GOLDEN["gamma_net"]
 LOOKS = pytest.mark.parametrize("lookahead", ["head", "all"])
@@ -34,7 +35,8 @@ def grid(rows: int, columns: int) -> tuple[Tensor, Tensor]:
 
 
 def by_formula() -> tuple[Batch, Batch, Tensor, dict[str, Tensor]]:
-    """The train and the meta batch, the head [6, 3] and phi of the golden rows (methods.md A.14)."""
+    """The train and the meta batch, the head [6, 3] and phi of the golden rows
+    (methods.md A.14)."""
     (i, j), (v, _), (m, n), (r, c) = grid(8, 6), grid(12, 6), grid(6, 4), grid(6, 3)
     train = Batch(torch.sin(0.3 * i * j), torch.arange(8) % 3, torch.arange(8))
     validation = Batch(torch.cos(0.21 * v * j), 2 * torch.arange(12) % 3, torch.arange(12))
@@ -120,7 +122,8 @@ def normed() -> Network:
 
 @LOOKS
 def test_theta_sees_nothing_of_the_meta_batch(lookahead: str) -> None:
-    """Its gradient is that of the focal loss at the old gammas, and batch norm's statistics moved once."""
+    """Its gradient is that of the focal loss at the old gammas, and batch norm's
+    statistics moved once."""
     train, _, _, phi = by_formula()
     _, learner = stepped(GammaNet(tau=1.0, lookahead=lookahead), normed())
     other = normed()
@@ -156,7 +159,8 @@ def test_phi_first_trains_at_the_new_gammas() -> None:
 
 
 def test_the_sum_looks_as_many_times_further_ahead() -> None:
-    """The sum of 8 losses at rate .5 steps as their mean at rate 4; Adam's rate aside nothing else changes."""
+    """The sum of 8 losses at rate .5 steps as their mean at rate 4; Adam's rate aside
+    nothing else changes."""
     whole, _ = stepped(GammaNet(tau=1.0, reduction="sum"))
     train, validation, head, phi = by_formula()
     learner = FakeLearner(network=linear(head), meta=validation)

@@ -1,4 +1,5 @@
-"""Losses against the rows of golden.json: what public implementations returned on inputs A and B."""
+"""Losses against the rows of golden.json: what public implementations returned on inputs A and
+B."""
 
 import math
 from collections.abc import Callable
@@ -23,7 +24,8 @@ from trainables.methods.mmce import mmce_penalty
 from trainables.methods.sece import smooth_ece
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-# (bins, tau_a, tau_b). Their peer computes in float32 and adds 1e-6 to every soft bin: together up to 2e-5.
+# (bins, tau_a, tau_b). Their peer computes in float32 and adds 1e-6 to every soft
+# bin: together up to 2e-5.
 DECE_TOLERANCE = 2e-5
 DECE: dict[str, Loss] = {
     f"DECE bins={bins} ta={tau_a} tb={tau_b} (metacal) value,gradL2": partial(

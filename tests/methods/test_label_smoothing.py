@@ -1,4 +1,5 @@
-"""Label smoothing, (1 - epsilon) onehot + epsilon / K, against its definition, torch's own and limits."""
+"""Label smoothing, (1 - epsilon) onehot + epsilon / K, against its definition,
+torch's own and limits."""
 
 import math
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from search_spaces import space
-from trainables import methods
+from trainables import checkpoint, methods
 from trainables.config import TrialConfig, to_plain
 from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
@@ -110,7 +110,8 @@ def test_every_method_has_a_space_that_names_its_own_fields(name: str) -> None:
 
 
 class Hooked(CrossEntropy):
-    """Uses every hook: half the samples an epoch, noisy images, a count of what each sample has been through."""
+    """Uses every hook: half the samples an epoch, noisy images, a count of what each
+    sample has been through."""
 
     def start(self, task: Task) -> Any:
         return {
@@ -162,17 +163,17 @@ def test_resume_equals_no_interruption_bit_for_bit(
     while not whole.finished:
         whole.train_epoch()
     cut.train_epoch()
-    cut.save(tmp_path / "last.pt")
+    checkpoint.save(cut, tmp_path / "last.pt")
     resumed = learner(method, **settings)
     assert to_plain(resumed.config) == to_plain(cut.config)
-    assert resumed.load(tmp_path / "last.pt")
+    assert checkpoint.load(resumed, tmp_path / "last.pt")
     while not resumed.finished:
         resumed.train_epoch()
     assert whole.take_result() == resumed.take_result()
     assert_equal_state(resumed.network.state_dict(), whole.network.state_dict())
     assert_equal_state(resumed.predict().logits, whole.predict().logits)
     assert_equal_state(resumed.method_state, whole.method_state)
-    assert_close(resumed._recorded, whole._recorded, rtol=0, atol=0, equal_nan=True)
+    assert_close(resumed.entropies, whole.entropies, rtol=0, atol=0, equal_nan=True)
     untimed = [
         {key: value for key, value in row.items() if key not in ("time", "seconds")}
         for row in whole.history

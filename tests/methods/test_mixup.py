@@ -13,13 +13,13 @@ from torch.testing import assert_close
 from tests import references
 from tests.cases import random_case
 from tests.methods.fakes import FakeLearner
-from trainables.fields import FieldError
 from trainables.method import Batch, Method, Mixed
 from trainables.methods.cross_entropy import CrossEntropy
 from trainables.methods.focal import Focal
 from trainables.methods.gamma_net import GammaNet
 from trainables.methods.mixup import Mixup, mixed_batch
 from trainables.methods.sece import Sece
+from trainables.problems import FieldError
 
 
 def images_and_labels() -> Batch:
@@ -58,9 +58,8 @@ def test_shares_are_beta_distributed_and_partners_any(alpha: float) -> None:
     seconds = torch.stack(
         [batch.targets.second for batch in drawn if isinstance(batch.targets, Mixed)]
     )
-    assert seconds.double().mean(0).tolist() == approx(
-        [1.0] * 6, abs=0.15
-    )  # each class as often, at every place
+    # Each class as often, at every place.
+    assert seconds.double().mean(0).tolist() == approx([1.0] * 6, abs=0.15)
 
 
 def test_alpha_zero_mixes_nothing() -> None:

@@ -17,7 +17,6 @@ from tests.cases import every_shape, random_case
 from tests.golden import input_a
 from tests.methods.fakes import FakeLearner
 from trainables.config import TrialConfig
-from trainables.fields import FieldError
 from trainables.learner import Learner
 from trainables.loading.trial_data import trial_data
 from trainables.method import Batch, Method
@@ -27,6 +26,7 @@ from trainables.methods.mixup import Mixup
 from trainables.methods.sample_prioritization import SamplePrioritization, highest, priorities
 from trainables.methods.sece import Sece
 from trainables.outputs.train_entropy import TrainEntropy
+from trainables.problems import FieldError
 
 CPU = torch.device("cpu")
 
@@ -60,7 +60,8 @@ def test_scores_match_their_definition(shape: tuple[int, int, float], criterion:
 
 
 def test_golden_order_of_input_a() -> None:
-    """The released code's entropies, normalised and with 1e-6 inside the logarithm, rank the same."""
+    """The released code's entropies, normalised and with 1e-6 inside the
+    logarithm, rank the same."""
     chosen = highest(priorities(input_a().logits, "entropy"), 10).tolist()
     assert chosen == [15, 10, 16, 17, 36, 21, 3, 19, 35, 52]
 
@@ -103,7 +104,8 @@ SCORES: list[dict[int, float]] = []
 
 @pytest.mark.slow
 def test_choices_are_by_the_last_pass_over_each_sample() -> None:
-    """What the training passes said, kept while a sample is not chosen, decides; slowly, from the noted scores."""
+    """What the training passes said, kept while a sample is not chosen, decides; slowly,
+    from the noted scores."""
     ORDERS.clear(), SCORES.clear()
     base = learner(prioritized())
     config = replace(base.config, method=Noted(fraction=0.3, warmup=0.25))
@@ -175,7 +177,7 @@ def test_recorded_entropies_fill_their_gaps_and_know_their_data(tmp_path: Path) 
         [3.0, torch.inf, 1.0],
         [4.0, 2.0, 1.0],
     ]
-    with pytest.raises(FieldError, match="use a trial with the same data and seed"):
+    with pytest.raises(FieldError, match="Use a trial with the same data and seed"):
         loaded.of("another", torch.arange(3))
     with pytest.raises(FieldError, match="no such file"):
         TrainEntropy.load(tmp_path / "none.npz")
@@ -208,7 +210,8 @@ def test_combinations_that_make_no_sense_are_refused(build: Any, problem: str) -
 @pytest.mark.slow
 @pytest.mark.parametrize("recorded_epochs", [1, 3, 200])
 def test_the_targets_scores_are_those_of_the_same_epoch(recorded_epochs: int) -> None:
-    """For every length 1-400: row e of e + 1 .. n; a share of training in floating point truncates 29 / 200 * 200."""
+    """For every length 1-400: row e of e + 1 .. n; a share of training in floating point
+    truncates 29 / 200 * 200."""
     method, fake = (
         SamplePrioritization(target="recorded.npz", warmup=0.0),
         FakeLearner(torch.zeros(1, 2)),

@@ -45,7 +45,8 @@ def test_validation_batch_of_the_lookahead_rows() -> None:
 
 
 def test_two_samples_by_hand() -> None:
-    """Confidences .9 (right) and .6 (wrong), h = .3: each weighs the other by w = e^-.5 / (1 + e^-.5)."""
+    """Confidences .9 (right) and .6 (wrong), h = .3: each weighs the other by w
+    = e^-.5 / (1 + e^-.5)."""
     logits, labels = logits_of([0.9, 0.1], [0.6, 0.4]), torch.tensor([0, 1])
     w = math.exp(-0.5) / (1 + math.exp(-0.5))
     assert smooth_ece(logits, labels, 0.3).item() == approx(
@@ -88,13 +89,13 @@ def test_saturated_batches_by_hand(hits: Hits, self_weight: bool) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_lone_sample_leans_on_its_nearest_neighbour(dtype: torch.dtype) -> None:
-    """Itself left out and 40 bandwidths from the next, its kernels underflow; the nearest hit counts."""
+    """Itself left out and 40 bandwidths from the next, its kernels underflow;
+    the nearest hit counts."""
     rows = logits_of([0.95, 0.05], [0.55, 0.45], [0.54, 0.46]).to(dtype).requires_grad_()
     value = smooth_ece(rows, torch.tensor([1, 0, 1]), 0.01, self_weight=False)
     (gradient,) = torch.autograd.grad(value, rows)
-    w = 1 / (
-        1 + math.exp(-((0.41**2 - 0.40**2) / (2 * 0.01**2)))
-    )  # of the .55 against the .54: almost 1
+    # Of the .55 against the .54: almost 1.
+    w = 1 / (1 + math.exp(-((0.41**2 - 0.40**2) / (2 * 0.01**2))))
     assert value.dtype == dtype
     assert value.item() == approx((abs(w - 0.95) + 0.55 + abs(1 - 0.54)) / 3, rel=1e-5)
     assert torch.isfinite(gradient).all()
@@ -103,9 +104,8 @@ def test_a_lone_sample_leans_on_its_nearest_neighbour(dtype: torch.dtype) -> Non
 def test_a_batch_of_one() -> None:
     logits, label = logits_of([0.7, 0.3]).requires_grad_(), torch.tensor([0])
     assert smooth_ece(logits, label, 0.1).item() == approx(0.3, rel=1e-12)
-    nothing = smooth_ece(
-        logits, label, 0.1, self_weight=False
-    )  # no other sample to be compared with
+    # No other sample to be compared with.
+    nothing = smooth_ece(logits, label, 0.1, self_weight=False)
     (gradient,) = torch.autograd.grad(nothing, logits)
     assert nothing.item() == 0.0 and gradient.tolist() == [[0.0, 0.0]]
 
@@ -124,7 +124,8 @@ def test_gradient_is_that_of_its_definition(hits: Hits, self_weight: bool) -> No
 
 @every_variant
 def test_second_gradient_exists(hits: Hits, self_weight: bool) -> None:
-    """A look-ahead through this loss differentiates it twice: d (g . v) / dz against differences of g."""
+    """A look-ahead through this loss differentiates it twice: d (g . v) / dz
+    against differences of g."""
     logits, labels = random_case((6, 4, 1.0))
     logits.requires_grad_()
     direction = torch.linspace(-1.0, 1.0, 24, dtype=torch.float64).view(6, 4)

@@ -30,7 +30,8 @@ def test_edge_vector_by_hand() -> None:
 
 
 def test_a_confidence_on_an_edge_belongs_below_it() -> None:
-    """Two bins: .5 (wrong) in (0, .5], .75 (right) in (.5, 1]. In [.5, 1] both would share |.5 - .625|."""
+    """Two bins: .5 (wrong) in (0, .5], .75 (right) in (.5, 1]. In [.5, 1] both
+    would share |.5 - .625|."""
     logits, labels = logits_of([0.5, 0.5], [0.75, 0.25]), torch.tensor([1, 0])
     assert ECE(logits, labels, bins=2).item() == approx((0.5 + 0.25) / 2, rel=1e-12)
     assert MCE(logits, labels, bins=2).item() == approx(0.5, rel=1e-12)
@@ -111,7 +112,8 @@ def test_adaptive_bin_sizes() -> None:
 
 @pytest.mark.parametrize("order", ["hits first", "misses first", 0, 1, 2])
 def test_adaptive_does_not_depend_on_the_order_of_ties(order: str | int) -> None:
-    """Sixty samples at confidence .5, half of them right: perfectly calibrated, whatever their order."""
+    """Sixty samples at confidence .5, half of them right: perfectly calibrated,
+    whatever their order."""
     labels = torch.arange(60) % 2
     if isinstance(order, int):
         labels = labels[torch.randperm(60, generator=torch.Generator().manual_seed(order))]
@@ -165,7 +167,8 @@ def test_debiased_l2_by_hand() -> None:
 
 
 def test_debiased_l2_leaves_out_bins_of_one() -> None:
-    """Fifteen bins of seven distinct samples hold one each: nothing to say. With a tie, the tie alone is measured."""
+    """Fifteen bins of seven distinct samples hold one each: nothing to say. With a tie,
+    the tie alone is measured."""
     logits, labels = random_case((7, 3, 1.0))
     assert binned.debiased_l2_calibration_error(logits, labels).isnan()
     assert classwise.debiased_l2_marginal_error(logits, labels).isnan()
@@ -175,7 +178,8 @@ def test_debiased_l2_leaves_out_bins_of_one() -> None:
 
 
 def test_debiased_l2_is_unbiased_where_the_plug_in_is_not() -> None:
-    """Calibrated by construction: over many draws the debiased square is 0 on average, the plug-in's is not."""
+    """Calibrated by construction: over many draws the debiased square is 0 on average,
+    the plug-in's is not."""
     generator = torch.Generator().manual_seed(0)
     confidence = torch.linspace(0.5, 1.0, 60, dtype=torch.float64)
     plug_in, debiased = [], []
@@ -185,7 +189,8 @@ def test_debiased_l2_is_unbiased_where_the_plug_in_is_not() -> None:
         plug_in.append(found.share.dot(found.gap.square()).item())
         debiased.append(binned.debiased_square(found).item())
     assert sum(plug_in) / 400 > 0.03
-    # Within a bin confidence still rises by a little, whose variance is all that is left: (1/120)^2 5/4 a bin.
+    # Within a bin confidence still rises by a little, whose variance is all that is
+    # left: (1/120)^2 5/4 a bin.
     assert abs(sum(debiased) / 400) < 0.002
 
 
@@ -213,14 +218,16 @@ def test_brier_splits_without_a_rest(bins: int) -> None:
 
 
 def test_brier_parts_by_hand() -> None:
-    """.8 with three of four right, two classes: calibration 2 (.05)^2; the rest is the frequency's own 2 .75 .25."""
+    """.8 with three of four right, two classes: calibration 2 (.05)^2; the rest is
+    the frequency's own 2 .75 .25."""
     logits, labels = logits_of(*[[0.8, 0.2]] * 4), torch.tensor([0, 0, 0, 1])
     assert classwise.brier_calibration(logits, labels).item() == approx(2 * 0.05**2)
     assert classwise.brier_refinement(logits, labels).item() == approx(2 * 0.75 * 0.25)
 
 
 def test_a_threshold_leaves_out_classes_without_samples() -> None:
-    """Two classes of three above 1%: gaps .1 and .1 over two classes; of the third nothing is said."""
+    """Two classes of three above 1%: gaps .1 and .1 over two classes; of the
+    third nothing is said."""
     logits, labels = logits_of(*[[0.896, 0.1, 0.004]] * 10), torch.tensor([0] * 8 + [1] * 2)
     expected = ((0.896 - 0.8) + (0.2 - 0.1)) / 2
     assert classwise.thresholded_classwise_calibration_error(logits, labels).item() == approx(
@@ -237,9 +244,8 @@ def test_sweep_stops_before_accuracy_falls() -> None:
     assert bins == 2 and error.item() == approx((abs(1 - 1.3) + abs(1 - 1.7)) / 4)
     falling = torch.tensor([0, 0, 1, 1])
     assert sweep.equal_mass_sweep(logits, falling)[1] == 1
-    assert (
-        sweep.equal_mass_sweep(logits, torch.zeros(4, dtype=torch.int64))[1] == 4
-    )  # all right: rises for ever
+    # All right: rises for ever.
+    assert sweep.equal_mass_sweep(logits, torch.zeros(4, dtype=torch.int64))[1] == 4
 
 
 def test_sweep_does_not_depend_on_the_order_of_ties() -> None:

@@ -1,4 +1,5 @@
-"""The bins of public implementations: E5 and its exact edges, and NumPy's own functions where they are used there."""
+"""The bins of public implementations: E5 and its exact edges, and NumPy's own functions
+where they are used there."""
 
 import math
 from collections.abc import Callable
@@ -98,7 +99,8 @@ ADAPTIVE: dict[str, Callable[[Tensor, Tensor, int], float]] = {
 @pytest.mark.parametrize("name", ADAPTIVE)
 @pytest.mark.parametrize("ones", [0, 1, 6, 30, 120])
 def test_samples_as_edges_with_exact_ones(name: str, ones: int) -> None:
-    """120 samples; `ones` have a probability of exactly 1.0, in each class in turn, half of them wrong; the rest is
+    """120 samples; `ones` have a probability of exactly 1.0, in each class in turn, half
+    of them wrong; the rest is
     right, so that it matters whether the two share a bin.
     """
     logits, _ = random_case((120, 5, 2.0))
@@ -113,7 +115,8 @@ def test_samples_as_edges_with_exact_ones(name: str, ones: int) -> None:
 
 @pytest.mark.parametrize("name", ["adaptive", "tace"])
 def test_an_edge_at_one_separates_a_few_ones(name: str) -> None:
-    """Hit at .9 and miss at 1.0: in one bin (.9 + 1 - 1) / 2, in two (.1 + 1) / 2. Many ones are an edge themselves."""
+    """Hit at .9 and miss at 1.0: in one bin (.9 + 1 - 1) / 2, in two (.1 + 1) / 2. Many ones
+    are an edge themselves."""
     logits, labels = (
         torch.tensor([[math.log(9.0), 0.0], [900.0, 0.0]], dtype=torch.float64),
         torch.tensor([0, 1]),
@@ -129,7 +132,8 @@ def test_an_edge_at_one_separates_a_few_ones(name: str) -> None:
 
 @pytest.mark.parametrize("name", TOP_LABEL)
 def test_only_the_lossy_ones_lose_a_sample(name: str, monkeypatch: MonkeyPatch) -> None:
-    """Ten samples, all off by their own confidence: the error is the mean confidence unless one is in no bin."""
+    """Ten samples, all off by their own confidence: the error is the mean confidence
+    unless one is in no bin."""
     confidence = torch.tensor(
         [0.3, 0.35, 0.41, 0.5, 0.55, 0.62, 0.7, 0.83, 0.9, 1.0], dtype=torch.float64
     )
@@ -139,7 +143,8 @@ def test_only_the_lossy_ones_lose_a_sample(name: str, monkeypatch: MonkeyPatch) 
 
 
 def test_a_confidence_of_one() -> None:
-    """.95 right and 1.0 wrong: in one bin |.975 - .5|; apart (.05 + 1) / 2; without the 1.0, .05."""
+    """.95 right and 1.0 wrong: in one bin |.975 - .5|; apart (.05 + 1) / 2;
+    without the 1.0, .05."""
     logits, labels = (
         torch.tensor([[np.log(19.0), 0.0], [1000.0, 0.0]], dtype=torch.float64),
         torch.tensor([0, 1]),
@@ -154,7 +159,8 @@ def test_a_confidence_of_one() -> None:
 
 
 def test_a_confidence_that_is_one_in_float32_alone() -> None:
-    """20 nats ahead: lost by the code that loses confidences of 1.0, for it computes them in float32."""
+    """20 nats ahead: lost by the code that loses confidences of 1.0, for it
+    computes them in float32."""
     logits, labels = torch.tensor([[20.0, 0.0], [1.0, 0.0]]), torch.tensor([1, 0])
     found = conventions.evaluate(logits, labels)
     assert found["sample_prioritization"] == approx(1 - 1 / (1 + np.exp(-1.0)))

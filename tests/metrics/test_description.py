@@ -1,4 +1,5 @@
-"""What metrics say of themselves: as it was before they did, in its order; and a new one is one file."""
+"""What metrics say of themselves: as it was before they did, in its order; and
+a new one is one file."""
 
 import inspect
 import json
@@ -21,13 +22,15 @@ from study.store.trials import TrialRecord
 from study.uncertainty.intervals import FRACTIONS
 from study.uncertainty.resampling import CALIBRATION
 from trainables import metrics
-from trainables.fields import FieldError
+from trainables.problems import FieldError
 
 ORDER = """
 accuracy error top5_accuracy nll brier ece mce adaptive_ece classwise_ece debiased_l2
-brier_calibration brier_refinement share_above_99 accuracy_above_99 mce_of_ten ace_unweighted rmsce l2 smooth_ece
+brier_calibration brier_refinement share_above_99 accuracy_above_99 mce_of_ten ace_unweighted
+rmsce l2 smooth_ece
 thresholded_classwise_ece debiased_l2_marginal ece_sweep ece_sweep_equal_width mmce
 skce_top_label skce_top_label_unbiased skce_top_label_linear skce skce_unbiased skce_linear
+calibration_nll calibration_brier
 """
 ALL = ORDER.split()
 STORED = ALL[:10]
@@ -38,8 +41,8 @@ from torch import Tensor
 
 METRICS = {
     "mean_confidence": {"better": "higher", "label": "mean top probability", "kind": "score"},
-    "log_odds": {"function": "mean_log_odds", "better": "lower", "unit": "nats", "largest": None, "reference": 5.5,
-                 "heading": "Odds", "decimals": 1},
+    "log_odds": {"function": "mean_log_odds", "better": "lower", "unit": "nats", "largest": None,
+                 "reference": 5.5, "heading": "Odds", "decimals": 1},
 }
 
 
@@ -65,11 +68,14 @@ def folder(tmp_path: Path, monkeypatch: MonkeyPatch) -> Iterator[Path]:
     sys.modules.pop("trainables.metrics.toy", None)
 
 
-# ---- ours ----------------------------------------------------------------------------------------------------------
+# ---- ours ----------------------------------------------------------------------------------------
 
 
 def test_the_order_of_every_table() -> None:
-    assert metrics.names() == [*ALL, *(f"ts_{name}" for name in ALL)]
+    assert metrics.names() == [
+        *ALL,
+        *(f"ts_{name}" for name in ALL if not name.startswith("calibration_")),
+    ]
     assert metrics.stored() == STORED
     assert list(metrics.available(5)) == [name for name in ALL if name != "top5_accuracy"]
 
@@ -92,7 +98,14 @@ def test_which_way_is_better() -> None:
         "share_above_99"
     ]
     assert FRACTIONS == ["accuracy", "error", "top5_accuracy"]
-    assert CALIBRATION == ("ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2")
+    assert CALIBRATION == (
+        "ece",
+        "mce",
+        "adaptive_ece",
+        "classwise_ece",
+        "debiased_l2",
+        "smooth_ece",
+    )
 
 
 def test_how_they_are_shown() -> None:
@@ -118,9 +131,9 @@ def test_how_they_are_shown() -> None:
 def test_descriptions_are_read_without_torch() -> None:
     """Who asks for the status of a study waits for no functions."""
     code = (
-        "import sys\nfrom study.schema.objective import Objective\nfrom trainables import metrics\n"
-        "Objective('ts_ece', 'minimize')\nassert metrics.describe('nll').worst(2) < 1 and metrics.names()\n"
-        "print('torch' in sys.modules)"
+        "import sys\nfrom study.schema.objective import Objective\nfrom trainables import"
+        " metrics\nObjective('ts_ece', 'minimize')\nassert metrics.describe('nll').worst(2) < 1 and"
+        " metrics.names()\nprint('torch' in sys.modules)"
     )
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
@@ -128,7 +141,7 @@ def test_descriptions_are_read_without_torch() -> None:
     )
 
 
-# ---- a new one -----------------------------------------------------------------------------------------------------
+# ---- a new one -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("annotation", ["", ": dict[str, dict]"])
@@ -140,12 +153,11 @@ def test_a_file_adds_its_metrics(
     assert list(metrics.described()) == [*ALL, *new]
 
     sure, less = Objective("ts_mean_confidence", "maximize"), Objective("log_odds", "minimize")
-    with pytest.raises(FieldError, match="higher mean_confidence is better; write maximize"):
+    with pytest.raises(FieldError, match=r"higher mean_confidence is better\. Write maximize"):
         Objective("mean_confidence", "minimize")
     record = TrialRecord("focal", 0, "complete", {}, {"ts_mean_confidence": 0.5, "log_odds": 3.5})
-    assert hypervolume([record], (sure, less), worst_point((sure, less), 10)) == approx(
-        0.5 * 2.0
-    )  # before 0 and 5.5
+    # Before 0 and 5.5.
+    assert hypervolume([record], (sure, less), worst_point((sure, less), 10)) == approx(0.5 * 2.0)
     assert parse_rule("max mean_confidence").weights == {"mean_confidence": -1.0}
     assert parse_where("log_odds<40")[0].bound == 40
     with pytest.raises(
@@ -197,7 +209,7 @@ def test_a_file_adds_its_metrics(
             '{"toy": {"largest": math.inf}}',
             "metrics/toy.py: METRICS (line 1) must contain only plain values",
         ),
-        ('{"ece": {}}', "metrics/toy.py: 'ece' is already in binned.py; rename one."),
+        ('{"ece": {}}', "metrics/toy.py: 'ece' is already in binned.py. Rename one."),
     ],
 )
 def test_what_a_file_may_not_say(folder: Path, row: str, said: str) -> None:

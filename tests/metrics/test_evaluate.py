@@ -1,4 +1,5 @@
-"""`calstudy evaluate`: the metrics of a file, intervals, others' conventions, post-hoc calibration, strange samples."""
+"""`calstudy evaluate`: the metrics of a file, intervals, others' conventions, post-hoc
+calibration, strange samples."""
 
 import io
 import json
@@ -12,9 +13,12 @@ from rich.console import Console
 
 from study.cli import main
 from study.commands import evaluate
+from tests import references
 from tests.golden import GOLDEN, INPUTS
 from trainables import metrics
 from trainables.metrics.conventions import CONVENTIONS
+
+ROWS = ["none", "temperature", "temperature_by_nll", "temperature_of_ece", "vector_scaling"]
 
 
 def run(capsys: CaptureFixture[str], *words: object) -> tuple[int, str, str]:
@@ -56,9 +60,8 @@ def test_metrics_by_name(capsys: CaptureFixture[str], files: dict[str, Path]) ->
     assert list(found) == ["skce", "nll", "ts_skce", "ts_nll"]
     assert found["skce"] == approx(0.004425186677, abs=1e-6)
     assert found["nll"] == approx(GOLDEN["metrics"]["B"]["NLL mean"], abs=1e-7)
-    _, shown, _ = run(
-        capsys, files["B"], "--metrics", "accuracy_above_99"
-    )  # nothing of B is 99% sure
+    # Nothing of B is 99% sure.
+    _, shown, _ = run(capsys, files["B"], "--metrics", "accuracy_above_99")
     assert shown.splitlines()[-1].split()[:2] == ["accuracy_above_99", "-"]
 
 
@@ -78,10 +81,8 @@ def test_intervals(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
     assert (found["level"], found["resamples"]) == (0.9, 1000)
     assert set(found["intervals"]) == {"accuracy", "nll", "ts_accuracy", "ts_nll"}
     n, share, z = len(labels), found["metrics"]["accuracy"], 1.6448536269514722
-    middle, reach = (
-        share + z**2 / (2 * n),
-        z * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5,
-    )  # Wilson 1927
+    # Wilson 1927.
+    middle, reach = share + z**2 / (2 * n), z * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
     ends = [(middle - reach) / (1 + z**2 / n), (middle + reach) / (1 + z**2 / n)]
     assert list(found["intervals"]["accuracy"].values()) == approx(ends, rel=1e-9)
     losses = -logits.double().log_softmax(-1).numpy()[np.arange(n), labels.numpy()]
@@ -118,11 +119,11 @@ def test_an_infinite_nll_has_no_interval(capsys: CaptureFixture[str], tmp_path: 
     ("words", "said"),
     [
         (("--metrics", "ece,scke"), "--metrics: there is no metric 'scke'. Did you mean 'skce'?"),
-        (("--metrics", "ece", "--all"), "leave out --metrics, or --all"),
-        (("--interval", "90"), "--interval is for --intervals; add it"),
-        (("--intervals", "--bins", "10"), "--intervals are of 15 bins; leave out --bins"),
-        (("--intervals", "--interval", "99.99"), "use a lower --interval"),
-        (("--intervals",), "its 5 samples are too few to resample; leave out --intervals"),
+        (("--metrics", "ece", "--all"), "Leave out --metrics, or --all"),
+        (("--interval", "90"), "--interval is for --intervals. Add it"),
+        (("--intervals", "--bins", "10"), "--intervals are of 15 bins. Leave out --bins"),
+        (("--intervals", "--interval", "99.99"), "Use a lower --interval"),
+        (("--intervals",), "its 5 samples are too few to resample. Leave out --intervals"),
     ],
 )
 def test_options_that_do_not_fit(
@@ -157,6 +158,7 @@ def test_every_metric_is_shown(capsys: CaptureFixture[str], files: dict[str, Pat
     assert list(found["post_hoc"]) == [
         "none",
         "temperature",
+        "temperature_by_nll",
         "temperature_of_ece",
         "vector_scaling",
     ]
@@ -182,13 +184,17 @@ def test_post_hoc(capsys: CaptureFixture[str], files: dict[str, Path]) -> None:
     _, out, _ = run(capsys, files["B"], "--post-hoc", "--bins", 10, "--json")
     found = json.loads(out)
     rows = found["post_hoc"]
-    assert list(rows) == ["none", "temperature", "temperature_of_ece", "vector_scaling"]
+    assert list(rows) == ROWS
     assert rows["none"]["ece"] == approx(GOLDEN["metrics"]["B"]["ECE10 netcal"], abs=1e-6)
     assert rows["temperature"]["nll"] == approx(found["metrics"]["ts_nll"], rel=1e-12)
     assert (
         rows["temperature"]["accuracy"]
         == rows["temperature_of_ece"]["accuracy"]
         == rows["none"]["accuracy"]
+    )
+    assert rows["temperature_by_nll"]["nll"] != rows["temperature"]["nll"]
+    assert rows["temperature_by_nll"]["fitted"] == approx(
+        references.fit_temperature(*INPUTS["B"][:2]), rel=1e-6
     )
     assert rows["temperature"]["nll"] < rows["none"]["nll"] < rows["temperature_of_ece"]["nll"]
     assert rows["temperature_of_ece"]["ece"] < rows["none"]["ece"]

@@ -1,4 +1,5 @@
-"""Metrics against the rows of golden.json: what public implementations returned on inputs A and B."""
+"""Metrics against the rows of golden.json: what public implementations
+returned on inputs A and B."""
 
 from collections.abc import Callable
 
@@ -21,8 +22,10 @@ from trainables.metrics import (
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 
-# Rows of golden.json under metrics, by the function of ours that must give them. Rows of peers whose bins are
-# [lo, hi), or that drop what lies on an edge, stand here too: no confidence of A or B lies on an edge.
+# Rows of golden.json under metrics, by the function of ours that must give them. Rows
+# of peers whose bins are
+# [lo, hi), or that drop what lies on an edge, stand here too: no confidence of
+# A or B lies on an edge.
 ECE, MCE = binned.expected_calibration_error, binned.maximum_calibration_error
 ADAPTIVE, CLASSWISE = binned.adaptive_calibration_error, classwise.classwise_calibration_error
 
@@ -77,8 +80,8 @@ ROWS: dict[str, Metric] = {
     "error": scores.error,
     "top5 acc": scores.top5_accuracy,
 }
-# Rows that mean the same as a metric of ours and differ from it by choice: our function, by how much on A or B at
-# least, and why.
+# Rows that mean the same as a metric of ours and differ from it by choice: our function, by how
+# much on A or B at least, and why.
 DIFFERENT: dict[str, tuple[Metric, float, str]] = {
     "cwECE15 (SCE) Jonathan-Pearce": (
         CLASSWISE,
@@ -124,9 +127,9 @@ OTHER: dict[str, Callable[[], list[float]]] = {
         float(out_of_distribution.auroc(score(INPUTS["B"].logits), score(INPUTS["A"].logits)))
         for score in out_of_distribution.SCORES.values()
     ],
-    "exact entropy nats A first5": lambda: out_of_distribution.entropy(INPUTS["A"].logits)[
-        :5
-    ].tolist(),
+    "exact entropy nats A first5": (
+        lambda: out_of_distribution.entropy(INPUTS["A"].logits)[:5].tolist()
+    ),
 }
 ELSEWHERE = {
     "csp": "sample_prioritization's scores",
@@ -134,7 +137,10 @@ ELSEWHERE = {
     "max |csp": "sample_prioritization's scores",
     "mixup": "a method",
     "MMCE_w": "a loss",
-    "ECE-KDE": "no metric of ours: NaN at p = 0, and a bandwidth to choose; smooth ECE and SKCE have neither",
+    "ECE-KDE": (
+        "no metric of ours: NaN at p = 0, and a bandwidth to choose; smooth ECE and SKCE have"
+        " neither"
+    ),
     "verified bootstrap": "an interval, not a metric",
 }
 _at_sigmas = [

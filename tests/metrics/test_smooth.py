@@ -1,4 +1,5 @@
-"""Smooth ECE against the density integrated numerically, closed forms, and the limits its paper states."""
+"""Smooth ECE against the density integrated numerically, closed forms, and the
+limits its paper states."""
 
 import math
 
@@ -34,9 +35,8 @@ def test_matches_its_definition_at_a_bandwidth(shape: tuple[int, int, float], si
     [
         random_case((33, 12, 30.0)),
         random_case((64, 4, 0.1)),
-        of_confidences(
-            (0.9, 20, 20), (1.0, 20, 17)
-        ),  # the mass at 1 is too sure, that beside it not sure enough
+        # The mass at 1 is too sure, that beside it not sure enough.
+        of_confidences((0.9, 20, 20), (1.0, 20, 17)),
         of_confidences((0.6, 100, 63), (0.7, 100, 68), (0.8, 100, 80), (0.95, 100, 96)),
     ],
 )
@@ -47,8 +47,10 @@ def test_matches_the_fixed_point_of_its_definition(case: tuple[Tensor, Tensor]) 
 
 
 def test_mass_at_one_counts_whole() -> None:
-    """One sample at exactly 1, wrong, of four; the others at 1/2 and calibrated in pairs: at a small bandwidth the
-    mass at 1 smooths to a half bell with all of its weight, 1/4. A reflection that counts the boundary once loses some.
+    """One sample at exactly 1, wrong, of four; the others at 1/2 and calibrated in pairs:
+    at a small bandwidth the
+    mass at 1 smooths to a half bell with all of its weight, 1/4. A reflection that counts
+    the boundary once loses some.
     """
     logits = torch.tensor([[900.0, 0.0], [0.0, 0.0], [0.0, 0.0], [900.0, 0.0]], dtype=torch.float64)
     labels = torch.tensor([1, 0, 1, 0])
@@ -56,7 +58,8 @@ def test_mass_at_one_counts_whole() -> None:
 
 
 def test_two_opposite_masses_by_hand() -> None:
-    """Half at .4 with residual +.6, half at .6 with -.6, all in two classes of three: the bells cancel at 1/2.
+    """Half at .4 with residual +.6, half at .6 with -.6, all in two classes of three:
+    the bells cancel at 1/2.
 
     The integral of |phi(t - .4) - phi(t - .6)| * .3, images beyond 0 and 1 being negligible.
     """
@@ -90,7 +93,8 @@ def test_falls_as_the_bandwidth_grows() -> None:
 
 @pytest.mark.parametrize("scale", [1e-2, 1e-3, 1e-6])
 def test_small_values_are_resolved(scale: float) -> None:
-    """Two groups, of frequency .5 and .75, off by scale and of opposite sign: far apart, so that nothing cancels."""
+    """Two groups, of frequency .5 and .75, off by scale and of opposite sign: far apart, so
+    that nothing cancels."""
     n = 4
     confidence = torch.tensor([0.5 + scale] * n + [0.75 - scale] * n, dtype=torch.float64)
     logits = torch.stack([confidence.log(), (1 - confidence).log()], dim=1)

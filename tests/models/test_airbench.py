@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from trainables import checkpoint
 from trainables.config import TrialConfig
-from trainables.fields import FieldError
 from trainables.learner import Learner
 from trainables.loading.cache import load_split
 from trainables.loading.trial_data import trial_data
 from trainables.models.airbench import EPSILON, IMAGES, Airbench, whitening_filters
 from trainables.outputs.classifier import Classifier
+from trainables.problems import FieldError
 
 CPU = torch.device("cpu")
 SETTINGS = {
@@ -163,9 +164,9 @@ def test_a_resumed_training_equals_one_without_interruption(tmp_path: Path) -> N
     for _ in range(3):
         whole.train_epoch()
     first.train_epoch()
-    first.save(tmp_path / "last.pt")
+    checkpoint.save(first, tmp_path / "last.pt")
     resumed = learner()
-    assert resumed.load(tmp_path / "last.pt")
+    assert checkpoint.load(resumed, tmp_path / "last.pt")
     for _ in range(2):
         resumed.train_epoch()
     for name, value in whole.network.state_dict().items():

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from trainables.fields import FieldError
 from trainables.model import Model, Network
 from trainables.models import find, names
 from trainables.models.cnn import Cnn
@@ -19,6 +18,7 @@ from trainables.models.resnet50 import Resnet50
 from trainables.models.resnet101 import Resnet101
 from trainables.models.resnet110 import Resnet110
 from trainables.models.wide_resnet_26_10 import WideResnet2610
+from trainables.problems import FieldError
 
 MLP_PARAMETERS = ("features.1.weight", "head.weight", "features.1.bias", "head.bias")
 # Odd sides and larger images for the small networks; the large ones differ from them in size alone.
@@ -33,7 +33,8 @@ CASES = [
     pytest.param(name, shape, marks=[] if name in ("mlp", "cnn") else pytest.mark.slow)
     for name, shape in CASES
 ]
-# Those that take seconds to build or to export; of the two whose code another has too, one is exported.
+# Those that take seconds to build or to export; of the two whose code another
+# has too, one is exported.
 LARGE = {"resnet34", "resnet50", "resnet101", "wide_resnet_26_10"}
 TWINS = {"resnet34", "resnet101"}
 every_network = pytest.mark.parametrize(
@@ -86,7 +87,8 @@ def test_weights_come_from_the_global_generator(name):
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "resnet110", "wide_resnet_26_10"])
 def test_the_weights_of_residual_networks_are_drawn_once(name):
-    """torchvision draws each convolution when it is made, and again: the generator must not be ahead by those."""
+    """torchvision draws each convolution when it is made, and again: the generator must
+    not be ahead by those."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = find(name)().build((3, 16, 16), 10)
@@ -178,9 +180,8 @@ def test_has_the_published_number_of_parameters(model, published):
 
 
 def test_resnet110_of_the_focal_loss_code_has_the_parameters_counted_by_hand():
-    def bottleneck(
-        before: int, width: int
-    ) -> int:  # 1x1, 3x3, 1x1, each normalised; a projection where it widens
+    # 1x1, 3x3, 1x1, each normalised; a projection where it widens.
+    def bottleneck(before: int, width: int) -> int:
         after = 4 * width
         weights = before * width + 9 * width**2 + width * after + 2 * (width + width + after)
         return weights + (before * after + 2 * after if before != after else 0)
@@ -215,7 +216,8 @@ def test_wide_resnet_has_the_parameters_counted_by_hand():
             Resnet50(),
             {"conv1": (64, 32), "layer1": (256, 32), "layer2": (512, 16), "layer4": (2048, 4)},
         ),
-        # He et al. 2016, the table in Section 4.2: 32x32 with 16 filters, 16x16 with 32, 8x8 with 64.
+        # He et al. 2016, the table in Section 4.2: 32x32 with 16 filters,
+        # 16x16 with 32, 8x8 with 64.
         (
             Resnet110(),
             {"conv1": (16, 32), "layer1": (16, 32), "layer2": (32, 16), "layer3": (64, 8)},
@@ -225,7 +227,8 @@ def test_wide_resnet_has_the_parameters_counted_by_hand():
             WideResnet2610(),
             {"conv1": (16, 32), "layer1": (160, 32), "layer2": (320, 16), "layer3": (640, 8)},
         ),
-        # Huang et al. 2017: 64 + 6 * 32 maps, halved in number and size by each transition, ending in 1024.
+        # Huang et al. 2017: 64 + 6 * 32 maps, halved in number and size by each
+        # transition, ending in 1024.
         (
             Densenet121(),
             {

@@ -1,4 +1,5 @@
-"""torchvision's networks: which are taken, weights that are read from a file, and what is said where they cannot be."""
+"""torchvision's networks: which are taken, weights that are read from a file, and what is said
+where they cannot be."""
 
 import hashlib
 from pathlib import Path
@@ -9,8 +10,8 @@ import torch
 from torch.testing import assert_close
 from torchvision import models
 
-from trainables.fields import FieldError
 from trainables.models.torchvision import Torchvision, networks
+from trainables.problems import FieldError
 
 NETWORK = "shufflenet_v2_x0_5"  # the smallest there is
 
@@ -28,7 +29,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def published(tmp_path: Path, state: object) -> Path:
-    """The state in a file named as torchvision names its own: a dash, then the first digits of its sha256."""
+    """The state in a file named as torchvision names its own: a dash, then the first
+    digits of its sha256."""
     torch.save(state, tmp_path / "weights.pth")
     digest = hashlib.sha256((tmp_path / "weights.pth").read_bytes()).hexdigest()
     return (tmp_path / "weights.pth").rename(tmp_path / f"{NETWORK}-{digest[:10]}.pth")

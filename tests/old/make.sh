@@ -1,35 +1,57 @@
 #!/usr/bin/env bash
 # Make an archive of what a version of calstudy writes: tests/old/make.sh COMMIT PYTHON
-# PYTHON: one in whose environment that commit is installed. Two CPUs, about two minutes.
+# PYTHON: one in whose environment that commit is installed. Two CPUs, about three minutes.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-commit=$1 python=$2 work=/tmp/calstudy-$1
+commit=$1 python=$(realpath -s "$2") work=/tmp/calstudy-$1
 mkdir "$work"
 cp -r "$here/specs" "$work"
 cd "$work"
 calstudy() { "$python" -m study.cli "$@" --storage "$work/studies"; }
 
-calstudy run specs/small.yaml
-calstudy confirm small --top 2 --seeds 2
-calstudy report small --bootstrap 200
-calstudy export small --pick knee --name small --alias champion
-calstudy verify models:/small@champion
-calstudy audit small
-calstudy audit small-confirm
-calstudy run specs/spaces.yaml
-# What it said of itself then.
-mkdir said
-calstudy status small --json > said/status.json
-calstudy pareto small --json > said/pareto.json
+# killed COUNT FILES SPEC WORDS...: a run whose driver is killed once there are COUNT such FILES.
+killed() {
+  local count=$1 files=$2
+  shift 2
+  "$python" -m study.cli run "$@" --storage "$work/studies" &
+  until [ "$(find studies -path "$files" | wc -l)" -ge "$count" ]; do
+    kill -0 $!  # else it ended too soon, and so does this
+    sleep 0.05
+  done
+  kill -9 $!
+  sleep 10  # its workers end by themselves
+}
 
-# A driver that dies while trials train: one has failed, two have a checkpoint, one waits.
-"$python" -m study.cli run specs/killed.yaml --storage "$work/studies" &
-until ls studies/killed/trials/{gamma_net,soft_focal}/0000/attempt-1/last.pt >/dev/null 2>&1; do sleep 0.1; done
-kill -9 $!
-sleep 10  # its workers end by themselves
+mkdir said
+calstudy run specs/small.yaml
+calstudy confirm small --top 2 --seeds 2 --json > said/small-confirm.json
+calstudy report small --bootstrap 200
+calstudy export small --name small --alias champion
+calstudy verify models:/small@champion
+calstudy run specs/stopped.yaml
+
+# While trials train: two of them have a checkpoint, one has failed, one waits.
+killed 2 'studies/killed/trials/*/last.pt' specs/killed.yaml --cpus 2
+# Midway; this version's search_spaces/ are others, as if they had changed since.
+mkdir earlier
+cp -r "$("$python" -c 'import search_spaces; print(search_spaces.__path__[0])')" earlier
+cp specs/search_spaces/* earlier/search_spaces
+PYTHONPATH=$work/earlier killed 5 'studies/spaces/trials/*/0001/*/model.pt' specs/spaces.yaml
+
+# What it said of them then.
+for study in small stopped killed spaces; do
+  for command in status trials; do
+    calstudy $command $study --json > said/$study-$command.json
+  done
+done
+for study in small stopped; do
+  for command in pareto answer audit; do
+    calstudy $command $study --json > said/$study-$command.json
+  done
+done
 
 # Nothing of this machine but $work, which MLflow's database holds.
-rm studies/*/driver.lock
+rm -f studies/*/driver.lock
 sed -i "s/ on $(hostname)$/ on host/" studies/*/trials/*/*/*/log
 "$python" -c "import sqlite3; sqlite3.connect('studies/mlflow.db').execute('vacuum')"
 find . -name __pycache__ -prune -exec rm -r {} +

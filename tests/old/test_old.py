@@ -1,34 +1,42 @@
-"""What earlier versions wrote stays readable: studies, a confirmation, their MLflow, a registered model.
+"""What earlier versions wrote stays readable: studies, a confirmation, their
+MLflow, a registered model.
 
-COMMIT.tar.xz is what make.sh left, run by the calstudy of that commit: `small`, finished, confirmed, its model
-registered; `killed`, whose driver died at work; in later ones `spaces`, of methods whose spaces have changed since; the
-specs they were run with; and what it said of them then.
+COMMIT.tar.xz is what make.sh left, run by the calstudy of that commit: `small`, finished,
+confirmed, its model registered; `stopped`, finished, with early stopping and constraints; `killed`,
+whose driver died while trials trained; `spaces`, killed midway, of methods whose spaces have
+changed since; the specs they were run with; and what it said of them then.
 
-Whoever changes a format - of study.yaml, the ledger, a checkpoint, a trial's files, MLflow's runs, a model's record -
-first runs make.sh by the version before the change and adds its archive here. An archive stays for good, and is never
-made again.
+Whoever changes a format - of study.yaml, the ledger, a checkpoint, a trial's files, MLflow's runs,
+a model's record - first runs make.sh by the version before the change and adds its archive here. An
+archive stays for good, and is never made again.
 """
 
 import json
 import re
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import yaml
 from mlflow import MlflowClient
 
 from search_spaces import strict_yaml
 from study import python
-from study.store.study import Study, open_study
-from study.store.trials import TrialRecord
+from study.store.study import open_study
+from tests import references
 from tests.study.command_line import calstudy, here, here_json
 from tests.study.counting import counted_once
 from trainables.plugins import use_extensions
 
 pytestmark = pytest.mark.slow
 
-ARCHIVES = ("72dc48a", "c7d6098")
+ARCHIVES = ("cdc0cb8",)
+NUMBER = re.compile(r"\d*\.\d+|\d+")
+# A finished trial's row, apart from what other trials decide.
+OWN = {"front", "state"}
 
 
 @pytest.fixture(autouse=True)
@@ -39,195 +47,337 @@ def own_names_only() -> Iterator[None]:
 
 @pytest.fixture(params=ARCHIVES)
 def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The archive unpacked: specs/, studies/, said/. Its MLflow names the place where it was made."""
+    """The archive unpacked: specs/, studies/, said/. Its MLflow names the
+    place where it was made."""
     with tarfile.open(Path(__file__).with_name(f"{request.param}.tar.xz")) as archive:
         archive.extractall(tmp_path, filter="data")
     return tmp_path
 
 
-def remove_home(studies: Path) -> None:
-    """As a copied study's message advises."""
-    for file in studies.glob("*/study.yaml"):
+@pytest.fixture
+def moved(old: Path) -> Path:
+    """The archive, its studies at home where they are now: as a copied study's message advises."""
+    for file in (old / "studies").glob("*/study.yaml"):
         text, removed = re.subn(r"^  home:\n(    .*\n)+", "", file.read_text(), flags=re.MULTILINE)
         assert removed == 1
         file.write_text(text)
+    return old
 
 
-def by_name(study: Study) -> dict[str, TrialRecord]:
-    return {record.name: record for found in study.records().values() for record in found}
+def said(old: Path, study: str, command: str) -> Any:
+    return json.loads((old / "said" / f"{study}-{command}.json").read_text())
+
+
+def check_said(now: Any, then: Any, where: str) -> None:
+    """All that was said then is said now, with its value; of sentences, the
+    numbers. More may be said."""
+    if isinstance(then, dict):
+        for key, value in then.items():
+            check_said(now[key], value, f"{where}: {key}")
+    elif isinstance(then, list):
+        assert len(now) == len(then), where
+        for place, value in enumerate(then):
+            check_said(now[place], value, f"{where}: {place}")
+    elif isinstance(then, str) and " " in then:
+        assert NUMBER.findall(now) == NUMBER.findall(then), where
+    elif isinstance(then, float):
+        assert now == pytest.approx(then, rel=1e-6, abs=1e-9), where
+    else:
+        assert now == then, where
+
+
+def rows(study: str, storage: Path) -> dict[str, dict[str, Any]]:
+    """What `trials` says of each."""
+    return {row["trial"]: row for row in here_json("trials", study, "--storage", storage)}
+
+
+def check_unchanged(old: Path, study: str, count: int) -> None:
+    """Each of so many trials that had ended then has its values; whether it is on
+    a front, others decide too."""
+    now = rows(study, old / "studies")
+    then = [row for row in said(old, study, "trials") if row["ended"] is not None]
+    assert len(then) == count
+    for row in then:
+        kept = {key: value for key, value in row.items() if key not in OWN}
+        check_said(now[row["trial"]], kept, row["trial"])
+
+
+def by_check(audit: dict[str, Any]) -> dict[str, Any]:
+    """An audit with its checks by name."""
+    return {**audit, "checks": {check["name"]: check for check in audit["checks"]}}
+
+
+def history(trial: Path) -> list[dict[str, float]]:
+    """The epochs of a trial's last attempt."""
+    file = max(trial.glob("attempt-*/history.json"))
+    return list(json.loads(file.read_text()))
 
 
 def test_it_reads_as_it_did_then(old: Path) -> None:
     """Nothing of it has to be mended to be read: not even `home`."""
     storage = ("--storage", old / "studies")
-    said = {
-        name: json.loads((old / "said" / f"{name}.json").read_text())
-        for name in ("status", "pareto")
-    }
-    status = here_json("status", "small", *storage)
-    assert {label: status["methods"][label]["complete"] for label in said["status"]["methods"]} == {
-        label: found["complete"] for label, found in said["status"]["methods"].items()
-    }
-    for now, then in zip(
-        here_json("pareto", "small", *storage)["front"], said["pareto"]["front"], strict=True
-    ):
-        assert {key: now[key] for key in ("method", "number", "params")} == {
-            key: then[key] for key in ("method", "number", "params")
-        }
-        assert {name: now["validation"][name] for name in then["validation"]} == pytest.approx(
-            then["validation"]
-        )
+    read = 0
+    for file in (old / "said").glob("*.json"):
+        study, _, command = file.stem.rpartition("-")
+        if command == "confirm":  # which writes
+            continue
+        now = here_json(command, study, *storage)
+        then = said(old, study, command)
+        if command == "audit":
+            assert now["clean"]
+            del then["note"]  # that it is a copy
+            del then["epochs"]["converted"]  # from checkpoints of torch's optimizers
+            now, then = by_check(now), by_check(then)
+        check_said(now, then, file.stem)
+        read += 1
+    assert read == 14
     table = " ".join(here("report", "small", "--format", "md", *storage).split())
-    assert (
-        "focal_default: published default (Mukhoti et al. 2020); soft_focal_default: our default;"
-        in table
-    )
-    here("audit", "small", *storage)
+    assert "soft_focal_default: our default;" in table
     here("audit", "small-confirm", *storage)
-    here("verify", "models:/small@champion", *storage, "--trust-files")
-    assert "--trust-files" in here("verify", "models:/small@champion", *storage, check=1)
+    here("verify", "models:/small@champion", *storage)
     refused = here("run", old / "specs" / "small.yaml", *storage, check=2)
     assert "this is a copy" in refused and "remove `home`" in refused
 
 
-def test_it_exports_with_its_temperature(old: Path) -> None:
-    """As then, of the study that says nothing of `serve`; in a new version, which has digests of its files."""
-    remove_home(old / "studies")
-    storage = ("--storage", old / "studies")
-    client = MlflowClient(f"sqlite:///{old / 'studies' / 'mlflow.db'}")
+def test_what_was_confirmed_is_confirmed(moved: Path) -> None:
+    """The same candidates and seeds: nothing is retrained, test is not opened again,
+    the rows are those of then."""
+    storage = ("--storage", moved / "studies")
+    ledger = moved / "studies" / "small-confirm" / "ledger.log"
+    opened = ledger.read_text().count("opening")
+    assert opened > 0
+    now = here_json("confirm", "small", "--top", 2, "--seeds", 2, *storage)
+    check_said(now, said(moved, "small", "confirm"), "confirm")
+    assert ledger.read_text().count("opening") == opened
+    here("audit", "small-confirm", *storage)
+
+
+def test_it_exports_with_its_temperature(moved: Path) -> None:
+    """The model registered then is the one exported now; one of an extension beside it."""
+    studies = moved / "studies"
+    storage = ("--storage", studies)
+    client = MlflowClient(f"sqlite:///{studies / 'mlflow.db'}")
     then = client.get_model_version_by_alias("small", "champion")
-    words = (
-        "export",
-        "small-confirm",
-        "--trial",
-        then.tags["calstudy.trial"],
-        "--name",
-        "small",
-        *storage,
-    )
-    shown = here(*words, "--alias", "again")
-    assert (
-        shown.count("made before `serve` and keeps the temperature") == 1
-        and "(--raw serves it)" in shown
-    )
-    version = client.get_model_version_by_alias("small", "again")
-    assert version.version == then.version + 1
-    keys = ("trial", "model_sha256", "predictions_sha256")
-    assert [version.tags[f"calstudy.{key}"] for key in keys] == [
-        then.tags[f"calstudy.{key}"] for key in keys
-    ]
+    here("export", "small", "--name", "small", "--alias", "again", *storage)
+    assert client.get_model_version_by_alias("small", "again").version == then.version
     here("verify", "models:/small@again", *storage)
-    raw = here(*words, "--raw")
-    assert "registered models:/small/3 from small-confirm/" in raw and "made before" not in raw
+
+    shown = here("export", "small", "--trial", "soft_focal/0000", "--name", "small", *storage)
+    exported = np.load(studies / "small/trials/soft_focal/0000/attempt-1/predictions.npz")
+    expected = fine_temperature(exported["logits"], exported["labels"])
+    found = re.search(r"after temperature ([\d.]+) \(served\)", shown)
+    assert found is not None
+    assert float(found[1]) == pytest.approx(expected, abs=1e-4)  # as printed
+    here("verify", "models:/small/2", *storage)
+
+    confirmed = then.tags["calstudy.trial"]
+    raw = here(
+        "export", "small-confirm", "--trial", confirmed, "--name", "small", "--raw", *storage
+    )
+    assert f"registered models:/small/3 from small-confirm/{confirmed}" in raw
     here("verify", "models:/small/3", *storage)
 
 
-def test_a_finished_study_goes_on(old: Path) -> None:
+def test_a_finished_study_goes_on(moved: Path) -> None:
     """One more trial of each method; then it is told, confirmed and exported anew."""
-    remove_home(old / "studies")
-    storage, spec = ("--storage", old / "studies"), old / "specs" / "small.yaml"
-    before = {
-        record.name: record
-        for found in open_study("small", str(old / "studies")).records().values()
-        for record in found
-    }
+    studies = moved / "studies"
+    storage = ("--storage", studies)
+    spec = moved / "specs" / "small.yaml"
     spec.write_text(spec.read_text().replace("trials: 3", "trials: 4"))
     here("run", spec, *storage)
-    study = counted_once(old / "studies", 16)
-    after = by_name(study)
-    assert {name: after[name] for name in before} == before
-    here("run", spec, *storage)  # it keeps the temperature, however often it goes on
-    again = open_study("small", str(old / "studies"))
-    assert again.serves == "temperature" and "made before `serve`" in again.serves_note
+    study = counted_once(studies, 16)
+    check_unchanged(moved, "small", 12)
+    now = rows("small", studies)
+    for name in (
+        "soft_focal/0000",
+        "soft_focal/0003",
+    ):  # the old one's temperature, in the new one too
+        arrays = np.load(study.directory / "trials" / name / "attempt-1" / "predictions.npz")
+        expected = cross_fitted_nll(arrays["logits"], arrays["labels"])
+        assert now[name]["ts_nll"] == pytest.approx(expected, abs=2e-6)
     here("report", "small", *storage, "--bootstrap", 100)
     here("confirm", "small", *storage, "--top", 1, "--seeds", 3)
     here("export", "small", *storage, "--pick", "min ece where accuracy>=0.5", "--name", "small")
     here(
-        "export", "small", *storage, "--trial", "focal/0001", "--name", "small", "--alias", "other"
+        "export",
+        "small",
+        *storage,
+        "--trial",
+        "priority_on_focal/0003",
+        "--name",
+        "small",
+        "--alias",
+        "other",
     )
     here("verify", "models:/small@other", *storage)
-    here("verify", "models:/small@champion", *storage, "--trust-files")
+    here("verify", "models:/small@champion", *storage)
     for name in ("small", "small-confirm"):
         here("audit", name, *storage)
+    code = moved / "specs/extensions/methods/soft_focal.py"
+    code.write_text(code.read_text() + "# changed\n")
+    refused = here("run", spec, *storage, "--trials", 5, check=2)
+    assert (
+        "methods/soft_focal.py has changed since trial soft_focal/0000 was trained with it"
+        in refused
+    )
 
 
-@pytest.mark.parametrize(
-    ("old", "run"), [("72dc48a", calstudy), ("c7d6098", here)], indirect=["old"]
-)
-def test_a_killed_study_is_taken_up(old: Path, run: Callable[..., object]) -> None:
-    """Its driver was killed while trials trained: they go on from their checkpoints, one on Ray, and count once."""
-    remove_home(old / "studies")
-    storage = ("--storage", old / "studies")
-    trials = old / "studies" / "killed" / "trials"
-    left = [file.parents[1] for file in trials.glob("*/*/attempt-1/last.pt")]
-    run("run", old / "specs" / "killed.yaml", *storage)
-    study = counted_once(old / "studies", 4, "killed")
-    assert {label: found[0].state for label, found in study.records().items()} == {
+def fine_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The reference's, whose grid has a step of .001, and around it one of .00005."""
+    near, _ = references.fit_temperature_with_prior(logits, labels)
+    around = near * np.exp(np.linspace(-0.001, 0.001, 41))
+    costs = [references.cost_of_temperature(logits, labels, temperature) for temperature in around]
+    return float(around[np.argmin(costs)])
+
+
+def cross_fitted_nll(logits: np.ndarray, labels: np.ndarray) -> float:
+    """NLL where the temperature of each fifth is that of the others."""
+    fold = np.arange(len(labels)) % 5
+    total = 0.0
+    for own in range(5):
+        there, rest = fold == own, fold != own
+        temperature = fine_temperature(logits[rest], labels[rest])
+        total += there.sum() * references.nll(logits[there] / temperature, labels[there])
+    return total / len(labels)
+
+
+def test_a_killed_study_is_taken_up(moved: Path) -> None:
+    """Its driver was killed while trials trained: on Ray they go on from their
+    checkpoints, and count once."""
+    studies = moved / "studies"
+    storage = ("--storage", studies)
+    spec = moved / "specs" / "killed.yaml"
+    trials = studies / "killed" / "trials"
+    left = {file.parents[2].name: file.parents[1] for file in trials.glob("*/*/attempt-1/last.pt")}
+    assert left.keys() == {"gamma_net", "priority_on_soft"}
+    calstudy("run", spec, *storage)
+    study = counted_once(studies, 4, "killed")
+    assert {row["method"]: row["state"] for row in rows("killed", studies).values()} == {
         "diverging": "failed",
         "gamma_net": "complete",
-        "soft_focal": "complete",
+        "priority_on_soft": "complete",
         "cross_entropy": "complete",
     }
-    assert left and all(
-        "resumed from attempt-1" in (trial / "attempt-2" / "log").read_text() for trial in left
-    )
-    # Its checkpoints hold the state of torch's optimizers.
-    assert here_json("audit", "killed", *storage)["epochs"]["converted"] > 0
+    check_unchanged(moved, "killed", 1)
+    audit = here_json("audit", "killed", *storage)
+    assert audit["clean"] and audit["epochs"]["damaged"] == 0
+
+    # Of their method's state and all random streams nothing was lost: they are as if never killed.
+    plain = yaml.safe_load(spec.read_text())
+    plain["methods"] = plain["methods"][1:3]
+    spec.write_text(yaml.safe_dump(plain))
+    here("run", spec, "--storage", moved / "fresh")
+    for label, trial in left.items():
+        log = (trial / "attempt-2" / "log").read_text()
+        assert "resumed from attempt-1" in log
+        first = min(int(epoch) for epoch in re.findall(r"^epoch=(\d+)", log, re.MULTILINE))
+        assert first > 1
+        resumed, whole = history(trial), history(moved / "fresh/killed/trials" / label / "0000")
+        assert len(resumed) == study.spec.epochs
+        for one, other in zip(resumed[:first], whole[:first], strict=True):
+            assert untimed(one) == pytest.approx(
+                untimed(other), rel=1e-3
+            )  # on another machine, not bit for bit
 
 
-@pytest.mark.parametrize("old", ["c7d6098"], indirect=True)
-def test_a_study_goes_on_with_its_spaces_where_ours_have_changed(old: Path) -> None:
-    """More trials of each method whose space has changed, over the ranges it had; then they are confirmed."""
-    remove_home(old / "studies")
-    storage, spec = ("--storage", old / "studies"), old / "specs" / "spaces.yaml"
-    then, before = (
-        open_study("spaces", str(old / "studies")),
-        strict_yaml.read(old / "studies/spaces/study.yaml"),
+def untimed(row: dict[str, float]) -> dict[str, float]:
+    """An epoch without when it was."""
+    return {key: value for key, value in row.items() if key not in ("time", "seconds")}
+
+
+def test_an_early_stopped_study_goes_on(moved: Path) -> None:
+    """Two more trials of each method, compared with those whose rungs were recorded then."""
+    studies = moved / "studies"
+    storage = ("--storage", studies)
+    spec = moved / "specs" / "stopped.yaml"
+    before = rows("stopped", studies)
+    here("run", spec, *storage, "--trials", 8)
+    study = counted_once(studies, 24, "stopped")
+    check_unchanged(moved, "stopped", 18)
+    now = rows("stopped", studies)
+    assert {name: now[name]["state"] == "pruned" for name in before} == {
+        name: row["state"] == "pruned" for name, row in before.items()
+    }
+    for name, row in now.items():
+        epochs = 2 if row["state"] == "pruned" else 5
+        assert len(history(study.directory / "trials" / name)) == epochs
+    audit = here_json("audit", "stopped", *storage)
+    assert audit["clean"]
+    assert by_check(audit)["checks"]["rungs"]["counted"] == 24
+    best = max(row["accuracy"] for row in now.values() if row["state"] == "complete")
+    for row in now.values():
+        if row["front"]:
+            assert row["accuracy"] >= best - 0.05 and row["nll"] <= 0.5
+    spec.write_text(spec.read_text().replace("at: 0.4", "at: 0.6"))
+    refused = here("run", spec, *storage, check=2)
+    assert "early_stopping.at: was 0.4, is 0.6" in refused
+
+
+def test_a_study_goes_on_with_its_spaces_where_ours_have_changed(moved: Path) -> None:
+    """Killed midway: the other trials of each method are over the ranges, and after
+    the defaults, that it had.
+
+    Ours are others than those it was begun with (specs/search_spaces/); the
+    user's own is changed here.
+    """
+    studies = moved / "studies"
+    storage = ("--storage", studies)
+    spec = moved / "specs" / "spaces.yaml"
+    own = moved / "specs/extensions/search_spaces/soft_focal.yaml"
+    own.write_text(
+        "source: changed\nspace: {method.share: {low: 0.9, high: 1.0}}\ndefaults: [{method.share:"
+        " 0.95}]\n"
     )
     kept = (
-        "spaces keeps what it recorded when it began, where search_spaces/ has changed since (confidence_penalty:"
-        " method.weight; mmce: method.normalization; fl_gamma_sece: method.meta_lr; fl_gamma_dece: method.bandwidth,"
-        " method.meta_lr; ce_dece_l2: method.bandwidth; sece_on_mmce: method.base.normalization)."
+        "spaces keeps what it recorded when it began, where search_spaces/ has changed since"
+        " (confidence_penalty: method.weight, tried first; mmce: method.normalization,"
+        " method.weight, tried first; fl_gamma_dece: method.gamma_max, method.meta_lr, tried first;"
+        " sece_on_mmce: method.base.normalization, method.base.weight, tried first; soft_focal:"
+        " method.share, tried first)."
     )
     assert kept in here("plan", spec, *storage)
-    for read in (python.Study.from_spec(spec, old / "studies").spec, then.spec):
+    for read in (
+        python.Study.from_spec(spec, studies).spec,
+        open_study("spaces", str(studies)).spec,
+    ):
         assert list(read.variant("mmce").space.distributions) == ["method.weight", "optimizer.lr"]
+    searched = strict_yaml.read(studies / "spaces/study.yaml")["recorded"]["meaning"]["methods"]
+    ended = sum(row["ended"] is not None for row in rows("spaces", studies).values())
+    assert 5 <= ended < 20
+    here("run", spec, *storage)
     assert kept in here("run", spec, *storage, "--trials", 5)
-    study = counted_once(old / "studies", 30, "spaces")
-    old_records, records = by_name(then), by_name(study)
-    assert {name: records[name] for name in old_records} == old_records
-    searched = before["recorded"]["meaning"]["methods"]
-    for record in records.values():
-        assert record.params.keys() == searched[record.label]["space"].keys()
-    assert "method.bandwidth" in records["fl_gamma_dece/0004"].params
-    # Two defaults of MMCE were enqueued, and no other is: the study has one normalization.
-    assert [records[f"mmce/000{number}"].params["method.weight"] for number in range(2)] == [
-        2.0,
-        4.0,
-    ]
-    assert all(
-        records[f"mmce/000{number}"].params["method.weight"] not in (2.0, 4.0)
-        for number in range(2, 5)
-    )
-    now = strict_yaml.read(old / "studies/spaces/study.yaml")["recorded"]["meaning"]["methods"]
-    assert {label: parts["space"] for label, parts in now.items()} == {
-        label: parts["space"] for label, parts in searched.items()
-    }
-    assert kept in here("run", spec, *storage, "--trials", 5)  # as it has now been recorded
+    counted_once(studies, 25, "spaces")
+    check_unchanged(moved, "spaces", ended)
+
+    now = rows("spaces", studies)
+    for row in now.values():
+        space = searched[row["method"]]["space"]
+        values = {key: value for key, value in row.items() if "." in key and value is not None}
+        assert values.keys() == space.keys()
+        for path, value in values.items():
+            assert space[path]["low"] <= value <= space[path]["high"]
+    # Its four defaults of MMCE come first, those not begun then too; ours, 2 and 4, never.
+    weights = [now[f"mmce/000{number}"]["method.weight"] for number in range(5)]
+    assert weights[:4] == [2.5, 5.0, 7.5, 10.0]
+    assert weights[4] not in (2.0, 4.0)
+    recorded = strict_yaml.read(studies / "spaces/study.yaml")["recorded"]["meaning"]["methods"]
+    for label, parts in searched.items():
+        assert recorded[label]["space"] == parts["space"]
+        assert recorded[label]["defaults"] == parts["defaults"]
+        assert recorded[label]["fixed"] == parts["fixed"]
+
     best = here_json("confirm", "spaces", *storage, "--top", 2, "--seeds", 1)
     defaults = {row["label"]: row["default"] for row in best["rows"] if row["role"] == "default"}
-    assert defaults["mmce_default"] == defaults["fl_gamma_sece_default"] == "our default"
-    penalty = defaults["confidence_penalty_default"]
-    assert penalty == "published default (Pereyra et al. 2017)"
-    here("confirm", "spaces", *storage, "--trial", "fl_gamma_dece/0004", "--seeds", 2)
+    assert defaults["mmce_default"] is not None
     for name in ("spaces", "spaces-confirm"):
         here("audit", name, *storage)
-    changed = spec.read_text().replace(
-        "search_space: {", "search_space: {method.weight: {low: 0.1, high: 9.0}, "
+    spec.write_text(
+        spec.read_text().replace(
+            "search_space: {", "search_space: {method.weight: {low: 0.1, high: 9.0}, "
+        )
     )
-    spec.write_text(changed)
-    refused = calstudy("run", spec, *storage, check=2).stderr
+    refused = here("run", spec, *storage, check=2)
     assert (
-        "methods.mmce: method.weight: was {low: 0.1, high: 13.0, log: true}, is {low: 0.1, high: 9.0}"
-        in refused
+        "methods.mmce: method.weight: was {low: 0.2, high: 12.0, log: true}, is {low: 0.1, high:"
+        " 9.0}" in refused
     )

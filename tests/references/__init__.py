@@ -1,4 +1,5 @@
-"""Slow definitions in plain NumPy float64, written from the formulas and never from the code they check."""
+"""Slow definitions in plain NumPy float64, written from the formulas and never
+from the code they check."""
 
 from tests.references.calibration_terms import (
     dece,
@@ -39,6 +40,8 @@ from tests.references.metrics import (
     brier_calibration,
     brier_refinement,
     classwise_ece,
+    cost_of_temperature,
+    costs_of_temperatures,
     debiased_l2,
     debiased_l2_marginal,
     ece,
@@ -48,6 +51,7 @@ from tests.references.metrics import (
     error,
     fit_temperature,
     fit_temperature_by_ece,
+    fit_temperature_with_prior,
     fpr_at_95,
     google_adaptive,
     google_tace,
@@ -102,8 +106,11 @@ __all__ = [
     "entropies",
     "equal_mass_groups",
     "error",
+    "cost_of_temperature",
+    "costs_of_temperatures",
     "fit_temperature",
     "fit_temperature_by_ece",
+    "fit_temperature_with_prior",
     "focal",
     "focal_of_lead",
     "fpr_at_95",

@@ -1,4 +1,5 @@
-"""Calibration errors that are trained on: smooth ECE, soft-binned ECE, MMCE. c = max_k p_k, a = 1{top class = y}."""
+"""Calibration errors that are trained on: smooth ECE, soft-binned ECE, MMCE. c = max_k p_k,
+a = 1{top class = y}."""
 
 import math
 from typing import Literal
@@ -18,7 +19,8 @@ from tests.references.losses import cross_entropy
 
 
 def soft_hit(p: list[float], y: int, tau_a: float) -> float:
-    """max(0, 2 - rank), rank = 1 + sum over k != y of sigmoid(tau_a (p_k - p_y)); Bohdal et al. 2023."""
+    """max(0, 2 - rank), rank = 1 + sum over k != y of sigmoid(tau_a (p_k -
+    p_y)); Bohdal et al. 2023."""
     rank = 1 + sum(sigmoid(tau_a * (p_k - p[y])) for p_k in others(p, y))
     return max(0.0, 2 - rank)
 
@@ -44,9 +46,8 @@ def smooth_ece(
     for i, c_i in enumerate(confidences):
         neighbours = [j for j in range(len(confidences)) if self_weight or j != i]
         exponents = [-((c_i - confidences[j]) ** 2) / (2 * bandwidth**2) for j in neighbours]
-        weights = [
-            math.exp(e - max(exponents)) for e in exponents
-        ]  # shifted: the nearest neighbour weighs 1
+        # Shifted: the nearest neighbour weighs 1.
+        weights = [math.exp(e - max(exponents)) for e in exponents]
         smooth = sum(w * accuracies[j] for w, j in zip(weights, neighbours, strict=True)) / sum(
             weights
         )
@@ -62,7 +63,8 @@ def dece(
     tau_b: float = 0.01,
     released: bool = True,
 ) -> float:
-    """sum_b Q_b / N |sum_i q_ib a_i / Q_b - sum_i q_ib c_i / Q_b|, Q_b = sum_i q_ib; Bohdal et al. 2023.
+    """sum_b Q_b / N |sum_i q_ib a_i / Q_b - sum_i q_ib c_i / Q_b|, Q_b = sum_i
+    q_ib; Bohdal et al. 2023.
 
     Q_b cancels: what is left of bin b is |sum_i q_ib (a_i - c_i)| / N.
     """
@@ -81,9 +83,11 @@ def soft_gaps(
 
 
 def soft_bins(confidence: float, bins: int, tau_b: float, released: bool = True) -> list[float]:
-    """Shares q_b of the equal-width bins: softmax over b = 1..bins of (b c - sum_{m < b} m / bins) / tau_b.
+    """Shares q_b of the equal-width bins: softmax over b = 1..bins of (b c -
+    sum_{m < b} m / bins) / tau_b.
 
-    Each gets 1e-6 and all are divided by 1 + (bins + 1) 1e-6 as in the released code, which so sums to 1 - 1e-6;
+    Each gets 1e-6 and all are divided by 1 + (bins + 1) 1e-6 as in the released code,
+    which so sums to 1 - 1e-6;
     released=False divides by 1 + bins * 1e-6.
     """
     scores = [(b * confidence - sum(range(b)) / bins) / tau_b for b in range(1, bins + 1)]
@@ -104,7 +108,8 @@ def dece_loss(
 
 
 def mmce_squared(logits: Array, labels: Labels, kernel_width: float = 0.4) -> float:
-    """mean over pairs i, j (i = j too) of (a_i - c_i) (a_j - c_j) exp(-|c_i - c_j| / width); Kumar et al. 2018."""
+    """mean over pairs i, j (i = j too) of (a_i - c_i) (a_j - c_j) exp(-|c_i - c_j| /
+    width); Kumar et al. 2018."""
     right, wrong = _split(logits, labels)
     residuals = [(c, 1 - c) for c in right] + [(c, -c) for c in wrong]
     return mean([r * s * _kernel(c, d, kernel_width) for c, r in residuals for d, s in residuals])
@@ -116,9 +121,11 @@ def weighted_mmce_squared(
     kernel_width: float = 0.4,
     normalisation: Literal["paper", "released"] = "paper",
 ) -> float:
-    """MMCE_w^2 of Kumar et al. 2018: pairs of right, of wrong and of mixed samples, each kind by its own mean.
+    """MMCE_w^2 of Kumar et al. 2018: pairs of right, of wrong and of mixed samples,
+    each kind by its own mean.
 
-    "released" divides each mean by its number of pairs (+ 1e-5) once more, as the authors' code and its copies do.
+    "released" divides each mean by its number of pairs (+ 1e-5) once more, as
+    the authors' code and its copies do.
     Samples all right or all wrong: 0, as there.
     """
     right, wrong = _split(logits, labels)
@@ -141,7 +148,8 @@ def mmce_loss(
     kernel_width: float = 0.4,
     normalisation: Literal["paper", "released"] = "paper",
 ) -> float:
-    """Cross-entropy + weight * sqrt(MMCE_w^2 + 1e-10); cross-entropy alone where all are right or all wrong."""
+    """Cross-entropy + weight * sqrt(MMCE_w^2 + 1e-10); cross-entropy alone where all
+    are right or all wrong."""
     right, wrong = _split(logits, labels)
     if not right or not wrong:
         return cross_entropy(logits, labels)

@@ -1,7 +1,7 @@
 """Training losses, one sample at a time. Every loss is a mean over samples; of logarithms, in nats.
 
-Where `targets` stands, labels [N] or rows [N, K] of class probabilities will do; where `labels` stands, the paper
-defines the loss for labels alone.
+Where `targets` stands, labels [N] or rows [N, K] of class probabilities will do; where `labels`
+stands, the paper defines the loss for labels alone.
 """
 
 import math
@@ -42,14 +42,16 @@ def brier_loss(logits: Array, targets: Targets) -> float:
     losses = []
     for row, target in zip(samples, target_rows(targets, len(samples[0])), strict=True):
         p = probabilities(row)
-        # p_k - t_k = p_k (1 - t_k) - (1 - p_k) t_k, with 1 - p_k a sum: exact where p_k rounds to 1.
+        # p_k - t_k = p_k (1 - t_k) - (1 - p_k) t_k, with 1 - p_k a sum: exact
+        # where p_k rounds to 1.
         gaps = [p[k] * (1 - t) - sum(others(p, k)) * t for k, t in enumerate(target)]
         losses.append(sum(gap**2 for gap in gaps))
     return mean(losses)
 
 
 def focal(logits: Array, labels: Labels, gamma: float | Sequence[float]) -> float:
-    """mean -(1 - p_y)^gamma log p_y; Lin et al. 2017, Eq. 4. gamma may differ from sample to sample."""
+    """mean -(1 - p_y)^gamma log p_y; Lin et al. 2017, Eq. 4. gamma may differ
+    from sample to sample."""
     samples = list(zip(rows(logits), classes(labels), strict=True))
     gammas = [gamma] * len(samples) if isinstance(gamma, int | float) else list(gamma)
     losses = []
@@ -99,7 +101,8 @@ def mixup(
     lam: float,
     permutation: Sequence[int],
 ) -> float:
-    """lam base(z, y) + (1 - lam) base(z, y[permutation]), z the logits of the mixed inputs; Zhang et al. 2018."""
+    """lam base(z, y) + (1 - lam) base(z, y[permutation]), z the logits of the mixed
+    inputs; Zhang et al. 2018."""
     return lam * base(logits, labels) + (1 - lam) * base(logits, labels[list(permutation)])
 
 

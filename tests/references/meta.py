@@ -1,7 +1,9 @@
-"""Two-level learning on a linear head: one step of gradient descent on a train batch, judged on a meta batch.
+"""Two-level learning on a linear head: one step of gradient descent on a train
+batch, judged on a meta batch.
 
-Wang & Golebiowski 2024 (gamma-net, Algorithm 1); Bohdal et al. 2023 (learnable L2). The inner gradients are written
-by hand; what the outer value owes to the learned quantities comes from differences, so no second derivative is taken.
+Wang & Golebiowski 2024 (gamma-net, Algorithm 1); Bohdal et al. 2023 (learnable L2). The inner
+gradients are written by hand; what the outer value owes to the learned quantities comes from
+differences, so no second derivative is taken.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +21,8 @@ Outer = Callable[[Array, Labels], float]  # (logits, labels) -> value, such as s
 
 
 class Head(NamedTuple):
-    """logits = features @ weight + bias. weight [d, K] (nn.Linear keeps its transpose), bias [K] or none."""
+    """logits = features @ weight + bias. weight [d, K] (nn.Linear keeps its
+    transpose), bias [K] or none."""
 
     weight: Numbers
     bias: Numbers | None = None
@@ -38,7 +41,8 @@ def head_logits(features: Numbers, head: Head) -> Numbers:
 
 
 def gamma_net(features: Numbers, a: Numbers, w: Numbers, tau: float) -> Numbers:
-    """gamma [N] of features x [N, d], keys a [d, k], w [d]: |x~ . w| / tau with x~ = a softmax(x a)."""
+    """gamma [N] of features x [N, d], keys a [d, k], w [d]: |x~ . w| / tau
+    with x~ = a softmax(x a)."""
     gammas = []
     for x in features:
         attention = np.array(probabilities(list(x @ a)))
@@ -55,14 +59,16 @@ def cross_entropy_gradient(logits: Array, labels: Labels) -> Numbers:
 
 
 def focal_gradient(logits: Array, labels: Labels, gammas: Sequence[float] | Numbers) -> Numbers:
-    """d mean focal loss / d logits [N, K]: g(p_y, gamma) (p - onehot) / N, for 0 < p_y < 1 in float64."""
+    """d mean focal loss / d logits [N, K]: g(p_y, gamma) (p - onehot) / N, for 0
+    < p_y < 1 in float64."""
     p_y = [probabilities(row)[y] for row, y in zip(rows(logits), classes(labels), strict=True)]
     ratios = [gradient_ratio(p, gamma) for p, gamma in zip(p_y, gammas, strict=True)]
     return np.array(ratios)[:, None] * cross_entropy_gradient(logits, labels)
 
 
 def look_ahead(batch: Batch, head: Head, logit_gradient: Numbers, lr: float) -> Head:
-    """The head after one step of plain gradient descent (no momentum, no decay) on a loss of that logit_gradient."""
+    """The head after one step of plain gradient descent (no momentum, no decay) on a loss
+    of that logit_gradient."""
     weight = head.weight - lr * batch.features.T @ logit_gradient
     return Head(weight, None if head.bias is None else head.bias - lr * logit_gradient.sum(0))
 
@@ -74,9 +80,11 @@ def after_focal(batch: Batch, head: Head, gammas: Sequence[float] | Numbers, lr:
 
 
 def after_l2(batch: Batch, head: Head, l2: Head, lr: float, scale: float = 0.5) -> Head:
-    """The head after one step on mean cross-entropy + scale * sum_j l2_j theta_j^2, a coefficient per parameter.
+    """The head after one step on mean cross-entropy + scale * sum_j l2_j theta_j^2,
+    a coefficient per parameter.
 
-    Of any sign, and 0 at the start. scale=1 is the released code's form: its l2 is half of that at scale=1/2.
+    Of any sign, and 0 at the start. scale=1 is the released code's form: its l2 is
+    half of that at scale=1/2.
     """
     logits = head_logits(batch.features, head)
     step = look_ahead(batch, head, cross_entropy_gradient(logits, batch.labels), lr)

@@ -1,6 +1,8 @@
-"""Metrics of logits [N, K] and labels [N]: accuracy, proper scores, calibration errors; OoD scores; temperature.
+"""Metrics of logits [N, K] and labels [N]: accuracy, proper scores, calibration errors;
+OoD scores; temperature.
 
-Equal-width bins are right-closed, ((b - 1) / bins, b / bins], as in Guo et al. 2017; the first also holds 0.
+Equal-width bins are right-closed, ((b - 1) / bins, b / bins], as in Guo et al.
+2017; the first also holds 0.
 """
 
 import math
@@ -29,7 +31,8 @@ def error(logits: Array, labels: Labels) -> float:
 
 
 def top5_accuracy(logits: Array, labels: Labels) -> float:
-    """Share of labels among the five largest logits; of equal logits the lower class number comes first."""
+    """Share of labels among the five largest logits; of equal logits the lower
+    class number comes first."""
     found = []
     for row, y in zip(rows(logits), classes(labels), strict=True):
         found.append(float(y in sorted(range(len(row)), key=lambda k: (-row[k], k))[:5]))
@@ -88,7 +91,8 @@ def l2(logits: Array, labels: Labels, bins: int = 15) -> float:
 
 
 def debiased_l2(logits: Array, labels: Labels, bins: int = 15) -> float:
-    """Kumar et al. 2019: the plug-in square of each equal-mass bin less the variance of its mean label."""
+    """Kumar et al. 2019: the plug-in square of each equal-mass bin less the
+    variance of its mean label."""
     return math.sqrt(_floored(_debiased_square(_confidences(logits), _hits(logits, labels), bins)))
 
 
@@ -132,7 +136,8 @@ def accuracy_above_99(logits: Array, labels: Labels) -> float:
 
 
 def classwise_ece(logits: Array, labels: Labels, bins: int = 15) -> float:
-    """mean_k of the ECE of p_k against 1{y = k}, over all K classes, seen among the labels or not."""
+    """mean_k of the ECE of p_k against 1{y = k}, over all K classes, seen
+    among the labels or not."""
     table, truth = [probabilities(row) for row in rows(logits)], classes(labels)
     errors = []
     for k in range(len(table[0])):
@@ -156,7 +161,8 @@ def thresholded_classwise_ece(logits: Array, labels: Labels, bins: int = 15) -> 
 def google_adaptive(
     logits: Array, labels: Labels, bins: int = 15, edge_at_one: bool = False
 ) -> float:
-    """General calibration error of the top label, adaptive bins; Nixon et al. 2019 and their code."""
+    """General calibration error of the top label, adaptive bins; Nixon et al. 2019 and their
+    code."""
     return _google_error(_confidences(logits), _hits(logits, labels), bins, edge_at_one)
 
 
@@ -175,7 +181,8 @@ def google_tace(logits: Array, labels: Labels, bins: int = 15, edge_at_one: bool
 
 
 def _google_error(values: list[float], hits: list[float], bins: int, edge_at_one: bool) -> float:
-    """Bins [lo, hi) that start at equally spaced ranks of the sorted values; the first and the last are unbounded."""
+    """Bins [lo, hi) that start at equally spaced ranks of the sorted values; the first and
+    the last are unbounded."""
     starts = np.round(np.linspace(0, len(values), bins, endpoint=False)).astype(int)
     ordered = sorted(values)
     edges = [ordered[min(start, len(values) - 1)] for start in starts][1:] + [1.0] * edge_at_one
@@ -210,9 +217,11 @@ def _binned_residuals(logits: Array, labels: Labels, bins: int) -> list[list[flo
 
 
 def adaptive_ece(logits: Array, labels: Labels, bins: int = 15) -> float:
-    """ECE over bins of equal mass: sorted by confidence, the first N mod bins bins hold one sample more.
+    """ECE over bins of equal mass: sorted by confidence, the first N mod bins
+    bins hold one sample more.
 
-    Equal confidences all go to the bin of the first of them, so that the order of the samples cannot matter.
+    Equal confidences all go to the bin of the first of them, so that the order
+    of the samples cannot matter.
     """
     confidences, hits = _confidences(logits), _hits(logits, labels)
     groups = equal_mass_groups(confidences, bins)
@@ -233,7 +242,8 @@ def equal_mass_groups(values: list[float], bins: int) -> list[list[int]]:
 
 
 def ece_sweep(logits: Array, labels: Labels) -> float:
-    """Roelofs et al. 2022, Algorithm 1, equal-mass bins: the most bins before accuracy falls somewhere."""
+    """Roelofs et al. 2022, Algorithm 1, equal-mass bins: the most bins before
+    accuracy falls somewhere."""
     c = _confidences(logits)
     return _swept(c, _hits(logits, labels), lambda bins: equal_mass_groups(c, bins))
 
@@ -263,7 +273,8 @@ def _swept(c: list[float], a: list[float], groups: Callable[[int], list[list[int
 
 
 def smooth_ece_at(logits: Array, labels: Labels, sigma: float, points: int = 4000) -> float:
-    """integral over t in [0, 1] of |mean_i (a_i - c_i) K(t, c_i)|, K a Gaussian and its mirror images at 0 and 1.
+    """integral over t in [0, 1] of |mean_i (a_i - c_i) K(t, c_i)|, K a Gaussian and its
+    mirror images at 0 and 1.
 
     By the midpoint rule, from the density itself.
     """
@@ -331,7 +342,8 @@ def auroc(inside: list[float], outside: list[float]) -> float:
 
 
 def fpr_at_95(inside: list[float], outside: list[float]) -> float:
-    """The least share of `inside` at or above a threshold that at least 95 in 100 of `outside` reach."""
+    """The least share of `inside` at or above a threshold that at least 95 in
+    100 of `outside` reach."""
     found = []
     for threshold in outside:
         if 100 * sum(o >= threshold for o in outside) >= 95 * len(outside):
@@ -353,10 +365,12 @@ def binned_gaps(
     return result
 
 
-def fit_temperature(logits: Array, labels: Labels) -> float:
+def fit_temperature(logits: Array, labels: Labels, prior: float = 0.0) -> float:
     """T > 0 of least NLL of softmax(z / T); Guo et al. 2017.
 
-    The NLL is convex in 1/T with slope mean_i (sum_k p_k z_k - z_y), so its root is bisected on log T.
+    The NLL is convex in 1/T with slope mean_i (sum_k p_k z_k - z_y), so its
+    root is bisected on log T. prior: times (log T)^2 / 2 are added to the sum of NLL, which then
+    may have two minima: one of them.
     """
     samples = list(zip(rows(logits), classes(labels), strict=True))
     low, high = math.log(1e-4), math.log(1e4)
@@ -366,11 +380,43 @@ def fit_temperature(logits: Array, labels: Labels) -> float:
         for row, y in samples:
             p = probabilities([z * math.exp(-middle) for z in row])
             slope += sum(p_k * z for p_k, z in zip(p, row, strict=True)) - row[y]
-        if slope > 0:  # 1/T is too large
+        if slope * math.exp(-middle) > prior * middle:  # 1/T is too large
             low = middle
         else:
             high = middle
     return math.exp((low + high) / 2)
+
+
+LOG_T = np.linspace(math.log(0.01), math.log(1000), 11514)  # a step of .001
+
+
+def cost_of_temperature(logits: Array, labels: Labels, temperature: float) -> float:
+    """Sum of NLL of softmax(z / T), plus (log T)^2 / 2 of a normal prior on log T."""
+    total = math.log(temperature) ** 2 / 2
+    for row, y in zip(rows(logits), classes(labels), strict=True):
+        scaled = np.array([z / temperature for z in row])
+        total += scaled.max() + math.log(np.exp(scaled - scaled.max()).sum()) - scaled[y]
+    return float(total)
+
+
+def costs_of_temperatures(logits: Array, labels: Labels) -> np.ndarray:
+    """`cost_of_temperature` on LOG_T."""
+    z, y = np.asarray(logits, dtype=np.float64), np.asarray(labels)
+    costs = []
+    for log_t in LOG_T:
+        scaled = z / math.exp(log_t)
+        most = scaled.max(axis=1)
+        nll = (
+            most + np.log(np.exp(scaled - most[:, None]).sum(axis=1)) - scaled[np.arange(len(y)), y]
+        )
+        costs.append(math.fsum(nll) + log_t**2 / 2)
+    return np.array(costs)
+
+
+def fit_temperature_with_prior(logits: Array, labels: Labels) -> tuple[float, float]:
+    """The T of least cost on the grid, and that cost."""
+    costs = costs_of_temperatures(logits, labels)
+    return math.exp(LOG_T[costs.argmin()]), float(costs.min())
 
 
 def fit_temperature_by_ece(logits: Array, labels: Labels, bins: int = 15) -> float:

@@ -1,6 +1,8 @@
-"""Which samples an epoch trains on; Tata et al. 2022. A score is larger where the network is less sure.
+"""Which samples an epoch trains on; Tata et al. 2022. A score is larger where
+the network is less sure.
 
-Their code's scores are kept from the epoch that last trained a sample: those of unselected samples are stale.
+Their code's scores are kept from the epoch that last trained a sample: those
+of unselected samples are stale.
 """
 
 import math
@@ -20,7 +22,8 @@ def entropies(logits: Array) -> list[float]:
 
 
 def normalized_entropies(logits: Array) -> list[float]:
-    """-sum_k p_k log(p_k + 1e-6) / log K, as in the released code: in [0, 1] up to 1e-6 K / log K."""
+    """-sum_k p_k log(p_k + 1e-6) / log K, as in the released code: in [0, 1]
+    up to 1e-6 K / log K."""
     return [
         -sum(p * math.log(p + 1e-6) for p in probabilities(row)) / math.log(len(row))
         for row in rows(logits)
@@ -42,7 +45,8 @@ def margins(logits: Array) -> list[float]:
 
 
 def top(scores: Sequence[float], count: int) -> list[int]:
-    """Indices of the `count` largest scores, largest first; of equal scores the lower index comes first."""
+    """Indices of the `count` largest scores, largest first; of equal scores
+    the lower index comes first."""
     return sorted(range(len(scores)), key=lambda i: (-scores[i], i))[:count]
 
 
@@ -59,10 +63,13 @@ def selections(
     epochs: int,
     refresh_all: bool = False,
 ) -> list[list[int]]:
-    """The samples of each epoch: all of them for `warmup` >= 1 epochs, then the `count` of the largest kept scores.
+    """The samples of each epoch: all of them for `warmup` >= 1 epochs, then the `count`
+    of the largest kept scores.
 
-    score(epoch, i) is what the epoch's pass over sample i says. It replaces the kept score of the samples trained in
-    that epoch; with refresh_all, of every sample. The choice falls before the epoch, so on scores of earlier ones.
+    score(epoch, i) is what the epoch's pass over sample i says. It replaces the kept score
+    of the samples trained in
+    that epoch; with refresh_all, of every sample. The choice falls before the epoch, so
+    on scores of earlier ones.
     """
     kept = [math.nan] * samples
     chosen = []

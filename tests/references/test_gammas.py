@@ -1,4 +1,5 @@
-"""Focal loss's gammas against the values of Mukhoti et al. 2020 and of their rule's root, and by hand."""
+"""Focal loss's gammas against the values of Mukhoti et al. 2020 and of their
+rule's root, and by hand."""
 
 import math
 from fractions import Fraction
@@ -11,7 +12,8 @@ from pytest import approx
 from tests import references as ref
 from tests.cases import every_shape, logits_of, random_case
 
-# The rule's roots, where g(p, gamma) is 1 again, and g itself, as computed with the released implementation.
+# The rule's roots, where g(p, gamma) is 1 again, and g itself, as computed with
+# the released implementation.
 GAMMA_STARS = {
     0.05: 37.844779351,
     0.1: 14.923992648,
@@ -46,7 +48,8 @@ def test_schedule_by_epoch(schedule: Literal["531", "532"], epochs: int) -> None
 
 
 def test_bands_by_hand() -> None:
-    """p_y = .19, .21, .49, .51; equal logits of five and of two classes lie on a bound: the upper band."""
+    """p_y = .19, .21, .49, .51; equal logits of five and of two classes lie on
+    a bound: the upper band."""
     labels = torch.tensor([0, 0, 0, 0])
     logits = logits_of([0.19, 0.81], [0.21, 0.79], [0.49, 0.51], [0.51, 0.49])
     assert ref.band_gammas(logits, labels, "53") == [5.0, 3.0, 3.0, 3.0]

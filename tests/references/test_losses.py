@@ -1,4 +1,5 @@
-"""The slow definitions of the losses against golden.json, closed forms and limits: nothing here is our own code."""
+"""The slow definitions of the losses against golden.json, closed forms and limits: nothing
+here is our own code."""
 
 import math
 from collections.abc import Callable
@@ -44,7 +45,8 @@ def mbls_row(logits: Tensor, labels: Tensor, margin: float) -> list[float]:
 def dece_gradient_norm(
     logits: Tensor, labels: Tensor, bins: int, tau_a: float, tau_b: float
 ) -> float:
-    """Bins keep their sign under a small step, so each sample moves sum_b sign_b q_b (a - c) / N alone."""
+    """Bins keep their sign under a small step, so each sample moves sum_b sign_b
+    q_b (a - c) / N alone."""
     samples = list(zip(rows(logits), labels.tolist(), strict=True))
     signs = np.sign(sum(np.array(soft_gaps(row, y, bins, tau_a, tau_b)) for row, y in samples))
 
@@ -296,7 +298,8 @@ def test_dece_normaliser_is_a_factor() -> None:
 
 
 def test_dece_of_one_sample_by_hand() -> None:
-    """Confidence .51, true class behind by .02: hit 1 - sigmoid(2), the gap spread over bins that sum to 1."""
+    """Confidence .51, true class behind by .02: hit 1 - sigmoid(2), the gap spread
+    over bins that sum to 1."""
     gap = 1 - 1 / (1 + math.exp(-2.0)) - 0.51
     value = ref.dece(logits_of([0.51, 0.49]), torch.tensor([1]), released=False)
     assert value == approx(abs(gap), rel=1e-9)

@@ -22,7 +22,8 @@ def grid(rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_formula() -> tuple[Batch, Batch, Head, np.ndarray, np.ndarray]:
-    """The train batch, meta batch, head, keys and weights that the gamma_net rows were computed on."""
+    """The train batch, meta batch, head, keys and weights that the gamma_net
+    rows were computed on."""
     (i, j), (v, _), (m, n), (r, c) = grid(8, 6), grid(12, 6), grid(6, 4), grid(6, 3)
     train = Batch(np.sin(0.3 * i * j), np.arange(8) % 3)
     validation = Batch(np.cos(0.21 * v * j), 2 * np.arange(12) % 3)
@@ -139,16 +140,16 @@ def test_zero_gamma_and_zero_l2_are_one_step_of_cross_entropy() -> None:
 
 @pytest.mark.parametrize("outer", ["sece", "dece", "cross_entropy + dece / 2"])
 def test_gamma_net_hypergradient_by_the_chain_rule(outer: str) -> None:
-    """-eta / N sum_i d g_i / d gamma_i [x_i . (d S / d theta') . (p_i - onehot_i)] d gamma_i / d w_j."""
+    """-eta / N sum_i d g_i / d gamma_i [x_i . (d S / d theta') . (p_i -
+    onehot_i)] d gamma_i / d w_j."""
     train, validation, head, a, w = by_formula()
     value = {
         "sece": SECE,
         "dece": ref.dece,
         "cross_entropy + dece / 2": partial(ref.dece_loss, weight=0.5),
     }[outer]
-    value = (
-        partial(value, tau_b=0.1, tau_a=10.0) if outer != "sece" else value
-    )  # smooth enough to be differenced
+    # Smooth enough to be differenced.
+    value = partial(value, tau_b=0.1, tau_a=10.0) if outer != "sece" else value
     tau = 0.1
     _, of_w = meta.gamma_net_hypergradient(value, train, validation, head, a, w, tau, ETA)
     gammas = meta.gamma_net(train.features, a, w, tau)
@@ -174,7 +175,8 @@ def test_gamma_net_hypergradient_by_the_chain_rule(outer: str) -> None:
 
 @pytest.mark.parametrize("scale", [0.5, 1.0])
 def test_l2_hypergradient_by_the_chain_rule(scale: float) -> None:
-    """theta' moves by -eta 2 scale theta_j per unit of l2_j, so d S / d l2_j is that times d S / d theta'_j."""
+    """theta' moves by -eta 2 scale theta_j per unit of l2_j, so d S / d l2_j is that
+    times d S / d theta'_j."""
     train, validation, head, _, _ = by_formula()
     biased = Head(head.weight, np.array([0.3, -0.2, 0.1]))
     l2 = Head(np.linspace(-0.1, 0.4, 18).reshape(6, 3), np.array([0.2, -0.5, 0.0]))

@@ -77,7 +77,8 @@ TABLE = [[0.9, 0.5, 0.1], [0.2, 0.6, 0.7], [0.2, 0.3, 0.8], [0.1, 0.1, 0.1]]
 @pytest.mark.parametrize(
     ("refresh_all", "expected"),
     [
-        # 0 is trained and drops to .2; then 1 by its score of epoch 0; then .2 (0), .3 (1) and the stale .1 of 2.
+        # 0 is trained and drops to .2; then 1 by its score of epoch 0; then .2 (0), .3 (1)
+        # and the stale .1 of 2.
         (False, [[0, 1, 2], [0], [1], [1]]),
         (True, [[0, 1, 2], [0], [2], [2]]),
     ],

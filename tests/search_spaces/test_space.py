@@ -1,4 +1,5 @@
-"""The grammar of search spaces, against Optuna itself and against what a person means by the YAML."""
+"""The grammar of search spaces, against Optuna itself and against what a
+person means by the YAML."""
 
 import optuna
 import pytest
@@ -10,7 +11,6 @@ from search_spaces.space import (
     NO_FILE,
     Default,
     Pin,
-    SpaceError,
     contains,
     find_space,
     names,
@@ -19,6 +19,7 @@ from search_spaces.space import (
     to_plain,
 )
 from trainables import methods
+from trainables.problems import FieldError
 
 ENTRIES = [
     ("{low: 0, high: 5}", FloatDistribution(0.0, 5.0)),
@@ -45,10 +46,10 @@ def test_entry(text, entry):
 @pytest.mark.parametrize(
     ("text", "found", "mend"),
     [
-        ("{low: 5, high: 1}", "low 5 is above high 1", "swap"),
-        ("{low: 3, high: 3}", "low and high are both 3", "write the plain value 3 to fix"),
-        ("{low: 0, high: 1, log: true}", "got 0", "raise low or remove `log`"),
-        ("{low: -1, high: 1, log: true}", "got -1", "raise low"),
+        ("{low: 5, high: 1}", "low 5 is above high 1", "Swap"),
+        ("{low: 3, high: 3}", "low and high are both 3", "Write the plain value 3 to fix"),
+        ("{low: 0, high: 1, log: true}", "got 0", "Raise low or remove `log`"),
+        ("{low: -1, high: 1, log: true}", "got -1", "Raise low"),
         ("{low: a, high: 1}", "got 'a'", "`low` must be a finite number"),
         ("{low: 0, high: true}", "got True", "`high` must be a finite number"),
         ("{low: .nan, high: 1}", "got nan", "`low` must be a finite number"),
@@ -59,23 +60,23 @@ def test_entry(text, entry):
         ("{low: 0, hihg: 1}", "no key 'hihg'", "'high'"),
         ("{low: 0, high: 1, log: 1}", "got 1", "true or false"),
         ("{low: 0.5, high: 4, int: true}", "got 0.5", "an integer"),
-        ("{low: 1, high: 2, log: true, step: 0.5}", "`log` and `step`", "remove one"),
+        ("{low: 1, high: 2, log: true, step: 0.5}", "`log` and `step`", "Remove one"),
         ("{low: 0, high: 1, step: 0}", "got 0", "> 0"),
         ("{low: 0, high: 1, step: 0.3}", "step 0.3", "0.9"),
         ("{low: 0, high: 1, step: 1e-300}", "1e-300", "remove it"),
         ("{choices: []}", "empty", "two values"),
-        ("{choices: [1, 2, 1]}", "1 twice", "keep one"),
-        ("{choices: [true, 1]}", "1 twice", "keep one"),
+        ("{choices: [1, 2, 1]}", "1 twice", "Keep one"),
+        ("{choices: [true, 1]}", "1 twice", "Keep one"),
         ("{choices: [3]}", "one value", "plain value 3"),
         ("{choices: sgd}", "got 'sgd'", "list"),
         ("{choices: [[1], [2]]}", "got [1]", "finite number, text"),
-        ("{choices: [1, 2], low: 0}", "`low`", "remove"),
+        ("{choices: [1, 2], low: 0}", "`low`", "Remove"),
         ("[0.1, 0.2]", "a list is not a range", "{choices: [0.1, 0.2]}"),
         (".nan", "got nan", "finite"),
     ],
 )
 def test_refused_entry(text, found, mend):
-    with pytest.raises(SpaceError) as error:
+    with pytest.raises(FieldError) as error:
         parse_entry("search_space.method.gamma", strict_yaml.parse(text))
     assert error.value.path == "search_space.method.gamma"
     assert found in error.value.problem
@@ -83,7 +84,8 @@ def test_refused_entry(text, found, mend):
 
 
 def test_contains_agrees_with_optuna():
-    # Optuna keeps an enqueued value exactly where its distribution has it, and warns and samples where not.
+    # Optuna keeps an enqueued value exactly where its distribution has it, and warns
+    # and samples where not.
     for entry, values in [
         (FloatDistribution(0.0, 5.0), [0.0, 5.0, 3.0, 5.1, -0.1]),
         (FloatDistribution(0.0, 0.3, step=0.1), [0.1, 0.3, 0.15]),
@@ -135,7 +137,7 @@ def test_a_folder_of_the_user(tmp_path):
     )
     assert find_space("mine", [tmp_path]).defaults == [Default({"method.a": 1}, "ours")]
     (tmp_path / "focal.yaml").write_text("source: us\n")
-    with pytest.raises(SpaceError, match="the method already has one"):
+    with pytest.raises(FieldError, match="the method already has one"):
         find_space("focal", [tmp_path])
 
 
@@ -145,7 +147,7 @@ def test_a_folder_of_the_user(tmp_path):
         ("source: us\nspce: {}\n", "spce", "Did you mean 'space'?"),
         ("space: {}\n", "source", "name the source"),
         ("source: us\nspace: [1]\n", "space", "mapping"),
-        ("source: us\nspace: {method.a: {low: 2, high: 1}}\n", "space.method.a", "swap"),
+        ("source: us\nspace: {method.a: {low: 2, high: 1}}\n", "space.method.a", "Swap"),
         (
             "source: us\nspace: {method.a: {low: 0, high: 1}}\ndefaults: [{method.b: 1}]",
             "defaults[0].method.b",
@@ -176,7 +178,7 @@ def test_a_folder_of_the_user(tmp_path):
 )
 def test_refused_file(tmp_path, text, path, said):
     (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(SpaceError) as error:
+    with pytest.raises(FieldError) as error:
         read_space_file(tmp_path / "mine.yaml")
     assert error.value.path == path
     assert said in error.value.problem
@@ -242,7 +244,7 @@ def test_a_file_that_is_too_large_is_refused_before_it_is_read_whole(
     made = []
     monkeypatch.setattr(strict_yaml, "MOST_VALUES", 1000)
     monkeypatch.setattr(strict_yaml._Loader, "construct_document", made.append)
-    with pytest.raises(strict_yaml.YamlError) as refused:
+    with pytest.raises(FieldError) as refused:
         strict_yaml.read(tmp_path / "study.yaml")
     assert str(refused.value).startswith(problem) and made == []
 
@@ -265,5 +267,5 @@ def test_the_largest_files_that_we_write_are_read(tmp_path):
 def test_aliases_that_multiply_are_refused():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    with pytest.raises(strict_yaml.YamlError, match="more than 100000 values"):
+    with pytest.raises(FieldError, match="more than 100000 values"):
         strict_yaml.parse("\n".join(lines))

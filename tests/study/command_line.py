@@ -22,6 +22,7 @@ from study.cli import main
 from study.engine import run
 from study.engine.search import LedgerSearch
 from study.registry import verify
+from tests.shared import with_empty_mlflow
 from trainables.trainable import CalibrationTrainable
 
 ENVIRONMENT = {**os.environ, "COLUMNS": "120", "PYTHONWARNINGS": "ignore", MARK: uuid.uuid4().hex}
@@ -29,8 +30,11 @@ ENVIRONMENT = {**os.environ, "COLUMNS": "120", "PYTHONWARNINGS": "ignore", MARK:
 
 def calstudy(*words: object, check: int | None = 0) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; `check` is the exit code it must have."""
+    if check == 0:
+        with_empty_mlflow(words)
     command = [sys.executable, "-m", "study.cli", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=280)
+    environment = {**os.environ, **ENVIRONMENT}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=280)
     assert check is None or done.returncode == check, (
         f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     )
@@ -42,9 +46,11 @@ def calstudy_json(*words: object) -> Any:
 
 
 def here(*words: object, check: int = 0) -> str:
-    """Run a command in this process and without Ray, one trial after another: a second instead of half a minute.
+    """Run a command in this process and without Ray, one trial after another: a second
+    instead of half a minute.
 
-    For tests in which no process dies, and no code is imported from a study's own folder. What it printed.
+    For tests in which no process dies, and no code is imported from a study's own
+    folder. What it printed.
     """
     return "".join(_here(words, check))
 
@@ -54,9 +60,13 @@ def here_json(*words: object) -> Any:
 
 
 def _here(words: Sequence[object], check: int) -> tuple[str, str]:
+    if check == 0:
+        with_empty_mlflow(words)
     shown, said = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(shown), redirect_stderr(said):
         patch.setattr(run, "_tune", trained_here)
+        if check == 0:
+            patch.setattr(run, "TRACKING_PATIENCE", 240.0)  # the machine may be busy
         patch.setattr(verify, "subprocess", SimpleNamespace(run=verified_here))
         with pytest.raises(SystemExit) as ended:
             main([*map(str, words)])
@@ -68,14 +78,13 @@ def trained_here(study: Any, ledger: Any, listeners: list[Any], *engine: Any) ->
     """What Ray Tune does with the search and its trials."""
     search = LedgerSearch(study, ledger, listeners, lambda: 1)
     while isinstance(config := search.suggest("one"), dict):
-        actor = CalibrationTrainable.__new__(
-            CalibrationTrainable
-        )  # Tune's own set-up wants a storage
+        # Tune's own set-up wants a storage.
+        actor = CalibrationTrainable.__new__(CalibrationTrainable)
         actor.reset_config(config)
         search.attempt_started("one")
         while (
             not (result := actor.step())["done"]
-            and search.goes_on("one", result)
+            and search.goes_on("one", result["report"])
             and search.fault is None
         ):
             search.on_trial_result("one", result)
@@ -90,7 +99,8 @@ def trained_here(study: Any, ledger: Any, listeners: list[Any], *engine: Any) ->
 def verified_here(
     command: list[str], env: dict[str, str], **options: object
 ) -> subprocess.CompletedProcess[str]:
-    """What the process does that `verify` starts; a fresh one takes ten seconds to import what this one has."""
+    """What the process does that `verify` starts; a fresh one takes ten seconds
+    to import what this one has."""
     shown = io.StringIO()
     with (
         mock.patch.dict(os.environ, env, clear=True),
@@ -103,14 +113,20 @@ def verified_here(
 
 def start(*words: object) -> subprocess.Popen[str]:
     """Start a command and leave it running."""
+    with_empty_mlflow(words)
     command = [sys.executable, "-m", "study.cli", *map(str, words)]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **ENVIRONMENT},
     )
 
 
 def kill(driver: subprocess.Popen[str]) -> None:
-    """SIGKILL, and wait until its workers have ended too: a run in this process starts at once, beside them."""
+    """SIGKILL, and wait until its workers have ended too: a run in this process starts
+    at once, beside them."""
     driver.kill()
     driver.wait()
     wait_until(lambda: not marked(ENVIRONMENT[MARK], ACTOR))

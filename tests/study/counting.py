@@ -21,9 +21,10 @@ def runs_of(storage: Path, name: str = "small") -> list[Run]:
 
 
 def counted_once(storage: Path, planned: int, name: str = "small") -> Study:
-    """Every planned trial once in the ledger and once in MLflow; none left over, none like another."""
+    """Every planned trial once in the ledger and once in MLflow; none left
+    over, none like another."""
     study = open_study(name, str(storage))
-    records = [record for found in study.records().values() for record in found]
+    records = study.records()
     assert len(records) == planned and {record.state for record in records} <= {
         "complete",
         "pruned",
@@ -34,7 +35,7 @@ def counted_once(storage: Path, planned: int, name: str = "small") -> Study:
         record.name for record in records
     )
     assert not [run for run in runs if run.info.status in ("RUNNING", "SCHEDULED")]
-    for label, found in study.records().items():
+    for label, found in study.records().by_label.items():
         assert len({json.dumps(record.params) for record in found}) == len(found), (
             f"equal parameters in {label}"
         )

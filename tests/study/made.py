@@ -1,7 +1,9 @@
-"""A finished study on disk, made in this process: its study.yaml, ledger and files, without Ray or training."""
+"""A finished study on disk, made in this process: its study.yaml, ledger and files,
+without Ray or training."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +11,22 @@ import torch
 from optuna.distributions import BaseDistribution
 from optuna.samplers import RandomSampler
 
-from search_spaces import strict_yaml
 from study.engine.proposing import propose
-from study.schema.objective import Objective, served_by_default
-from study.schema.spec import spec_from_mapping
+from study.schema.objective import TEMPERATURE, Objective, served_by_default
+from study.schema.reading import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
-from study.store.study import Study, open_study
-from study.store.trials import TrialRecord, trial_directory
+from study.store.recorded import Recorded
+from study.store.study import Study, open_study, write_study_file
+from study.store.trials import TrialRecord, Trials, trial_directory
 from trainables import methods
 from trainables.files.digest import file_digest
 from trainables.outputs.attempts import attempt_directory
+from trainables.outputs.outcome import Outcome
 from trainables.outputs.predictions import Predictions
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
-Trial = tuple[
-    dict[str, float], list[dict[str, float]]
-]  # its metrics ({}: it failed) and its history
+# Its metrics ({}: it failed) and its history.
+Trial = tuple[dict[str, float], list[dict[str, float]]]
 
 
 def made_study(
@@ -38,7 +40,8 @@ def made_study(
     planned: int | None = None,
     majority: float = 0.0,  # nothing guesses
 ) -> Study:
-    """trials by label, told in order; planned, space: of every label; predictions: of (label, number)."""
+    """trials by label, told in order; planned, space: of every label;
+    predictions: of (label, number)."""
     directory = root / name
     directory.mkdir(parents=True)
     known = methods.names()
@@ -54,20 +57,18 @@ def made_study(
         "trials": planned or max(1, *map(len, trials.values())),
     }
     spec = spec_from_mapping(plain, "study.yaml")
-    recorded = {
-        "id": name,
-        "created": "2023-11-14T22:13:20+00:00",
-        "data_digest": "d1635",
-        "versions": {},
-        "classes": [str(k) for k in range(classes)],
-        "sizes": {"train": 900, "validation": 287, "test": 360},
-        "serves": served_by_default(objectives),
-        "majority": majority,
-        "meaning": spec.meaning(),
-    }
-    (directory / "study.yaml").write_text(
-        strict_yaml.dump({**spec.to_mapping(), "recorded": recorded})
+    recorded = Recorded(
+        id=name,
+        created="2023-11-14T22:13:20+00:00",
+        data_digest="d1635",
+        classes=[str(k) for k in range(classes)],
+        sizes={"train": 900, "validation": 287, "test": 360},
+        serves=served_by_default(objectives) or TEMPERATURE,
+        majority=majority,
+        temperature_fit="temperature",
+        meaning=spec.meaning(),
     )
+    write_study_file(Study.of(directory, spec, recorded))
     ledger = Ledger(open_storage(directory, None), name, name)
     for label, found in trials.items():
         ledger.open(label, objectives)
@@ -77,19 +78,17 @@ def made_study(
                 trial_directory(directory, label, number), ledger.begin_attempt(label, number)
             )
             digests = _write(files, history, predictions(label, number) if predictions else None)
-            of = {
-                "attempt": 1,
-                "epoch": len(history),
-                "samples": 1000,
-                "seconds": 1.5,
-                "digests": digests,
-            }
-            told = (
-                {"state": "complete", "metrics": metrics}
-                if metrics
-                else {"state": "failed", "reason": "loss is nan"}
+            told = Outcome(
+                attempt=1,
+                state="complete" if metrics else "failed",
+                reason=None if metrics else "loss is nan",
+                metrics=metrics or None,
+                epoch=len(history),
+                samples=1000,
+                seconds=1.5,
+                digests=digests,
             )
-            ledger.tell(label, number, {**of, **told}, objectives)
+            ledger.tell(label, number, told, objectives)
     return open_study(name, str(root))
 
 
@@ -106,13 +105,22 @@ def asked(
     )
 
 
+def trials_of(records: Iterable[TrialRecord]) -> Trials:
+    """These trials by their labels."""
+    found: dict[str, list[TrialRecord]] = {}
+    for record in records:
+        found.setdefault(record.label, []).append(record)
+    return Trials(found)
+
+
 def unwritten_study(
     labels: Sequence[str],
     objectives: tuple[Objective, ...] = OBJECTIVES,
     trials: int = 1,
     **recorded: Any,
 ) -> Study:
-    """A study that is on no disk: what is read of its spec and of the recorded facts to rank trials."""
+    """A study that is on no disk: what is read of its spec and of the recorded
+    facts to rank trials."""
     plain = {
         "name": "small",
         "methods": [{"label": label, "name": label} for label in labels],
@@ -126,18 +134,17 @@ def unwritten_study(
             if key in recorded
         },
     }
-    facts = {
-        "id": "small",
-        "classes": [str(k) for k in range(10)],
-        "sizes": {"train": 900, "validation": 287, "test": 360},
-        "serves": served_by_default(objectives),
-        "majority": 0.0,
-        "meaning": {
-            "methods": {label: {"fixed": {}, "space": {}, "defaults": []} for label in labels}
-        },
-        **recorded,
-    }
-    return Study(Path("small"), plain, facts)
+    methods = {label: {"fixed": {}, "space": {}, "defaults": []} for label in labels}
+    facts = Recorded(
+        id="small",
+        classes=[str(k) for k in range(10)],
+        sizes={"train": 900, "validation": 287, "test": 360},
+        serves=served_by_default(objectives) or TEMPERATURE,
+        majority=0.0,
+        temperature_fit="temperature",
+        meaning={"methods": methods},
+    )
+    return Study(Path("small"), plain, replace(facts, **recorded))
 
 
 def _write(

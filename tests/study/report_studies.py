@@ -1,20 +1,25 @@
-"""Studies for the tests of a report: records and predictions made in process, nothing trained, no ledger."""
+"""Studies for the tests of a report: records and predictions made in process,
+nothing trained, no ledger."""
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from study.schema.spec import spec_from_mapping
+from study.answer.sizes import Sizes
+from study.schema.reading import spec_from_mapping
+from study.store.recorded import Recorded
 from study.store.study import Study
-from study.store.trials import TrialRecord
+from study.store.trials import TrialRecord, Trials
+from study.uncertainty.intervals import Floor
 from trainables.files.digest import file_digest
 from trainables.outputs.predictions import Predictions
 
 SAMPLES, CLASSES = 400, 10
+LABELS = ("cross_entropy", "focal", "mbls")
+FLOORS = {"ece": Floor(0.0134, 0.0081, 0.0195), "ts_ece": Floor(0.0234, 0.0181, 0.0295)}
 HOSTILE = "loss is nan </script><img src=x onerror=\"document.title='owned'\"> {{script}} <!--"
 
 
@@ -24,6 +29,7 @@ class Interval(NamedTuple):
     estimate: float
     low: float
     high: float
+    floor: Floor | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,10 @@ class Confirmed:
     shift_samples: dict[str, int] = field(default_factory=dict)
     shift_dropped: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def name(self) -> str:
+        return self.label if self.candidate is None else self.candidate.name
+
 
 @dataclass(frozen=True)
 class Confirmation:
@@ -57,6 +67,7 @@ class Confirmation:
 
     study: Study
     rows: tuple[Confirmed, ...]
+    search: Study
 
 
 def make_study(root: Path, name: str = "small", **changes: Any) -> Study:
@@ -65,18 +76,20 @@ def make_study(root: Path, name: str = "small", **changes: Any) -> Study:
         "name": name,
         "data": "digits",
         "model": "mlp",
-        "methods": ["cross_entropy", "focal", "mbls"],
+        "methods": list(LABELS),
         "trials": 3,
     }
-    recorded = {
-        "id": f"id-of-{name}",
-        "created": "2023-11-14T22:13:20+00:00",
-        "data_digest": "d1635" * 12,
-        "classes": [str(number) for number in range(CLASSES)],
-        "sizes": {"train": 1151, "validation": SAMPLES, "test": 359},
-        "versions": {"torch": "2.15.0", "git_commit": "c0ffee"},
-        "majority": 0.1,
-    }
+    recorded = Recorded(
+        id=f"id-of-{name}",
+        created="2023-11-14T22:13:20+00:00",
+        data_digest="d1635" * 12,
+        classes=[str(number) for number in range(CLASSES)],
+        sizes={"train": 1151, "validation": SAMPLES, "test": 359},
+        versions={"torch": "2.15.0", "git_commit": "c0ffee"},
+        serves="temperature",
+        majority=0.1,
+        temperature_fit="temperature",
+    )
     return Study.of(root / name, spec_from_mapping({**plain, **changes}, "small.yaml"), recorded)
 
 
@@ -89,7 +102,8 @@ def predictions(seed: int, sharpness: float = 1.0) -> Predictions:
 
 
 def complete(study: Study, label: str, number: int, **changes: Any) -> TrialRecord:
-    """A complete trial with its predictions on disk; `params`, `metrics`, ... in `changes` over what they give."""
+    """A complete trial with its predictions on disk; `params`, `metrics`, ... in
+    `changes` over what they give."""
     seed = 100 * list(map(lambda variant: variant.label, study.spec.variants)).index(label) + number
     of_trial = predictions(seed, 1.0 + 0.5 * number)
     params = {path: 0.25 * (number + 1) for path in study.spec.variant(label).space.distributions}
@@ -114,7 +128,8 @@ def complete(study: Study, label: str, number: int, **changes: Any) -> TrialReco
 
 
 def curve(seed: int) -> list[dict[str, float]]:
-    """A trial's history: 20 epochs, each metric nearer to its last value, 0.9 for accuracy and 0.1 for the others."""
+    """A trial's history: 20 epochs, each metric nearer to its last value, 0.9 for accuracy
+    and 0.1 for the others."""
     rest = [(1 + seed / 1000) * 0.5**epoch for epoch in range(20)]
     return [
         {
@@ -126,8 +141,9 @@ def curve(seed: int) -> list[dict[str, float]]:
     ]
 
 
-def small(root: Path) -> tuple[Study, dict[str, list[TrialRecord]]]:
-    """Three trials of cross_entropy; two of focal one that failed with a hostile reason; of mbls one interrupted."""
+def small(root: Path) -> tuple[Study, Trials]:
+    """Three trials of cross_entropy; two of focal one that failed with a hostile reason;
+    of mbls one interrupted."""
     study = make_study(root)
     begun = TrialRecord(
         "mbls", 0, "running", {"method.margin": 10.0, "method.weight": 0.1}, attempt=1
@@ -135,19 +151,25 @@ def small(root: Path) -> tuple[Study, dict[str, list[TrialRecord]]]:
     study.files(begun).mkdir(parents=True)
     (study.files(begun) / "log").write_text("process 1 on node\n")
     failed = TrialRecord("focal", 2, "failed", {"method.gamma": 4.5}, attempt=2, reason=HOSTILE)
-    return study, {
-        "cross_entropy": [complete(study, "cross_entropy", number) for number in range(3)],
-        "focal": [*(complete(study, "focal", number) for number in range(2)), failed],
-        "mbls": [begun],
-    }
+    return study, trials(
+        cross_entropy=[complete(study, "cross_entropy", number) for number in range(3)],
+        focal=[*(complete(study, "focal", number) for number in range(2)), failed],
+        mbls=[begun],
+    )
 
 
-def analysis_of(records: Mapping[str, Sequence[TrialRecord]]) -> Analysis:
-    """Intervals 0.01 to either side, which are nobody's."""
-    done = [record for found in records.values() for record in found if record.state == "complete"]
+def trials(**by_label: list[TrialRecord]) -> Trials:
+    """Under the labels of `make_study`."""
+    return Trials(by_label).under(LABELS)
+
+
+def analysis_of(records: Trials) -> Analysis:
+    """Intervals 0.01 to either side, which are nobody's; ECE has a floor, before
+    and after temperature."""
+    done = records.complete
     intervals = {
         record.name: {
-            name: Interval(value, max(0.0, value - 0.01), value + 0.01)
+            name: Interval(value, max(0.0, value - 0.01), value + 0.01, FLOORS.get(name))
             for name, value in record.metrics.items()
         }
         for record in done
@@ -157,9 +179,10 @@ def analysis_of(records: Mapping[str, Sequence[TrialRecord]]) -> Analysis:
     )
 
 
-def confirmation_of(study: Study, records: Mapping[str, Sequence[TrialRecord]]) -> Confirmation:
-    """focal/0001 and the default with two seeds; accuracy falls by 0.02 and 0.04 on test, ECE rises by 0.01."""
-    candidate = records["focal"][1]
+def confirmation_of(study: Study, records: Trials) -> Confirmation:
+    """focal/0001 and the default with two seeds; accuracy falls by 0.02 and 0.04 on
+    test, ECE rises by 0.01."""
+    candidate = records.of("focal")[1]
     seeds = tuple(replace(candidate, number=number) for number in range(2))
     accuracy, ece = candidate.metrics["accuracy"], candidate.metrics["ece"]
     tests = tuple(
@@ -182,7 +205,21 @@ def confirmation_of(study: Study, records: Mapping[str, Sequence[TrialRecord]]) 
                 {"noisy": 3},
             ),
             Confirmed(
-                "cross_entropy_default", "baseline", None, tuple(records["cross_entropy"][:2])
+                "cross_entropy_default", "baseline", None, tuple(records.of("cross_entropy")[:2])
             ),
         ),
+        study,
+    )
+
+
+def sizes_of(confirmation: Confirmation) -> Sizes:
+    """Floors of focal/0001 that are nobody's; shrinkage of accuracy as
+    `confirmation_of` has it, of ECE .005."""
+    (label, *_) = (row.label for row in confirmation.rows)
+    shrinkage = {label: {"accuracy": 0.03, "ece": 0.005}}
+    return Sizes(
+        {label: FLOORS},
+        {label: FLOORS},
+        shrinkage,
+        "shrinkage of ECE compares 359 samples with 359.",
     )

@@ -1,4 +1,5 @@
-"""Commands that need no study: what they print, and one clear line with exit code 2 for a mistake."""
+"""Commands that need no study: what they print, and one clear line with exit
+code 2 for a mistake."""
 
 import json
 import subprocess
@@ -126,7 +127,7 @@ BAD_ARRAYS: list[tuple[dict[str, Any], str]] = [
     ({"probs": np.full((4, 3), 0.5), "labels": GOOD["labels"]}, "sum to 1"),
     (
         {"logits": np.array([{}], dtype=object), "labels": GOOD["labels"]},
-        "holds Python objects; give an npz",
+        "holds Python objects. Give an npz",
     ),
 ]
 
@@ -146,12 +147,15 @@ def test_evaluate_allocates_no_more_than_a_file_holds(
 ) -> None:
     code, out, err = calstudy(capsys, "evaluate", npz_of(tmp_path / "bad.npz", shape))
     assert code == 2 and out == "" and err.count("\n") == 1
-    claimed = f"'logits' is float32 {list(shape)} by its header, {shape[0] * shape[1] * 4:,} bytes, but 136 bytes."
+    claimed = (
+        f"'logits' is float32 {list(shape)} by its header, {shape[0] * shape[1] * 4:,} bytes, but"
+        " 136 bytes."
+    )
     assert err.endswith(f"bad.npz: {claimed} The file is damaged: save it again.\n")
     (tmp_path / "one.npz").write_bytes(npy_of(shape))
     code, out, err = calstudy(capsys, "evaluate", tmp_path / "one.npz")
     assert code == 2 and err.endswith(
-        "is a single array; save `logits` and `labels` with numpy.savez.\n"
+        "is a single array. Save `logits` and `labels` with numpy.savez.\n"
     )
 
 
@@ -187,7 +191,7 @@ def test_evaluate_of_no_archive(
     assert "pickle" not in err
     if content == b"name: mine\n":
         assert err.endswith(
-            "f.npz: is no npz; give an npz with `logits` or `probs`, and `labels`.\n"
+            "f.npz: is no npz. Give an npz with `logits` or `probs`, and `labels`.\n"
         )
 
 

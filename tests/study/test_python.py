@@ -12,8 +12,8 @@ from study import Study
 from study.schema.errors import SpecError
 from tests.study.command_line import here, write_spec
 from tests.study.made import made_study
-from trainables.fields import FieldError
 from trainables.outputs.predictions import Predictions
+from trainables.problems import FieldError
 
 
 def some_predictions(label: str, number: int) -> Predictions:

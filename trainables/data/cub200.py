@@ -6,17 +6,19 @@ from pathlib import Path
 import numpy as np
 
 from trainables.data.shared.images import ImageFiles, ImageList, check_lists, required
-from trainables.fields import FieldError, number
+from trainables.fields import number
+from trainables.problems import FieldError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cub200(ImageFiles):
-    """`path` is the folder with images.txt and the other lists. Train and test as in train_test_split.txt."""
+    """`path` has images.txt and the other lists; train and test are as in train_test_split.txt."""
 
     size: int | None = number(224, low=1, doc="side in pixels: resize, then center crop")
 
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
-        species, images = self._list("classes.txt"), self._images()
+        species = self._list("classes.txt")
+        images = self._images()
         numbers = {key: label for label, key in enumerate(sorted(species, key=int))}
         labels = self._values("image_class_labels.txt", images, numbers)
         in_train = self._values("train_test_split.txt", images, {"0": 0, "1": 1})
@@ -33,11 +35,9 @@ class Cub200(ImageFiles):
 
     def _list(self, name: str) -> dict[str, str]:
         """The entries of a list file by number, e.g. `1 001.Black_footed_Albatross`."""
-        rows = required(self.path, name).read_text().splitlines()
-        return {
-            key: value
-            for key, _, value in (row.strip().partition(" ") for row in rows if row.strip())
-        }
+        rows = map(str.strip, required(self.path, name).read_text().splitlines())
+        parts = (row.partition(" ") for row in rows if row)
+        return {key: value for key, _, value in parts}
 
     def _images(self) -> dict[str, Path]:
         folder = required(self.path, "images")
@@ -46,7 +46,8 @@ class Cub200(ImageFiles):
             if not file.is_file():
                 raise FieldError(
                     "path",
-                    f"image {key} in images.txt, {file}, is missing. Unpack the archive again.",
+                    f"image {key} in images.txt, {file}, is missing",
+                    "Unpack the archive again.",
                 )
         return images
 
@@ -57,9 +58,10 @@ class Cub200(ImageFiles):
         listed = self._list(name)
         for key in images:
             if listed.get(key) not in meanings:
-                found = f"an invalid entry {listed[key]!r}" if key in listed else "no entry"
+                entry = f"an invalid entry {listed[key]!r}" if key in listed else "no entry"
                 raise FieldError(
                     "path",
-                    f"{self.path}: {name} has {found} for image {key}. Unpack the archive again.",
+                    f"{self.path}: {name} has {entry} for image {key}",
+                    "Unpack the archive again.",
                 )
         return {key: meanings[listed[key]] for key in images}

@@ -1,7 +1,8 @@
-"""Images in folders: one per split, with one per class inside, as for torchvision's ImageFolder; or one per class."""
+"""Images in folders, one per class: in a folder per split, as for torchvision, or without."""
 
 import os
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +10,17 @@ from torchvision.datasets.folder import IMG_EXTENSIONS, find_classes, make_datas
 
 from trainables.data.shared.images import ImageFiles, ImageList, check_lists
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, split_names
-from trainables.fields import FieldError, nearest, text
+from trainables.fields import text
+from trainables.problems import FieldError, nearest
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFolder(ImageFiles):
-    """PATH/train/CLASS/*.png and so on; or PATH/CLASS/*.png, all train, from which the other splits are carved by seed.
-    Classes are sorted by name.
+    """PATH/train/CLASS/*.png and so on, or PATH/CLASS/*.png, all train. Classes: sorted by name.
 
-    Without `splits`, folders named train, validation (valid, val, dev) and test are used; with only train and
-    validation, the latter becomes the sealed test split. With `splits`, other folders are ignored; `{train: .}` says
-    that every folder is a class.
+    Without `splits`, folders named train, validation (valid, val, dev) and test are used; with only
+    train and validation, the latter becomes the sealed test split. With `splits`, other folders are
+    ignored; `{train: .}` says that every folder is a class.
     """
 
     splits: dict[str, str] | None = text(
@@ -32,67 +33,67 @@ class ImageFolder(ImageFiles):
 
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
         folders = self._folders()
-        names = (
-            {"train": "."}
-            if self._are_classes(folders)
-            else split_names(self.splits, folders, self.path)
-        )
+        names = {"train": "."}
+        if not self._are_classes(folders):
+            names = split_names(self.splits, folders, self.path)
         classes = self._classes(names["train"])
         numbers = {name: number for number, name in enumerate(classes)}
         lists = {}
         for ours, theirs in names.items():
             for name in self._classes(theirs):
                 if name not in numbers:
-                    problem = f"{ours} has the class '{name}', which train does not have.{nearest(name, classes)}"
-                    raise FieldError("path", f"{self.path}: {problem} Rename or remove it.")
-            found = make_dataset(
-                str(Path(self.path) / theirs), numbers, IMG_EXTENSIONS, allow_empty=True
-            )
-            lists[ours] = ImageList(
-                [Path(file) for file, _ in found], np.array([label for _, label in found], np.int64)
-            )
+                    found = f"{ours} has the class '{name}', which train does not have"
+                    mend = f"{nearest(name, classes)} Rename or remove it."
+                    raise FieldError("path", f"{self.path}: {found}", mend)
+            folder = str(Path(self.path) / theirs)
+            found = make_dataset(folder, numbers, IMG_EXTENSIONS, allow_empty=True)
+            files = [Path(file) for file, _ in found]
+            lists[ours] = ImageList(files, np.array([label for _, label in found], np.int64))
         check_lists(self.path, classes, lists)
         return tuple(classes), lists
 
     def _folders(self) -> list[str]:
         """Candidates for splits: the folders in PATH, and PATH itself if `splits` names it."""
-        fix = "give the folder that contains one folder per class or split."
+        fix = "Give the folder that contains one folder per class or split."
         if not Path(self.path).is_dir():
             found = "is not a folder" if Path(self.path).exists() else "does not exist"
-            raise FieldError("path", f"{self.path} {found}; {fix}")
+            raise FieldError("path", f"{self.path} {found}", fix)
         folders = sorted(entry.name for entry in Path(self.path).iterdir() if entry.is_dir())
         if not folders:
-            raise FieldError("path", f"{self.path} has no subfolders; {fix}")
-        return [*folders, *(["."] if self.splits and "." in self.splits.values() else [])]
+            raise FieldError("path", f"{self.path} has no subfolders", fix)
+        if self.splits and "." in self.splits.values():
+            folders.append(".")
+        return folders
 
     def _are_classes(self, folders: list[str]) -> bool:
-        """Whether `splits` is absent and the folders are classes. Raises FieldError if they might also be splits."""
+        """`splits` is absent and the folders are classes. Raises FieldError in doubt."""
         if self.splits is not None:
             return False
         root = Path(self.path)
         with_images = [name for name in folders if _has_images(root / name)]
-        named = [
-            name for name in folders if any(name.lower() in words for words in KNOWN_NAMES.values())
-        ]
+        known = set(chain.from_iterable(KNOWN_NAMES.values()))
+        named = [name for name in folders if name.lower() in known]
         train = [root / name for name in named if name.lower() in KNOWN_NAMES["train"]]
-        if not with_images or any(entry.is_dir() for folder in train for entry in folder.iterdir()):
+        inside = chain.from_iterable(folder.iterdir() for folder in train)
+        if not with_images or any(entry.is_dir() for entry in inside):
             return False
         if not named and with_images == folders:
             return True
+        found = f"'{with_images[0]}' has images in it like a class"
         if named:
-            found = f"'{named[0]}' has the name of a split, '{with_images[0]}' has images in it like a class"
+            found = f"'{named[0]}' has the name of a split, {found}"
         else:
             other = next(name for name in folders if name not in with_images)
-            found = f"'{with_images[0]}' has images in it like a class, '{other}' has none"
-        fix = f"If every folder of {self.path} is a class, write `splits: {{train: .}}`; else name the splits."
-        raise FieldError("splits", f"{found}. {fix}")
+            found = f"{found}, '{other}' has none"
+        case = f"If every folder of {self.path} is a class, write `splits: {{train: .}}`"
+        raise FieldError("splits", found, f"{case}; else name the splits.")
 
     def _classes(self, split: str) -> list[str]:
         try:
             names: list[str] = find_classes(Path(self.path) / split)[0]
         except FileNotFoundError:
             raise FieldError(
-                "path", f"{Path(self.path) / split} has no class folders; add one per class."
+                "path", f"{Path(self.path) / split} has no class folders", "Add one per class."
             ) from None
         return names
 

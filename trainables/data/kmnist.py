@@ -1,4 +1,4 @@
-"""Kuzushiji-MNIST: 70,000 cursive Japanese characters, 28x28, grayscale, ten classes. Clanuwat et al. 2018."""
+"""Kuzushiji-MNIST: 70,000 cursive Japanese characters, 28x28, grayscale. Clanuwat et al. 2018."""
 
 from dataclasses import dataclass
 

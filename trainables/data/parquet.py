@@ -1,7 +1,7 @@
-"""Images in parquet files with the usual layout of data hubs: one row per sample, an encoded image and its label.
+"""Images in parquet files as on data hubs: one row per sample, an encoded image and its label.
 
-A file with a column of split names, or a folder with one file per split (`train.parquet`) or its shards
-(`train-00000-of-00002.parquet`).
+A file with a column of split names, or a folder with one file per split (`train.parquet`) or its
+shards (`train-00000-of-00002.parquet`).
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,14 +24,15 @@ import pyarrow.parquet as pq
 from trainables.data.shared.images import SMALL_BYTES, check_memory, decode, shape_of
 from trainables.data.shared.splits import KNOWN_NAMES, check_splits, limited, split_names
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, Samples, nothing
-from trainables.fields import FieldError, expanded, nearest, number, text
-from trainables.files.arrays import memory
+from trainables.fields import expanded, number, text
 from trainables.files.digest import file_digest
+from trainables.machine import memory
+from trainables.plain import Value
+from trainables.problems import FieldError, nearest
 
 SPLIT_COLUMN = "split"
-ROW_BYTES = (
-    128  # of memory for a row, its image aside; a few bytes of a file may claim any number of rows
-)
+# The memory for a row, its image aside; a few bytes of a file may claim any number of rows.
+ROW_BYTES = 128
 SLICE = 256  # images a thread decodes at a time
 
 T = TypeVar("T")
@@ -60,8 +62,9 @@ class _Table(NamedTuple):
 class Parquet(Dataset):
     """Grayscale images keep one channel; if any image has colour, all become RGB.
 
-    Without `splits`, splits named train, validation (valid, val, dev) and test are used; with only train and
-    validation, the latter becomes the sealed test split. With `splits`, other splits are ignored.
+    Without `splits`, splits named train, validation (valid, val, dev) and test are used; with only
+    train and validation, the latter becomes the sealed test split. With `splits`, other splits are
+    ignored.
     """
 
     path: str = text(doc="a parquet file, or a folder of them")
@@ -85,20 +88,16 @@ class Parquet(Dataset):
         for file in self._files():
             # In a folder the file name gives the split; a single file may have any name.
             name = "" if Path(self.path).is_file() else file.name
-            with open(file, "rb") as source:
-                digest.update(
-                    f"{name} {hashlib.file_digest(source, 'sha256').hexdigest()}\n".encode()
-                )
+            digest.update(f"{name} {file_digest(file)}\n".encode())
         return digest.hexdigest()
 
     def read(self, progress: Progress = nothing) -> RawData:
         table = self._table()
         num_classes, rows = self._taken(table)
         images = self._images(table, rows, progress)
-        named = (table.class_names or [])[:num_classes]
-        classes = (
-            named if len(named) == num_classes else [str(label) for label in range(num_classes)]
-        )
+        classes = (table.class_names or [])[:num_classes]
+        if len(classes) < num_classes:
+            classes = list(map(str, range(num_classes)))
         splits = {name: RawSplit(images[name], table.labels[taken]) for name, taken in rows.items()}
         return RawData(tuple(classes), **splits)
 
@@ -111,25 +110,21 @@ class Parquet(Dataset):
         names = split_names(self.splits, table.split_names, self.path)
         rows = {ours: np.flatnonzero(table.splits == theirs) for ours, theirs in names.items()}
         num_classes = self._check_labels(table, rows)
-        return num_classes, {
-            name: taken[limited(table.labels[taken], self.limit, name, num_classes)]
-            for name, taken in rows.items()
-        }
+        for name, taken in rows.items():
+            rows[name] = taken[limited(table.labels[taken], self.limit, name, num_classes)]
+        return num_classes, rows
 
-    def samples(self, where: dict[str, Any] | None = None) -> Samples:
-        """Rows with the values in `where`, of the test split if there is one and `where` names no split; labels are
-        not checked.
-        """
+    def samples(self, where: dict[str, Value] | None = None) -> Samples:
+        """Rows with the values in `where`, by default of test; labels are not checked."""
         table = self._table()
         rows = self._sampled(table, where)
         return Samples(self._images(table, {"all": rows})["all"], table.labels[rows], table.names)
 
-    def samples_header(self, where: dict[str, Any] | None = None) -> Header:
+    def samples_header(self, where: dict[str, Value] | None = None) -> Header:
         table = self._table()
         rows = self._sampled(table, where)
-        return Header(
-            _by_file(table, rows), self._first_shape(table, rows), table.labels[rows], table.names
-        )
+        shape = self._first_shape(table, rows)
+        return Header(_by_file(table, rows), shape, table.labels[rows], table.names)
 
     def _first_shape(self, table: _Table, rows: np.ndarray) -> tuple[int, int, int]:
         """[C, H, W] of the first of these images, from its header."""
@@ -137,37 +132,33 @@ class Parquet(Dataset):
             encoded = _encoded(next(parts)[2])[0]
         return self._of_image(table, rows[0], encoded, shape_of)
 
-    def _sampled(self, table: _Table, where: dict[str, Any] | None) -> np.ndarray:
-        known = [theirs for theirs in table.split_names if theirs.lower() in KNOWN_NAMES["test"]]
-        test = (self.splits or {}).get("test") or (known[0] if known else None)
-        whole = test is None or self.split_column in (where or {})
-        kept = self._where(table, where or {}) & (whole | (table.splits == test))
+    def _sampled(self, table: _Table, where: dict[str, Value] | None) -> np.ndarray:
+        where = where or {}
+        known = (theirs for theirs in table.split_names if theirs.lower() in KNOWN_NAMES["test"])
+        test = (self.splits or {}).get("test") or next(known, None)
+        whole = test is None or self.split_column in where
+        kept = self._where(table, where) & (whole | (table.splits == test))
         rows = np.flatnonzero(kept)
         if not len(rows):
-            several = any(isinstance(value, list) for value in (where or {}).values())
-            hint = " Each value must be a single one, not a list." if several else ""
-            raise FieldError(
-                "where", f"no row of {self.path} matches {json.dumps(where or {})}.{hint}"
-            )
+            mend = ""
+            if any(isinstance(value, list) for value in where.values()):
+                mend = "Each value must be a single one, not a list."
+            raise FieldError("where", f"no row of {self.path} matches {json.dumps(where)}", mend)
         return rows
 
-    def _where(self, table: _Table, where: dict[str, Any]) -> np.ndarray:
+    def _where(self, table: _Table, where: dict[str, Value]) -> np.ndarray:
         """[rows] bool: which rows have these values."""
         kept = np.ones(len(table.labels), dtype=bool)
-        for start, file in zip(table.starts, table.files, strict=True) if where else ():
+        if not where:
+            return kept
+        for start, file in zip(table.starts, table.files, strict=True):
             with _opened(file) as source:
-                names = source.schema_arrow.names
                 for column in where:
-                    if column not in names:
-                        raise FieldError(
-                            "where", f"{file} has no column '{column}'.{nearest(column, names)}"
-                        )
+                    _check_column("where", file, column, source.schema_arrow.names)
                 columns = source.read(list(where))
             for column, value in where.items():
-                found = np.array(
-                    [here == value for here in columns[column].to_pylist()], dtype=bool
-                )
-                kept[start : start + len(found)] &= found
+                found = [here == value for here in columns[column].to_pylist()]
+                kept[start : start + len(found)] &= np.array(found, dtype=bool)
         return kept
 
     def _files(self) -> list[Path]:
@@ -176,42 +167,41 @@ class Parquet(Dataset):
             return [path]
         if not path.exists():
             near = [other.name for other in sorted(path.parent.glob("*.parquet"))][:20]
-            raise FieldError(
-                "path", f"there is no {path}.{nearest(path.name, near) if near else ''}"
-            )
+            hint = nearest(path.name, near) if near else ""
+            raise FieldError("path", f"there is no {path}", hint)
         files = sorted(path.glob("*.parquet"))
         if not files:
-            near = sorted({str(file.parent) for file in path.glob("*/*.parquet")})
-            hint = (
-                nearest(str(path), near)
-                if near
-                else " Give a parquet file, or a folder with parquet files."
-            )
-            raise FieldError("path", f"no .parquet file in {path}.{hint}")
+            hint = "Give a parquet file, or a folder with parquet files."
+            if near := sorted({str(file.parent) for file in path.glob("*/*.parquet")}):
+                hint = nearest(str(path), near)
+            raise FieldError("path", f"no .parquet file in {path}", hint)
         return files
 
     def _table(self) -> _Table:
         files = self._files()
-        labels, splits, names, starts = [], [], [], [0]
+        labels = []
+        splits = []
+        names: set[str] = set()
+        starts = [0]
         for file in files:
             columns = self._read(file)
             labels.append(self._labels(file, columns))
             if self.split_column in columns.column_names:
                 splits.append(self._splits(file, columns))
-                names += splits[-1].tolist()
+                names.update(splits[-1].tolist())
             else:
-                name = "train" if len(files) == 1 and Path(self.path).is_file() else _split_of(file)
+                name = "train" if Path(self.path).is_file() else _split_of(file)
                 splits.append(np.full(columns.num_rows, name))
-                names.append(name)
+                names.add(name)
             starts.append(starts[-1] + columns.num_rows)
         if starts[-1] == 0:
-            raise FieldError("path", f"{self.path} has no rows: its train split is empty.")
+            raise FieldError("path", f"{self.path} has no rows: its train split is empty")
         return _Table(
             files=files,
             starts=np.array(starts[:-1]),
             labels=np.concatenate(labels),
             splits=np.concatenate(splits),
-            split_names=sorted(set(names)),
+            split_names=sorted(names),
             class_names=self._metadata_names(files[0]) or self._column_names(files),
         )
 
@@ -220,87 +210,71 @@ class Parquet(Dataset):
         with _opened(file) as source:
             schema = source.schema_arrow
             self._check_schema(file, schema)
-            return source.read(
-                [name for name in schema.names if name in (self.label, self.split_column)]
-            )
+            wanted = (self.label, self.split_column)
+            return source.read([name for name in schema.names if name in wanted])
 
     def _check_schema(self, file: Path, schema: Any) -> None:
         for option in ("image", "label", "split_column"):
             column = getattr(self, option)
             # Without a split column the file name gives the split, unless the user named a column.
-            if column not in schema.names and (option, column) != ("split_column", SPLIT_COLUMN):
-                raise FieldError(
-                    option, f"{file} has no column '{column}'.{nearest(column, schema.names)}"
-                )
+            if (option, column) != ("split_column", SPLIT_COLUMN):
+                _check_column(option, file, column, schema.names)
         kind = schema.field(self.image).type
         if pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
             kind = kind.field("bytes").type
         if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-            raise FieldError(
-                "image",
-                f"{file}: column '{self.image}' has type {kind}, not encoded images (e.g. PNG).",
-            )
+            found = f"{file}: column '{self.image}' has type {kind}"
+            raise FieldError("image", f"{found}, not encoded images (e.g. PNG)")
         kind = schema.field(self.label).type
         if not pa.types.is_integer(kind):
-            others = [field.name for field in schema if pa.types.is_integer(field.type)]
-            hint = (
-                f" Integer columns: {', '.join(others)}."
-                if others
-                else " Number the classes from 0."
-            )
-            raise FieldError(
-                "label", f"{file}: column '{self.label}' has type {kind}, not integers.{hint}"
-            )
+            fix = "Number the classes from 0."
+            if others := [field.name for field in schema if pa.types.is_integer(field.type)]:
+                fix = f"Integer columns: {', '.join(others)}."
+            found = f"{file}: column '{self.label}' has type {kind}"
+            raise FieldError("label", f"{found}, not integers", fix)
 
     def _labels(self, file: Path, columns: Any) -> np.ndarray:
         column = columns[self.label].combine_chunks()
         if column.null_count:
-            raise FieldError(
-                "label", f"{file}, row {_first_null(column)}: the label is missing. Remove the row."
-            )
+            place = f"{file}, row {_first_null(column)}"
+            raise FieldError("label", f"{place}: the label is missing", "Remove the row.")
         labels: np.ndarray = column.to_numpy(zero_copy_only=False).astype(np.int64)
         return labels
 
     def _splits(self, file: Path, columns: Any) -> np.ndarray:
         column = columns[self.split_column].combine_chunks()
         if column.null_count:
-            raise FieldError(
-                "split_column", f"{file}, row {_first_null(column)}: the split is missing. Add one."
-            )
+            place = f"{file}, row {_first_null(column)}"
+            raise FieldError("split_column", f"{place}: the split is missing", "Add one.")
         return np.array(column.to_pylist(), dtype=str)
 
     def _check_labels(self, table: _Table, rows: dict[str, np.ndarray]) -> int:
-        """K, if the labels are 0 to K - 1 in every split and train has them all. Raises FieldError otherwise."""
+        """K: labels are 0 to K - 1 in every split, and train has them all; FieldError otherwise."""
         for name, taken in rows.items():
             if not len(taken):
-                raise FieldError("path", f"the {name} split of {self.path} is empty.")
+                raise FieldError("path", f"the {name} split of {self.path} is empty")
             negative = taken[table.labels[taken] < 0]
             if len(negative):
-                label = table.labels[negative[0]]
-                fix = "Labels start at 0; remove rows without a label, or exclude their split with `splits`."
-                raise FieldError(
-                    "label", f"{table.place(negative[0])}: the label is {label}. {fix}"
-                )
+                found = f"{table.place(negative[0])}: the label is {table.labels[negative[0]]}"
+                fix = "Remove rows without a label, or exclude their split with `splits`."
+                raise FieldError("label", found, f"Labels start at 0; {fix}")
         present = np.unique(table.labels[rows["train"]])
         num_classes = int(present[-1]) + 1
         if len(present) < num_classes:
             gap = int(np.flatnonzero(present != np.arange(len(present)))[0])
             problem = f"no training sample has label {gap}, but the highest is {num_classes - 1}."
-            raise FieldError("label", f"{problem} Number the classes from 0 without gaps.")
+            raise FieldError("label", f"{problem} Number the classes from 0 without gaps")
         if num_classes == 1:
-            raise FieldError(
-                "label",
-                f"all training samples of {self.path} have label 0; at least two classes are needed.",
-            )
+            found = f"all training samples of {self.path} have label 0"
+            raise FieldError("label", f"{found}; at least two classes are needed")
         for name, taken in rows.items():
             beyond = taken[table.labels[taken] >= num_classes]
             if len(beyond):
-                label = table.labels[beyond[0]]
-                problem = f"the label is {label} in {name}, but train has 0 to {num_classes - 1}."
-                raise FieldError(
-                    "label",
-                    f"{table.place(beyond[0])}: {problem} Remove classes that are not in train.",
+                found = (
+                    f"{table.place(beyond[0])}: the label is {table.labels[beyond[0]]} in {name}"
                 )
+                problem = f"{found}, but train has 0 to {num_classes - 1}."
+                raise FieldError("label", f"{problem} Remove classes that are not in train")
         return num_classes
 
     def _images(
@@ -311,12 +285,12 @@ class Parquet(Dataset):
         order = np.argsort(wanted)
         check_memory("path", len(wanted), self._first_shape(table, wanted[order]))
         chunks: list[tuple[int, np.ndarray]] = []
-        # A small image takes longer in Python than in the decoder: threads would only wait for each other.
+        # A small image takes longer in Python than in the decoder: threads would only wait for each
+        # other.
         small = sum(file.stat().st_size for file in table.files) < SMALL_BYTES * len(table.labels)
         with ThreadPoolExecutor(1 if small else None) as pool:
-            for start, chunk in pool.map(
-                lambda part: self._decoded(table, *part), self._parts(table, wanted[order])
-            ):
+            parts = self._parts(table, wanted[order])
+            for start, chunk in pool.map(lambda part: self._decoded(table, *part), parts):
                 if chunks and chunk.shape[1:3] != chunks[0][1].shape[1:3]:
                     self._refuse_sizes(
                         table, wanted[order[start]], chunk[0], wanted[order[0]], chunks[0][1][0]
@@ -359,28 +333,22 @@ class Parquet(Dataset):
         return start, np.stack([np.broadcast_to(image, shape) for image in images])
 
     def _of_image(self, table: _Table, row: int, value: Any, function: Callable[[bytes], T]) -> T:
-        """What the function finds in the encoded image."""
+        """The function's result for the encoded image."""
         try:
             return function(value)
         # Decoders raise anything on bad bytes.
         except Exception as error:
-            problem = (
-                "the image is missing"
-                if value is None
-                else f"the image cannot be decoded ({error})"
-            )
+            found = "is missing" if value is None else f"cannot be decoded ({error})"
             raise FieldError(
-                "image", f"{table.place(row)}: {problem}. Fix or remove the row."
+                "image", f"{table.place(row)}: the image {found}", "Fix or remove the row."
             ) from None
 
     def _refuse_sizes(
         self, table: _Table, row: int, image: np.ndarray, other_row: int, other: np.ndarray
     ) -> None:
-        raise FieldError(
-            "image",
-            f"{table.place(row)}: the image is {image.shape[1]}x{image.shape[0]} pixels, the one in "
-            f"{table.place(other_row)} is {other.shape[1]}x{other.shape[0]}. Resize all images to one size.",
-        )
+        found = f"{table.place(row)}: the image is {image.shape[1]}x{image.shape[0]} pixels"
+        there = f"the one in {table.place(other_row)} is {other.shape[1]}x{other.shape[0]}"
+        raise FieldError("image", f"{found}, {there}", "Resize all images to one size.")
 
     def _metadata_names(self, file: Path) -> list[str] | None:
         """Class names from the schema metadata written by Hugging Face's `datasets`."""
@@ -389,29 +357,30 @@ class Parquet(Dataset):
             names = features[self.label]["names"]
         except (TypeError, KeyError, ValueError):
             return None
-        return [str(name) for name in names] if isinstance(names, list) else None
+        if not isinstance(names, list):
+            return None
+        return [str(name) for name in names]
 
     def _column_names(self, files: list[Path]) -> list[str] | None:
-        """Class names from a text column `class`, if each label has exactly one and no two share it."""
+        """Names from a text column `class`, if each label has exactly one, and its own."""
         names: dict[int, set[str]] = {}
         for file in files:
             with _opened(file) as source:
                 schema = source.schema_arrow
-                if "class" not in schema.names or not pa.types.is_string(
-                    schema.field("class").type
-                ):
+                if "class" not in schema.names:
+                    return None
+                if not pa.types.is_string(schema.field("class").type):
                     return None
                 columns = source.read([self.label, "class"])
             for pair in columns.group_by([self.label, "class"]).aggregate([]).to_pylist():
                 if pair[self.label] >= 0:
                     names.setdefault(pair[self.label], set()).add(pair["class"])
-        named = [name for label in sorted(names) for name in names[label]]
-        consistent = (
-            sorted(names) == list(range(len(named)))
-            and None not in named
-            and len(set(named)) == len(named)
-        )
-        return named if consistent else None
+        named = list(chain.from_iterable(names[label] for label in sorted(names)))
+        if sorted(names) != list(range(len(named))):
+            return None
+        if None in named or len(set(named)) < len(named):
+            return None
+        return named
 
 
 def _by_file(table: _Table, rows: np.ndarray) -> Rows:
@@ -427,11 +396,16 @@ def _by_file(table: _Table, rows: np.ndarray) -> Rows:
     return found
 
 
+def _check_column(option: str, file: Path, column: str, names: list[str]) -> None:
+    if column not in names:
+        raise FieldError(option, f"{file} has no column '{column}'", nearest(column, names))
+
+
 def _encoded(column: Any) -> list[Any]:
     """The encoded images; None where one is missing."""
-    encoded: list[Any] = (
-        pc.struct_field(column, "bytes") if pa.types.is_struct(column.type) else column
-    ).to_pylist()
+    if pa.types.is_struct(column.type):
+        column = pc.struct_field(column, "bytes")
+    encoded: list[Any] = column.to_pylist()
     return encoded
 
 
@@ -448,20 +422,19 @@ def _opened(file: Path) -> Iterator[Any]:
 
 
 def _check_footer(file: Path, footer: Any) -> None:
-    """Raise FieldError if memory cannot hold what the footer says: pyarrow reads a column of a row group at once."""
-    groups, limit = [footer.row_group(group) for group in range(footer.num_row_groups)], memory()
-    if footer.num_rows * ROW_BYTES > limit:
-        what, needed, fix = (
-            f"{footer.num_rows:,} rows",
-            footer.num_rows * ROW_BYTES,
-            "Keep fewer rows.",
-        )
-    else:
+    """Raise FieldError if memory cannot hold a row group, of which pyarrow reads whole columns."""
+    limit = memory()
+    what = f"{footer.num_rows:,} rows"
+    fix = "Keep fewer rows."
+    needed = footer.num_rows * ROW_BYTES
+    if needed <= limit:
+        what = "a row group"
+        fix = "Write smaller row groups."
+        groups = map(footer.row_group, range(footer.num_row_groups))
         needed = max((group.total_byte_size for group in groups), default=0)
-        what, fix = "a row group", "Write smaller row groups."
     if needed > limit:
         found = f"{what} of {file} would take {needed / 1e9:,.1f} GB"
-        raise FieldError("path", f"{found}, this machine's memory has {limit / 1e9:,.1f} GB. {fix}")
+        raise FieldError("path", f"{found}, this machine's memory has {limit / 1e9:,.1f} GB", fix)
 
 
 def _split_of(file: Path) -> str:

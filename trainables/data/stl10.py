@@ -1,13 +1,10 @@
 """STL-10: 13,000 labelled colour images, 96x96, ten classes. Coates et al. 2011."""
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 from torchvision import datasets
 
-from trainables.data.shared.torchvision import Published, TorchvisionData
-from trainables.dataset import RawData, RawSplit
+from trainables.data.shared.torchvision import PackedData, Published
 
 # As in its class_names.txt, which has no published md5.
 CLASSES = ("airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck")
@@ -20,7 +17,7 @@ class _Labelled(datasets.STL10):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stl10(TorchvisionData):
+class Stl10(PackedData):
     """[5000 + 8000, 3, 96, 96], the labelled images."""
 
     theirs = _Labelled
@@ -29,13 +26,3 @@ class Stl10(TorchvisionData):
     def files(self) -> list[Published]:
         listed = [*self.theirs.train_list, *self.theirs.test_list]
         return [Published(f"{self.theirs.base_folder}/{name}", md5) for name, md5 in listed]
-
-    def archive(self) -> Published | None:
-        return Published(self.theirs.filename, self.theirs.tgz_md5, (self.theirs.url,))
-
-    def load(self, root: str) -> RawData:
-        train, test = (self._split(self.theirs(root, split=split)) for split in ("train", "test"))
-        return RawData(CLASSES, train, test=test)
-
-    def _split(self, data: Any) -> RawSplit:
-        return RawSplit(np.ascontiguousarray(data.data), data.labels.astype(np.int64))

@@ -1,13 +1,10 @@
 """SVHN: house-number digits, 32x32, colour, ten classes. Netzer et al. 2011."""
 
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 from torchvision import datasets
 
 from trainables.data.shared.torchvision import Published, TorchvisionData
-from trainables.dataset import RawData, RawSplit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,10 +17,3 @@ class Svhn(TorchvisionData):
     def files(self) -> list[Published]:
         listed = (self.theirs.split_list[split] for split in ("train", "test"))
         return [Published(name, md5, (url,)) for url, name, md5 in listed]
-
-    def load(self, root: str) -> RawData:
-        train, test = (self._split(self.theirs(root, split=split)) for split in ("train", "test"))
-        return RawData(tuple("0123456789"), train, test=test)
-
-    def _split(self, data: Any) -> RawSplit:
-        return RawSplit(np.ascontiguousarray(data.data), data.labels.astype(np.int64))

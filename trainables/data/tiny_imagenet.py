@@ -1,4 +1,4 @@
-"""Tiny-ImageNet: 200 classes of 64x64 photographs, 500 train and 50 validation images each (Stanford CS231n)."""
+"""Tiny-ImageNet: 200 classes of 64x64 photographs, 500 + 50 images each (Stanford CS231n)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,15 +6,17 @@ from pathlib import Path
 import numpy as np
 
 from trainables.data.shared.images import ImageFiles, ImageList, check_lists, required
-from trainables.fields import FieldError, nearest
+from trainables.problems import FieldError, nearest
 
 ANNOTATIONS = "val/val_annotations.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TinyImagenet(ImageFiles):
-    """`path` is the unpacked archive, with wnids.txt, train and val. Its test images have no labels: as in the papers,
-    its validation images are the sealed test split, and validation is carved from train.
+    """`path` is the unpacked archive, with wnids.txt, train and val.
+
+    Its test images have no labels: as in the papers, its validation images are the sealed test
+    split, and validation is carved from train.
     """
 
     def lists(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
@@ -25,7 +27,8 @@ class TinyImagenet(ImageFiles):
         return self._class_names(wnids), lists
 
     def _train(self, labels: dict[str, int]) -> ImageList:
-        files, numbers = [], []
+        files: list[Path] = []
+        numbers: list[int] = []
         for wnid, label in labels.items():
             found = sorted(required(self.path, f"train/{wnid}/images").glob("*.JPEG"))
             files += found
@@ -34,18 +37,21 @@ class TinyImagenet(ImageFiles):
 
     def _validation(self, labels: dict[str, int]) -> ImageList:
         annotations = required(self.path, ANNOTATIONS)
-        files, numbers = [], []
+        files = []
+        numbers = []
         for line, row in enumerate(annotations.read_text().splitlines(), start=1):
             # The image, its class, and a box around the object.
             name, _, rest = row.partition("\t")
-            wnid, file = rest.partition("\t")[0], annotations.parent / "images" / name
+            wnid = rest.partition("\t")[0]
             if wnid not in labels:
-                problem = f"wnids.txt has no class '{wnid}'.{nearest(wnid, list(labels)[:1000])}"
-                raise FieldError("path", f"{annotations}, line {line}: {problem}")
+                found = f"{annotations}, line {line}: wnids.txt has no class '{wnid}'"
+                raise FieldError("path", found, nearest(wnid, list(labels)[:1000]))
+            file = annotations.parent / "images" / name
             if not file.is_file():
                 raise FieldError(
                     "path",
-                    f"{annotations}, line {line}: {file} is missing. Unpack the archive again.",
+                    f"{annotations}, line {line}: {file} is missing",
+                    "Unpack the archive again.",
                 )
             files.append(file)
             numbers.append(labels[wnid])
@@ -54,6 +60,8 @@ class TinyImagenet(ImageFiles):
     def _class_names(self, wnids: list[str]) -> tuple[str, ...]:
         """Names from words.txt: `goldfish, Carassius auratus`; without it, WordNet ids."""
         words = Path(self.path) / "words.txt"
-        rows = words.read_text().splitlines() if words.is_file() else []
-        named = {wnid: name for wnid, _, name in (row.partition("\t") for row in rows)}
+        if not words.is_file():
+            return tuple(wnids)
+        rows = (row.partition("\t") for row in words.read_text().splitlines())
+        named = {wnid: name for wnid, _, name in rows}
         return tuple(named.get(wnid, wnid) for wnid in wnids)

@@ -1,13 +1,14 @@
 """Atomic file writes; on a full disk they wait, because space is often freed.
 
-None of them follows a symbolic link in a file's place: in a folder that others can write, it may lead anywhere. Linked
-folders are followed: trials/ may lie on another disk.
+None of them follows a symbolic link in a file's place: in a folder that others can write, it may
+lead anywhere. Linked folders are followed: trials/ may lie on another disk.
 """
 
 import errno
 import hashlib
 import os
 import secrets
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,8 @@ T = TypeVar("T")
 
 def retry_until_space(write: Callable[[], T]) -> T:
     """The result of `write`, retried while the disk is full. `write` must be safe to retry."""
-    deadline, reported = time.monotonic() + PATIENCE, False
+    deadline = time.monotonic() + PATIENCE
+    reported = False
     while True:
         try:
             return write()
@@ -33,10 +35,8 @@ def retry_until_space(write: Callable[[], T]) -> T:
                 raise
             if not reported:
                 where = f" at {error.filename}" if error.filename else ""
-                print(
-                    f"no space left{where}: waiting up to {PATIENCE / 60:.0f} minutes.",
-                    file=sys.stderr,
-                )
+                patience = f"waiting up to {PATIENCE / 60:.0f} minutes"
+                print(f"no space left{where}: {patience}.", file=sys.stderr)
                 reported = True
         time.sleep(PAUSE)
 
@@ -61,7 +61,7 @@ def write_whole(
 
 
 def write_stream(path: Path, write: Callable[["Hashing"], object]) -> str:
-    """`write_whole` of what `write` writes to the file it is given: digested on the way, never held whole."""
+    """`write_whole` of what `write` writes to its file: digested on the way, never held whole."""
 
     def whole() -> str:
         with replacing(path) as file:
@@ -78,10 +78,11 @@ def write_stream(path: Path, write: Callable[["Hashing"], object]) -> str:
 
 
 class Hashing:
-    """A file that is written from its start to its end; `sha256` is of what was written, `error` is why that failed."""
+    """A file written from start to end; `sha256`: of what was written, `error`: why that failed."""
 
     def __init__(self, file: BinaryIO) -> None:
-        self._file, self.sha256 = file, hashlib.sha256()
+        self._file = file
+        self.sha256 = hashlib.sha256()
         self.error: OSError | None = None
 
     def write(self, data: bytes | memoryview) -> int:
@@ -98,9 +99,10 @@ class Hashing:
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """A new file that takes the place of `path` when the block ends without an error; a link there is replaced.
+    """A new file that replaces `path`, link or not, when the block ends without an error.
 
-    Its temporary name cannot be guessed and is never opened if it exists. mode: its permissions, less the umask.
+    Its temporary name cannot be guessed and is never opened if it exists. mode: its permissions,
+    less the umask.
     """
     partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
     try:
@@ -112,6 +114,30 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
         raise
 
 
+@contextmanager
+def replacing_folder(path: Path) -> Iterator[Path]:
+    """A new folder that replaces `path`, link or not, when the block ends without an error.
+
+    For one writer at a time: what a killed one left is removed.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    _remove(partial)
+    partial.mkdir()
+    try:
+        yield partial
+        _remove(path)
+        partial.rename(path)
+    finally:
+        _remove(partial)
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, or a link in its place, if there is one."""
+    if folder.is_symlink():
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def append(
     path: Path, data: bytes, durable: bool = False, follow: bool = False, create: bool = True
 ) -> None:
@@ -119,10 +145,12 @@ def append(
 
     follow: also where it is a symbolic link. create: make it if there is none.
     """
-    flags = (
-        os.O_WRONLY | os.O_APPEND | (0 if follow else os.O_NOFOLLOW) | (os.O_CREAT if create else 0)
-    )
-    flags |= os.O_NONBLOCK  # a pipe that nobody reads is an error, and not waited for
+    # A pipe that nobody reads is an error, and not waited for.
+    flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK
+    if not follow:
+        flags |= os.O_NOFOLLOW
+    if create:
+        flags |= os.O_CREAT
 
     def write() -> None:
         with open(os.open(path, flags, 0o666), "ab", buffering=0) as file:

@@ -6,28 +6,29 @@ import os
 import random
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from trainables.files.regular import open_regular, read_text
+from trainables.plain import Plain
 
-BLOCKS, BLOCK = 32, 4096  # of a sampled digest; the first and last bytes are among them
+BLOCKS = 32  # of a sampled digest; the first and last bytes are among them
+BLOCK = 4096
 
 
 def file_digest(path: Path, algorithm: str = "sha256", most: int | None = None) -> str:
-    """Hex digest of a file's bytes. (A published md5 identifies a file; it gives no security.) Raises OSError.
+    """Hex digest of a file's bytes (md5: to identify, not for security). Raises OSError.
 
     most: bytes it may have.
     """
     with open_regular(path, most) as file:
-        return hashlib.file_digest(
-            file, lambda: hashlib.new(algorithm, usedforsecurity=False)
-        ).hexdigest()
+        found = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
+    return found.hexdigest()
 
 
 def sampled_digest(path: Path) -> str:
-    """Hex digest of a file's size and of blocks of it: milliseconds, however large it is. Raises OSError.
+    """Hex digest of a file's size and of some blocks: milliseconds at any size. Raises OSError.
 
-    It tells another file, a truncated one and one with large holes; a few changed bytes only `file_digest` finds.
+    It tells another file, a truncated one and one with large holes; a few changed bytes only
+    `file_digest` finds.
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -39,28 +40,26 @@ def sampled_digest(path: Path) -> str:
     return found.hexdigest()
 
 
-def sidecar_digest(meta: Mapping[str, Any]) -> str:
+def sidecar_digest(meta: Mapping[str, Plain]) -> str:
     """Hex digest of what a cache says of itself, but for this digest."""
-    return hashlib.sha256(
-        json.dumps({**meta, "sidecar": None}, sort_keys=True).encode()
-    ).hexdigest()
+    text = json.dumps({**meta, "sidecar": None}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def damaged_files(directory: Path) -> list[str]:
     """The files of a cache that are not as its meta.json says: by their size and sampled digest.
 
-    Sizes alone count for the sealed test split, which is checked when it is opened, and in a cache made before these
-    digests were recorded. Raises OSError, ValueError and KeyError if there is no whole cache.
+    Sizes alone count for the sealed test split, which is checked when it is opened. Raises
+    OSError, ValueError and KeyError if there is no whole cache.
     """
     meta = json.loads(read_text(directory / "meta.json"))
-    sampled: Mapping[str, str] = meta.get("sampled", {})
-    damaged = (
-        ["meta.json"] if meta.get("sidecar", sidecar_digest(meta)) != sidecar_digest(meta) else []
-    )
+    sampled: Mapping[str, str] = meta["sampled"]
+    damaged = []
+    if "sidecar" in meta and meta["sidecar"] != sidecar_digest(meta):
+        damaged.append("meta.json")
     for name, size in meta["bytes"].items():
         path = directory / name
-        if path.stat().st_size != size or (
-            name in sampled and sampled_digest(path) != sampled[name]
-        ):
+        known = sampled.get(name)
+        if path.stat().st_size != size or (known and sampled_digest(path) != known):
             damaged.append(name)
     return damaged

@@ -20,7 +20,7 @@ class DownloadError(Exception):
 
 
 def download(urls: Sequence[str], target: Path, algorithm: str, digest: str) -> None:
-    """Download to `target` the file whose digest starts with `digest`, from the first URL that provides it.
+    """Download to `target` the file whose digest starts so, from the first URL that has it.
 
     Concurrent processes wait for the one that downloads. Raises DownloadError.
     """
@@ -33,11 +33,8 @@ def download(urls: Sequence[str], target: Path, algorithm: str, digest: str) -> 
             try:
                 _take(url, target, algorithm, digest)
                 return
-            except (
-                OSError,
-                HTTPException,
-                ValueError,
-            ) as error:  # no network, a broken response, another file
+            except (OSError, HTTPException, ValueError) as error:
+                # No network, a broken response, another file.
                 failures.append(f"{url}: {' '.join(str(error).split()) or type(error).__name__}")
         raise DownloadError("; ".join(failures))
 

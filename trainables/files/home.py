@@ -1,6 +1,7 @@
-"""Where our files go on this machine: the user's home, or a folder of theirs where no home can be written.
+"""The places of our files on this machine: the user's home, or else a folder of their own.
 
-A cluster's nodes are sent these functions as source, so they use only the standard library and each other.
+A cluster's nodes are sent these functions as source, so they use only the standard library and each
+other.
 """
 
 import os
@@ -24,7 +25,9 @@ def token_file() -> Path:
     if named:
         return Path(os.path.expanduser(named))
     at_home = os.path.expanduser("~/.ray/auth_token")
-    return Path(at_home) if os.path.exists(at_home) else own_place(".ray") / "auth_token"
+    if os.path.exists(at_home):
+        return Path(at_home)
+    return own_place(".ray") / "auth_token"
 
 
 def ensure_home() -> None:
@@ -34,7 +37,7 @@ def ensure_home() -> None:
 
 
 def own_place(below: str) -> Path:
-    """~/BELOW where that can be written, else the same below a folder of ours in the temporary folder.
+    """~/BELOW if that can be written, else BELOW in a folder of ours among the temporary ones.
 
     Raises OSError if somebody else has that folder.
     """

@@ -22,7 +22,7 @@ File = BufferedReader | BufferedRandom
 
 
 class NotAFile(OSError):
-    """What is at a path is no regular file, or one that is too large."""
+    """The path has no regular file, or one that is too large."""
 
     def __init__(self, path: Path, found: str) -> None:
         super().__init__(f"{path} {found}")
@@ -36,23 +36,22 @@ def open_regular(
 
     most: bytes it may have. follow: whether the path may be a symbolic link.
     """
-    _check(
-        path, os.stat(path, follow_symlinks=follow), most
-    )  # before it is opened: a tape would rewind
-    # Another may take its place now. Without O_NONBLOCK, opening a pipe that nobody writes waits for ever.
-    flags = (
-        os.O_NONBLOCK
-        | os.O_CLOEXEC
-        | (os.O_RDWR if write else os.O_RDONLY)
-        | (0 if follow else os.O_NOFOLLOW)
-    )
+    # Before it is opened: a tape would rewind.
+    _check(path, os.stat(path, follow_symlinks=follow), most)
+    # Another may take its place now. Without O_NONBLOCK, opening a pipe that nobody writes waits
+    # for ever.
+    flags = os.O_NONBLOCK | os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
+    if not follow:
+        flags |= os.O_NOFOLLOW
     number = os.open(path, flags)
     try:
         _check(path, os.fstat(number), most)
     except NotAFile:
         os.close(number)
         raise
-    return open(number, "r+b") if write else open(number, "rb")
+    if write:
+        return open(number, "r+b")
+    return open(number, "rb")
 
 
 def _check(path: Path, found: os.stat_result, most: int | None) -> None:

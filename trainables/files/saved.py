@@ -1,4 +1,4 @@
-"""What torch.save wrote, checked before torch.load takes memory for it."""
+"""Files of torch.save, checked before torch.load takes memory for them."""
 
 import hashlib
 import io
@@ -8,26 +8,27 @@ from typing import BinaryIO
 
 import torch
 
-from trainables.fields import FieldError
-from trainables.files.arrays import memory
 from trainables.files.regular import NotAFile, open_regular
+from trainables.machine import memory
+from trainables.problems import FieldError
 
 
 def check_saved(path: Path) -> None:
-    """Raise FieldError for a file that torch.save did not write, or that does not fit in memory; OSError."""
+    """Raise FieldError for a file not by torch.save, or too large for memory; OSError."""
     try:
         with open_regular(path) as file:
             problem = saved_problem(file)
     except NotAFile as error:
         problem = error.found
     if problem is not None:
-        raise FieldError(str(path), f"{problem}. Restore it from a backup.")
+        raise FieldError(str(path), problem, "Restore it from a backup.")
 
 
 def saved_problem(file: BinaryIO) -> str | None:
-    """Why the zip that torch.save writes cannot be loaded; None if it can. Leaves the file at its start.
+    """Why the zip of torch.save cannot be loaded; None if it can. Leaves the file at its start.
 
-    torch.save stores its records; torch.load would inflate others, a thousand times as large as the file.
+    torch.save stores its records; torch.load would inflate others, a thousand times as large as the
+    file.
     """
     size = file.seek(0, 2)
     try:
@@ -39,7 +40,8 @@ def saved_problem(file: BinaryIO) -> str | None:
         file.seek(0)
     for record in records:
         if record.compress_type != zipfile.ZIP_STORED or record.compress_size != record.file_size:
-            return f"has a compressed record ({record.filename[:100]!r}), which torch.save never writes"
+            name = record.filename[:100]
+            return f"has a compressed record ({name!r}), which torch.save never writes"
     whole = sum(record.file_size for record in records)
     if whole > size:
         return f"has records of {whole:,} bytes in a file of {size:,}"
@@ -49,7 +51,7 @@ def saved_problem(file: BinaryIO) -> str | None:
 
 
 def digested_payload(path: Path) -> bytes | None:
-    """What a checkpoint wraps, which torch.save wrote too; None if it is not as its digest says, or too large.
+    """The inner file of a checkpoint; None if it is not as its digest says, or too large.
 
     Raises as `check_saved`, and what torch raises.
     """
@@ -58,8 +60,8 @@ def digested_payload(path: Path) -> bytes | None:
     if outer["state"].numel() > path.stat().st_size:  # a tensor may repeat one byte
         return None
     payload: bytes = outer["state"].numpy().tobytes()
-    is_whole = (
-        hashlib.sha256(payload).hexdigest() == outer["sha256"]
-        and saved_problem(io.BytesIO(payload)) is None
-    )
-    return payload if is_whole else None
+    if hashlib.sha256(payload).hexdigest() != outer["sha256"]:
+        return None
+    if saved_problem(io.BytesIO(payload)) is not None:
+        return None
+    return payload

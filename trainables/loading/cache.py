@@ -1,8 +1,8 @@
-"""Decode a data set once per machine: split, shuffle, write to a cache that every process memory-maps.
+"""Decode a data set once per machine, into a cache that every process memory-maps.
 
 CACHE/DIGEST/{train,validation,test}.npy      uint8 [N, C, H, W]
 CACHE/DIGEST/{...}_labels.npy                 int64 [N]
-CACHE/DIGEST/meta.json                        shape, classes, statistics of train, sizes and sha256 of the files
+CACHE/DIGEST/meta.json                        classes, statistics of train; sizes and digests
 
 The test split is written but never loaded here: `load_split` only loads train and validation.
 """
@@ -10,10 +10,9 @@ The test split is written but never loaded here: `load_split` only loads train a
 import hashlib
 import inspect
 import json
-import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,11 +24,13 @@ from torch import Tensor
 
 from trainables.data.shared.splits import SPLITS, ranks_in_class
 from trainables.dataset import Dataset, Progress, RawData, RawSplit, nothing
-from trainables.fields import FieldError
+from trainables.files.atomic import replacing_folder
 from trainables.files.digest import damaged_files, file_digest, sampled_digest, sidecar_digest
 from trainables.files.home import default_cache
 from trainables.files.regular import read_text
+from trainables.plain import Plain
 from trainables.plugins import name_of
+from trainables.problems import FieldError
 from trainables.seeding import stream
 
 FORMAT = 1  # of the files and the split; increment on any change
@@ -59,14 +60,14 @@ class Prepared:
 
 
 class Split(NamedTuple):
-    """images: uint8 [N, C, H, W]. labels: int64 [N]. Both memory-mapped from the cache and shared by all processes."""
+    """images: uint8 [N, C, H, W]. labels: int64 [N]. Memory-mapped, shared by all processes."""
 
     images: Tensor
     labels: Tensor
 
 
 def data_digest(dataset: Dataset, seed: int) -> str:
-    """sha256 of everything the cached arrays depend on: source, options, seed, format. Nothing is decoded.
+    """sha256 of what the cached arrays depend on: source, options, seed, format. Decodes nothing.
 
     `augment` and `padding` are not included: they change batches, not the arrays.
     """
@@ -83,49 +84,46 @@ def prepare(
 ) -> Prepared:
     """The prepared data set, decoded first if it is missing or damaged in the cache.
 
-    progress: is told how many images are decoded, if the data set tells. Concurrent processes wait for the one that
-    decodes. Raises FieldError if the source cannot be used or does not have the given `digest`; if that is in the
-    cache, the source is not read at all.
+    progress: is told how many images are decoded, if the data set tells. Concurrent processes wait
+    for the one that decodes. Raises FieldError if the source cannot be used or does not have the
+    given `digest`; if that is in the cache, the source is not read at all.
     """
     # Absolute: workers have another working directory.
     cache = cache.expanduser().absolute() if cache else default_cache()
     if digest is not None:
-        try:
+        with suppress(ValueError):
             return open_prepared(cache / digest)
-        except ValueError:
-            pass
     found = data_digest(dataset, seed)
     if digest not in (None, found):
         raise FieldError(
             "data",
-            f"its digest is {found[:12]}, but the study started with {digest[:12]}. Restore it.",
+            f"its digest is {found[:12]}, but the study started with {digest[:12]}",
+            "Restore it.",
         )
-    digest, directory = found, cache / found
+    directory = cache / found
     try:
         return open_prepared(directory)
     except ValueError:
         cache.mkdir(parents=True, exist_ok=True)
-    with FileLock(cache / f"{digest}.lock"):
+    with FileLock(cache / f"{found}.lock"):
         try:
             return open_prepared(directory)
         except ValueError as error:
             if directory.exists():
-                print(
-                    str(error).replace("prepare it again", "it is prepared again"), file=sys.stderr
-                )
+                told = str(error).replace("prepare it again", "it is prepared again")
+                print(told, file=sys.stderr)
             _build(dataset, seed, directory, progress)
     return open_prepared(directory)
 
 
 def open_prepared(directory: Path) -> Prepared:
-    """The prepared data set in a directory. Raises ValueError if it is missing or damaged, as `damaged_files` tells."""
+    """The prepared data set in a directory. Raises ValueError if it is missing or damaged."""
     try:
         damaged = damaged_files(directory)
         meta = json.loads(read_text(directory / "meta.json"))
     except (OSError, ValueError, KeyError) as error:
-        raise ValueError(
-            f"{directory}: no prepared data set here ({error}); prepare it again."
-        ) from None
+        problem = f"{directory}: no prepared data set here ({error})"
+        raise ValueError(f"{problem}; prepare it again.") from None
     if damaged:
         raise ValueError(f"{directory}: {', '.join(damaged)} is damaged; prepare it again.")
     channels, height, width = meta["input_shape"]
@@ -141,17 +139,18 @@ def open_prepared(directory: Path) -> Prepared:
 
 
 def load_split(prepared: Prepared, name: str) -> Split:
-    """The memory-mapped train or validation split. Raises ValueError for any other name: test is sealed."""
+    """The memory-mapped train or validation split. Raises ValueError otherwise: test is sealed."""
     if name not in ("train", "validation"):
         raise ValueError(
             f"split '{name}' cannot be loaded: trials use train and validation, test is sealed."
         )
-    images, labels = (
-        # Copy on write: torch needs writable memory, the file must not change.
-        torch.from_numpy(np.load(prepared.directory / file, mmap_mode="c", allow_pickle=False))
-        for file in (f"{name}.npy", f"{name}_labels.npy")
-    )
-    return Split(images, labels)
+    images = mapped(prepared.directory / f"{name}.npy")
+    return Split(images, mapped(prepared.directory / f"{name}_labels.npy"))
+
+
+def mapped(file: Path) -> Tensor:
+    # Copy on write: torch needs writable memory, the file must not change.
+    return torch.from_numpy(np.load(file, mmap_mode="c", allow_pickle=False))
 
 
 def split_rows(
@@ -159,14 +158,11 @@ def split_rows(
 ) -> dict[str, tuple[RawSplit, np.ndarray]]:
     """For train, validation, test: the source split and its rows, shuffled.
 
-    A split missing in the source is carved from train, stratified: the rounded fraction of each class, at least one.
-    Test is carved first, so that `validation` does not change it.
+    A split missing in the source is carved from train, stratified: the rounded fraction of each
+    class, at least one. Test is carved first, so that `validation` does not change it.
     """
-    carved = [
-        name
-        for name, split in (("test", raw.test), ("validation", raw.validation))
-        if split is None
-    ]
+    splits = {"test": raw.test, "validation": raw.validation}
+    carved = [name for name, split in splits.items() if split is None]
     _check_counts(raw, carved)
     rest = np.arange(len(raw.train.labels))
     rows: dict[str, tuple[RawSplit, np.ndarray]] = {}
@@ -178,9 +174,10 @@ def split_rows(
         spare = counts - (len(carved) - len(rows))
         quota = np.clip(np.rint(share * counts).astype(np.int64), 1, np.maximum(spare, 1))
         taken = ranks_in_class(labels, stream(seed, "split", name)) < quota[labels]
-        rows[name], rest = (raw.train, rest[taken]), rest[~taken]
+        rows[name] = (raw.train, rest[taken])
+        rest = rest[~taken]
     rows["train"] = (raw.train, rest)
-    for name, split in (("test", raw.test), ("validation", raw.validation)):
+    for name, split in splits.items():
         if split is not None:
             rows[name] = (split, np.arange(len(split.labels)))
     return {name: (rows[name][0], _shuffled(rows[name][1], seed, name)) for name in SPLITS}
@@ -191,10 +188,12 @@ def _check_counts(raw: RawData, carved: list[str]) -> None:
     counts = np.bincount(raw.train.labels, minlength=len(raw.classes))
     rarest = int(counts.argmin())
     if counts[rarest] < needed:
+        found = f"class '{raw.classes[rarest]}' has too few samples to split"
+        needs = f"{', '.join(['train', *carved])} need one each"
         raise FieldError(
             "",
-            f"class '{raw.classes[rarest]}' has too few samples to split: train has {counts[rarest]}, but "
-            f"{', '.join(['train', *carved])} need one each. Add samples, or remove the class.",
+            f"{found}: train has {counts[rarest]}, but {needs}",
+            "Add samples, or remove the class.",
         )
 
 
@@ -207,17 +206,12 @@ def _shuffled(rows: np.ndarray, seed: int, name: str) -> np.ndarray:
 def _build(dataset: Dataset, seed: int, directory: Path, progress: Progress) -> None:
     """Write the set atomically (temporary folder, then rename). The caller holds the lock."""
     read: Callable[..., RawData] = dataset.read
+    tells = "progress" in inspect.signature(read).parameters
     with unchanged(dataset, lambda: data_digest(dataset, seed), directory.name):
-        raw = (
-            read(progress=progress) if "progress" in inspect.signature(read).parameters else read()
-        )
+        raw = read(progress=progress) if tells else read()
     rows = split_rows(raw, dataset.validation, seed)
-    partial = directory.with_name(f"{directory.name}.partial")
-    # Left by a killed process: under the lock nobody else writes it.
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir()
-        meta = {
+    with replacing_folder(directory) as partial:
+        meta: dict[str, Plain] = {
             "digest": directory.name,
             "classes": raw.classes,
             "input_shape": raw.train.images.shape[1:],
@@ -225,33 +219,29 @@ def _build(dataset: Dataset, seed: int, directory: Path, progress: Progress) -> 
             **_statistics(raw.train.images, rows["train"][1]),
             **_write_arrays(partial, rows),
         }
-        (partial / "meta.json").write_text(
-            json.dumps({**meta, "sidecar": sidecar_digest(meta)}, indent=1)
-        )
-        shutil.rmtree(directory, ignore_errors=True)
-        partial.rename(directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        meta["sidecar"] = sidecar_digest(meta)
+        (partial / "meta.json").write_text(json.dumps(meta, indent=1))
 
 
 @contextmanager
 def unchanged(dataset: Dataset, digest: Callable[[], str], before: str) -> Iterator[None]:
-    """Raise FieldError if the source was changed while it was read here: what was read has no digest."""
+    """Raise FieldError if the source changed while it was read: then it has no digest."""
     try:
         yield
     finally:  # also if reading failed: that may be why
         if digest() != before:
             source = getattr(dataset, "path", None) or name_of(type(dataset))
-            problem = f"{source} was changed while it was read. Nothing is kept of it; run again once it is complete."
-            raise FieldError("path" if hasattr(dataset, "path") else "", problem)
+            fix = "Nothing is kept of it; run again once it is complete."
+            where = "path" if hasattr(dataset, "path") else ""
+            raise FieldError(where, f"{source} was changed while it was read", fix)
 
 
 def _write_arrays(
     directory: Path, rows: dict[str, tuple[RawSplit, np.ndarray]]
-) -> dict[str, dict[str, object]]:
-    sizes: dict[str, object] = {}
-    digests: dict[str, object] = {}
-    sampled: dict[str, object] = {}
+) -> dict[str, Plain]:
+    sizes = {}
+    digests = {}
+    sampled = {}
     for name, (split, taken) in rows.items():
         for file, array in ((f"{name}.npy", split.images), (f"{name}_labels.npy", split.labels)):
             np.save(directory / file, array[taken], allow_pickle=False)
@@ -263,13 +253,14 @@ def _write_arrays(
 
 
 def _statistics(images: np.ndarray, rows: np.ndarray) -> dict[str, list[float]]:
-    """Exact mean and standard deviation per channel over all pixels of the rows, from counts of the 256 values."""
+    """Exact mean and deviation per channel over the rows' pixels, by counts of the 256 values."""
     counts = np.zeros((images.shape[1], 256), dtype=np.int64)
     for start in range(0, len(rows), 4096):
         chunk = images[rows[start : start + 4096]]
         for channel in range(images.shape[1]):
             counts[channel] += np.bincount(chunk[:, channel].reshape(-1), minlength=256)
-    values, shares = np.arange(256.0), counts / counts.sum(axis=1, keepdims=True)
+    values = np.arange(256.0)
+    shares = counts / counts.sum(axis=1, keepdims=True)
     mean = shares @ values
     std = np.sqrt((shares * (values - mean[:, None]) ** 2).sum(axis=1))
     # A constant channel has std 0; dividing by 1 keeps it finite.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,12 +21,15 @@ from torch import Tensor
 
 from trainables.config import build, to_plain
 from trainables.dataset import Dataset, Rows, Samples
-from trainables.fields import FieldError, Settings, nearest, text
+from trainables.fields import Settings, text
+from trainables.files.atomic import replacing_folder
 from trainables.files.digest import damaged_files, sampled_digest
 from trainables.files.home import default_cache
 from trainables.files.regular import read_text
-from trainables.loading.cache import Prepared, load_split, unchanged
+from trainables.loading.cache import Prepared, load_split, mapped, unchanged
+from trainables.plain import Plain, Value
 from trainables.plugins import name_of
+from trainables.problems import FieldError, nearest
 
 FORMAT = 1  # of the files; increment on any change
 SHARED = 0.001  # fraction of a set that may be the study's data without refusing it
@@ -39,7 +41,7 @@ class ShiftSet(Settings):
     """A set under `shift:`: any data set by name and options, and a selection of its samples."""
 
     data: Dataset = field()
-    where: dict[str, Any] | None = text(
+    where: dict[str, Value] | None = text(
         None, doc="for parquet: use only rows with these column values"
     )
     ood: bool | None = text(
@@ -48,24 +50,20 @@ class ShiftSet(Settings):
 
     @classmethod
     def read(cls, plain: Any) -> ShiftSet:
-        """From plain values, as `to_mapping` gives them. Raises FieldError."""
-        plain = {"name": plain} if isinstance(plain, str) else plain
+        """The set of plain values, as `to_mapping` gives them. Raises FieldError."""
+        if isinstance(plain, str):
+            plain = {"name": plain}
         if not isinstance(plain, Mapping):
-            raise FieldError(
-                "", f"must be a data set's name, or a mapping with `name`, got {plain!r}."
-            )
-        own = {key: plain[key] for key in ("where", "ood") if key in plain}
-        return cls(
-            build(Dataset, {key: value for key, value in plain.items() if key not in own}), **own
-        )
+            problem = "must be a data set's name, or a mapping with `name`"
+            raise FieldError("", f"{problem}, got {plain!r}")
+        options = dict(plain)
+        own = {key: options.pop(key) for key in ("where", "ood") if key in plain}
+        return cls(build(Dataset, options), **own)
 
-    def to_mapping(self) -> dict[str, Any]:
-        own = {
-            key: value
-            for key, value in (("where", self.where), ("ood", self.ood))
-            if value is not None
-        }
-        return {**to_plain(self.data), **own}
+    def to_mapping(self) -> dict[str, Plain]:
+        own = {"where": self.where, "ood": self.ood}
+        given = {key: value for key, value in own.items() if value is not None}
+        return {**to_plain(self.data), **given}
 
     def digest(self) -> str:
         """sha256 of the source and of the options that select from it."""
@@ -89,7 +87,7 @@ class Shift(NamedTuple):
 def check_header(
     shift_set: ShiftSet, used: Rows, classes: tuple[str, ...], input_shape: tuple[int, int, int]
 ) -> bool:
-    """Whether the set comes from the study's own source, of which the splits use the rows `used`.
+    """The set comes from the study's own source, whose rows `used` the splits use.
 
     Decodes nothing. Raises FieldError if it contains such rows, does not exist or does not fit.
     """
@@ -98,14 +96,13 @@ def check_header(
     total, of_source = (sum(map(len, found.values())) for found in (header.rows, common))
     own = of_source > SHARED * total
     if own and shift_set.where is None:
-        problem = "is the study's own data, with its sealed test split. Name other data"
-        raise FieldError(
-            "", f"{problem}; of a table, rows of no split can be selected with `where`."
-        )
+        mend = "Name other data; of a table, rows of no split can be selected with `where`."
+        raise FieldError("", "is the study's own data, with its sealed test split", mend)
     shared = sum(int(np.isin(rows, used[file]).sum()) for file, rows in common.items())
     if own and shared:
-        problem = f"{shared} of the {total} rows are in the study's train, meta, validation or sealed test split"
-        raise FieldError("where", f"{problem}. Select rows of no split.")
+        there = "the study's train, meta, validation or sealed test split"
+        problem = f"{shared} of the {total} rows are in {there}"
+        raise FieldError("where", problem, "Select rows of no split.")
     if header.shape is not None:
         _check_shape(header.shape, input_shape)
     if header.labels is not None and header.names is not None and not shift_set.ood:
@@ -114,8 +111,9 @@ def check_header(
 
 
 def unseen_shift(shift_set: ShiftSet, used: Rows, prepared: Prepared) -> Shift:
-    """The set, decoded and compared with train (of which meta is a part) and validation. Raises FieldError if it does
-    not fit or shares more than 0.1% of its images; fewer are marked as not kept.
+    """The set, decoded and compared with train (of which meta is a part) and validation.
+
+    Raises FieldError if it does not fit or shares more than 0.1% of its images; fewer are not kept.
     """
     own = check_header(shift_set, used, prepared.classes, prepared.input_shape)
     shift = shift_of(shift_set, prepared.classes, prepared.input_shape)
@@ -123,12 +121,16 @@ def unseen_shift(shift_set: ShiftSet, used: Rows, prepared: Prepared) -> Shift:
         return shift
     found = list(_digests(shift.images))
     wanted = set(found)
-    splits = (load_split(prepared, name).images for name in ("train", "validation"))
-    shared = {digest for images in splits for digest in _digests(images) if digest in wanted}
+    shared: set[bytes] = set()
+    for name in ("train", "validation"):
+        shared |= wanted.intersection(_digests(load_split(prepared, name).images))
     shift = shift._replace(kept=torch.tensor([digest not in shared for digest in found]))
     if shift.dropped > SHARED * len(found):
-        problem = f"{shift.dropped} of its {len(found)} images are also in the study's train, meta or validation split"
-        raise FieldError("", f"{problem}, more than {SHARED:.1%}. Remove them, or name other data.")
+        there = "the study's train, meta or validation split"
+        problem = f"{shift.dropped} of its {len(found)} images are also in {there}"
+        raise FieldError(
+            "", f"{problem}, more than {SHARED:.1%}", "Remove them, or name other data."
+        )
     return shift
 
 
@@ -142,12 +144,12 @@ def _digests(images: Tensor) -> Iterator[bytes]:
 def shift_of(
     shift_set: ShiftSet, classes: tuple[str, ...], input_shape: tuple[int, int, int]
 ) -> Shift:
-    """The set for a study with these classes and images [C, H, W]. Raises FieldError if it does not fit."""
+    """The set for a study of these classes and images [C, H, W]. Raises FieldError."""
     samples = _samples(shift_set)
     _check_shape(samples.images.shape[1:], input_shape)
-    found = (
-        None if shift_set.ood else _labels(samples.labels, samples.names, classes, shift_set.ood)
-    )
+    found = None
+    if not shift_set.ood:
+        found = _labels(samples.labels, samples.names, classes, shift_set.ood)
     images = torch.from_numpy(samples.images).expand(-1, input_shape[0], -1, -1)
     labels = torch.from_numpy(samples.labels if found is None else found)
     return Shift(images, labels, found is None, torch.ones(len(labels), dtype=torch.bool))
@@ -155,22 +157,19 @@ def shift_of(
 
 def _check_shape(found: tuple[int, ...], wanted: tuple[int, int, int]) -> None:
     if found != wanted and not (found[0] == 1 and found[1:] == wanted[1:]):  # grayscale broadcasts
-        sizes = [" x ".join(map(str, shape)) for shape in (found, wanted)]
-        raise FieldError(
-            "", f"its images are {sizes[0]}, the study's {sizes[1]} (channels, height, width)."
-        )
+        own, ours = (" x ".join(map(str, shape)) for shape in (found, wanted))
+        problem = f"its images are {own}, the study's {ours}"
+        raise FieldError("", f"{problem} (channels, height, width)")
 
 
 def _labels(
     labels: np.ndarray, names: Mapping[int, str], classes: tuple[str, ...], ood: bool | None
 ) -> np.ndarray | None:
-    """[N] int64 labels in the study's numbering, matched by name if both have names, else by number; None if the
-    classes are others.
-    """
+    """[N] int64 labels as the study numbers them, by name if both have names; None: others."""
     absent = int((labels < 0).sum())
     if 0 < absent < len(labels):
-        problem = f"{absent} of {len(labels)} samples have no label (-1); select rows with `where`, or set ood: true."
-        raise FieldError("", problem)
+        problem = f"{absent} of {len(labels)} samples have no label (-1)"
+        raise FieldError("", problem, "Select rows with `where`, or set ood: true.")
     present = [int(label) for label in np.unique(labels)]
     named = [names.get(label) for label in present]
     if absent:
@@ -183,24 +182,24 @@ def _labels(
             of_source[present] = [numbers[name] for name in named if name is not None]
             relabelled: np.ndarray = of_source[labels]
             return relabelled
-        other = f"the study has no class '{unknown[0]}'.{nearest(unknown[0], list(classes)).removesuffix('.')}"
+        near = nearest(unknown[0], classes).removesuffix(".")
+        other = f"the study has no class '{unknown[0]}'. {near}"
     elif present[-1] < len(classes):
         return labels
     else:
         other = f"their labels go up to {present[-1]}, the study's to {len(classes) - 1}"
     if ood is False:
-        raise FieldError(
-            "ood", f"is false, but the samples are not of the study's classes: {other}."
-        )
+        problem = "is false, but the samples are not of the study's classes"
+        raise FieldError("ood", f"{problem}: {other}")
     return None
 
 
 def _are_named(classes: tuple[str, ...]) -> bool:
-    """Whether the classes have names; a source without names numbers them in order."""
+    """The classes have names; a source without names numbers them in order."""
     return classes != tuple(str(number) for number in range(len(classes)))
 
 
-# ---- the cache -----------------------------------------------------------------------------------------------------
+# ---- the cache -----------------------------------------------------------------------------------
 
 
 def _samples(shift_set: ShiftSet) -> Samples:
@@ -213,40 +212,30 @@ def _samples(shift_set: ShiftSet) -> Samples:
             with unchanged(shift_set.data, lambda: f"shift-{shift_set.digest()}", directory.name):
                 samples = shift_set.data.samples(shift_set.where)
             _write(samples, directory)
-    images, labels = (
-        np.load(directory / f"{name}.npy", mmap_mode="c", allow_pickle=False)
-        for name in ("images", "labels")
-    )
+    images, labels = (mapped(directory / f"{name}.npy").numpy() for name in ("images", "labels"))
     names = json.loads(read_text(directory / "names.json"))
     return Samples(images, labels, {int(label): name for label, name in names.items()})
 
 
 def _is_whole(directory: Path) -> bool:
-    if not (directory / "meta.json").is_file():  # none, or made before its files were checked
+    if not (directory / "meta.json").is_file():
         return False
     try:
         damaged = damaged_files(directory)
     except (OSError, ValueError, KeyError):
         damaged = ["meta.json"]
     if damaged:
-        print(
-            f"{directory}: {', '.join(damaged)} is damaged; it is prepared again.", file=sys.stderr
-        )
+        problem = f"{directory}: {', '.join(damaged)} is damaged"
+        print(f"{problem}; it is prepared again.", file=sys.stderr)
     return not damaged
 
 
 def _write(samples: Samples, directory: Path) -> None:
-    partial = directory.with_name(f"{directory.name}.partial")
-    shutil.rmtree(
-        partial, ignore_errors=True
-    )  # left by a killed process: under the lock nobody else writes it
-    shutil.rmtree(directory, ignore_errors=True)
-    partial.mkdir()
-    np.save(partial / "images.npy", samples.images, allow_pickle=False)
-    np.save(partial / "labels.npy", samples.labels, allow_pickle=False)
-    (partial / "names.json").write_text(json.dumps(samples.names))
-    files = [partial / name for name in ("images.npy", "labels.npy", "names.json")]
-    sizes = {file.name: file.stat().st_size for file in files}
-    sampled = {file.name: sampled_digest(file) for file in files}
-    (partial / "meta.json").write_text(json.dumps({"bytes": sizes, "sampled": sampled}))
-    partial.rename(directory)
+    with replacing_folder(directory) as partial:
+        np.save(partial / "images.npy", samples.images, allow_pickle=False)
+        np.save(partial / "labels.npy", samples.labels, allow_pickle=False)
+        (partial / "names.json").write_text(json.dumps(samples.names))
+        files = [partial / name for name in ("images.npy", "labels.npy", "names.json")]
+        sizes = {file.name: file.stat().st_size for file in files}
+        sampled = {file.name: sampled_digest(file) for file in files}
+        (partial / "meta.json").write_text(json.dumps({"bytes": sizes, "sampled": sampled}))

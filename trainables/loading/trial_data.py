@@ -34,35 +34,33 @@ class TrialData:
         self._with_meta: dict[tuple[float, int], tuple[DeviceSplit, DeviceSplit]] = {}
 
     def with_meta(self, share: float, seed: int) -> tuple[DeviceSplit, DeviceSplit]:
-        """(train without the meta split, the meta split): stratified, by seed; meta is never augmented."""
+        """(train without meta, meta): stratified, by seed; meta is never augmented."""
         if (share, seed) not in self._with_meta:
             self._with_meta = {(share, seed): self._carve(share, seed)}
         return self._with_meta[share, seed]
 
     def images_of(self, rows: Tensor) -> Tensor:
-        """Images of train at these rows, normalised, not augmented; on the CPU, wherever the splits lie."""
+        """Images of train at these rows, normalised, not augmented; always on the CPU."""
         chosen = Split(*(values[rows] for values in load_split(self.prepared, "train")))
-        return DeviceSplit(chosen, self.prepared.mean, self.prepared.std, "cpu").images(
-            0, len(rows)
-        )
+        split = DeviceSplit(chosen, self.prepared.mean, self.prepared.std, "cpu")
+        return split.images(0, len(rows))
 
     def _carve(self, share: float, seed: int) -> tuple[DeviceSplit, DeviceSplit]:
         labels = load_split(self.prepared, "train").labels.numpy()
         counts = np.bincount(labels)
         quota = np.clip(np.rint(share * counts).astype(np.int64), np.minimum(counts - 1, 1), None)
-        kept = torch.from_numpy(
-            ranks_in_class(labels, stream(seed, "split", "meta")) < quota[labels]
-        )
+        ranks = ranks_in_class(labels, stream(seed, "split", "meta"))
+        kept = torch.from_numpy(ranks < quota[labels])
         rest = self.train.subset((~kept).nonzero().squeeze(-1), self._augment)
         return rest, self.train.subset(kept.nonzero().squeeze(-1), "none")
 
 
 def image_bytes(prepared: Prepared, augment: str, padding: int | None) -> tuple[int, int]:
-    """What train, padded, and validation take on a device."""
-    shape, edge = prepared.input_shape, padding_of(augment, padding, prepared.input_shape[1])
-    return padded_bytes(prepared.sizes["train"], shape, edge), padded_bytes(
-        prepared.sizes["validation"], shape, 0
-    )
+    """The bytes that train, padded, and validation take on a device."""
+    shape = prepared.input_shape
+    edge = padding_of(augment, padding, shape[1])
+    train = padded_bytes(prepared.sizes["train"], shape, edge)
+    return train, padded_bytes(prepared.sizes["validation"], shape, 0)
 
 
 @functools.lru_cache(maxsize=2)
@@ -76,6 +74,5 @@ def trial_data(config: TrialConfig, device: torch.device, digest: str | None = N
 
     Raises FieldError if a `digest` is given and the source has another.
     """
-    return _trial_data(
-        json.dumps(to_plain(config.data), sort_keys=True), config.seed, device, digest
-    )
+    dataset = json.dumps(to_plain(config.data), sort_keys=True)
+    return _trial_data(dataset, config.seed, device, digest)

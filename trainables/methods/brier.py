@@ -11,7 +11,8 @@ from trainables.method import Method
 def brier_loss(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean over the batch of sum_k (p_k - t_k)^2, in [0, 2].
 
-    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. Some packages (pycalib) also divide by K.
+    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. Some packages (pycalib) also
+    divide by K.
     """
     soft = F.one_hot(targets, logits.shape[-1]) if targets.ndim == 1 else targets
     return (logits.softmax(dim=-1) - soft).square().sum(dim=-1).mean()

@@ -13,8 +13,9 @@ from trainables.methods.shared.entropy import entropy
 def confidence_penalty_loss(logits: Tensor, targets: Tensor, weight: float | Tensor) -> Tensor:
     """Cross-entropy - weight * mean entropy of the predictions, in nats.
 
-    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. weight >= 0. The entropy is summed over classes as
-    in the paper; MbLS's code also averages over classes, so its weight is K times ours.
+    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. weight >= 0. The entropy is
+    summed over classes as in the paper; MbLS's code also averages over classes, so its weight is K
+    times ours.
     """
     return F.cross_entropy(logits, targets) - weight * entropy(logits).mean()
 

@@ -1,4 +1,4 @@
-"""Differentiable expected calibration error (DECE) as an auxiliary loss. Bohdal et al. 2023, Section 3."""
+"""Differentiable ECE (DECE) as an auxiliary loss. Bohdal et al. 2023, Section 3."""
 
 from dataclasses import dataclass, field
 
@@ -10,13 +10,16 @@ from trainables.method import AuxiliaryMethod, Method
 from trainables.methods.cross_entropy import CrossEntropy
 
 # As in the released code.
-BINS, TAU_A, TAU_B = 15, 100.0, 0.01
+BINS = 15
+TAU_A = 100.0
+TAU_B = 0.01
 
 
 def soft_hits(probs: Tensor, labels: Tensor, tau_a: float | Tensor = TAU_A) -> Tensor:
-    """relu(2 - soft rank of the true class) in [0, 1], [N]: 1 if it is far ahead. Bohdal et al. 2023, Eq. 5.
+    """relu(2 - soft rank of the true class), [N] in [0, 1]. Bohdal et al. 2023, Eq. 5.
 
-    Computes only the true class's row of the pairwise differences, [N, K]; the released code forms [N, K, K].
+    Computes only the true class's row of the pairwise differences, [N, K]; the released code forms
+    [N, K, K].
     """
     p_y = probs.gather(-1, labels[:, None])
     # The true class itself adds sigmoid(0) = 1/2 to the sum; the rank starts at 1.
@@ -31,12 +34,13 @@ def differentiable_ece(
     tau_a: float | Tensor = TAU_A,
     tau_b: float | Tensor = TAU_B,
 ) -> Tensor:
-    """ECE with soft bins and soft hits: sum over bins of |mean over samples of q_b (hit - confidence)|.
+    """ECE with soft bins and hits: sum over bins of |mean over samples of q_b (hit - confidence)|.
 
-    q_b is the softmax over b = 1..bins of (b c - (0 + 1 + .. + (b - 1)) / bins) / tau_b, after Yang et al. 2018: equal
-    bins as tau_b -> 0. logits: [N, K] float. labels: [N] int64. A bin's mass cancels between its weight and its means,
-    so the released code's floor of 1e-6 under q (normalised for one bin too many) is not needed. Finite to second
-    order, where the released code's own sigmoid has no second derivative.
+    q_b is the softmax over b = 1..bins of (b c - (0 + 1 + .. + (b - 1)) / bins) / tau_b, after Yang
+    et al. 2018: equal bins as tau_b -> 0. logits: [N, K] float. labels: [N] int64. A bin's mass
+    cancels between its weight and its means, so the released code's floor of 1e-6 under q
+    (normalised for one bin too many) is not needed. Finite to second order, where the released
+    code's own sigmoid has no second derivative.
     """
     probs = logits.softmax(dim=-1)
     confidence = probs.amax(dim=-1)

@@ -13,21 +13,23 @@ from trainables.method import Method, require_labels
 def focal_loss(logits: Tensor, labels: Tensor, gamma: float | Tensor) -> Tensor:
     """Mean over the batch of -(1 - p_y)^gamma * log p_y, in nats.
 
-    logits: [N, K] float. labels: [N] int64. gamma >= 0 (or [N], one per sample); 0 gives cross-entropy.
-    Exact and finite to second order even where p_y rounds to 1: both logarithms are computed from the true logit's
-    lead over the other classes (the naive form has NaN gradients there for 0 < gamma < 1, NaN second ones below 2).
-    Where p_y rounds to 0, second gradients, themselves about p_y, are finite but not exact.
+    logits: [N, K] float. labels: [N] int64. gamma >= 0 (or [N], one per sample); 0 gives
+    cross-entropy. Exact and finite to second order even where p_y rounds to 1: both logarithms are
+    computed from the true logit's lead over the other classes (the naive form has NaN gradients
+    there for 0 < gamma < 1, NaN second ones below 2). Where p_y rounds to 0, second gradients,
+    themselves about p_y, are finite but not exact.
     """
     true_class = labels[:, None]
     others = logits.scatter(-1, true_class, -torch.inf).logsumexp(dim=-1)
     lead = logits.gather(-1, true_class).squeeze(-1) - others  # log(p_y / (1 - p_y))
-    # -log p_y as a softplus: logsigmoid's second gradient has a factor 1 - p_y, which is 0 where p_y rounds to 1.
+    # -log p_y as a softplus: logsigmoid's second gradient has a factor 1 - p_y, which is 0 where
+    # p_y rounds to 1.
     return (torch.exp(gamma * F.logsigmoid(-lead)) * F.softplus(-lead, threshold=40.0)).mean()
 
 
 @dataclass(frozen=True)
 class Focal(Method):
-    """The gradient includes the modulating factor, as in both papers' code (theirs sum, ours takes the mean)."""
+    """The gradient has the modulating factor, as in both papers' code (theirs sums)."""
 
     gamma: float = number(3.0, low=0, doc="focusing parameter")
 

@@ -1,4 +1,4 @@
-"""Focal loss with gamma set per sample by the true class's probability (FLSD). Mukhoti et al. 2020."""
+"""Focal loss with gamma by the true class's probability (FLSD). Mukhoti et al. 2020."""
 
 import functools
 from dataclasses import dataclass
@@ -13,44 +13,45 @@ from trainables.methods.focal import focal_loss
 
 # gamma below each bound of p_y, and from the last bound on; a bound belongs to the band above it.
 BANDS = {"flsd_53": ((0.2,), (5.0, 3.0)), "flsd_532": ((0.2, 0.5), (5.0, 3.0, 2.0))}
-# The table used for `lambert_w` in training, over p_y in [0, 1/2], at most HIGHEST: within 1e-6 up to gamma 20, 4e-5 to
-# 100.
-POINTS, HIGHEST = 20_000, 1000.0
+# The table used for `lambert_w` in training, over p_y in [0, 1/2], at most HIGHEST: within 1e-6 up
+# to gamma 20, 4e-5 to 100.
+POINTS = 20_000
+HIGHEST = 1000.0
 
 
 def gamma_of_p0(p0: Tensor, highest: float) -> Tensor:
-    """The gamma > 0 at which focal loss has the gradient of cross-entropy at p_y = p0, at most `highest`; float64.
+    """The gamma in (0, highest] where focal loss has cross-entropy's gradient at p_y = p0, float64.
 
-    Below p0 focal loss then has a larger gradient than cross-entropy, above it a smaller one. Proposition 1 gives it by
-    Lambert's W_-1; it is the positive root of (gamma - 1) log(1 - p0) + log(1 - p0 - gamma p0 log p0), which is concave
-    in gamma: Newton's method converges from above. 0 from p0 = 1/2 on, where no such root exists.
+    Below p0 focal loss then has a larger gradient than cross-entropy, above it a smaller one.
+    Proposition 1 gives it by Lambert's W_-1; it is the positive root of (gamma - 1) log(1 - p0) +
+    log(1 - p0 - gamma p0 log p0), which is concave in gamma: Newton's method converges from above.
+    0 from p0 = 1/2 on, where no such root exists.
     """
     p0 = p0.double().clamp(min=torch.finfo(torch.float64).tiny, max=0.5)
-    log_rest, slope = torch.log1p(-p0), -p0 * p0.log()
+    log_rest = torch.log1p(-p0)
+    slope = -p0 * p0.log()
 
     def excess(gamma: Tensor) -> Tensor:
         return (gamma - 1) * log_rest + torch.log1p(gamma * slope - p0)
 
     gamma = torch.full_like(p0, highest)
     beyond = excess(gamma) >= 0  # the root is above `highest`
-    for _ in range(
-        60
-    ):  # six suffice except for p0 near 1/2, where the root approaches the one at 0
+    # Six suffice except for p0 near 1/2, where the root approaches the one at 0.
+    for _ in range(60):
         gamma = gamma - excess(gamma) / (log_rest + slope / (1 - p0 + gamma * slope))
     return torch.where(beyond, highest, torch.where(p0 < 0.5, gamma, 0.0).clamp(min=0.0))
 
 
 @functools.lru_cache(maxsize=8)
 def _table(device: torch.device) -> Tensor:
-    return gamma_of_p0(torch.linspace(0.0, 0.5, POINTS + 1, dtype=torch.float64), HIGHEST).to(
-        device
-    )
+    p0 = torch.linspace(0.0, 0.5, POINTS + 1, dtype=torch.float64)
+    return gamma_of_p0(p0, HIGHEST).to(device)
 
 
 def sample_gamma(
     logits: Tensor, labels: Tensor, schedule: str, highest: float | Tensor = 5.0
 ) -> Tensor:
-    """[N] gammas, constant in the gradient. logits: [N, K]; labels: [N] int64; `highest`: only for `lambert_w`."""
+    """[N] gammas, constant in the gradient, of logits [N, K]. highest: only for `lambert_w`."""
     p_y = logits.detach().softmax(dim=-1).gather(-1, labels[:, None]).squeeze(-1)
     if schedule == "lambert_w":
         place = p_y.double().clamp(max=0.5) * (2 * POINTS)
@@ -67,7 +68,7 @@ def sample_gamma(
 
 @dataclass(frozen=True)
 class FocalSampleDependent(Method):
-    """`flsd_53`: 5 if p_y < 0.2, else 3. `flsd_532`: also 2 from 0.5 on. `lambert_w`: the rule both approximate."""
+    """`flsd_53`: 5 if p_y < 0.2, else 3; `flsd_532`: 2 from 0.5; both approximate `lambert_w`."""
 
     schedule: str = choice(
         "flsd_53", "flsd_532", "lambert_w", doc="gamma by the probability of the true class"
@@ -78,7 +79,9 @@ class FocalSampleDependent(Method):
 
     @property
     def inert(self) -> dict[str, str]:
-        return {} if self.schedule == "lambert_w" else {"gamma_max": f"schedule: {self.schedule}"}
+        if self.schedule == "lambert_w":
+            return {}
+        return {"gamma_max": f"schedule: {self.schedule}"}
 
     def start(self, task: Task) -> None:
         if self.schedule == "lambert_w":
@@ -86,6 +89,5 @@ class FocalSampleDependent(Method):
 
     def loss(self, logits: Tensor, targets: Tensor, progress: float | Tensor) -> Tensor:
         labels = require_labels(self, targets)
-        return focal_loss(
-            logits, labels, sample_gamma(logits, labels, self.schedule, self.gamma_max)
-        )
+        gamma = sample_gamma(logits, labels, self.schedule, self.gamma_max)
+        return focal_loss(logits, labels, gamma)

@@ -1,4 +1,4 @@
-"""Focal loss with gamma decreasing in steps over training (FLSc). Mukhoti et al. 2020, Section 5 and Appendix."""
+"""Focal loss with gamma falling in steps (FLSc). Mukhoti et al. 2020, Section 5 and Appendix."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,29 +7,30 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from trainables.fields import FieldError, choice, numbers
+from trainables.fields import choice, numbers
 from trainables.method import Method, require_labels
 from trainables.methods.focal import focal_loss
+from trainables.problems import FieldError
 
 # gamma before each of the steps, and after the last.
 GAMMAS = {"flsc_531": (5.0, 3.0, 1.0), "flsc_532": (5.0, 3.0, 2.0)}
-# The paper steps at epochs 100 and 250 of 350: as fractions of training, the same for shorter trials.
+# The paper steps at epochs 100 and 250 of 350: as fractions of training, the same for shorter
+# trials.
 STEPS = (100 / 350, 250 / 350)
 
 
 def scheduled_gamma(
     schedule: str | Sequence[float], progress: float | Tensor, steps: Sequence[float] = STEPS
 ) -> Tensor:
-    """0-dimensional gamma at a fraction of training done, in [0, 1); a step belongs to the later interval.
+    """0-dimensional gamma at a progress in [0, 1); a step belongs to the later interval.
 
     schedule: a name in GAMMAS, or the gammas themselves, one more than steps.
     """
     gammas = GAMMAS[schedule] if isinstance(schedule, str) else schedule
     progress = torch.as_tensor(progress, dtype=torch.float64)
-    changes = [
-        (progress >= step) * (after - before)
-        for step, (before, after) in zip(steps, pairwise(gammas), strict=True)
-    ]
+    changes = []
+    for step, (before, after) in zip(steps, pairwise(gammas), strict=True):
+        changes.append((progress >= step) * (after - before))
     return gammas[0] + torch.stack(changes).sum()
 
 
@@ -50,15 +51,13 @@ class FocalScheduled(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.gammas is not None) != (self.schedule == "custom"):
-            raise FieldError(
-                "gammas",
-                "goes with `schedule: custom`; set both, e.g. `gammas: [5, 3, 1]`, or neither.",
-            )
+            fix = "Set both, e.g. `gammas: [5, 3, 1]`, or neither."
+            raise FieldError("gammas", "goes with `schedule: custom`", fix)
         if list(self.steps) != sorted(set(self.steps)):
-            raise FieldError("steps", f"must increase, got {list(self.steps)}.")
+            raise FieldError("steps", f"must increase, got {list(self.steps)}")
         if len(self._gammas) != len(self.steps) + 1:
             given = f"{len(self.steps)} for {len(self._gammas)} gammas"
-            raise FieldError("steps", f"must be one fewer than the gammas, got {given}.")
+            raise FieldError("steps", f"must be one fewer than the gammas, got {given}")
 
     @property
     def _gammas(self) -> Sequence[float]:

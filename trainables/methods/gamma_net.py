@@ -1,4 +1,4 @@
-"""gamma-net: a small network learns focal loss's gamma per sample by meta-gradients. Wang & Golebiowski 2024."""
+"""gamma-net: focal loss's gamma per sample, learned by meta-gradients. Wang & Golebiowski 2024."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,16 +6,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainables.fields import FieldError, number, text
+from trainables.fields import number, text
 from trainables.method import Batch, State, Task
 from trainables.methods.focal import focal_loss
 from trainables.methods.shared.lookahead import Forward, LookaheadMethod, Parameters
+from trainables.problems import FieldError
 
 QUANTILES = {"gamma_q05": 0.05, "gamma_q50": 0.5, "gamma_q95": 0.95}
 
 
 def learned_gamma(features: Tensor, bases: Tensor, weights: Tensor, tau: float | Tensor) -> Tensor:
-    """[N] gammas |x' W| / tau, x' = softmax(x A) A^T: the features as mixtures of k learned bases. Section 4.1.
+    """[N] gammas |x' W| / tau, x' = softmax(x A) A^T: mixtures of k learned bases. Section 4.1.
 
     features x: [N, D]. bases A: [D, k]. weights W: [D, 1]. tau > 0. |.| has no gradient at 0.
     """
@@ -27,8 +28,8 @@ def learned_gamma(features: Tensor, bases: Tensor, weights: Tensor, tau: float |
 class GammaNet(LookaheadMethod):
     """FL_gamma-SECE; with `outer: dece`, FL_gamma-DECE.
 
-    The paper does not give k, tau, the initial values or Adam's learning rate. Ours: A and W are initialized like
-    `nn.Linear` weights; with tau 0.01, gamma then starts at order 1.
+    The paper does not give k, tau, the initial values or Adam's learning rate. Ours: A and W are
+    initialized like `nn.Linear` weights; with tau 0.01, gamma then starts at order 1.
     """
 
     k: int = number(10, low=1, doc="number of learned bases of the feature space")
@@ -37,19 +38,11 @@ class GammaNet(LookaheadMethod):
     detach_features: bool = text(True, doc="stop gamma-net's gradient at the features")
 
     def initial(self, task: Task) -> Parameters:
-        width = next(
-            (
-                layer.in_features
-                for layer in task.network.head.modules()
-                if isinstance(layer, nn.Linear)
-            ),
-            None,
-        )
-        if width is None:
-            raise FieldError(
-                "model",
-                "GammaNet needs the features before the last layer: the head must be linear.",
-            )
+        linear = [layer for layer in task.network.head.modules() if isinstance(layer, nn.Linear)]
+        if not linear:
+            need = "GammaNet needs the features before the last layer"
+            raise FieldError("model", f"{need}: the head must be linear")
+        width = linear[0].in_features
         bound = width**-0.5
         shapes = {"A": (width, self.k), "W": (width, 1)}
         drawn = {
@@ -59,7 +52,8 @@ class GammaNet(LookaheadMethod):
 
     def gamma(self, features: Tensor, phi: Parameters) -> Tensor:
         """[N] gammas of features [N, D]."""
-        features = features.detach() if self.detach_features else features
+        if self.detach_features:
+            features = features.detach()
         return learned_gamma(features, phi["A"], phi["W"], self.tau).clamp(max=self.gamma_max)
 
     def training_loss(
@@ -72,12 +66,8 @@ class GammaNet(LookaheadMethod):
         return {**super().start(task), "gamma": unseen}
 
     def noted(self, state: State, batch: Batch, features: Tensor) -> State:
-        return {
-            **state,
-            "gamma": state["gamma"].index_copy(
-                0, batch.indices, self.gamma(features, state["phi"])
-            ),
-        }
+        gamma = self.gamma(features, state["phi"])
+        return {**state, "gamma": state["gamma"].index_copy(0, batch.indices, gamma)}
 
     def measured(self, state: Any) -> dict[str, Tensor]:
         """Quantiles over the train samples of their latest gammas."""

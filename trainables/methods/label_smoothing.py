@@ -10,11 +10,11 @@ from trainables.method import Method
 
 
 def label_smoothing_loss(logits: Tensor, targets: Tensor, epsilon: float | Tensor) -> Tensor:
-    """Mean over the batch of the cross-entropy with targets (1 - epsilon) onehot + epsilon / K, in nats.
+    """Mean cross-entropy with targets (1 - epsilon) onehot + epsilon / K, in nats.
 
-    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. 0 <= epsilon < 1; 0 gives cross-entropy.
-    The convention of PyTorch and MbLS, over all K classes. MDCA spreads epsilon over the K - 1 wrong ones:
-    its epsilon times K / (K - 1) equals ours.
+    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. 0 <= epsilon < 1; 0 gives
+    cross-entropy. The convention of PyTorch and MbLS, over all K classes. MDCA spreads epsilon over
+    the K - 1 wrong ones: its epsilon times K / (K - 1) equals ours.
     """
     uniform = -F.log_softmax(logits, dim=-1).mean()
     return (1 - epsilon) * F.cross_entropy(logits, targets) + epsilon * uniform

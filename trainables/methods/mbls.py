@@ -14,10 +14,10 @@ def mbls_loss(
 ) -> Tensor:
     """Cross-entropy + weight * mean over samples *and* classes of max(0, max_j z_j - z_k - margin).
 
-    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. margin >= 0, in logit units. weight >= 0.
-    The paper's Eq. 4 sums over classes; its code takes the mean, so weight here is K times the paper's lambda, and the
-    published margin 10, weight 0.1 have the same meaning. Tied largest logits share the gradient (`amax`); the released
-    code gives it all to one of them.
+    logits: [N, K] float. targets: labels [N] int64, or soft [N, K]. margin >= 0, in logit units.
+    weight >= 0. The paper's Eq. 4 sums over classes; its code takes the mean, so weight here is K
+    times the paper's lambda, and the published margin 10, weight 0.1 have the same meaning. Tied
+    largest logits share the gradient (`amax`); the released code gives it all to one of them.
     """
     distance = logits.amax(dim=-1, keepdim=True) - logits
     return F.cross_entropy(logits, targets) + weight * F.relu(distance - margin).mean()

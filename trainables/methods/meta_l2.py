@@ -1,7 +1,7 @@
-"""Learnable L2 on the last layer, by meta-gradients of a calibration error. Bohdal et al. 2023, Section 3.3.
+"""Learnable L2 on the last layer, by meta-gradients. Bohdal et al. 2023, Section 3.3.
 
-The second reading of CE-DECE and CE-SECE in Wang & Golebiowski 2024, who define neither; the first is cross_entropy
-with the error as an auxiliary term (`dece`, `sece`).
+The second reading of CE-DECE and CE-SECE in Wang & Golebiowski 2024, who define neither; the first
+is cross_entropy with the error as an auxiliary term (`dece`, `sece`).
 """
 
 from dataclasses import dataclass
@@ -16,16 +16,14 @@ from trainables.methods.shared.lookahead import Forward, LookaheadMethod, Parame
 
 @dataclass(frozen=True)
 class MetaL2(LookaheadMethod):
-    """(sum over the N samples of cross-entropy + sum_j phi_j theta_j^2) / N, theta the last layer's weights and biases.
+    """(sum over N samples of cross-entropy + sum_j phi_j theta_j^2) / N, theta the last layer's.
 
     The released code does not divide by N; each phi_j starts at 0 and may have either sign.
     """
 
     def initial(self, task: Task) -> Parameters:
-        return {
-            name: torch.zeros_like(weight).detach()
-            for name, weight in task.network.head.named_parameters()
-        }
+        weights = task.network.head.named_parameters()
+        return {name: torch.zeros_like(weight).detach() for name, weight in weights}
 
     def training_loss(
         self, head: nn.Module, forward: Forward, labels: Tensor, phi: Parameters

@@ -1,4 +1,4 @@
-"""Mixup: training on mixtures of two samples. Zhang et al. 2018; for calibration, Thulasidasan et al. 2019."""
+"""Mixup: mixtures of two samples. Zhang et al. 2018; Thulasidasan et al. 2019 (calibration)."""
 
 from dataclasses import dataclass, field
 
@@ -6,26 +6,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainables.fields import FieldError, number
+from trainables.fields import number
 from trainables.method import Batch, Method, Mixed, Wrapper
 from trainables.methods.cross_entropy import CrossEntropy
+from trainables.problems import FieldError
 
 
 def mixed_batch(batch: Batch, share: float | Tensor, partner: Tensor) -> Batch:
-    """Each image times `share` plus its partner's times 1 - share. partner: [N] int64, indices in the batch."""
+    """Each image times `share` plus its partner's times 1 - share. partner: [N] batch indices."""
     assert isinstance(batch.targets, Tensor)
     images = torch.lerp(batch.images[partner], batch.images, share)
-    return batch._replace(
-        images=images, targets=Mixed(batch.targets, batch.targets[partner], share)
-    )
+    targets = Mixed(batch.targets, batch.targets[partner], share)
+    return batch._replace(images=images, targets=targets)
 
 
 @dataclass(frozen=True)
 class Mixup(Wrapper):
-    """share * L(z, y) + (1 - share) * L(z, y of the partner), L the loss of `base`, one share per batch.
+    """share * L(z, y) + (1 - share) * L(z, y of the partner), L of `base`, one share per batch.
 
-    For cross-entropy this equals the loss of the mixed label, for focal loss it does not: like the paper's code, we add
-    two losses. The usual failure is under-confidence: temperatures below 1.
+    For cross-entropy this equals the loss of the mixed label, for focal loss it does not: like the
+    paper's code, we add two losses. The usual failure is under-confidence: temperatures below 1.
     """
 
     alpha: float = number(
@@ -39,19 +39,21 @@ class Mixup(Wrapper):
         super().__post_init__()
         self._refuse_base("step", "overrides the training step; its batches cannot be mixed")
         if any(isinstance(inner, Mixup) for inner in self._bases()):
-            raise FieldError("base", "already contains a Mixup; remove one.")
+            raise FieldError("base", "already contains a Mixup", "Remove one.")
 
     def draw(self, steps: int, size: int, generator: torch.Generator) -> dict[str, Tensor]:
         drawn = super().draw(steps, size, generator)
         if self.alpha == 0:
             return drawn
-        seed = int(
-            torch.randint(2**62, (), generator=generator)
-        )  # torch draws Beta only from its global generator
+        # torch draws Beta only from its global generator.
+        seed = int(torch.randint(2**62, (), generator=generator))
         share = np.random.default_rng(seed).beta(self.alpha, self.alpha, steps)
         partner = torch.rand(steps, size, generator=generator, dtype=torch.float64).argsort(dim=-1)
         return {**drawn, "partner": partner, "share": torch.from_numpy(share).float()}
 
     def prepare(self, batch: Batch, generator: torch.Generator) -> Batch:
-        batch, drawn = self.base.prepare(batch, generator), batch.drawn
-        return mixed_batch(batch, drawn["share"], drawn["partner"]) if "share" in drawn else batch
+        drawn = batch.drawn
+        batch = self.base.prepare(batch, generator)
+        if "share" not in drawn:
+            return batch
+        return mixed_batch(batch, drawn["share"], drawn["partner"])

@@ -13,12 +13,13 @@ from trainables.methods.cross_entropy import CrossEntropy
 def weighted_mmce(
     logits: Tensor, labels: Tensor, kernel_width: float | Tensor, normalization: str = "paper"
 ) -> Tensor:
-    """MMCE_w squared: weighted kernel means over pairs of correct samples and of wrong ones, minus twice mixed pairs.
+    """MMCE_w squared: weighted kernel means over right and wrong pairs, minus twice mixed ones.
 
-    With r = 1 - c for the m correct samples, c for the n wrong ones, c the confidence and k = exp(-|c - c'| / width):
-    mean_rr r r' k + mean_ww c c' k - 2 mean_rw r c' k (Eq. 7). logits: [N, K] float. labels: [N] int64. Hits are
-    constants. 0 if all are correct or all wrong. normalization: `paper`, or `released_code`, which divides each mean
-    once more by its number of pairs (8 to 40 times smaller on 64 to 200 samples; code derived from it does so too).
+    With r = 1 - c for the m correct samples, c for the n wrong ones, c the confidence and k =
+    exp(-|c - c'| / width): mean_rr r r' k + mean_ww c c' k - 2 mean_rw r c' k (Eq. 7). logits: [N,
+    K] float. labels: [N] int64. Hits are constants. 0 if all are correct or all wrong.
+    normalization: `paper`, or `released_code`, which divides each mean once more by its number of
+    pairs (8 to 40 times smaller on 64 to 200 samples; code derived from it does so too).
     """
     confidence, predicted = logits.softmax(dim=-1).max(dim=-1)
     right = (predicted == labels).to(logits.dtype)
@@ -29,8 +30,10 @@ def weighted_mmce(
         once = (first @ kernel @ second) / pairs.clamp(min=1)
         return once / (pairs + 1e-5) if normalization == "released_code" else once
 
-    m, n = right.sum(), wrong.sum()
-    shortfall, excess = right * (1 - confidence), wrong * confidence
+    m = right.sum()
+    n = wrong.sum()
+    shortfall = right * (1 - confidence)
+    excess = wrong * confidence
     squared = (
         mean(shortfall, shortfall, m * m)
         + mean(excess, excess, n * n)
@@ -42,16 +45,15 @@ def weighted_mmce(
 def mmce_penalty(
     logits: Tensor, labels: Tensor, kernel_width: float | Tensor, normalization: str = "paper"
 ) -> Tensor:
-    """sqrt(MMCE_w^2 + 1e-10), as in the released code; 0, not 1e-5, if all are correct or all wrong."""
-    squared = weighted_mmce(logits, labels, kernel_width, normalization).clamp(
-        min=0
-    )  # negative only by rounding
+    """sqrt(MMCE_w^2 + 1e-10), as in the released code; 0 if all are correct or all wrong."""
+    # Negative only by rounding.
+    squared = weighted_mmce(logits, labels, kernel_width, normalization).clamp(min=0)
     return torch.where(squared > 0, (squared + 1e-10).sqrt(), torch.zeros_like(squared))
 
 
 @dataclass(frozen=True)
 class Mmce(AuxiliaryMethod):
-    """base loss + weight * MMCE_w of the batch. Late in training whole batches are correct and the penalty is 0.
+    """base loss + weight * MMCE_w of the batch. Late in training it is 0 for whole batches.
 
     The weights of papers belong to `released_code`.
     """

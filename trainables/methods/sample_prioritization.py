@@ -1,4 +1,4 @@
-"""Train each epoch on the samples with the most uncertain predictions. Tata et al. 2022, Section 3."""
+"""Train each epoch on the samples of most uncertain predictions. Tata et al. 2022, Section 3."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,20 +7,26 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainables.fields import FieldError, choice, number, text
+from trainables.fields import choice, number, text
 from trainables.method import Batch, Method, State, Step, Task, Trainer, Wrapper
 from trainables.methods.cross_entropy import CrossEntropy
 from trainables.methods.shared.entropy import entropy
 from trainables.outputs.train_entropy import TrainEntropy
+from trainables.problems import FieldError
 
 
 def priorities(logits: Tensor, criterion: str) -> Tensor:
-    """[N] scores of logits [N, K], highest first: `entropy` in nats; `least_confidence`, 1 - the largest probability;
-    `margin`, the second largest probability minus the largest."""
+    """[N] scores of logits [N, K], highest first.
+
+    `entropy` in nats; `least_confidence`, 1 - the largest probability; `margin`, the second largest
+    probability minus the largest.
+    """
     if criterion == "entropy":
         return entropy(logits)
     top = logits.softmax(dim=-1).topk(2, dim=-1).values
-    return 1 - top[:, 0] if criterion == "least_confidence" else top[:, 1] - top[:, 0]
+    if criterion == "least_confidence":
+        return 1 - top[:, 0]
+    return top[:, 1] - top[:, 0]
 
 
 def highest(scores: Tensor, count: int) -> Tensor:
@@ -30,12 +36,12 @@ def highest(scores: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class SamplePrioritization(Wrapper):
-    """After the warm-up, an epoch uses only `fraction` of the train samples, with proportionally fewer updates.
+    """After the warm-up, an epoch uses only `fraction` of the train samples, in fewer updates.
 
-    `scores: train_passes`, as in the released code: a sample's score is from the last time it was trained on
-    (augmented, mid-epoch, possibly mixed by mixup), stale until selected again; samples never trained on come first.
-    `fresh_pass` scores all of train before each epoch. `target` uses the scores recorded by another trial at the same
-    fraction of training; `random` needs none.
+    `scores: train_passes`, as in the released code: a sample's score is from the last time it was
+    trained on (augmented, mid-epoch, possibly mixed by mixup), stale until selected again; samples
+    never trained on come first. `fresh_pass` scores all of train before each epoch. `target` uses
+    the scores recorded by another trial at the same fraction of training; `random` needs none.
     """
 
     fraction: float = number(
@@ -59,7 +65,7 @@ class SamplePrioritization(Wrapper):
         self._refuse_base("order", "selects its own samples")
         if self.target is not None and self.criterion != "entropy":
             raise FieldError(
-                "target", f"records entropies, not '{self.criterion}'; remove one of the two."
+                "target", f"records entropies, not '{self.criterion}'", "Remove one of the two."
             )
 
     def start(self, task: Task) -> State:
@@ -95,10 +101,8 @@ class SamplePrioritization(Wrapper):
     def observe(self, state: State, batch: Batch, logits: Tensor) -> State:
         state = {**state, "base": self.base.observe(state["base"], batch, logits)}
         if self.target is None and self.criterion != "random":
-            scores = state["scores"].index_copy(
-                0, batch.indices, priorities(logits, self.criterion).float()
-            )
-            state["scores"] = scores
+            scores = priorities(logits, self.criterion).float()
+            state["scores"] = state["scores"].index_copy(0, batch.indices, scores)
         return state
 
     def measured(self, state: State) -> Mapping[str, float | Tensor]:

@@ -18,12 +18,13 @@ def smooth_ece(
     hits: str = "hard",
     self_weight: bool = True,
 ) -> Tensor:
-    """Mean over samples i of |sum_j w_ij hit_j - c_i|, every sample being the centre of its own bin.
+    """Mean over samples i of |sum_j w_ij hit_j - c_i|, each the centre of its own bin.
 
-    w_ij = exp(-(c_i - c_j)^2 / 2 bandwidth^2), normalised over j. The paper's weights are unnormalised, so the sum is
-    no accuracy (it grows with the batch): we take the weighted mean. logits: [N, K] float. labels: [N] int64.
-    hits: hard, or soft as in DECE. self_weight=False excludes sample i from its own accuracy (a batch of one gives 0).
-    The gradient flows through confidences and weights; hard hits are constants.
+    w_ij = exp(-(c_i - c_j)^2 / 2 bandwidth^2), normalised over j. The paper's weights are
+    unnormalised, so the sum is no accuracy (it grows with the batch): we take the weighted mean.
+    logits: [N, K] float. labels: [N] int64. hits: hard, or soft as in DECE. self_weight=False
+    excludes sample i from its own accuracy (a batch of one gives 0). The gradient flows through
+    confidences and weights; hard hits are constants.
     """
     probs = logits.softmax(dim=-1)
     confidence, predicted = probs.max(dim=-1)
@@ -40,7 +41,7 @@ def smooth_ece(
 
 @dataclass(frozen=True)
 class Sece(AuxiliaryMethod):
-    """base loss + weight * SECE of the batch. The paper gives no bandwidth; 0.1 is the least biased at 128 samples."""
+    """base loss + weight * SECE of the batch. The paper gives no bandwidth; 0.1 is our choice."""
 
     bandwidth: float = number(0.1, above=0, doc="standard deviation of the kernel on confidences")
     weight: float = number(0.5, low=0, doc="weight of the SECE term")

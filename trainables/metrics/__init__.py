@@ -1,12 +1,14 @@
-"""Metrics of a classifier and its confidence. Pure functions of logits [N, K] and labels [N]; float64 inside.
+"""Metrics of a classifier, pure functions of logits [N, K] and labels [N]; float64 inside.
 
-Fractions in [0, 1], NLL in nats; binning is defined in binned.py and recorded with every tracked value as `CONVENTION`.
-An undefined value (accuracy above 99% confidence if there is none, a debiased error of one sample) is NaN as a
-function's result and absent from `evaluate`, as is top-5 accuracy for five classes or fewer.
+Fractions in [0, 1], NLL in nats; binning is defined in binned.py and recorded with every tracked
+value as `CONVENTION`. An undefined value (accuracy above 99% confidence if there is none, a
+debiased error of one sample) is NaN as a function's result and absent from `evaluate`, as is top-5
+accuracy for five classes or fewer.
 
-Each file starts with the descriptions of its metrics (`trainables.metric.Metric`). Every trial stores the metrics
-marked `stored`. The others are computed on request: by the trials of a study that has one as an objective, and by
-`calstudy evaluate --all`. Predictions are stored, so any metric can be computed later.
+Each file starts with the descriptions of its metrics (`trainables.metric.Metric`). Every trial
+stores the metrics marked `stored`. The others are computed on request: by the trials of a study
+that has one as an objective, and by `calstudy evaluate --all`. Predictions are stored, so any
+metric can be computed later.
 """
 
 from __future__ import annotations
@@ -14,48 +16,58 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.fields import FieldError, nearest
 from trainables.metric import Metric
+from trainables.plain import Value
 from trainables.plugins import stems
+from trainables.problems import FieldError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 # Recorded with every run: the text stays as it is while the rule does.
-CONVENTION = "equal-width bins (lo, hi], first holds 0, float64 edges; adaptive: array_split, ties follow their first"
+CONVENTION = (
+    "equal-width bins (lo, hi], first holds 0, float64 edges; adaptive: array_split, ties follow"
+    " their first"
+)
 AFTER_TEMPERATURE = "ts_"
 # The most informative four, where all are too many: history rows, model cards, other data.
 ESSENTIAL = ("accuracy", "nll", "brier", "ece")
-# What `calstudy evaluate` shows if asked for no others: the stored ones without error and top-5 accuracy.
+# `calstudy evaluate` shows these if asked for no others: the stored ones less error and top-5.
 MAIN = ("accuracy", "nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece", "debiased_l2")
 
 
 @cache
 def described() -> dict[str, Metric]:
-    """The metrics' descriptions by name without `ts_`: the stored ones, then the others, by position."""
+    """The metrics by name without `ts_`: the stored ones, then the others, by position."""
     found: dict[str, Metric] = {}
-    for metric in (
-        metric
-        for folder in __path__
-        for name in stems(Path(folder))
-        for metric in _read(folder, name)
-    ):
+    for metric in _all():
         if metric.name in found:
-            problem = f"'{metric.name}' is already in {found[metric.name].family}.py; rename one."
-            raise FieldError(f"metrics/{metric.family}.py", problem)
+            raise FieldError(
+                f"metrics/{metric.family}.py",
+                f"'{metric.name}' is already in {found[metric.name].family}.py",
+                "Rename one.",
+            )
         found[metric.name] = metric
     return dict(sorted(found.items(), key=lambda item: (not item[1].stored, item[1].place)))
+
+
+def _all() -> Iterator[Metric]:
+    for folder in __path__:
+        for family in stems(Path(folder)):
+            yield from _read(folder, family)
 
 
 def _read(folder: str, family: str) -> Iterator[Metric]:
     """The metrics of a file; none if it has no METRICS.
 
-    Parsed, not imported: readers of a study need only descriptions, and importing torch takes seconds.
+    Parsed, not imported: readers of a study need only descriptions, and importing torch takes
+    seconds.
     """
     file = Path(folder, f"{family}.py")
     for node in ast.parse(file.read_text(encoding="utf-8"), str(file)).body:
@@ -63,41 +75,43 @@ def _read(folder: str, family: str) -> Iterator[Metric]:
             case ast.Assign([ast.Name("METRICS")], value) | ast.AnnAssign(
                 ast.Name("METRICS"), _, ast.expr() as value
             ):
-                yield from (
-                    _metric(family, name, row) for name, row in _plain(family, value).items()
-                )
+                for name, row in _plain(family, value).items():
+                    yield _metric(family, name, **row)
 
 
-def _plain(family: str, value: ast.expr) -> dict[str, dict[str, Any]]:
+def _plain(family: str, value: ast.expr) -> dict[str, dict[str, Value]]:
     try:
         return dict(ast.literal_eval(value))
     except ValueError:
-        problem = (
-            f"METRICS (line {value.lineno}) must contain only plain values: no names, no calls."
-        )
-        raise FieldError(f"metrics/{family}.py", problem) from None
+        found = f"METRICS (line {value.lineno}) must contain only plain values: no names, no calls"
+        raise FieldError(f"metrics/{family}.py", found) from None
 
 
-def _metric(family: str, name: str, row: dict[str, Any]) -> Metric:
+def _metric(family: str, name: str, **row: Any) -> Metric:
     try:
         for key in row:
             Metric.field_named(key)
-        return Metric(
-            name=name, family=family, **{"function": name, "label": name.replace("_", " "), **row}
-        )
+        usual = {"function": name, "label": name.replace("_", " ")}
+        return Metric(name=name, family=family, **usual | row)
     except FieldError as error:
         raise error.under(f"metrics/{family}.py: {name}") from None
 
 
 def names() -> list[str]:
-    """All metrics; with the prefix `ts_` the same after temperature scaling."""
-    return [*described(), *(AFTER_TEMPERATURE + name for name in described())]
+    """All metrics; with `ts_` those after temperature scaling, which removes some of them."""
+    after = (name for name, metric in described().items() if not metric.removed_of)
+    return [*described(), *(AFTER_TEMPERATURE + name for name in after)]
 
 
 def check(name: str) -> None:
     """Raise FieldError with the nearest names if there is no such metric."""
+    plain = name.removeprefix(AFTER_TEMPERATURE)
+    if plain != name and plain in described() and (score := described()[plain].removed_of):
+        found = f"{plain} is what a temperature removes of {score}: it has no value after one"
+        mend = f"Use {plain}, or {AFTER_TEMPERATURE}{score} for what is left."
+        raise FieldError("", found, mend)
     if name not in names():
-        raise FieldError("", f"there is no metric '{name}'.{nearest(name, names())}")
+        raise FieldError("", f"there is no metric '{name}'", nearest(name, names()))
 
 
 def describe(name: str) -> Metric:
@@ -124,24 +138,36 @@ def stored() -> list[str]:
 
 
 def evaluate(
-    logits: Tensor, labels: Tensor, bins: int = 15, also: Collection[str] = ()
+    logits: Tensor,
+    labels: Tensor,
+    bins: int = 15,
+    also: Collection[str] = (),
+    calibrated: Tensor | None = None,
 ) -> dict[str, float]:
     """The stored metrics and those in `also`, as far as they are defined for these predictions.
 
-    logits: [N, K]; labels: [N] int64; bins: for metrics that have bins.
+    logits: [N, K]; labels: [N] int64; bins: for metrics that have bins; calibrated: logits after
+    temperature scaling, for what a temperature removes (default: cross-fitted).
     """
     names = [name for name, metric in described().items() if metric.stored or name in also]
-    return measure(logits, labels, names, bins)
+    return measure(logits, labels, names, bins, calibrated)
 
 
 def measure(
-    logits: Tensor, labels: Tensor, names: Collection[str], bins: int = 15
+    logits: Tensor,
+    labels: Tensor,
+    names: Collection[str],
+    bins: int = 15,
+    calibrated: Tensor | None = None,
 ) -> dict[str, float]:
-    """The metrics of these names (without `ts_`), in this order, as far as they are defined for these predictions."""
+    """The metrics of these names (no `ts_`), in order, as far as they are defined here."""
     logits = logits.double()
-    defined = [name for name in names if logits.shape[1] >= described()[name].fewest_classes]
-    values = {name: float(find(name)(logits, labels, **_options(name, bins))) for name in defined}
-    return {name: value for name, value in values.items() if value == value}
+    values = {}
+    for name in names:
+        if logits.shape[1] >= described()[name].fewest_classes:
+            options = _taken(name, bins=bins, calibrated=calibrated)
+            values[name] = float(find(name)(logits, labels, **options))
+    return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
 def costs(logits: Tensor, labels: Tensor, names: Collection[str]) -> list[float]:
@@ -149,5 +175,13 @@ def costs(logits: Tensor, labels: Tensor, names: Collection[str]) -> list[float]
     return [describe(name).sign * value for name, value in measure(logits, labels, names).items()]
 
 
-def _options(name: str, bins: int) -> dict[str, int]:
-    return {"bins": bins} if "bins" in inspect.signature(find(name)).parameters else {}
+def value(name: str, logits: Tensor, labels: Tensor, calibrated: Tensor) -> float:
+    """One metric, `ts_` included, of logits and of the same after temperature scaling."""
+    scaled = calibrated if name.startswith(AFTER_TEMPERATURE) else logits
+    return float(find(name)(scaled, labels, **_taken(name, calibrated=calibrated)))
+
+
+def _taken(name: str, **options: int | Tensor | None) -> dict[str, int | Tensor | None]:
+    """The options that the metric's function takes."""
+    parameters = inspect.signature(find(name)).parameters
+    return {option: value for option, value in options.items() if option in parameters}

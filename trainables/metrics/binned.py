@@ -1,9 +1,9 @@
 """Calibration errors of the top label over bins of its confidence.
 
-Equal-width bins are right-closed, (lo, hi], with float64 edges k / bins, as in Guo et al. 2017; the first also includes
-0, so a confidence of exactly 1.0 is in the last bin and nothing is dropped. Equal-mass bins have the sizes of
-`numpy.array_split` of the sorted confidences; equal confidences share the bin of the first of them, so that the row
-order does not matter; an empty bin is dropped.
+Equal-width bins are right-closed, (lo, hi], with float64 edges k / bins, as in Guo et al. 2017; the
+first also includes 0, so a confidence of exactly 1.0 is in the last bin and nothing is dropped.
+Equal-mass bins have the sizes of `numpy.array_split` of the sorted confidences; equal confidences
+share the bin of the first of them, so that the row order does not matter; an empty bin is dropped.
 """
 
 from typing import NamedTuple
@@ -15,22 +15,23 @@ from torch import Tensor
 from trainables.metrics.scores import top_label
 
 METRICS = {
-    "ece": {"place": 6, "stored": True, "function": "expected_calibration_error", "label": "ECE", "heading": "ECE"},
-    "mce": {"place": 7, "stored": True, "function": "maximum_calibration_error", "label": "MCE", "heading": "MCE",
-        "decimals": 1},
-    "adaptive_ece": {"place": 8, "stored": True, "function": "adaptive_calibration_error", "label": "adaptive ECE",
-        "heading": "AdaECE"},
+    "ece": {"place": 6, "stored": True, "function": "expected_calibration_error", "label": "ECE",
+        "heading": "ECE", "matters": 0.01},
+    "mce": {"place": 7, "stored": True, "function": "maximum_calibration_error", "label": "MCE",
+        "heading": "MCE", "decimals": 1, "matters": 0.05},
+    "adaptive_ece": {"place": 8, "stored": True, "function": "adaptive_calibration_error",
+        "label": "adaptive ECE", "heading": "AdaECE", "matters": 0.01},
     "debiased_l2": {"place": 10, "stored": True, "function": "debiased_l2_calibration_error",
-        "label": "debiased L2 error"},
-    "mce_of_ten": {"place": 15, "function": "maximum_calibration_error_of_ten"},
-    "ace_unweighted": {"place": 16, "function": "average_calibration_error"},
-    "rmsce": {"place": 17, "function": "root_mean_square_calibration_error"},
-    "l2": {"place": 18, "function": "l2_calibration_error"},
+        "label": "debiased L2 error", "matters": 0.01},
+    "mce_of_ten": {"place": 15, "function": "maximum_calibration_error_of_ten", "matters": 0.05},
+    "ace_unweighted": {"place": 16, "function": "average_calibration_error", "matters": 0.01},
+    "rmsce": {"place": 17, "function": "root_mean_square_calibration_error", "matters": 0.01},
+    "l2": {"place": 18, "function": "l2_calibration_error", "matters": 0.01},
 }  # fmt: skip
 
 
 class ReliabilityBins(NamedTuple):
-    """The data of a reliability diagram: count, mean confidence and accuracy of each non-empty bin."""
+    """A reliability diagram: count, mean confidence and accuracy of each non-empty bin."""
 
     counts: Tensor
     confidence: Tensor
@@ -56,7 +57,7 @@ class ReliabilityBins(NamedTuple):
 
     @classmethod
     def collect(cls, confidence: Tensor, hits: Tensor, index: Tensor) -> "ReliabilityBins":
-        """Bins from each sample's bin index (>= 0). confidence, hits: [N] float64; index: [N] int64."""
+        """Bins from indices >= 0. confidence, hits: [N] float64; index: [N] int64."""
         sums = torch.zeros(3, int(index.max()) + 1, dtype=torch.float64, device=confidence.device)
         sums.index_add_(1, index, torch.stack([torch.ones_like(confidence), confidence, hits]))
         count, confidence_sum, hit_sum = sums[:, sums[0] > 0]
@@ -72,16 +73,22 @@ def equal_width_index(values: Tensor, bins: int) -> Tensor:
 def equal_mass_index(values: Tensor, bins: int) -> Tensor:
     """The index of each value's equal-mass bin; each column of [N, ...] has its own bins."""
     ordered, order = values.sort(dim=0)
-    first = first_of_equals(ordered)
-    n = len(values)
-    ends = torch.tensor(
-        [k * (n // bins) + min(k, n % bins) for k in range(1, bins)], device=values.device
-    )
-    return torch.empty_like(order).scatter_(0, order, torch.bucketize(first, ends, right=True))
+    index = torch.bucketize(first_of_equals(ordered), mass_ends(values, bins), right=True)
+    return torch.empty_like(order).scatter_(0, order, index)
+
+
+def mass_ends(values: Tensor, bins: int) -> Tensor:
+    """The ranks at which all equal-mass bins but the first begin."""
+    return torch.tensor(mass_ranks(len(values), bins), device=values.device)
+
+
+def mass_ranks(n: int, bins: int) -> list[int]:
+    """`mass_ends` of n values: the sizes of numpy.array_split."""
+    return [k * (n // bins) + min(k, n % bins) for k in range(1, bins)]
 
 
 def first_of_equals(ordered: Tensor) -> Tensor:
-    """For each element of columns [N, ...] sorted along N: the position of the first element equal to it."""
+    """For each element of columns [N, ...] sorted along N: the first element equal to it."""
     position = torch.arange(len(ordered), device=ordered.device)
     position = position.reshape(-1, *[1] * (ordered.dim() - 1)).expand(ordered.shape)
     starts = torch.zeros_like(position)
@@ -100,13 +107,15 @@ def expected_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -
 def maximum_calibration_error(
     logits: Tensor, labels: Tensor, bins: int = 15, min_count: int = 1
 ) -> Tensor:
-    """Largest |accuracy - confidence| over the non-empty bins. Guo et al. 2017, Eq. 5; inherently noisy.
+    """Largest |accuracy - confidence| over the bins; inherently noisy. Guo et al. 2017, Eq. 5.
 
     Bins with fewer than `min_count` samples are skipped; NaN if none is left.
     """
     found = ReliabilityBins.of(*top_label(logits, labels), bins)
     gaps = found.gap[found.counts >= min_count]
-    return gaps.max() if len(gaps) else found.gap.new_tensor(torch.nan)
+    if not len(gaps):
+        return found.gap.new_tensor(torch.nan)
+    return gaps.max()
 
 
 def maximum_calibration_error_of_ten(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
@@ -117,13 +126,14 @@ def maximum_calibration_error_of_ten(logits: Tensor, labels: Tensor, bins: int =
 def average_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     """Mean of |accuracy - confidence| over the non-empty equal-width bins, equally weighted.
 
-    netcal's `ACE`, `average_calibration_error` in Mukhoti et al. 2020's code. Others use the name for adaptive_ece.
+    netcal's `ACE`, `average_calibration_error` in Mukhoti et al. 2020's code. Others use the name
+    for adaptive_ece.
     """
     return ReliabilityBins.of(*top_label(logits, labels), bins).gap.mean()
 
 
 def root_mean_square_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Root of the sum over equal-width bins of n_b / N * (accuracy - confidence)^2. The plug-in L2 error."""
+    """The plug-in L2 error, equal widths: root of sum n_b / N * (accuracy - confidence)^2."""
     found = ReliabilityBins.of(*top_label(logits, labels), bins)
     return found.share.dot(found.gap.square()).sqrt()
 
@@ -138,7 +148,7 @@ def adaptive_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -
 
 
 def l2_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Root of the sum over equal-mass bins of n_b / N * (accuracy - confidence)^2; biased upward. Kumar et al. 2019."""
+    """The L2 error over equal-mass bins, plugged in and so biased upward. Kumar et al. 2019."""
     found = ReliabilityBins.of_equal_mass(*top_label(logits, labels), bins)
     return found.share.dot(found.gap.square()).sqrt()
 
@@ -153,8 +163,10 @@ def debiased_l2_calibration_error(logits: Tensor, labels: Tensor, bins: int = 15
 
 
 def debiased_square(found: ReliabilityBins) -> Tensor:
-    """sum_b n_b / N [(confidence_b - accuracy_b)^2 - accuracy_b (1 - accuracy_b) / (n_b - 1)] over bins with n_b > 1, N
-    their total; NaN without any. An unbiased estimate of the squared L2 error of the binned model; may be negative.
+    """An unbiased estimate of the binned model's squared L2 error; may be negative.
+
+    sum_b n_b / N [(confidence_b - accuracy_b)^2 - accuracy_b (1 - accuracy_b) / (n_b - 1)] over
+    bins with n_b > 1, N their total; NaN without any.
     """
     counts, confidence, accuracy = (each[found.counts > 1] for each in found)
     if not len(counts):

@@ -1,4 +1,4 @@
-"""Calibration of every class, not only the top one: p_k against [y = k], over bins as in binned.py."""
+"""Calibration of every class, not only the top one: p_k against [y = k], binned as in binned.py."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -15,11 +15,13 @@ from trainables.metrics.binned import (
 
 METRICS = {
     "classwise_ece": {"place": 9, "stored": True, "function": "classwise_calibration_error",
-        "label": "classwise ECE", "heading": "CwECE", "decimals": 3},
-    "brier_calibration": {"place": 11, "largest": 2},
-    "brier_refinement": {"place": 12, "kind": "score", "largest": 2},
-    "thresholded_classwise_ece": {"place": 20, "function": "thresholded_classwise_calibration_error"},
-    "debiased_l2_marginal": {"place": 21, "function": "debiased_l2_marginal_error"},
+        "label": "classwise ECE", "heading": "CwECE", "decimals": 3, "matters": "0.02 / K"},
+    "brier_calibration": {"place": 11, "largest": 2, "matters": 0.005},
+    "brier_refinement": {"place": 12, "kind": "score", "largest": 2, "matters": 0.005},
+    "thresholded_classwise_ece": {"place": 20,
+        "function": "thresholded_classwise_calibration_error", "matters": "0.02 / K"},
+    "debiased_l2_marginal": {"place": 21, "function": "debiased_l2_marginal_error",
+        "matters": 0.01},
 }  # fmt: skip
 
 # Classes binned at once: bounds the memory for many classes.
@@ -28,7 +30,7 @@ THRESHOLD = 0.01
 
 
 class _Block(NamedTuple):
-    """Some classes of a set of predictions, and the cell (bin k of class c is k + bins * c) of each p."""
+    """Some classes of the predictions, and each p's cell: bin k of class c is k + bins * c."""
 
     probs: Tensor  # [N, C]
     hits: Tensor  # [N, C] float64
@@ -61,18 +63,16 @@ def _blocks(
 def classwise_calibration_error(
     logits: Tensor, labels: Tensor, bins: int = 15, threshold: float = 0.0
 ) -> Tensor:
-    """Mean over classes k of the ECE of p_k against [y = k]. Kull et al. 2019; decreases with K by construction.
+    """Mean over classes k of the ECE of p_k against [y = k]; falls with K. Kull et al. 2019.
 
-    With a threshold, a class is measured on the samples with p_k above it, and left out if there are none; NaN if no
-    class has any.
+    With a threshold, a class is measured on the samples with p_k above it, and left out if there
+    are none; NaN if no class has any.
     """
     errors = []
     for block in _blocks(logits, labels, bins, equal_width_index):
-        kept = (
-            (block.probs > threshold)
-            if threshold > 0
-            else torch.ones_like(block.probs, dtype=torch.bool)
-        )
+        kept = block.probs > threshold
+        if threshold == 0:
+            kept = torch.ones_like(kept)
         gaps = block.sums((block.hits - block.probs) * kept).abs().sum(dim=-1)
         samples = kept.sum(dim=0)
         errors.append((gaps / samples)[samples > 0])
@@ -82,20 +82,20 @@ def classwise_calibration_error(
 def thresholded_classwise_calibration_error(
     logits: Tensor, labels: Tensor, bins: int = 15
 ) -> Tensor:
-    """Classwise ECE over the probabilities above 1%. After Nixon et al. 2019, whose TACE has equal-mass bins."""
+    """Classwise ECE over probabilities above 1%. After Nixon et al. 2019 (equal-mass TACE)."""
     return classwise_calibration_error(logits, labels, bins, THRESHOLD)
 
 
 def debiased_l2_marginal_error(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     """Root of the mean over classes of the debiased squared L2 error of p_k. Kumar et al. 2019.
 
-    Equal-mass bins for each class; a negative value of a class counts as 0. NaN if no bin has two samples.
+    Equal-mass bins for each class; a negative value of a class counts as 0. NaN if no bin has two
+    samples.
     """
     squares = []
     for block in _blocks(logits, labels, bins, equal_mass_index):
-        columns = (
-            block.sums(each) for each in (torch.ones_like(block.probs), block.probs, block.hits)
-        )
+        parts = (torch.ones_like(block.probs), block.probs, block.hits)
+        columns = map(block.sums, parts)
         for count, prob, hit in zip(*columns, strict=True):
             some = count > 0
             found = ReliabilityBins(count[some], prob[some] / count[some], hit[some] / count[some])
@@ -106,21 +106,20 @@ def debiased_l2_marginal_error(logits: Tensor, labels: Tensor, bins: int = 15) -
 def brier_calibration(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     """Part of the Brier score that recalibrating each class would remove. DeGroot & Fienberg 1983.
 
-    On binned p_k: sum over classes and equal-width bins of n_b / N * (mean p_k - frequency of k)^2. The rest,
-    brier_refinement, is the variance of p_k - [y = k] within the bins; the two add up exactly to the Brier score.
+    On binned p_k: sum over classes and equal-width bins of n_b / N * (mean p_k - frequency of k)^2.
+    The rest, brier_refinement, is the variance of p_k - [y = k] within the bins; the two add up
+    exactly to the Brier score.
     """
     total = torch.zeros((), dtype=torch.float64, device=logits.device)
     for block in _blocks(logits, labels, bins, equal_width_index):
-        counts, gaps = (
-            block.sums(torch.ones_like(block.probs)),
-            block.sums(block.probs - block.hits),
-        )
+        counts = block.sums(torch.ones_like(block.probs))
+        gaps = block.sums(block.probs - block.hits)
         total += (gaps.square() / counts.clamp(min=1)).sum()
     return total / len(labels)
 
 
 def brier_refinement(logits: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Part of the Brier score that recalibrating each class would leave: brier minus brier_calibration."""
+    """The Brier score that recalibrating each class would leave: brier - brier_calibration."""
     total = torch.zeros((), dtype=torch.float64, device=logits.device)
     for block in _blocks(logits, labels, bins, equal_width_index):
         residual = block.probs - block.hits

@@ -1,5 +1,7 @@
-"""ECE, AdaECE and classwise ECE as computed by public implementations that differ from ours: for comparison with
-published numbers, not as objectives. Each is a rule that maps a confidence to a bin index, or to none.
+"""ECE, AdaECE and classwise ECE as computed by public implementations that differ from ours.
+
+For comparison with published numbers, not as objectives. Each is a rule that maps a confidence to a
+bin index, or to none.
 """
 
 from collections.abc import Callable
@@ -9,6 +11,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from trainables.metrics.binned import mass_ends
+
 # Bin index of a confidence in none of the bins.
 DROPPED = -1
 
@@ -16,7 +20,8 @@ DROPPED = -1
 class Convention(NamedTuple):
     """A public rule. `used_by`: released codes; `loses`: what is in no bin, empty if nothing is.
 
-    If bin weights are relative to the samples in a bin, the lost ones are missing from the total as well.
+    If bin weights are relative to the samples in a bin, the lost ones are missing from the total as
+    well.
     """
 
     measures: str  # the corresponding metric of ours
@@ -26,12 +31,16 @@ class Convention(NamedTuple):
     value: Callable[[Tensor, Tensor, int], Tensor]  # of logits, labels, bins
 
 
-# ---- equal-width bins ----------------------------------------------------------------------------------------------
+# ---- equal-width bins ----------------------------------------------------------------------------
 
 
 def _float32_edges(bins: int, like: Tensor) -> Tensor:
     """linspace in float32, which is not k / bins: the edges in code that does not set a dtype."""
     return torch.linspace(0, 1, bins + 1, device=like.device).double()
+
+
+def _float64_edges(bins: int, like: Tensor) -> Tensor:
+    return torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=like.device)
 
 
 def _left_closed(values: Tensor, edges: Tensor) -> Tensor:
@@ -48,8 +57,7 @@ def _ceiling(confidence: Tensor, bins: int) -> Tensor:
 
 
 def _left_closed_last_too(confidence: Tensor, bins: int) -> Tensor:
-    edges = torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=confidence.device)
-    return _left_closed(confidence, edges).clamp(max=bins - 1)
+    return _left_closed(confidence, _float64_edges(bins, confidence)).clamp(max=bins - 1)
 
 
 def _left_closed_float32(confidence: Tensor, bins: int) -> Tensor:
@@ -57,49 +65,45 @@ def _left_closed_float32(confidence: Tensor, bins: int) -> Tensor:
 
 
 def _left_closed_float64(confidence: Tensor, bins: int) -> Tensor:
-    return _left_closed(
-        confidence, torch.linspace(0, 1, bins + 1, dtype=torch.float64, device=confidence.device)
-    )
+    return _left_closed(confidence, _float64_edges(bins, confidence))
 
 
 def _left_closed_without_one(confidence: Tensor, bins: int) -> Tensor:
     return torch.where(confidence < 1, _left_closed_float32(confidence, bins), DROPPED)
 
 
-# ---- equal-mass bins -----------------------------------------------------------------------------------------------
+# ---- equal-mass bins -----------------------------------------------------------------------------
 
 
 def _interpolated_edges(confidence: Tensor, bins: int) -> Tensor:
     """Edges at the ranks 0, N / bins, 2 N / bins, ..., interpolated between samples; (lo, hi]."""
-    ordered, n = confidence.sort().values, len(confidence)
-    rank = torch.linspace(0, n, bins + 1, dtype=torch.float64, device=confidence.device).clamp(
-        max=n - 1
-    )
-    below = rank.long()
-    above = (below + 1).clamp(max=n - 1)
-    edges = ordered[below] + (rank - below) * (ordered[above] - ordered[below])
-    return torch.bucketize(confidence, edges) - 1
+    n = len(confidence)
+    rank = torch.linspace(0, n, bins + 1, dtype=torch.float64, device=confidence.device)
+    return torch.bucketize(confidence, _at_ranks(confidence, rank.clamp(max=n - 1))) - 1
+
+
+def _at_ranks(confidence: Tensor, rank: Tensor) -> Tensor:
+    """The sorted confidences at these ranks, interpolated."""
+    ordered = confidence.sort().values
+    last = len(confidence) - 1
+    below = rank.long().clamp(max=last)
+    above = (below + 1).clamp(max=last)
+    return ordered[below] + (rank - below) * (ordered[above] - ordered[below])
 
 
 def _split_by_position(confidence: Tensor, bins: int) -> Tensor:
     """array_split of the sorted confidences, ties as the sort leaves them."""
-    n = len(confidence)
-    ends = torch.tensor(
-        [k * (n // bins) + min(k, n % bins) for k in range(1, bins)], device=confidence.device
-    )
-    rank = torch.arange(n, device=confidence.device)
+    rank = torch.arange(len(confidence), device=confidence.device)
     order = confidence.argsort()
-    return torch.empty_like(order).scatter_(0, order, torch.bucketize(rank, ends, right=True))
+    index = torch.bucketize(rank, mass_ends(rank, bins), right=True)
+    return torch.empty_like(order).scatter_(0, order, index)
 
 
 def _edges_at_samples(confidence: Tensor, bins: int) -> Tensor:
     """A bin's lower edge is its first sample; [lo, hi), the first and the last bin unbounded."""
     n = len(confidence)
-    start = (
-        (torch.arange(1, bins, dtype=torch.float64, device=confidence.device) * (n / bins))
-        .round()
-        .long()
-    )
+    place = torch.arange(1, bins, dtype=torch.float64, device=confidence.device) * (n / bins)
+    start = place.round().long()
     edges = confidence.sort().values[start.clamp(max=n - 1)]
     return torch.bucketize(confidence, edges, right=True)
 
@@ -109,26 +113,24 @@ def _edges_at_samples_and_one(confidence: Tensor, bins: int) -> Tensor:
 
 
 def _quantile_edges(confidence: Tensor, bins: int) -> Tensor:
-    """Quantiles of the confidences, from 0 to 1; [lo, hi), the last closed. No sample has a bin if two edges tie."""
-    ordered, n = confidence.sort().values, len(confidence)
-    rank = torch.linspace(0, n - 1, bins + 1, dtype=torch.float64, device=confidence.device)
-    below = rank.long().clamp(max=n - 1)
-    above = (below + 1).clamp(max=n - 1)
-    edges = ordered[below] + (rank - below) * (ordered[above] - ordered[below])
-    edges[0], edges[-1] = 0.0, 1.0
+    """Quantiles of the confidences, 0 to 1; [lo, hi), the last closed. None if two edges tie."""
+    last = len(confidence) - 1
+    rank = torch.linspace(0, last, bins + 1, dtype=torch.float64, device=confidence.device)
+    edges = _at_ranks(confidence, rank)
+    edges[0] = 0.0
+    edges[-1] = 1.0
     index = _left_closed(confidence, edges).clamp(max=bins - 1)
     return torch.where((edges.diff() > 0).all(), index, DROPPED)
 
 
-# ---- from a rule to a number ---------------------------------------------------------------------------------------
+# ---- from a rule to a number ---------------------------------------------------------------------
 
 
 def _error(values: Tensor, hits: Tensor, index: Tensor) -> Tensor:
     """Sum over the bins of |sum of hit - value|, without samples that have no bin."""
     kept = index > DROPPED
-    gap = torch.zeros(
-        int(index.max()) + 1 if len(index) else 0, dtype=torch.float64, device=values.device
-    )
+    bins = int(index.max()) + 1 if len(index) else 0
+    gap = torch.zeros(bins, dtype=torch.float64, device=values.device)
     return gap.index_add_(0, index[kept], (hits - values)[kept]).abs().sum()
 
 
@@ -137,9 +139,8 @@ def top_label(logits: Tensor, labels: Tensor, dtype: torch.dtype) -> tuple[Tenso
 
     In float32 a confidence is exactly 1.0 from a lead of 17 nats on, where some rules differ.
     """
-    return logits.to(dtype).softmax(dim=-1).amax(dim=-1).double(), (
-        logits.argmax(dim=-1) == labels
-    ).double()
+    confidence = logits.to(dtype).softmax(dim=-1).amax(dim=-1)
+    return confidence.double(), (logits.argmax(dim=-1) == labels).double()
 
 
 def _top_label(
@@ -150,9 +151,8 @@ def _top_label(
     def value(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
         confidence, hits = top_label(logits, labels, dtype)
         index = rule(confidence, bins)
-        return _error(confidence, hits, index) / (
-            (index > DROPPED).sum() if of_kept else len(labels)
-        )
+        kept = (index > DROPPED).sum() if of_kept else len(labels)
+        return _error(confidence, hits, index) / kept
 
     return value
 
@@ -170,14 +170,13 @@ def _seen_classes(logits: Tensor, labels: Tensor, bins: int) -> Tensor:
 def _thresholded_adaptive(
     rule: Callable[[Tensor, int], Tensor], logits: Tensor, labels: Tensor, bins: int
 ) -> Tensor:
-    """TACE: for each class, probabilities above 1% in equal-mass bins; a class without any counts as 0."""
+    """TACE: per class, probabilities above 1% in equal-mass bins; 0 for a class without any."""
     errors = []
     for k, column in enumerate(logits.double().softmax(dim=-1).T):
         kept = column[column > 0.01]
+        hits = (labels == k).double()[column > 0.01]
         index = rule(kept, bins) if len(kept) else kept.long()
-        errors.append(
-            _error(kept, (labels == k).double()[column > 0.01], index) / max(1, len(kept))
-        )
+        errors.append(_error(kept, hits, index) / max(1, len(kept)))
     return torch.stack(errors).mean()
 
 
@@ -192,8 +191,8 @@ CONVENTIONS = {
         "ece", "netcal", "[lo, hi), the last closed", "",
         _top_label(_left_closed_last_too)),
     "torchmetrics": Convention(
-        "ece", "torchmetrics, torch-uncertainty, probmetrics", "[lo, hi) in float32, 1.0 separate", "",
-        _top_label(_left_closed_float32, torch.float32)),
+        "ece", "torchmetrics, torch-uncertainty, probmetrics", "[lo, hi) in float32, 1.0 separate",
+        "", _top_label(_left_closed_float32, torch.float32)),
     "google": Convention(
         "ece", "uncertainty-metrics, robustness_metrics, relplot", "[lo, hi), 1.0 separate", "",
         _top_label(_left_closed_float64)),
@@ -201,8 +200,8 @@ CONVENTIONS = {
         "ece", "Calib-Sample-Prioritization", "[lo, hi) in float32", "confidences of 1.0",
         _top_label(_left_closed_without_one, torch.float32, of_kept=True)),
     "torrvision_adaptive": Convention(
-        "adaptive_ece", "torrvision, MbLS", "(lo, hi], edges between samples", "the least confident sample",
-        _top_label(_interpolated_edges)),
+        "adaptive_ece", "torrvision, MbLS", "(lo, hi], edges between samples",
+        "the least confident sample", _top_label(_interpolated_edges)),
     "torch_uncertainty_adaptive": Convention(
         "adaptive_ece", "torch-uncertainty", "array_split, ties in row order", "",
         _top_label(_split_by_position)),
@@ -216,20 +215,17 @@ CONVENTIONS = {
         "adaptive_ece", "netcal (undefined if edges tie)", "[lo, hi) between quantiles", "",
         _top_label(_quantile_edges, of_kept=True)),
     "torrvision_classwise": Convention(
-        "classwise_ece", "torrvision, MbLS", "classes up to the largest label", "later classes, p = 0",
-        _seen_classes),
+        "classwise_ece", "torrvision, MbLS", "classes up to the largest label",
+        "later classes, p = 0", _seen_classes),
     "google_tace": Convention(
         "thresholded_classwise_ece", "uncertainty-metrics", "p > 1%, edges at samples", "",
         partial(_thresholded_adaptive, _edges_at_samples)),
     "robustness_metrics_tace": Convention(
-        "thresholded_classwise_ece", "robustness_metrics", "p > 1%, edges at samples, 1.0 separate", "",
-        partial(_thresholded_adaptive, _edges_at_samples_and_one)),
+        "thresholded_classwise_ece", "robustness_metrics", "p > 1%, edges at samples, 1.0 separate",
+        "", partial(_thresholded_adaptive, _edges_at_samples_and_one)),
 }  # fmt: skip
 
 
 def evaluate(logits: Tensor, labels: Tensor, bins: int = 15) -> dict[str, float]:
     """The value under every convention. logits: [N, K]; labels: [N] int64."""
-    return {
-        name: float(convention.value(logits, labels, bins))
-        for name, convention in CONVENTIONS.items()
-    }
+    return {name: float(one.value(logits, labels, bins)) for name, one in CONVENTIONS.items()}

@@ -1,9 +1,10 @@
-"""Kernel calibration errors: no bins; estimates of a squared distance that is 0 only for a calibrated model.
+"""Kernel calibration errors: estimates of a squared distance, 0 only for calibrated models.
 
-Widmann et al. 2019, Calibration tests in multi-class classification: with h_ij = k(p_i, p_j) r_i . r_j and
-r = [y = .] - p, the biased estimate is the mean of h over all pairs, the unbiased one that over pairs of different
-samples, the linear one that over the pairs (0, 1), (2, 3), ... The last two may be negative. With p the confidence and
-r = hit - confidence, the biased one is the square of MMCE. Kumar et al. 2018.
+Widmann et al. 2019, Calibration tests in multi-class classification: with h_ij = k(p_i, p_j) r_i .
+r_j and r = [y = .] - p, the biased estimate is the mean of h over all pairs, the unbiased one that
+over pairs of different samples, the linear one that over the pairs (0, 1), (2, 3), ... The last two
+may be negative. With p the confidence and r = hit - confidence, the biased one is the square of
+MMCE. Kumar et al. 2018.
 """
 
 import torch
@@ -13,36 +14,55 @@ from torch import Tensor
 from trainables.metrics.scores import top_label
 
 METRICS = {
-    "mmce": {"place": 24, "function": "maximum_mean_calibration_error"},
-    "skce_top_label": {"place": 25, "function": "top_label_kernel_error"},
-    "skce_top_label_unbiased": {"place": 26, "function": "top_label_kernel_error_unbiased"},
-    "skce_top_label_linear": {"place": 27, "function": "top_label_kernel_error_linear"},
-    "skce": {"place": 28, "function": "kernel_calibration_error", "largest": 2},
-    "skce_unbiased": {"place": 29, "function": "kernel_calibration_error_unbiased", "largest": 2},
-    "skce_linear": {"place": 30, "function": "kernel_calibration_error_linear", "largest": 2},
+    "mmce": {"place": 24, "function": "maximum_mean_calibration_error", "matters": 0.01},
+    "skce_top_label": {"place": 25, "function": "top_label_kernel_error", "matters": 0.0001},
+    "skce_top_label_unbiased": {
+        "place": 26,
+        "function": "top_label_kernel_error_unbiased",
+        "matters": 0.0001,
+    },
+    "skce_top_label_linear": {
+        "place": 27,
+        "function": "top_label_kernel_error_linear",
+        "matters": 0.0001,
+    },
+    "skce": {"place": 28, "function": "kernel_calibration_error", "largest": 2, "matters": 0.0001},
+    "skce_unbiased": {
+        "place": 29,
+        "function": "kernel_calibration_error_unbiased",
+        "largest": 2,
+        "matters": 0.0001,
+    },
+    "skce_linear": {
+        "place": 30,
+        "function": "kernel_calibration_error_linear",
+        "largest": 2,
+        "matters": 0.0001,
+    },
 }
 
 # Scale of the kernel exp(-distance / scale): on whole predictions, and on confidences as in MMCE.
-SCALE, TOP_LABEL_SCALE = 0.5, 0.4
+SCALE = 0.5
+TOP_LABEL_SCALE = 0.4
 # Pairs are processed in blocks of this many samples squared.
 BLOCK = 512
 
 
 def kernel_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
-    """SKCE of whole predictions, biased: the mean over all pairs. Widmann et al. 2019; in [0, 2], O(N^2 K)."""
+    """SKCE of whole predictions, biased, over all pairs, in [0, 2]. Widmann et al. 2019."""
     probs, residual = _whole(logits, labels)
     return _pair_sum(probs, residual) / len(labels) ** 2
 
 
 def kernel_calibration_error_unbiased(logits: Tensor, labels: Tensor) -> Tensor:
-    """SKCE of whole predictions, unbiased: may be negative; NaN for one sample. Widmann et al. 2019; O(N^2 K)."""
+    """SKCE of whole predictions, unbiased: may be < 0; NaN for one sample. Widmann et al. 2019."""
     probs, residual = _whole(logits, labels)
     n = len(labels)
     return (_pair_sum(probs, residual) - residual.square().sum()) / (n * (n - 1))
 
 
 def kernel_calibration_error_linear(logits: Tensor, labels: Tensor) -> Tensor:
-    """SKCE of whole predictions over the pairs (0, 1), (2, 3), ...: unbiased, noisy. Widmann et al. 2019; O(N K)."""
+    """SKCE of whole predictions over the pairs (0, 1), (2, 3), ...: noisy. Widmann et al. 2019."""
     probs, residual = _whole(logits, labels)
     end = len(labels) // 2 * 2
     distance = (probs[0:end:2] - probs[1:end:2]).square().sum(dim=-1).sqrt()
@@ -51,7 +71,7 @@ def kernel_calibration_error_linear(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def top_label_kernel_error(logits: Tensor, labels: Tensor) -> Tensor:
-    """SKCE of the top label, biased: the square of MMCE, in [0, 1]. Kumar et al. 2018, Widmann et al. 2019."""
+    """SKCE of the top label, biased: MMCE squared. Kumar et al. 2018, Widmann et al. 2019."""
     return _top_label_sum(*_top_label(logits, labels)) / len(labels) ** 2
 
 
@@ -63,7 +83,7 @@ def top_label_kernel_error_unbiased(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def top_label_kernel_error_linear(logits: Tensor, labels: Tensor) -> Tensor:
-    """SKCE of the top label over the pairs (0, 1), (2, 3), ...: unbiased, noisy. Widmann et al. 2019."""
+    """SKCE of the top label over the pairs (0, 1), (2, 3), ...: noisy. Widmann et al. 2019."""
     confidence, residual = _top_label(logits, labels)
     end = len(labels) // 2 * 2
     distance = (confidence[0:end:2] - confidence[1:end:2]).abs()
@@ -71,7 +91,7 @@ def top_label_kernel_error_linear(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def maximum_mean_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
-    """MMCE: the root of the top label's biased SKCE, Laplacian kernel of scale 0.4. Kumar et al. 2018."""
+    """MMCE: the root of the top label's biased SKCE, scale 0.4. Kumar et al. 2018."""
     return top_label_kernel_error(logits, labels).clamp(min=0).sqrt()
 
 
@@ -95,14 +115,13 @@ def _pair_sum(probs: Tensor, residual: Tensor) -> Tensor:
             if other is one:
                 distance.fill_diagonal_(0)
             weight = distance.div_(-SCALE).exp_()
-            total += weight.mul_(residual[one] @ residual[other].T).sum() * (
-                1 if other is one else 2
-            )
+            times = 1 if other is one else 2
+            total += weight.mul_(residual[one] @ residual[other].T).sum() * times
     return total
 
 
 def _top_label_sum(confidence: Tensor, residual: Tensor) -> Tensor:
-    """The sum of h over all pairs, by sorting: below c_i the kernel is exp(c_j / scale) exp(-c_i / scale)."""
+    """The sum of h over all pairs, sorted: below c_i the kernel is a product of two terms."""
     confidence, order = confidence.sort()
     residual = residual[order]
     below = (residual * torch.exp(confidence / TOP_LABEL_SCALE)).cumsum(0).roll(1)

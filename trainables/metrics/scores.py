@@ -5,24 +5,29 @@ import torch.nn.functional as F
 from torch import Tensor
 
 METRICS = {
-    "accuracy": {"place": 1, "stored": True, "kind": "fraction", "better": "higher"},
-    "error": {"place": 2, "stored": True, "kind": "fraction", "heading": "Error"},
-    "top5_accuracy": {"place": 3, "stored": True, "kind": "fraction", "better": "higher", "label": "top-5 accuracy",
-        "fewest_classes": 6},
-    "nll": {"place": 4, "stored": True, "function": "negative_log_likelihood", "kind": "score", "label": "NLL",
-        "unit": "nats", "largest": None, "reference": "log K", "heading": "NLL", "decimals": 3},
-    "brier": {"place": 5, "stored": True, "function": "brier_score", "kind": "score", "label": "Brier score",
-        "largest": 2},
-    "share_above_99": {"place": 13, "kind": "fraction", "better": None, "instead": "accuracy_above_99"},
-    "accuracy_above_99": {"place": 14, "kind": "score", "better": "higher"},
+    "accuracy": {"place": 1, "stored": True, "kind": "fraction", "better": "higher",
+        "matters": 0.01},
+    "error": {"place": 2, "stored": True, "kind": "fraction", "heading": "Error", "matters": 0.01},
+    "top5_accuracy": {"place": 3, "stored": True, "kind": "fraction", "better": "higher",
+        "label": "top-5 accuracy", "fewest_classes": 6, "matters": 0.01},
+    "nll": {"place": 4, "stored": True, "function": "negative_log_likelihood", "kind": "score",
+        "label": "NLL",
+        "unit": "nats", "largest": None, "reference": "log K", "heading": "NLL", "decimals": 3,
+        "matters": 0.02},
+    "brier": {"place": 5, "stored": True, "function": "brier_score", "kind": "score",
+        "label": "Brier score", "largest": 2, "matters": 0.005},
+    "share_above_99": {"place": 13, "kind": "fraction", "better": None,
+        "instead": "accuracy_above_99"},
+    "accuracy_above_99": {"place": 14, "kind": "score", "better": "higher", "matters": 0.01},
 }  # fmt: skip
 
 SURE = 0.99
 
 
 def top_label(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Confidence (the largest probability) and hit (1 if it is the label's, else 0), both [N] float64."""
-    return logits.double().softmax(dim=-1).amax(dim=-1), (logits.argmax(dim=-1) == labels).double()
+    """Confidence (the largest probability) and hit (1 if it is the label's), [N] float64."""
+    confidence = logits.double().softmax(dim=-1).amax(dim=-1)
+    return confidence, (logits.argmax(dim=-1) == labels).double()
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -36,7 +41,7 @@ def error(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def top_k_accuracy(logits: Tensor, labels: Tensor, k: int) -> Tensor:
-    """Fraction of samples whose label is among the k largest logits; among ties the lower class comes first."""
+    """Fraction of samples with the label among the k largest logits; ties: lower class first."""
     own = logits.gather(-1, labels[:, None])
     earlier = torch.arange(logits.shape[1], device=logits.device) < labels[:, None]
     ahead = ((logits > own) | ((logits == own) & earlier)).sum(dim=-1)
@@ -44,7 +49,7 @@ def top_k_accuracy(logits: Tensor, labels: Tensor, k: int) -> Tensor:
 
 
 def top5_accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """Fraction of samples whose label is among the five largest logits; among ties the lower class comes first."""
+    """Fraction of samples with the label among the five largest logits; ties: lower class first."""
     return top_k_accuracy(logits, labels, 5)
 
 
@@ -60,12 +65,12 @@ def brier_score(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def share_above_99(logits: Tensor, labels: Tensor) -> Tensor:
-    """Fraction of samples with confidence above 99%; no direction is better. Mukhoti et al. 2020."""
+    """Fraction of samples with confidence above 99%; no better direction. Mukhoti et al. 2020."""
     confidence, _ = top_label(logits, labels)
     return (confidence > SURE).double().mean()
 
 
 def accuracy_above_99(logits: Tensor, labels: Tensor) -> Tensor:
-    """Accuracy of the samples with confidence above 99%; NaN if there are none. Mukhoti et al. 2020."""
+    """Accuracy of samples with confidence above 99%; NaN without any. Mukhoti et al. 2020."""
     confidence, hits = top_label(logits, labels)
     return hits[confidence > SURE].mean()

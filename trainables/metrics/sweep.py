@@ -1,4 +1,4 @@
-"""ECE with as many bins as the data support. Roelofs et al. 2022, Mitigating Bias in Calibration Error Estimation."""
+"""ECE with as many bins as the data support. Roelofs et al. 2022."""
 
 from collections.abc import Callable
 
@@ -9,23 +9,27 @@ from trainables.metrics.binned import first_of_equals
 from trainables.metrics.scores import top_label
 
 METRICS = {
-    "ece_sweep": {"place": 22, "function": "sweep_calibration_error"},
-    "ece_sweep_equal_width": {"place": 23, "function": "sweep_calibration_error_equal_width"},
+    "ece_sweep": {"place": 22, "function": "sweep_calibration_error", "matters": 0.01},
+    "ece_sweep_equal_width": {
+        "place": 23,
+        "function": "sweep_calibration_error_equal_width",
+        "matters": 0.01,
+    },
 }
 
 
 def sweep_calibration_error(logits: Tensor, labels: Tensor) -> Tensor:
-    """ECE over the most equal-mass bins before accuracy stops rising with confidence. Roelofs et al. 2022."""
+    """ECE over the most equal-mass bins with rising accuracy. Roelofs et al. 2022."""
     return equal_mass_sweep(logits, labels)[0]
 
 
 def sweep_calibration_error_equal_width(logits: Tensor, labels: Tensor) -> Tensor:
-    """ECE over the most equal-width bins before accuracy stops rising with confidence. Roelofs et al. 2022."""
+    """ECE over the most equal-width bins with rising accuracy. Roelofs et al. 2022."""
     return equal_width_sweep(logits, labels)[0]
 
 
 def equal_mass_sweep(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
-    """The error and its number of bins; equal confidences stay together (the released code splits them)."""
+    """The error and its number of bins; ties stay together (the released code splits them)."""
     confidence, hits = _ordered(logits, labels)
     n = len(confidence)
     # A bin that would start within ties starts after them: ties share the bin of the first.
@@ -49,7 +53,8 @@ def equal_width_sweep(logits: Tensor, labels: Tensor) -> tuple[Tensor, int]:
     def bounds(bins: int) -> Tensor:
         edges = torch.arange(bins + 1, dtype=torch.float64, device=confidence.device) / bins
         found = torch.searchsorted(confidence, edges, right=True)  # (lo, hi]
-        found[0], found[-1] = 0, len(confidence)
+        found[0] = 0
+        found[-1] = len(confidence)
         return found
 
     return _sweep(confidence, hits, bounds)

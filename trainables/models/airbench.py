@@ -1,4 +1,4 @@
-"""The network of airbench94: a frozen whitening stem, six convolutions without shortcuts. Jordan 2024, Section 3."""
+"""The network of airbench94: a whitening stem, six convolutions. Jordan 2024, Section 3."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainables.fields import FieldError, number
+from trainables.fields import number
 from trainables.model import Model, Network
+from trainables.problems import FieldError
 
 PATCH = 2  # side of the patches that are whitened
 IMAGES = 5000  # that the whitening is computed from, as in the released code
@@ -19,19 +20,22 @@ FORGETTING = 0.4  # of batch norm's running averages, per batch; PyTorch calls i
 
 @dataclass(frozen=True)
 class Airbench(Model):
-    """Whitening stem, then three blocks with width, 4 width and 4 width channels, and the maximum over the last map.
+    """A whitening stem, then blocks with width, 4 width and 4 width channels, and a maximum.
 
-    A block is a 3x3 convolution, max pooling, batch norm, GELU, a convolution, batch norm, GELU. Convolutions start as
-    the identity as far as they can; batch norm has no scale, and the head no bias. At 32x32 it is the network of the
-    paper, except that
+    A block is a 3x3 convolution, max pooling, batch norm, GELU, a convolution, batch norm, GELU.
+    Convolutions start as the identity as far as they can; batch norm has no scale, and the head no
+    bias. At 32x32 it is the network of the paper, except that
 
-    - the logits are not multiplied by 1/9: a method's loss sees logits as the head gives them. The head therefore
+    - the logits are not multiplied by 1/9: a method's loss sees logits as the head gives
+      them. The head therefore
       learns 81 times as fast at the same rate, and the published rate is too high;
-    - the stem's bias is trained to the end, not for three epochs: freezing it saves time, and would change within a
+    - the stem's bias is trained to the end, not for three epochs: freezing it saves time,
+      and would change within a
       training what is trained.
 
-    Label smoothing, test-time augmentation and look-ahead averaging are no part of a network, and not of ours. At other
-    sizes, a map of one pixel is not pooled, and the last pooling takes the whole map, 3x3 at 32x32.
+    Label smoothing, test-time augmentation and look-ahead averaging are no part of a network, and
+    not of ours. At other sizes, a map of one pixel is not pooled, and the last pooling takes the
+    whole map, 3x3 at 32x32.
     """
 
     width: int = number(64, low=1, doc="channels of the first block")
@@ -40,29 +44,32 @@ class Airbench(Model):
         """Raises FieldError for images smaller than a patch."""
         channels, *sides = input_shape
         if min(sides) < PATCH:
-            shape = "x".join(str(side) for side in input_shape)
-            raise FieldError(
-                "", f"airbench takes images of at least {PATCH}x{PATCH} pixels, got {shape}."
-            )
+            shape = "x".join(map(str, input_shape))
+            least = f"airbench takes images of at least {PATCH}x{PATCH} pixels"
+            raise FieldError("", f"{least}, got {shape}")
         modules: OrderedDict[str, nn.Module] = OrderedDict(
             whitening=Whitening(channels), gelu=nn.GELU()
         )
-        before, sides = 2 * channels * PATCH**2, [side - PATCH + 1 for side in sides]
+        before = 2 * channels * PATCH**2
+        sides = [side - PATCH + 1 for side in sides]
         for block, factor in enumerate((1, 4, 4), start=1):
-            pool, after = [min(2, side) for side in sides], factor * self.width
+            pool = [min(2, side) for side in sides]
+            after = factor * self.width
             modules[f"block{block}"] = nn.Sequential(
                 *(_convolution(before, after), nn.MaxPool2d(tuple(pool)), _norm(after), nn.GELU()),
                 *(_convolution(after, after), _norm(after), nn.GELU()),
             )
-            before, sides = after, [side // least for side, least in zip(sides, pool, strict=True)]
+            before = after
+            sides = [side // least for side, least in zip(sides, pool, strict=True)]
         modules |= {"maxpool": nn.MaxPool2d(tuple(sides)), "flatten": nn.Flatten()}
         return AirbenchNetwork(nn.Sequential(modules), nn.Linear(before, num_classes, bias=False))
 
 
 class Whitening(nn.Module):
-    """A 2x2 convolution to all principal directions of the patches, each scaled to variance 1, and to their negatives.
+    """A 2x2 convolution to the patches' principal directions, of variance 1, and their negatives.
 
-    Its weights are a buffer, never trained: random until `fit`, and in every state dict. Its bias is trained.
+    Its weights are a buffer, never trained: random until `fit`, and in every state dict. Its bias
+    is trained.
     """
 
     weight: Tensor
@@ -89,18 +96,20 @@ class AirbenchNetwork(Network):
 
 
 def whitening_filters(images: Tensor) -> Tensor:
-    """[2 P, C, 2, 2] of images [N, C, H, W], P = 4 C: eigenvectors of the patches' second moments over the square root
-    of the eigenvalues, largest first; then their negatives.
+    """[2 P, C, 2, 2] of images [N, C, H, W], P = 4 C: whitening directions, then their negatives.
 
-    In float64, and with the largest weight of each of the first P positive: which sign an eigenvector has is else up to
-    the library.
+    These are eigenvectors of the patches' second moments over the square root of the eigenvalues,
+    largest first. In float64, and with the largest weight of each of the first P positive: which
+    sign an eigenvector has is else up to the library.
     """
     channels = images.shape[1]
     size = channels * PATCH**2
-    moments, count = torch.zeros(size, size, dtype=torch.float64), 0
+    moments = torch.zeros(size, size, dtype=torch.float64)
+    count = 0
     for part in torch.split(images, 500):
         patches = F.unfold(part, PATCH).transpose(1, 2).reshape(-1, size).double()
-        moments, count = moments + patches.T @ patches, count + len(patches)
+        moments = moments + patches.T @ patches
+        count += len(patches)
     values, vectors = torch.linalg.eigh(moments / count)
     filters = (vectors / (values.clamp(min=0) + EPSILON).sqrt()).T.flip(0)
     largest = filters.gather(1, filters.abs().argmax(1, keepdim=True))
@@ -109,7 +118,7 @@ def whitening_filters(images: Tensor) -> Tensor:
 
 
 def _convolution(before: int, after: int) -> nn.Conv2d:
-    """With the identity as its first filters, one for each channel of its input."""
+    """A convolution whose first filters are the identity, one for each input channel."""
     convolution = nn.Conv2d(before, after, 3, padding=1, bias=False)
     with torch.no_grad():
         nn.init.dirac_(convolution.weight[:before])

@@ -11,7 +11,7 @@ from trainables.model import Model, Network
 
 @dataclass(frozen=True)
 class Cnn(Model):
-    """Three 3x3 convolutions with width, 2 width and 4 width channels, each halving the image, then average pooling."""
+    """Three 3x3 convolutions, width to 4 width, each halving the image, then average pooling."""
 
     width: int = number(32, low=1, doc="channels of the first convolution")
 
@@ -20,11 +20,7 @@ class Cnn(Model):
         features: list[nn.Module] = []
         for before, after in pairwise(sizes):
             # Batch norm provides the bias.
-            features += [
-                nn.Conv2d(before, after, 3, padding=1, bias=False),
-                nn.BatchNorm2d(after),
-                nn.ReLU(),
-            ]
-            features += [nn.MaxPool2d(2, ceil_mode=True)]
+            features += [nn.Conv2d(before, after, 3, padding=1, bias=False), nn.BatchNorm2d(after)]
+            features += [nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)]
         features += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         return Network(nn.Sequential(*features), nn.Linear(sizes[-1], num_classes))

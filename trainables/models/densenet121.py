@@ -1,4 +1,4 @@
-"""DenseNet-121 for small images, growth rate 32, with the usual stem for 32x32. Huang et al. 2017."""
+"""DenseNet-121 for small images, growth rate 32, the usual 32x32 stem. Huang et al. 2017."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from trainables.model import Model, Network
 
 @dataclass(frozen=True)
 class Densenet121(Model):
-    """torchvision's, with one 3x3 stride-1 convolution as the stem: the first dense block normalises its input."""
+    """torchvision's, with a 3x3 stride-1 stem; the first dense block normalises its input."""
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
         network = densenet121(weights=None, num_classes=num_classes)

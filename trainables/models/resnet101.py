@@ -11,4 +11,5 @@ from trainables.models.shared.resnet import SmallImageResnet
 class Resnet101(SmallImageResnet):
     """torchvision's, with the small-image stem."""
 
-    block, layers = Bottleneck, (3, 4, 23, 3)
+    block = Bottleneck
+    layers = (3, 4, 23, 3)

@@ -1,4 +1,4 @@
-"""ResNet-110 for CIFAR. He et al. 2016, Section 4.2; or the network of that name in Mukhoti et al. 2020."""
+"""ResNet-110 for CIFAR. He et al. 2016, Section 4.2; or the one of Mukhoti et al. 2020."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from trainables.models.shared.resnet import four_stage_resnet, three_stage_resne
 
 @dataclass(frozen=True)
 class Resnet110(Model):
-    """Two networks with this name: 1.7 million parameters in He et al. 2016, 45 million in Mukhoti et al. 2020."""
+    """Two networks: 1.7 million parameters in He et al. 2016, 45 million in Mukhoti et al. 2020."""
 
     blocks: str = choice(
         "basic",

@@ -11,4 +11,5 @@ from trainables.models.shared.resnet import SmallImageResnet
 class Resnet18(SmallImageResnet):
     """torchvision's, with the small-image stem."""
 
-    block, layers = BasicBlock, (2, 2, 2, 2)
+    block = BasicBlock
+    layers = (2, 2, 2, 2)

@@ -11,4 +11,5 @@ from trainables.models.shared.resnet import SmallImageResnet
 class Resnet34(SmallImageResnet):
     """torchvision's, with the small-image stem."""
 
-    block, layers = BasicBlock, (3, 4, 6, 3)
+    block = BasicBlock
+    layers = (3, 4, 6, 3)

@@ -8,9 +8,10 @@ from trainables.models.shared.resnet import three_stage_resnet
 
 @dataclass(frozen=True)
 class WideResnet2610(Model):
-    """Three stages of four basic blocks, 160, 320 and 640 wide; 26 counts the convolutions outside the shortcuts.
+    """Three stages of four basic blocks, 160 to 640 wide; 26 convolutions outside the shortcuts.
 
-    The authors' WRN-28-10 has the same widths and number of blocks, but normalises before each convolution.
+    The authors' WRN-28-10 has the same widths and number of blocks, but normalises before each
+    convolution.
     """
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:

@@ -1,4 +1,4 @@
-"""A trial's trained model: normalisation, network and temperature in one module that returns probabilities."""
+"""A trial's trained model: normalisation, network and temperature, to probabilities."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREDICTION_BATCH = 1024
 
 
 class Classifier(nn.Module):
-    """Maps images in raw pixel units to probabilities. Always in evaluation mode, float32, on the CPU.
+    """Maps raw pixels to probabilities, in evaluation mode, float32, on the CPU.
 
     A network on the CPU is taken over, not copied.
     """
@@ -37,7 +37,9 @@ class Classifier(nn.Module):
     ) -> None:
         super().__init__()
         on_cpu = all(each.device.type == "cpu" for each in network.parameters())
-        self.network = (network if on_cpu else copy.deepcopy(network)).float().cpu()
+        if not on_cpu:
+            network = copy.deepcopy(network)
+        self.network = network.float().cpu()
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32)[:, None, None])
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32)[:, None, None])
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32))
@@ -58,7 +60,7 @@ class Classifier(nn.Module):
         return write_stream(path, lambda file: torch.save(state, cast(BinaryIO, file)))
 
     def load(self, path: Path) -> Classifier:
-        """Load the weights that `save` wrote. Raises FieldError for what it did not, and what torch raises."""
+        """Load what `save` wrote. Raises FieldError for anything else, and torch's errors."""
         check_saved(path)
         self.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
         return self
@@ -66,7 +68,5 @@ class Classifier(nn.Module):
 
 def batches(images: Tensor) -> Iterator[Tensor]:
     """The images [N, C, H, W] in batches for prediction."""
-    return (
-        images[start : start + PREDICTION_BATCH]
-        for start in range(0, len(images), PREDICTION_BATCH)
-    )
+    for start in range(0, len(images), PREDICTION_BATCH):
+        yield images[start : start + PREDICTION_BATCH]

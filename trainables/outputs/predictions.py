@@ -1,8 +1,7 @@
-"""Predictions: the interface between models and devices before it, and pure functions on small arrays after it."""
+"""Predictions: models and devices before them, pure functions on small arrays after them."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +11,11 @@ import torch
 from torch import Tensor
 
 from trainables import metrics, post_hoc
-from trainables.fields import FieldError, nearest
-from trainables.files.arrays import read_arrays
-from trainables.files.atomic import write_whole
+from trainables.files.arrays import read_arrays, write_arrays
+from trainables.problems import FieldError, nearest
 
-# Bytes a value beside the array that `evaluate` takes, as measured: casts to float64, a logarithm, softmaxes of both.
+# Bytes a value beside the array that `evaluate` takes, as measured: casts to float64, a logarithm,
+# softmaxes of both.
 WORKING = {"logits": 96, "probs": 96, "labels": 16}
 
 
@@ -28,63 +27,70 @@ class Predictions:
     labels: Tensor
 
     def evaluate(self, bins: int = 15, also: Collection[str] = ()) -> dict[str, float]:
-        """The metrics every trial stores, and with the prefix `ts_` the same after cross-fitted temperature scaling.
+        """The metrics every trial stores, and as `ts_` those of cross-fitted temperatures.
 
         also: further metrics to compute, by name (`skce`, `ts_skce`); any of `metrics.names()`.
         """
-        return self._evaluate(post_hoc.cross_fitted(self.logits, self.labels), bins, also)
+        return self._evaluate(self.cross_fitted(), bins, also)
 
     def evaluate_at(
         self, temperature: float, bins: int = 15, also: Collection[str] = ()
     ) -> dict[str, float]:
-        """The same metrics at a temperature fitted on other samples."""
+        """The metrics at a temperature fitted on other samples."""
         return self._evaluate(self.logits.double() / temperature, bins, also)
+
+    def cross_fitted(self) -> Tensor:
+        """The logits [N, K], each scaled by a temperature fitted on other samples."""
+        return post_hoc.cross_fitted(self.logits, self.labels)
+
+    def temperature(self) -> float:
+        """The temperature fitted to all samples."""
+        return post_hoc.fit_temperature(self.logits, self.labels)
 
     def _evaluate(self, calibrated: Tensor, bins: int, also: Collection[str]) -> dict[str, float]:
         prefix = metrics.AFTER_TEMPERATURE
         also_after = [name.removeprefix(prefix) for name in also if name.startswith(prefix)]
         after = metrics.evaluate(calibrated, self.labels, bins, also_after)
         return {
-            **metrics.evaluate(self.logits, self.labels, bins, also),
+            **metrics.evaluate(self.logits, self.labels, bins, also, calibrated),
             **{prefix + name: value for name, value in after.items()},
         }
 
     def save(self, path: Path) -> str:
         """Write `path` (npz) atomically; returns its sha256."""
-        file = io.BytesIO()
-        np.savez(file, logits=self.logits.cpu().numpy(), labels=self.labels.cpu().numpy())
-        return write_whole(path, file.getbuffer())
+        arrays = {"logits": self.logits.cpu().numpy(), "labels": self.labels.cpu().numpy()}
+        return write_arrays(path, arrays)
 
     @classmethod
     def load(cls, path: Path) -> Predictions:
-        """Read what `save` wrote, or any npz with `logits` or `probs`, and `labels`. Raises FieldError.
+        """Read an npz with `logits` or `probs`, and `labels`. Raises FieldError.
 
-        Probabilities become logits by their logarithm (a probability of 0 is -inf; if it is the label's, the NLL is
-        infinite).
+        Probabilities become logits by their logarithm (a probability of 0 is -inf; if it is the
+        label's, the NLL is infinite).
         """
         arrays = read_arrays(path, "an npz with `logits` or `probs`, and `labels`", working=WORKING)
         if "labels" not in arrays:
-            raise FieldError(
-                str(path), f"has no array 'labels'.{nearest('labels', sorted(arrays))}"
-            )
+            near = nearest("labels", sorted(arrays))
+            raise FieldError(str(path), "has no array 'labels'", near)
         logits = _logits(path, arrays)
         return cls(logits, _labels(path, arrays["labels"], *logits.shape))
 
 
 def load_logits(path: Path) -> Tensor:
-    """The logits [N, K] of an npz with `logits` or `probs`; ignores labels, which may be of other classes."""
+    """The logits [N, K] of an npz with `logits` or `probs`; its labels may be of other classes."""
     return _logits(path, read_arrays(path, "an npz with `logits` or `probs`", working=WORKING))
 
 
 def _logits(path: Path, arrays: dict[str, np.ndarray]) -> Tensor:
-    if "logits" not in arrays and "probs" not in arrays:
-        raise FieldError(
-            str(path), f"has neither 'logits' nor 'probs'.{nearest('logits', sorted(arrays))}"
-        )
-    name = "logits" if "logits" in arrays else "probs"
-    scores = _checked(path, name, arrays[name])
-    with np.errstate(divide="ignore"):
-        logits = np.log(scores.astype(np.float64)) if name == "probs" else scores
+    if "logits" in arrays:
+        logits = _checked(path, "logits", arrays["logits"])
+    elif "probs" in arrays:
+        probs = _checked(path, "probs", arrays["probs"])
+        with np.errstate(divide="ignore"):
+            logits = np.log(probs.astype(np.float64))
+    else:
+        near = nearest("logits", sorted(arrays))
+        raise FieldError(str(path), "has neither 'logits' nor 'probs'", near)
     return torch.from_numpy(np.ascontiguousarray(logits))
 
 
@@ -92,35 +98,29 @@ def _labels(path: Path, labels: np.ndarray, num_samples: int, num_classes: int) 
     where = str(path)
     if labels.shape != (num_samples,) or not np.issubdtype(labels.dtype, np.integer):
         found = f"{labels.dtype} {list(labels.shape)}"
-        raise FieldError(where, f"'labels' must be integers [{num_samples}], got {found}.")
+        raise FieldError(where, f"'labels' must be integers [{num_samples}], got {found}")
     if labels.min() < 0 or labels.max() >= num_classes:
-        raise FieldError(
-            where, f"'labels' must lie in 0..{num_classes - 1}, got {labels.min()}..{labels.max()}."
-        )
+        found = f"{labels.min()}..{labels.max()}"
+        raise FieldError(where, f"'labels' must lie in 0..{num_classes - 1}, got {found}")
     return torch.from_numpy(labels.astype(np.int64))
 
 
 def _checked(path: Path, name: str, scores: np.ndarray) -> np.ndarray:
     where = str(path)
     if scores.ndim != 2 or scores.shape[1] < 2 or not np.issubdtype(scores.dtype, np.floating):
-        raise FieldError(
-            where,
-            f"'{name}' must be float [N, K] with K >= 2, got {scores.dtype} {list(scores.shape)}.",
-        )
+        found = f"{scores.dtype} {list(scores.shape)}"
+        raise FieldError(where, f"'{name}' must be float [N, K] with K >= 2, got {found}")
     if len(scores) == 0:
-        raise FieldError(where, f"'{name}' is empty.")
+        raise FieldError(where, f"'{name}' is empty")
     if scores.dtype == np.float16:
         scores = scores.astype(np.float32)
     if not np.isfinite(scores).all():
-        raise FieldError(
-            where,
-            f"'{name}' has NaN or infinite values in {(~np.isfinite(scores)).any(1).sum()} rows.",
-        )
+        rows = (~np.isfinite(scores)).any(1).sum()
+        raise FieldError(where, f"'{name}' has NaN or infinite values in {rows} rows")
     if name == "probs":
         off = np.abs(scores.sum(axis=1, dtype=np.float64) - 1)
         if scores.min() < 0 or off.max() > 1e-3:
-            found = (
-                f"row {off.argmax()} does not. If the values are logits, name the array 'logits'."
-            )
-            raise FieldError(where, f"'probs' must be >= 0 and sum to 1 in each row; {found}")
+            problem = "'probs' must be >= 0 and sum to 1 in each row"
+            fix = "If the values are logits, name the array 'logits'."
+            raise FieldError(where, f"{problem}; row {off.argmax()} does not", fix)
     return scores

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,16 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from trainables.fields import FieldError
-from trainables.files.arrays import read_arrays
-from trainables.files.atomic import write_whole
+from trainables.files.arrays import read_arrays, write_arrays
+from trainables.problems import FieldError
 
 FILE = "train_entropy.npz"
 
 
 @dataclass(frozen=True)
 class TrainEntropy:
-    """entropy: [epochs, N] float32, nats, of the training passes; N: the prepared train split; NaN if not trained on.
+    """entropy: [epochs, N] float32, nats; N: the prepared train split; NaN if not trained on.
 
     data_digest: of the prepared data that the rows refer to.
     """
@@ -30,9 +28,8 @@ class TrainEntropy:
 
     def save(self, path: Path) -> str:
         """Write `path` (npz) atomically; returns its sha256."""
-        file = io.BytesIO()
-        np.savez(file, entropy=self.entropy.cpu().numpy(), data_digest=np.array(self.data_digest))
-        return write_whole(path, file.getbuffer())
+        digest = np.array(self.data_digest)
+        return write_arrays(path, {"entropy": self.entropy.cpu().numpy(), "data_digest": digest})
 
     @classmethod
     def load(cls, path: Path) -> TrainEntropy:
@@ -40,18 +37,21 @@ class TrainEntropy:
         arrays = read_arrays(path, "the file of a trial with `record: train_entropy`")
         if set(arrays) != {"entropy", "data_digest"} or arrays["entropy"].ndim != 2:
             raise FieldError(
-                str(path), "has no recorded entropies; give a trial with `record: train_entropy`."
+                str(path), "has no recorded entropies", "Give a trial with `record: train_entropy`."
             )
         return cls(torch.from_numpy(arrays["entropy"]), str(arrays["data_digest"]))
 
     def check(self, data_digest: str) -> None:
         """Raise FieldError if it was recorded on other data, or on another seed's split."""
         if data_digest != self.data_digest:
-            found = f"was recorded on data {self.data_digest[:12]}, but this is {data_digest[:12]}"
-            raise FieldError("target", f"{found}: use a trial with the same data and seed.")
+            raise FieldError(
+                "target",
+                f"was recorded on data {self.data_digest[:12]}, but this is {data_digest[:12]}",
+                "Use a trial with the same data and seed.",
+            )
 
     def of(self, data_digest: str, rows: Tensor) -> Tensor:
-        """[epochs, len(rows)] for these rows of train. Gaps get the previous value, or inf before the first.
+        """[epochs, len(rows)] of train. Gaps get the previous value, inf before the first.
 
         Raises FieldError as in `check`.
         """

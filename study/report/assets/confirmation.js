@@ -12,12 +12,13 @@ function confirmationSection(study, view) {
     ...(found.opened ? [scrolled("Test results", testTable(study, view, found.rows)),
       h("p", { class: "small" }, `Mean ± one standard deviation over seeds, on the ${countText(study.test_samples)} samples of the sealed ` +
         "test split, which was opened only for this and never used to select anything. After temperature: fitted on each seed's validation split." +
-        (found.rows.some((each) => each.label === study.answer?.taken) ? " Bold: the model to take, selected on validation." : ""))]
+        (found.rows.some((each) => each.label === study.answer?.taken) ? " Bold: the model to take, selected on validation." : "") +
+        (hasFloors(study) ? ` ${study.floor_note}` : ""))]
       : [h("p", {}, "The test split has not been opened yet.")]),
     h("h4", {}, "From the search to the test"),
     h("p", { class: "small" }, `From ${found.name}: each row was retrained with fresh seeds. The change from “search” to “fresh seeds” shows how ` +
       "lucky the selected seed was on the same validation split; the change to “test” adds the luck of the split. Shrinkage: how much " +
-      "better the trial scored in the search than it scores on test."),
+      `better the trial scored in the search than it scores on test. ${found.compared.replace(/^s/, "S")}`),
     scrolled("From the search to the test", shrinkageTable(found.rows, wanted)),
     h("div", { class: "dumbbells" }, wanted.map((measure) => dumbbells(found.rows, measure))),
     ...(found.shifts.length ? [h("p", {}, "Under shift, the temperature is the one fitted on the validation split. Noise inflates " +
@@ -25,6 +26,9 @@ function confirmationSection(study, view) {
     ...found.shifts.flatMap((shift) => shiftTable(found.rows, shift, found.shift_samples[shift], found.shift_dropped[shift])),
   ];
 }
+
+const hasFloors = ({ confirmation, floor_note: note }) =>
+  Boolean(note && confirmation?.rows.some(({ floors }) => Object.keys(floors.test).length));
 
 // Per metric, as trained and after temperature side by side: the objectives first, then ECE and NLL.
 function testTable(study, view, rows) {
@@ -48,10 +52,10 @@ function testTable(study, view, rows) {
           h("th", { scope: "col", class: first(k) }, under(measure), under(measure) ? tag(measure) : null))),
         h("th", { scope: "col", class: "first" }, "seeds"), h("th", { scope: "col", class: "role" }, "role"))),
     h("tbody", {}, rows.map((each) => h("tr", { class: study.answer?.taken === each.label ? "taken" : null },
-      h("th", { scope: "row" }, each.label),
-      groups.flatMap((group) => group.map(({ place }, k) => h("td", { class: first(k) }, spreadNodes(each.test[place])))),
+      h("th", { scope: "row" }, each.name),
+      groups.flatMap((group) => group.map(({ place }, k) => h("td", { class: first(k) }, spreadNodes(each.test[place]), floorNodes(each.floors.test[place])))),
       h("td", {}, countText(each.seeds)),
-      h("td", { class: "role" }, each.candidate ? `${each.role} ${each.candidate}` : each.role)))));
+      h("td", { class: "role" }, each.role)))));
 }
 
 const spreadNodes = (spread) => (!spread || spread[1] === null ? spreadText(spread)
@@ -65,12 +69,13 @@ function shrinkageTable(rows, wanted) {
       h("tr", {}, h("td"), wanted.map((each) => h("th", { scope: "colgroup", colspan: columns.length, class: "first" }, each.short))),
       h("tr", {}, h("th", { scope: "col" }, "retrained"), wanted.flatMap(() => columns.map((name, k) =>
         h("th", { scope: "col", class: k === 0 ? "first" : null }, name))))),
-    h("tbody", {}, rows.map((each) => h("tr", {}, h("th", { scope: "row" }, each.label),
-      wanted.flatMap(({ place, better }) => {
-        const [searched, test] = [each.searched[place], each.test[place]];
-        const lost = searched === null || !test ? null : better === "higher" ? searched - test[0] : test[0] - searched;
-        return [h("td", { class: "first" }, metricText(searched)), h("td", {}, spreadNodes(each.validation[place])),
-          h("td", {}, spreadNodes(test)), h("td", {}, lost === null ? NONE : `${lost < 0 ? "−" : "+"}${metricText(Math.abs(lost))}`)];
+    h("tbody", {}, rows.map((each) => h("tr", {}, h("th", { scope: "row" }, each.name),
+      wanted.flatMap(({ place }) => {
+        const lost = each.shrinkage[place];
+        return [h("td", { class: "first" }, metricText(each.searched[place])),
+          h("td", {}, spreadNodes(each.validation[place]), floorNodes(each.floors.validation[place])),
+          h("td", {}, spreadNodes(each.test[place]), floorNodes(each.floors.test[place])),
+          h("td", {}, lost === null ? NONE : `${lost < 0 ? "−" : "+"}${metricText(Math.abs(lost))}`)];
       })))));
 }
 
@@ -102,7 +107,7 @@ function dumbbells(rows, measure) {
       s("circle", { class: name, cx: toX(spread[0]), cy: y + dy, r: 4 }),
     ];
     return s("g", { class: "dumbbell" },
-      s("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, each.label.length > 24 ? `${each.label.slice(0, 23)}…` : each.label),
+      s("text", { x: left - 10, y: y + 4, "text-anchor": "end" }, each.name.length > 24 ? `${each.name.slice(0, 23)}…` : each.name),
       bar(validation, "fresh", -4) ?? [], bar(test, "test", 4) ?? [],
       searched === null ? [] : s("circle", { class: "searched", cx: toX(searched), cy: y, r: 4.5 }));
   })), h("figcaption", {}, "Ring: value in the search. Grey: fresh seeds on validation. Blue: the same seeds on test."));
@@ -114,6 +119,6 @@ function shiftTable(rows, shift, samples, dropped) {
   return [
     h("h4", {}, `Under shift: ${shift}${samples ? `, ${countText(samples)} samples` : ""}${dropped ? `, ${countText(dropped)} dropped: also in train or validation` : ""}`),
     scrolled(`Shift ${shift}`, h("table", { class: "few" }, head(["retrained", ...names]),
-      h("tbody", {}, measured.map((each) => row(each.label, names.map((name) => spreadText(each.shifts[shift][name] ?? null))))))),
+      h("tbody", {}, measured.map((each) => row(each.name, names.map((name) => spreadText(each.shifts[shift][name] ?? null))))))),
   ];
 }

@@ -26,6 +26,12 @@ const shareText = (value) => (value === null || value === undefined ? NONE : `${
 const settingText = (value) => (typeof value === "number" ? String(Number(value.toPrecision(3))) : String(value));
 const spreadText = (spread) =>
   spread === null ? NONE : spread[1] === null ? metricText(spread[0]) : `${metricText(spread[0])} ± ${metricText(spread[1])}`;
+// `.013 [.008, .019]`
+const floorText = ([mean, low, high]) => {
+  const short = (value) => value.toFixed(3).replace(/^0/, "");
+  return `${short(mean)} [${short(low)}, ${short(high)}]`;
+};
+const floorNodes = (floor) => (floor ? [h("small", { class: "floor" }, `floor ${floorText(floor)}`)] : []);
 const plural = (count, noun) => `${countText(count)} ${noun}${count === 1 ? "" : "s"}`;
 const paramsText = (params) =>
   Object.entries(params).map(([path, value]) => `${path.replace(/^method\./, "")} ${settingText(value)}`).join(", ");
@@ -36,9 +42,10 @@ function measures(study) {
   const scaled = new Set(study.metrics.map(({ name }) => name));
   const metrics = study.metrics.map((metric, place) => ({
     ...metric, short: shortText(metric, scaled), place, text: metricText, of: (trial) => trial.values[place], interval: (trial) => trial.intervals?.[place],
+    floor: (trial) => trial.floors?.[place],
   }));
   const cost = (name, label, text) => ({
-    name, label, short: label, text, better: "lower", place: null, of: (trial) => trial[name], interval: () => undefined,
+    name, label, short: label, text, better: "lower", place: null, of: (trial) => trial[name], interval: () => undefined, floor: () => undefined,
   });
   return [...metrics, cost("samples", "training samples seen", countText), cost("seconds", "training seconds", secondsText)];
 }
@@ -57,15 +64,16 @@ const axisText = (measure) =>
 function valueText(measure, trial) {
   const interval = measure.interval(trial);
   const value = measure.text(measure.of(trial));
-  return interval ? `${value} [${measure.text(interval[0])}, ${measure.text(interval[1])}]` : value;
+  const floor = measure.floor(trial);
+  return interval ? `${value} [${measure.text(interval[0])}, ${measure.text(interval[1])}]${floor ? `, floor ${floorText(floor)}` : ""}` : value;
 }
 
-// The same, with the interval in small type and never broken across lines.
+// The same, with the interval in small type and never broken across lines, the floor below it.
 function valueNodes(measure, trial) {
   const interval = measure.interval(trial);
   const value = measure.text(measure.of(trial));
   return interval
-    ? [value, " ", h("small", { class: "interval" }, `[${measure.text(interval[0])}, ${measure.text(interval[1])}]`)]
+    ? [value, " ", h("small", { class: "interval" }, `[${measure.text(interval[0])}, ${measure.text(interval[1])}]`), ...floorNodes(measure.floor(trial))]
     : [value];
 }
 

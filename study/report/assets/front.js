@@ -286,6 +286,7 @@ function frontCaption(study, view, drawn) {
     sentences.push(`Whiskers: ${study.whiskers} from a paired bootstrap (${countText(study.resamples)} resamples of the same ` +
       `${countText(study.samples)} validation samples). Point at any trial to see its intervals; metrics that are not ` +
       "objectives have intervals only for trials on the study's Pareto front. ");
+    if (!hasFloors(study) && [view.x, view.y].some((each) => study.trials.some(each.floor))) sentences.push(`${study.floor_note} `);
     const without = [view.x, view.y].filter((each) => each.place !== null && !each.resampled).map((each) => each.label);
     if (without.length) sentences.push(`No intervals of ${without.join(" and ")}: calstudy does not resample ${without.length > 1 ? "them" : "it"}. `);
   } else if (study.refused) {

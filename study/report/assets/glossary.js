@@ -16,7 +16,7 @@ const GLOSSARY = [ // id, name, pattern, meaning
   ["trained", "as trained", /as trained/, "The network's own probabilities, before any temperature."],
   ["reliability", "reliability diagram", /reliability diagrams?|reliability/, "Accuracy against confidence, bin by bin. Where a model is calibrated, the two agree."],
   ["front", "Pareto front", /Pareto front/, "The trials that no other trial beats: none is at least as good in every objective and better in one."],
-  ["knee", "knee", /knee/, "The compromise on the Pareto front: with the objectives scaled to [0, 1] over the front, the trial farthest from the line through its ends, towards the ideal corner."],
+  ["knee", "knee", /knee/, "A compromise on the Pareto front, which describes it: with the objectives scaled to [0, 1] over the front, the trial farthest from the line through its ends, towards the ideal corner."],
   ["aside", "set aside", /set aside/, "A complete trial that does not count: it guesses (its accuracy is not significantly above that of always predicting the most frequent class) or violates a constraint of the study. It is on no front and never selected."],
   ["served", "as served", /as served/, "As the registered model gives it: with its temperature, or as trained."],
   ["hypervolume", "hypervolume", /hypervolume/, "The volume of the objective space that the Pareto front dominates, up to a reference point: the worst of the methods' defaults that count. It grows when the front improves."],
@@ -29,6 +29,7 @@ const GLOSSARY = [ // id, name, pattern, meaning
   ["default", "default", /published defaults?|defaults?/, "A method's published or recommended setting. It is tried first, and retrained in a confirmation for comparison."],
   ["baseline", "baseline", /baseline/, "Cross-entropy, the usual loss, with the study's own settings: what every other method has to beat."],
   ["shrinkage", "shrinkage", /shrinkage/, "How much better a trial scored when the search selected it than it scores on test. Positive: it looked better than it is."],
+  ["floor", "floor", /floors?/, "What a perfectly calibrated model with these confidences would measure on as many samples: mean and range over labels drawn from its own probabilities. Noise alone gives that much. It is not subtracted: a miscalibrated model's error contains less of it."],
   ["noise", "noise floor", /noise floor/, "The spread over fresh seeds of a method with nothing to search. Smaller differences may be due to the seed."],
   ["importance", "importance", /importances?/, "How much a searched value alone separates the best quarter of the trials from the rest. A method's importances sum to 1 even if nothing matters."],
 ];

@@ -118,7 +118,7 @@ function withoutInterval(page, study, view, trial) {
 function settingsOf(trial) {
   const rows = [
     ...Object.entries(trial.params).map(([path, value]) => [path, String(value)]),
-    ...(trial.raw ? [["temperature", `${trial.temperature.toFixed(2)}, the median over the folds`]] : []),
+    ...(trial.raw ? [["temperature", `${trial.temperature.toFixed(2)}, the median over the folds${trial.doubt ? `. ${trial.doubt}` : ""}`]] : []),
     ["training", `epoch ${trial.epoch ?? NONE}; ${countText(trial.samples)} samples seen, ${secondsText(trial.seconds)} seconds`],
     ...(trial.share === undefined ? [] : [["on the Pareto front in", `${shareText(trial.share)} of resamples`]]),
     ["files", `trials/${trial.name}`],

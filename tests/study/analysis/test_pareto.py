@@ -1,4 +1,5 @@
-"""Front, hypervolume, knee against enumeration, cell counting, inclusion-exclusion and values by hand."""
+"""Front, hypervolume, knee against enumeration, cell counting,
+inclusion-exclusion and values by hand."""
 
 import csv
 import itertools
@@ -44,7 +45,7 @@ def numbers(records):
     return [record.number for record in records]
 
 
-# ---- front ---------------------------------------------------------------------------------------------------------
+# ---- front ---------------------------------------------------------------------------------------
 
 
 def undominated(records, objectives):
@@ -116,7 +117,7 @@ def test_front_of_ten_thousand_trials_takes_two_comparisons_a_trial(monkeypatch)
     assert 1 <= len(few) < 100 and len(many) == 10_000
 
 
-# ---- hypervolume ---------------------------------------------------------------------------------------------------
+# ---- hypervolume ---------------------------------------------------------------------------------
 
 
 def volume_of(points, objectives, num_classes=10):
@@ -148,7 +149,8 @@ def test_hypervolume_of_a_staircase():
 
 
 def test_hypervolume_of_trials_on_a_simplex_in_three_objectives():
-    """Of [0, 1]^3, costs 1/2 and 0 0 in turn leave out nothing but what is below 1/2 twice or more."""
+    """Of [0, 1]^3, costs 1/2 and 0 0 in turn leave out nothing but what is
+    below 1/2 twice or more."""
     objectives = (ERROR, ECE, MCE)
     corners = [(0.5, 0.0, 0.0), (0.0, 0.5, 0.0), (0.0, 0.0, 0.5)]
     assert volume_of(corners, objectives) == approx(1 - 1 / 8)
@@ -156,9 +158,8 @@ def test_hypervolume_of_trials_on_a_simplex_in_three_objectives():
 
 def test_hypervolume_is_nothing_without_trials_or_beyond_the_reference():
     assert volume_of([], BOTH) == 0.0
-    assert (
-        volume_of([(0.0, 0.1), (0.9, 1.0)], BOTH) == 0.0
-    )  # level with the reference in one objective
+    # Level with the reference in one objective.
+    assert volume_of([(0.0, 0.1), (0.9, 1.0)], BOTH) == 0.0
     nll_too_large = [(0.9, math.log(10) + 1)]
     assert volume_of(nll_too_large, [ACCURACY, NLL]) == 0.0
     assert volume_of([*nll_too_large, (0.8, 1.0)], [ACCURACY, NLL]) == approx(
@@ -171,9 +172,8 @@ def test_hypervolume_counts_the_cells_of_a_lattice(dimensions):
     source = random.Random(dimensions)
     objectives, side = FRACTIONS[:dimensions], 6
     for _ in range(20):
-        grid = [
-            [source.randrange(side + 1) for _ in objectives] for _ in range(8)
-        ]  # costs in sixths
+        # Costs in sixths.
+        grid = [[source.randrange(side + 1) for _ in objectives] for _ in range(8)]
         covered = sum(
             any(all(p <= c for p, c in zip(point, cell, strict=True)) for point in grid)
             for cell in itertools.product(range(side), repeat=dimensions)
@@ -205,7 +205,7 @@ def test_dominated_trials_add_nothing_to_the_hypervolume():
     assert hypervolume(front(records, FRACTIONS[:3]), FRACTIONS[:3], (0, 1, 1)) == approx(whole)
 
 
-# ---- knee ----------------------------------------------------------------------------------------------------------
+# ---- knee ----------------------------------------------------------------------------------------
 
 
 def knee_of(points, objectives=BOTH):
@@ -238,7 +238,8 @@ def test_knee_is_the_trial_farthest_from_the_line_in_the_plane():
 
 
 def test_knee_of_a_front_that_bulges_away_from_the_ideal_is_an_end():
-    """The bulge is far from the line on the wrong side: a bad compromise. The ends are .2 and .1 from perfect."""
+    """The bulge is far from the line on the wrong side: a bad compromise. The ends are
+    .2 and .1 from perfect."""
     assert knee_of([(1.0, 0.20), (0.91, 0.19), (0.90, 0.0)]) == 2
 
 
@@ -246,9 +247,8 @@ def test_knee_of_two_is_nearer_to_perfect():
     assert knee_of([(0.95, 0.05), (0.90, 0.01)]) == 0  # .071 and .1005 from (1, 0)
     assert knee_of([(0.95, 0.20), (0.90, 0.01)]) == 1
     assert knee_of([(0.9, 0.5, 0.5), (0.8, 0.1, 0.1)], (ACCURACY, ECE, MCE)) == 1
-    assert (
-        knee_of([(0.9, 0.1, 0.1), (0.1, 0.0, 0.0)], (ACCURACY, ECE, MCE)) == 0
-    )  # though worse in two of three
+    # Though worse in two of three.
+    assert knee_of([(0.9, 0.1, 0.1), (0.1, 0.0, 0.0)], (ACCURACY, ECE, MCE)) == 0
 
 
 def test_knee_of_one_and_of_none():
@@ -263,7 +263,8 @@ def test_knee_of_equals_is_the_first():
 
 
 def test_knee_of_a_straight_front_is_nearest_to_perfect():
-    """All on one line, which floats meet only nearly; the foot of the perpendicular from (1, 0) is at (.95, .05)."""
+    """All on one line, which floats meet only nearly; the foot of the perpendicular from
+    (1, 0) is at (.95, .05)."""
     points = [(1 - 0.01 * n, 0.1 - 0.01 * n) for n in range(11)]
     assert knee_of(points) == 5
 
@@ -273,7 +274,7 @@ def test_knee_of_three_objectives_where_one_is_the_same_for_all():
     assert knee_of(points, (ACCURACY, ECE, MCE)) == 1
 
 
-# ---- table ---------------------------------------------------------------------------------------------------------
+# ---- table ---------------------------------------------------------------------------------------
 
 
 def two_methods():

@@ -1,10 +1,15 @@
 """The arithmetic of `plan --probe`, against sums done by hand."""
 
+from itertools import permutations
+
 import pytest
 
 from study.analysis import prediction
-from study.analysis.prediction import epochs_share, predict
-from study.schema.spec import StudySpec, spec_from_mapping
+from study.analysis.prediction import epochs_between, kept_between, predict
+from study.analysis.rungs import Entry, goes_on
+from study.schema.reading import spec_from_mapping
+from study.schema.spec import StudySpec
+from study.terminal.prediction import prediction_lines
 from trainables.probe_cost import Cost
 
 MEASURED = Cost(
@@ -36,7 +41,8 @@ def study(**keys: object) -> StudySpec:
 
 
 def test_a_method_by_hand() -> None:
-    """Ten epochs of 4 s of the clock are 40 s, with a checkpoint after each 15 s: two; 1 + 10 x 3 + 2 + 2 x 0.25."""
+    """Ten epochs of 4 s of the clock are 40 s, with a checkpoint after each 15 s: two; 1 +
+    10 x 3 + 2 + 2 x 0.25."""
     spec = study(resources={"cpu": 2, "gpu": 0.5})
     found = predict(spec, {"focal": [(1.0, MEASURED)]}, slots=4)
     (method,) = found.methods
@@ -58,12 +64,12 @@ def test_the_run_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     found = predict(
         study(), {"cross_entropy": [(1.0, MEASURED)], "focal": [(1.0, MEASURED)]}, slots=4
     )
-    assert found.workers == 4 * (
-        2 * 1.5 + 2 * 0.5
-    )  # the first trial of each method in each process
+    # The first trial of each method in each process.
+    assert found.workers == 4 * (2 * 1.5 + 2 * 0.5)
     assert found.driver == 2 * (5 + 16 * 0.25 + 160 * 0.05)
     assert found.process_seconds == 16 * 33.5 + 16 + 34
-    # 16 trials of 43 s, four at once, after 13 s; the driver's other 24 s beside them; at worst one trial comes last
+    # 16 trials of 43 s, four at once, after 13 s; the driver's other 24 s beside them; at
+    # worst one trial comes last
     assert found.elapsed == (13 + 16 * 43 / 4, 13 + (16 * 43 + 24) / 4 + 43)
 
 
@@ -89,14 +95,69 @@ def test_a_trial_shorter_than_a_checkpoint_writes_none() -> None:
 
 
 def test_early_stopping_spares_the_rest_of_those_that_may_be_stopped() -> None:
-    """Of 8 trials of focal, the three defaults are protected. At 0.33 of 10 epochs, epoch 3 is judged."""
+    """Of 8 trials of focal, the three defaults are protected. At 0.33 of 10
+    epochs, epoch 3 is judged.
+
+    Of the other five 2/4 + 3/5 + 3/6 + 4/7 + 4/8 go on if all trials are alike; 0 + 0 + 0 +
+    1/4 + 1/5 if the defaults
+    are the best.
+    """
     early = {"at": 0.33, "keep": 0.5}
     spec = study(early_stopping=early)
-    assert epochs_share(spec, "focal") == pytest.approx(1 - 0.7 * 0.5 * 5 / 8)
-    assert epochs_share(spec, "cross_entropy") == 1
+    least, most = 1 / 4 + 1 / 5, 2 / 4 + 3 / 5 + 3 / 6 + 4 / 7 + 4 / 8
+    between = 1 - 0.7 * (5 - least) / 8, 1 - 0.7 * (5 - most) / 8
+    assert epochs_between(spec, "focal") == pytest.approx(between)
+    assert epochs_between(spec, "cross_entropy") == (1, 1)
     whole, stopped = (
         predict(spec, {"focal": [(1.0, MEASURED)]}, 1, stopping).methods[0]
         for stopping in (False, True)
     )
-    assert stopped.cpu_hours == pytest.approx(whole.cpu_hours * (1 - 0.7 * 0.5 * 5 / 8))
-    assert epochs_share(study(trials=2, early_stopping=early), "focal") == 1  # all are protected
+    assert stopped.cpu_hours == pytest.approx(whole.cpu_hours * (between[0] + between[1]) / 2)
+    # All are protected.
+    assert epochs_between(study(trials=2, early_stopping=early), "focal") == (1, 1)
+
+
+@pytest.mark.parametrize(("first", "keep"), [(0, 0.5), (1, 1 / 3), (2, 0.5), (4, 0.5)])
+def test_the_limits_are_the_means_over_all_orders_of_the_trials(first: int, keep: float) -> None:
+    """Six trials by the rule itself: in any order, or with those tried first as the best, in
+    any order of the rest."""
+    found: dict[bool, list[int]] = {True: [], False: []}
+    for order in permutations(range(6)):
+        kept = 0
+        for place, cost in enumerate(order):
+            before = [Entry(at, at, (float(order[at]),)) for at in range(place)]
+            kept += place < first or goes_on(Entry(place, place, (float(cost),)), before, keep)
+        found[set(order[:first]) == set(range(first))].append(kept)
+    least, every = found[True], found[True] + found[False]
+    expected = sum(least) / len(least), sum(every) / len(every)
+    assert kept_between(first, 6, keep) == pytest.approx(expected)
+
+
+def test_what_diverged_in_the_probe_is_said_with_its_method() -> None:
+    diverged = Cost(
+        **{**MEASURED.__dict__, "diverged": "loss is nan at epoch 1 (optimizer.lr=0.1)"}
+    )
+    probes = {"cross_entropy": [(1.0, MEASURED)], "focal": [(0.5, MEASURED), (0.5, diverged)]}
+    found = predict(study(), probes, slots=4)
+    (line,) = (
+        line
+        for line in prediction_lines(found, None, None, None)
+        if "diverged" in line or "nan" in line
+    )
+    assert line.startswith(
+        "focal: loss is nan at epoch 1 (optimizer.lr=0.1) in the probe. In a study such a trial"
+        " fails."
+    )
+
+
+def test_early_stopping_is_predicted_with_its_limits() -> None:
+    """Of eight trials of focal by hand above; cross-entropy is never stopped."""
+    spec = study(early_stopping={"at": 0.33, "keep": 0.5})
+    probes = {label: [(1.0, MEASURED)] for label in ("cross_entropy", "focal")}
+    whole, stopped = (predict(spec, probes, 4, stopping) for stopping in (False, True))
+    least, most = (1 + share for share in epochs_between(spec, "focal"))
+    said = f"about {(least + most) / 4:.0%} of the epochs ({least / 2:.0%} to {most / 2:.0%})"
+    assert any(
+        line.startswith(f"with early stopping: {said}, ")
+        for line in prediction_lines(whole, stopped, None, None)
+    )

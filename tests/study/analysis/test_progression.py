@@ -1,4 +1,5 @@
-"""What figures show, against slow definitions: bands hit by hit, growth step by step, importances of a law."""
+"""What figures show, against slow definitions: bands hit by hit, growth step by step,
+importances of a law."""
 
 import math
 
@@ -17,14 +18,14 @@ from study.analysis.ranking import Ranking
 from study.analysis.reliability import consistency_band, diagram, reliability
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
-from tests.study.made import OBJECTIVES, random_predictions, unwritten_study
+from tests.study.made import OBJECTIVES, random_predictions, trials_of, unwritten_study
 from trainables.metrics import evaluate
 from trainables.post_hoc import cross_fitted
 
 NLL = Objective("nll", "minimize")
 
 
-# ---- reliability ---------------------------------------------------------------------------------------------------
+# ---- reliability ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("samples", "p"), [(1, 0.7), (40, 0.3), (500, 0.95), (2500, 0.6)])
@@ -91,11 +92,13 @@ def test_calibrated_predictions_leave_the_band_seldom_and_overconfident_ones_oft
 
 
 def test_bins_by_hand():
-    """Of two classes at confidences 0.6 (a hit), 0.6 (none) and 0.9 (a hit): bins 8 (8/15 to 9/15] and 13."""
+    """Of two classes at confidences 0.6 (a hit), 0.6 (none) and 0.9 (a hit): bins 8
+    (8/15 to 9/15] and 13."""
     probs = torch.tensor([[0.6, 0.4], [0.6, 0.4], [0.1, 0.9]], dtype=torch.float64)
     found = reliability(probs.log(), torch.tensor([0, 1, 1]))
     columns = (found.numbers, found.counts, found.confidence, found.accuracy, found.low, found.high)
-    # No hit of two comes by .4^2 = .16, two by .36; of one sample at .9 both answers come oftener than by 2.5%.
+    # No hit of two comes by .4^2 = .16, two by .36; of one sample at .9 both answers
+    # come oftener than by 2.5%.
     assert np.stack(columns, axis=1) == approx(
         np.array([[8, 2, 0.6, 0.5, 0, 1], [13, 1, 0.9, 1, 0, 1]])
     )
@@ -121,7 +124,7 @@ def test_certain_predictions_leave_no_band():
     assert (found.low, found.high, found.accuracy, found.outside) == (1.0, 1.0, 0.5, True)
 
 
-# ---- growth --------------------------------------------------------------------------------------------------------
+# ---- growth --------------------------------------------------------------------------------------
 
 
 def trial(number, accuracy, ece, ended, samples=100, state="complete"):
@@ -135,7 +138,7 @@ def test_growth_is_the_hypervolume_of_what_had_ended():
         trial(k, *generator.random(2), ended=generator.random(), samples=k) for k in range(40)
     ]
     records += [trial(40, 0, 0, 0.5, None, "failed"), trial(41, 1, 1, None, None, "running")]
-    ranking = Ranking(unwritten_study(["a"]), records)
+    ranking = Ranking(unwritten_study(["a"]), trials_of(records))
     found = growth(ranking)
     order = sorted(records[:41], key=lambda record: record.ended)
     for k in range(41):
@@ -147,7 +150,9 @@ def test_growth_is_the_hypervolume_of_what_had_ended():
 
 def test_growth_of_one_trial_and_of_none():
     def of(*records):
-        return growth(Ranking(unwritten_study(["another"]), records))  # its defaults are not done
+        return growth(
+            Ranking(unwritten_study(["another"]), trials_of(records))
+        )  # its defaults are not done
 
     assert of(trial(0, 0.9, 0.1, 1.0)).volume == approx([0.81])
     assert len(of().trials) == 0
@@ -159,7 +164,7 @@ def test_an_epoch_without_a_value_is_a_gap():
     assert list(epochs) == [1, 2] and values[0] == 0.5 and math.isnan(values[1])
 
 
-# ---- what was searched ---------------------------------------------------------------------------------------------
+# ---- what was searched ---------------------------------------------------------------------------
 
 SPACE = {
     "method.gamma": FloatDistribution(0, 5),

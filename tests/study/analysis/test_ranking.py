@@ -8,7 +8,7 @@ from study.analysis.ranking import Ranking, Rules, on_a_front, set_aside_line
 from study.schema.condition import read_constraints
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
-from tests.study.made import OBJECTIVES, made_study, random_predictions, unwritten_study
+from tests.study.made import OBJECTIVES, trials_of, unwritten_study
 
 ACCURACY, ECE = OBJECTIVES
 
@@ -22,7 +22,7 @@ def names(records):
     return [record.name for record in records]
 
 
-# ---- guessing ------------------------------------------------------------------------------------------------------
+# ---- guessing ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("samples", [1, 10, 287, 5000])
@@ -39,23 +39,7 @@ def test_without_a_validation_split_nothing_guesses():
     assert not Rules(OBJECTIVES).guesses(trial(0, 0.0))
 
 
-def test_a_study_of_before_takes_the_labels_of_its_predictions(tmp_path):
-    """Its most frequent class; without any stored predictions, equally frequent ones."""
-    found = [({"accuracy": 0.5, "ece": 0.1, "ts_ece": 0.1}, [])]
-    predictions = random_predictions(0)
-    made = made_study(
-        tmp_path, "before", {"focal": found}, predictions=lambda label, number: predictions
-    )
-    del made.recorded["majority"]
-    records = made.all_records()
-    assert Ranking(made, records).rules.majority == approx(
-        int(predictions.labels.bincount().max()) / 287
-    )
-    (made.files(records[0]) / "predictions.npz").unlink()
-    assert Ranking(made, records).rules.majority == approx(0.1)
-
-
-# ---- constraints ---------------------------------------------------------------------------------------------------
+# ---- constraints ---------------------------------------------------------------------------------
 
 
 def test_relative_to_the_best_of_the_whole_study_that_does_not_guess():
@@ -70,8 +54,8 @@ def test_relative_to_the_best_of_the_whole_study_that_does_not_guess():
         trial(4, 0.10, 0.001),
         trial(5, 0, state="failed"),
     ]
-    ranking = Ranking(study, records)
-    assert names(ranking.eligible) == ["mbls/0001", "focal/0002"]
+    ranking = Ranking(study, trials_of(records))
+    assert names(ranking.eligible) == ["focal/0002", "mbls/0001"]
     assert {
         name: reason.partition(":")[0].partition(",")[0]
         for name, reason in ranking.set_aside.items()
@@ -96,11 +80,13 @@ def test_a_trial_exactly_at_the_limit_counts():
     study = unwritten_study(["focal"], constraints=["accuracy >= best - 0.1"])
     for best in range(60, 288):
         records = [trial(0, best / 287), trial(1, best / 287 - 0.1)]
-        assert not Ranking(study, records).set_aside
+        assert not Ranking(study, trials_of(records)).set_aside
 
 
 def test_where_all_are_set_aside_there_is_no_front():
-    ranking = Ranking(unwritten_study(["focal"], majority=0.1), [trial(0, 0.1), trial(1, 0.12)])
+    ranking = Ranking(
+        unwritten_study(["focal"], majority=0.1), trials_of([trial(0, 0.1), trial(1, 0.12)])
+    )
     assert ranking.front == [] and ranking.knee is None and ranking.hypervolume == 0.0
     assert set_aside_line(ranking.set_aside) == "2 trials are set aside: 2 guess."
 
@@ -135,19 +121,19 @@ def test_a_constraint_is_read_and_written_back(text, found):
         (["accuracy >= 95"], r"lies in \[0, 1\], got 95. Did you mean 0.95"),
         (["accuracy >= best - 2"], r"distance of 2. Did you mean 0.02"),
         (["accuracy >= best - x"], "'x' in 'accuracy >= best - x' is not a number"),
-        (["accuracy >= best + 0.02"], "asks for more than the best; write best - 0.02"),
+        (["accuracy >= best + 0.02"], "asks for more than the best. Write best - 0.02"),
         (
             ["accuracy <= best - 0.02"],
-            "keeps the worse trials: higher accuracy is better; write '>='",
+            "keeps the worse trials: higher accuracy is better. Write '>='",
         ),
-        (["ece >= 0.1"], "keeps the worse trials: lower ece is better; write '<='"),
+        (["ece >= 0.1"], "keeps the worse trials: lower ece is better. Write '<='"),
         (
             ["nll <= best + 0.1"],
-            r"'best' is known of objectives only \(accuracy, ece\), not of nll; write a number",
+            r"'best' is known of objectives only \(accuracy, ece\), not of nll. Write a number",
         ),
-        (["smooth_ece <= 0.1"], "trials do not store smooth_ece; make it an objective"),
-        (["accuracy > best - 0.02"], "may leave no trial, not even the best; write >= instead"),
-        (["accuracy >= best * .98"], "write METRIC >= best - NUMBER: accuracy >= best - 0.02"),
+        (["smooth_ece <= 0.1"], "trials do not store smooth_ece. Make it an objective"),
+        (["accuracy > best - 0.02"], "may leave no trial, not even the best. Write >= instead"),
+        (["accuracy >= best * .98"], "Write METRIC >= best - NUMBER: accuracy >= best - 0.02"),
         (["accuracy is high"], "cannot parse 'accuracy is high'"),
     ],
 )
@@ -156,7 +142,7 @@ def test_a_constraint_that_makes_no_sense(written, said):
         read_constraints(written, OBJECTIVES)
 
 
-# ---- what is served ------------------------------------------------------------------------------------------------
+# ---- what is served ------------------------------------------------------------------------------
 
 
 def test_the_knee_is_that_of_what_is_served():
@@ -166,16 +152,13 @@ def test_the_knee_is_that_of_what_is_served():
         trial(1, 0.95, 0.04, ts_ece=0.01),
         trial(2, 0.9, 0.1, ts_ece=0.1),
     ]
-    assert Ranking(unwritten_study(["focal"]), records).knee is records[0]
-    assert Ranking(unwritten_study(["focal"], serve="temperature"), records).knee is records[1]
-    before = unwritten_study(["focal"])
-    del before.recorded["serves"]
-    assert Ranking(before, records).knee is records[1]
-    assert "made before `serve` and keeps the temperature" in before.serves_note
-    assert names(Ranking(before, records).front) == [
-        "focal/0000"
-    ]  # of the objectives, as they are searched
-    assert names(on_a_front(before, records)) == ["focal/0000", "focal/0001"]
+    assert Ranking(unwritten_study(["focal"]), trials_of(records)).knee is records[0]
+    served = unwritten_study(["focal"], serve="temperature")
+    assert Ranking(served, trials_of(records)).knee is records[1]
+    assert "serve: temperature: its registered models have" in served.serves_note
+    # Of the objectives, as they are searched.
+    assert names(Ranking(served, trials_of(records)).front) == ["focal/0000"]
+    assert names(on_a_front(served, records)) == ["focal/0000", "focal/0001"]
 
 
 def test_a_metric_that_trials_store_in_one_form_is_used_in_that_form():
@@ -185,7 +168,7 @@ def test_a_metric_that_trials_store_in_one_form_is_used_in_that_form():
         TrialRecord("focal", 0, "complete", {}, {"accuracy": 0.9, "smooth_ece": 0.1, "nll": 0.3})
     ]
     study = unwritten_study(["focal"], objectives, serve="temperature")
-    assert Ranking(study, records).knee is records[0]
+    assert Ranking(study, trials_of(records)).knee is records[0]
     assert study.serves_note.startswith(
         "trials do not store the ts_smooth_ece of a registered model: choices use accu"
     )
@@ -213,7 +196,7 @@ def test_what_was_selected_is_what_is_served(objectives, serves):
     )
 
 
-# ---- the reference of the hypervolume ------------------------------------------------------------------------------
+# ---- the reference of the hypervolume ------------------------------------------------------------
 
 
 def test_the_reference_is_the_worst_default_that_counts():
@@ -230,19 +213,28 @@ def test_the_reference_is_the_worst_default_that_counts():
         trial(0, 0.1, 0.9, "mbls"),
         trial(1, 0.92, 0.3, "mbls"),
     ]
-    assert Ranking(study, defaults).reference_values() == approx({"accuracy": 0.9, "ece": 0.3})
+    assert Ranking(study, trials_of(defaults)).reference_values() == approx(
+        {"accuracy": 0.9, "ece": 0.3}
+    )
     more = [*defaults, trial(2, 0.99, 0.01), trial(2, 0.5, 0.9, "mbls")]
-    assert Ranking(study, more).reference_values() == approx({"accuracy": 0.9, "ece": 0.3})
-    assert Ranking(study, more).hypervolume == approx(0.09 * 0.29)
-    assert Ranking(study, defaults[:3]).reference_values() == approx({"accuracy": 0.0, "ece": 1.0})
+    assert Ranking(study, trials_of(more)).reference_values() == approx(
+        {"accuracy": 0.9, "ece": 0.3}
+    )
+    assert Ranking(study, trials_of(more)).hypervolume == approx(0.09 * 0.29)
+    assert Ranking(study, trials_of(defaults[:3])).reference_values() == approx(
+        {"accuracy": 0.0, "ece": 1.0}
+    )
 
 
 def test_a_constraint_of_the_reference_is_judged_among_the_defaults():
-    """0.95 is within 0.02 of the best default, though not of the best trial: the reference stays."""
+    """0.95 is within 0.02 of the best default, though not of the best trial: the reference
+    stays."""
     meaning = {"methods": {"focal": {"fixed": {}, "space": {}, "defaults": [{}, {}]}}}
     study = unwritten_study(
         ["focal"], trials=9, constraints=["accuracy >= best - 0.02"], meaning=meaning
     )
     records = [trial(0, 0.95, 0.2), trial(1, 0.90, 0.3), trial(2, 0.99, 0.1)]
-    assert Ranking(study, records).reference_values() == approx({"accuracy": 0.95, "ece": 0.2})
-    assert names(Ranking(study, records).eligible) == ["focal/0002"]
+    assert Ranking(study, trials_of(records)).reference_values() == approx(
+        {"accuracy": 0.95, "ece": 0.2}
+    )
+    assert names(Ranking(study, trials_of(records)).eligible) == ["focal/0002"]

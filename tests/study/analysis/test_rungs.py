@@ -1,4 +1,5 @@
-"""Early stopping's order against its definition, written out slowly; and what the brief says of it."""
+"""Early stopping's order against its definition, written out slowly; and what
+the brief says of it."""
 
 import math
 import random
@@ -16,7 +17,8 @@ def dominates(one: Entry, other: Entry) -> bool:
 
 
 def crowding(entry: Entry, front: list[Entry]) -> float:
-    """Deb et al. 2002, III-B, one point at a time; among equal values the earlier place comes first."""
+    """Deb et al. 2002, III-B, one point at a time; among equal values the
+    earlier place comes first."""
     total = 0.0
     for k in range(len(entry.costs)):
         line = sorted(front, key=lambda one: (one.costs[k], one.place))
@@ -39,7 +41,8 @@ def slow_rank(entry: Entry, before: list[Entry]) -> int:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_order_is_its_definition(seed: int) -> None:
-    """Of one to three costs; of few values, so that there are ties, or of eighths, so that all sums are exact."""
+    """Of one to three costs; of few values, so that there are ties, or of eighths, so
+    that all sums are exact."""
     chance = random.Random(seed)
     count, columns, values = chance.randrange(1, 20), chance.randrange(1, 4), chance.choice([3, 64])
     numbers = chance.sample(range(100), count)  # a trial asked earlier may be recorded later

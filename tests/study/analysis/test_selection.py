@@ -5,7 +5,7 @@ import pytest
 from study.analysis.selection import parse_where, pick, satisfies
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
-from trainables.fields import FieldError
+from trainables.problems import FieldError
 
 BOTH = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 
@@ -37,7 +37,7 @@ def test_parse_where(text, expected):
         ("accuracy", "cannot parse 'accuracy'"),
         (
             "accuracy=0.95",
-            "cannot parse 'accuracy=0.95'; write METRIC, one of >= <= > <, NUMBER: accuracy>=0.95.",
+            "cannot parse 'accuracy=0.95'. Write METRIC, one of >= <= > <, NUMBER: accuracy>=0.95.",
         ),
         ("accuracy==0.95", "cannot parse"),
         ("accuracy => 0.95", "cannot parse"),
@@ -134,7 +134,10 @@ def test_pick_of_equals_goes_by_the_objectives_then_by_name():
     [
         (
             "",
-            "cannot parse ''; write knee, or: min ece where accuracy>=0.95, or: min ece where accuracy~best, or: ",
+            (
+                "cannot parse ''. Write knee, or: min ece where accuracy>=0.95, or: min ece where"
+                " accuracy~best, or: "
+            ),
         ),
         ("kneee", "cannot parse 'kneee'"),
         ("best ece", "cannot parse"),
@@ -142,12 +145,12 @@ def test_pick_of_equals_goes_by_the_objectives_then_by_name():
         ("min ece accuracy>=0.9", "cannot parse"),
         ("min ece where", "cannot parse"),
         ("min eca", "there is no metric 'eca'. Did you mean 'ece'?"),
-        ("max ece", "ece must be minimized; write min ece."),
-        ("min accuracy where ece<0.1", "accuracy must be maximized; write max accuracy."),
+        ("max ece", "ece must be minimized. Write min ece."),
+        ("min accuracy where ece<0.1", "accuracy must be maximized. Write max accuracy."),
         ("min ece where acuracy>=0.9", "Did you mean 'accuracy'?"),
         ("min ece where accuracy>=95", "Did you mean 0.95?"),
         ("weighted", "cannot parse"),
-        ("weighted ece", "cannot parse 'ece'; write metrics with weights above 0"),
+        ("weighted ece", "cannot parse 'ece'. Write metrics with weights above 0"),
         ("weighted ece=0", "weights above 0"),
         ("weighted ece=nan", "weights above 0"),
         ("weighted ece=1 ece=2", "ece is weighted twice"),
@@ -163,8 +166,10 @@ def test_pick_of_equals_goes_by_the_objectives_then_by_name():
         ),
         (
             "min ece where accuracy>=0.99 and ece<=0.05",
-            "no complete trial satisfies accuracy >= 0.99 and ece <= 0.05. "
-            "Best value, one condition at a time: accuracy 1 (focal/0000); ece 0 (mbls/0003).",
+            (
+                "no complete trial satisfies accuracy >= 0.99 and ece <= 0.05. "
+                "Best value, one condition at a time: accuracy 1 (focal/0000); ece 0 (mbls/0003)."
+            ),
         ),
     ],
 )

@@ -11,7 +11,7 @@ from study.analysis.ranking import Ranking
 from study.analysis.stalled import stalled, stalled_lines
 from study.store.study import Study
 from study.store.trials import TrialRecord
-from tests.study.made import unwritten_study
+from tests.study.made import trials_of, unwritten_study
 
 PARAMS = {"method.gamma": 1.0, "optimizer.lr": 0.1}
 
@@ -29,7 +29,8 @@ def searched(trials: int, **more: object) -> Study:
 
 
 def area(points: list[tuple[float, float]], reference: tuple[float, float]) -> float:
-    """Of (accuracy, ece) between the points and the reference: cell by cell of the grid that they span."""
+    """Of (accuracy, ece) between the points and the reference: cell by cell of
+    the grid that they span."""
     xs, ys = (
         sorted({reference[0], *(x for x, _ in points)}),
         sorted({reference[1], *(y for _, y in points)}),
@@ -46,7 +47,8 @@ def area(points: list[tuple[float, float]], reference: tuple[float, float]) -> f
 
 @pytest.mark.parametrize("parameters", [1, 2, 3])
 def test_it_is_the_growth_by_the_last_trials_in_the_order_they_ended(parameters: int) -> None:
-    """Trials that guess, failed or were stopped early are among them; the reference is the one default."""
+    """Trials that guess, failed or were stopped early are among them; the
+    reference is the one default."""
     generator, last, seen = np.random.default_rng(parameters), max(10, 4 * parameters), set()
     params = dict(list({**PARAMS, "method.weight": 0.5}.items())[:parameters])
     for _ in range(60):
@@ -65,7 +67,7 @@ def test_it_is_the_growth_by_the_last_trials_in_the_order_they_ended(parameters:
         running = [
             replace(trial(count, 0, 0, state="running"), params=params, seconds=None, ended=None)
         ]
-        found = stalled(Ranking(searched(count + 5), [*records, *running]))
+        found = stalled(Ranking(searched(count + 5), trials_of([*records, *running])))
 
         ordered = sorted(records, key=lambda record: record.ended or 0.0)
         counted = [
@@ -93,23 +95,26 @@ def test_it_is_the_growth_by_the_last_trials_in_the_order_they_ended(parameters:
 
 
 def example(last: float = 0.1, extra: int = 0) -> list[TrialRecord]:
-    """A default at accuracy 0.8 and ECE 0.2, one trial that dominates an area of 0.01 more, `extra` that add nothing,
+    """A default at accuracy 0.8 and ECE 0.2, one trial that dominates an area of 0.01 more,
+    `extra` that add nothing,
     and the ninth after it, which dominates as much again times `last`."""
     rest = [trial(number, 0.7, 0.1) for number in range(2, 11 + extra)]
     return [trial(0, 0.8, 0.2), trial(1, 0.9, 0.1), *rest, trial(11 + extra, 0.9, 0.1 - 0.1 * last)]
 
 
 def said(study: Study, records: list[TrialRecord]) -> str:
-    return " ".join(stalled_lines(stalled(Ranking(study, records))))
+    return " ".join(stalled_lines(stalled(Ranking(study, trials_of(records)))))
 
 
 def test_what_is_said_by_hand() -> None:
-    """The area is 0.1 x 0.1 and grows by 0.1 x 0.0004: by 0.4%. 12 left of 36 s on 2 CPUs are 0.24 hours."""
+    """The area is 0.1 x 0.1 and grows by 0.1 x 0.0004: by 0.4%. 12 left of 36 s on
+    2 CPUs are 0.24 hours."""
     study = searched(24, resources={"cpu": 2, "gpu": 0})
-    assert said(study, example(0.004)) == (
-        "focal: its last 10 trials added about 0.4% to its hypervolume; the 12 left would cost about 0.24 CPU-hours."
-        " Nothing stops by itself. To train no more than 12 trials of any method, end the run and repeat it with"
-        " `--trials 12`."
+    assert (
+        said(study, example(0.004))
+        == "focal: its last 10 trials added about 0.4% to its hypervolume; the 12 left would cost"
+        " about 0.24 CPU-hours. Nothing stops by itself. To train no more than 12 trials of any"
+        " method, end the run and repeat it with `--trials 12`."
     )
     assert said(study, example(0.0101)) == "", "more than 1%"
     assert "added nothing to" in said(study, example(0.0))
@@ -118,8 +123,10 @@ def test_what_is_said_by_hand() -> None:
     )
     assert said(searched(12), example(0.0)) == "", "none is left"
     last = [*example(0.0), replace(trial(12, 0, 0, state="running"), ended=None)]
-    assert said(searched(13), last) == (
-        "focal: its last 10 trials added nothing to its hypervolume; the one left would cost about 0.01 CPU-hours."
+    assert (
+        said(searched(13), last)
+        == "focal: its last 10 trials added nothing to its hypervolume; the one left would cost"
+        " about 0.01 CPU-hours."
     ), "it has begun: fewer `trials` do not spare it"
 
 
@@ -138,7 +145,8 @@ def test_of_what_nothing_is_said() -> None:
 
 
 def test_a_method_is_measured_by_its_own_front_and_resources() -> None:
-    """mbls dominates all of focal, so focal adds nothing to the study's front; its own still grows."""
+    """mbls dominates all of focal, so focal adds nothing to the study's front; its own still
+    grows."""
     study = unwritten_study(["focal", "mbls"], trials=24)
     study.plain["methods"][1]["resources"] = {"cpu": 1, "gpu": 1}
     mbls = [replace(record, label="mbls") for record in example(0.0)]
@@ -146,5 +154,5 @@ def test_a_method_is_measured_by_its_own_front_and_resources() -> None:
         *mbls[:1],
         *(replace(one, metrics={"accuracy": 0.99, "ece": 0.01}) for one in mbls[1:]),
     ]
-    (found,) = stalled(Ranking(study, [*example(1.0), *better]))
+    (found,) = stalled(Ranking(study, trials_of([*example(1.0), *better])))
     assert (found.label, found.device, found.hours) == ("mbls", "GPU", approx(0.12))

@@ -1,5 +1,7 @@
-"""What is said about a study, against values by hand and SciPy; nothing of the test split moves the choice."""
+"""What is said about a study, against values by hand and SciPy; nothing of the test
+split moves the choice."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,15 +12,17 @@ from scipy.stats import binomtest
 from scipy.stats import t as student_t
 
 from search_spaces import strict_yaml
-from study.analysis.ranking import Ranking
 from study.answer.answer import answer
 from study.answer.choice import choose
+from study.confirmation.results import results_of
 from study.store import test_openings
+from study.store.files import stored_predictions
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study
 from study.tracking.descriptions import FROM, TO, with_answer
 from study.uncertainty.methods import Measured, mean_over_seeds
 from tests.study.made import made_study
+from trainables import post_hoc
 from trainables.outputs.predictions import Predictions
 
 SAMPLES = 400
@@ -28,7 +32,8 @@ LABELS = torch.arange(SAMPLES) % 10
 def predictions(
     wrong: int, confidence: float = 0.95, shift: int = 0, of_wrong: float | None = None
 ) -> Predictions:
-    """The first `wrong` samples (from `shift` on) are wrong. The predicted class has that probability; another one
+    """The first `wrong` samples (from `shift` on) are wrong. The predicted class has that
+    probability; another one
     where it is wrong, if given.
     """
     classes = LABELS.clone()
@@ -52,9 +57,8 @@ def search(
 
 def changed(study: Study, **changes: object) -> Study:
     """With other values in its study.yaml, at the top or recorded."""
-    recorded = {
-        key: changes.pop(key, value) for key, value in {**study.recorded, "majority": 0.1}.items()
-    }
+    plain = replace(study.recorded, majority=0.1).to_plain()
+    recorded = {key: changes.pop(key, value) for key, value in plain.items()}
     (study.directory / "study.yaml").write_text(
         strict_yaml.dump({**study.plain, **changes, "recorded": recorded})
     )
@@ -79,7 +83,7 @@ def confirm(
     ]
     made = changed(made, confirms="small", methods=methods)
     ledger = Ledger(open_storage(made.directory, None), made.name, made.id)
-    for label, records in made.records().items():
+    for label, records in made.records().by_label.items():
         ledger.open(label, made.objectives)
         for record, found in list(zip(records, test[label], strict=True))[:measured]:
             digest = found.save(made.files(record) / "test.npz")
@@ -90,51 +94,152 @@ def confirm(
 
 
 def said(study: Study) -> str:
-    return " ".join(answer(study).sentences)
+    return " ".join(answer(results_of(study)).sentences)
 
 
-# ---- before a confirmation -----------------------------------------------------------------------------------------
+# ---- before a confirmation -----------------------------------------------------------------------
 
 
 def test_before_a_confirmation_it_says_what_is_not_known(tmp_path: Path) -> None:
-    found = answer(search(tmp_path))
+    found = answer(results_of(search(tmp_path)))
     low, high = binomtest(380, 400).proportion_ci(0.95, "wilson")
-    why = "of 3 trials, the one with the lowest NLL of those not significantly different from the knee"
-    assert found.sentences[0] == f"Take focal/0000, as trained, for now: {why}."
-    assert found.sentences[1].startswith(
+    assert found.sentences[0] == "Take focal/0000, as trained, for now."
+    # .05 + 0, and .10 + .05 of cross_entropy/0000: five units each; half of its NLL
+    # is seven units behind.
+    nll = [predictions(wrong).evaluate()["nll"] for wrong in (20, 40)]
+    assert (nll[1] - nll[0]) / 0.02 / 2 > 5
+    assert (
+        found.sentences[1]
+        == "Of 3 trials that count, it has the lowest sum of objectives and half of NLL, in units"
+        " of what matters (accuracy 0.01, ECE 0.01, NLL 0.02); cross_entropy/0000 follows. NLL"
+        " decided."
+    )
+    assert found.sentences[2].startswith(
         f"Accuracy 0.9500 [{low:.4f}, {high:.4f}] and ECE 0.0000 [0.0000, "
     )
     assert (
-        "one seed (95% intervals)" in found.sentences[1]
-        and "looks better than it is" in found.sentences[1]
+        "one seed (95% intervals)" in found.sentences[2]
+        and "looks better than it is" in found.sentences[2]
     )
-    assert found.sentences[2].startswith("Not known yet: its values on the sealed test images")
+    beside = "as two trained networks, by these images alone."
+    assert found.sentences[3].startswith("Cross-entropy's default beside it: worse in accuracy, ")
+    assert found.sentences[3].endswith(beside)
+    assert found.sentences[4].startswith("Not known yet: its values on the sealed test images")
     assert [command for command, _ in found.next] == ["calstudy run SPEC", "calstudy confirm small"]
     assert "The search is not finished: 1 trial not done yet." in found.sentences
-    short = answer(changed(open_study("small", str(tmp_path)), budget={"cpu_hours": 1e-9}))
+    short = answer(
+        results_of(changed(open_study("small", str(tmp_path)), budget={"cpu_hours": 1e-9}))
+    )
     assert (found.next[0][1], short.next[0][1]) == (
         "resumes the search",
         "resumes the search, once its budget is raised",
     )
-    done = answer(changed(open_study("small", str(tmp_path)), trials=1, budget=None))
+    done = answer(results_of(changed(open_study("small", str(tmp_path)), trials=1, budget=None)))
     assert [command for command, _ in done.next] == [
         "calstudy confirm small"
     ] and "not finished" not in str(done)
 
 
-def test_of_what_cannot_be_told_from_the_knee_the_lowest_nll(tmp_path: Path) -> None:
-    """The knee is as sure of its 14 mistakes; another is less sure of 15, in one bin of its own. A third is far off."""
-    unsure = predictions(15, 0.99, 7, of_wrong=0.4)
-    study = search(tmp_path, (predictions(14, 0.95), unsure, predictions(150, 0.6)))
-    knee, other, _ = study.records()["focal"]
-    assert other.metrics["nll"] < knee.metrics["nll"] and other.metrics["ece"] > knee.metrics["ece"]
-    assert Ranking(study, study.all_records()).knee == knee
-    found = answer(study)
-    assert found.sentences[0].startswith(
-        "Take focal/0001, as trained, for now: of 4 trials, the one with the lowest NLL"
+def test_nll_decides_where_the_objectives_do_not(tmp_path: Path) -> None:
+    """.05 of error each and an ECE of .0005 more; NLL is lower, since the wrong samples give
+    their label the rest."""
+    probs = predictions(20, 0.9505).logits.exp()
+    wrong = probs.argmax(dim=1) != LABELS
+    probs[wrong] = torch.where(probs[wrong] > 0.5, probs[wrong], 1e-6)
+    probs[wrong, LABELS[wrong]] = 1 - 0.9505 - 8e-6
+    study = search(
+        tmp_path, (predictions(20, 0.95), Predictions(probs.log(), LABELS), predictions(150, 0.6))
     )
-    assert found.sentences[0].endswith("not significantly different from the knee, focal/0000.")
-    assert choose(study).record == other and choose(study, "knee").record == knee
+    knee, other, _ = study.records().of("focal")
+    assert (
+        other.metrics["nll"] < knee.metrics["nll"]
+        and 0 < other.metrics["ece"] - knee.metrics["ece"] < 0.001
+    )
+    found = answer(results_of(study))
+    assert found.sentences[0] == "Take focal/0001, as trained, for now."
+    assert found.sentences[1].endswith("; focal/0000 follows. NLL decided.")
+    assert (
+        choose(results_of(study)).record == other
+        and choose(results_of(study), "knee").record == knee
+    )
+
+
+def test_where_cross_entropy_does_as_well_that_is_said_first(tmp_path: Path) -> None:
+    """37 and 40 wrong of 400: not told apart. The same predictions: as good."""
+    found = answer(results_of(search(tmp_path, (predictions(37), predictions(60)))))
+    news = "Cross-entropy's default is not told apart from the model that scores best."
+    assert found.sentences[0] == f"{news} Take focal/0000, as trained, for now."
+    same = answer(
+        results_of(
+            changed(
+                search(tmp_path / "same", (predictions(39), predictions(60))),
+                matters={"accuracy": 0.05, "ece": 0.05},
+            )
+        )
+    )
+    assert same.sentences[0].startswith(
+        "Cross-entropy's default is as good as the model that scores best. Take focal/0000"
+    )
+
+
+def test_what_matters_decides(tmp_path: Path) -> None:
+    """Error and ECE .05, .03 and .08, .005. In units of .01 both: 8 and 8.5; ECE in
+    units of .001: 35 and 13."""
+    study = search(tmp_path, (predictions(20, 0.98), predictions(32, 0.925)))
+    assert choose(results_of(study)).record.name == "focal/0000"
+    finer = changed(study, matters={"ece": 0.001})
+    assert choose(results_of(finer)).record.name == "focal/0001"
+    assert "(accuracy 0.01, ECE 0.001, NLL 0.02); focal/0000 follows. ECE decided." in said(finer)
+
+
+def test_what_matters_may_not_change_unsaid_once_test_was_opened(tmp_path: Path) -> None:
+    study = search(tmp_path)
+    confirm(study, ROWS, ROWS)
+    then = replace(study.recorded, matters_at_opening={"accuracy": 0.01, "ece": 0.01})
+    opened = replace(study, recorded=then)
+    assert "`matters` was changed" not in said(opened)
+    later = replace(opened, plain={**opened.plain, "matters": {"ece": 0.001}})
+    assert "`matters` was changed after the test split had been opened (ECE 0.01 then)." in said(
+        later
+    )
+
+
+def test_the_other_way_of_serving_names_its_model_where_it_is_another(tmp_path: Path) -> None:
+    """Sure by .99 of 20 mistakes of 400: a temperature mends it. .95 on 22
+    mistakes has nothing to mend."""
+    study = search(tmp_path, (predictions(20, 0.999), predictions(23, 0.943)))
+    raw, scaled = (answer(results_of(study.served_as(serves))) for serves in ("raw", "temperature"))
+    assert raw.sentences[0].startswith("Take focal/0001, as trained") and scaled.sentences[
+        0
+    ].startswith("Take focal/0000, with its temperature")
+    other = "the choice would be focal/0000, by validation: `calstudy answer small --temperature`."
+    assert f"Served with a temperature, {other}" in str(raw)
+    assert (
+        "Served as trained, the choice would be focal/0001, by validation: `calstudy answer small"
+        " --raw`." in str(scaled)
+    )
+
+
+def test_of_a_temperature_a_direction_is_said_only_where_it_is_known(tmp_path: Path) -> None:
+    """At .999 on accuracy .95 it lowers NLL and ECE; at .95 it has nothing to change."""
+    sure = changed(
+        search(tmp_path, (predictions(20, 0.999), predictions(60, 0.7))), matters={"accuracy": 1e-4}
+    )
+    text = said(sure)
+    assert choose(results_of(sure)).record.name == "focal/0000"
+    low = re.search(
+        r"a temperature \(([\d.]+) for this network\) lowers NLL \((-[\d.]+) .* and ECE"
+        r" \((-[\d.]+) ",
+        text,
+    )
+    assert low is not None
+    network = stored_predictions(sure, choose(results_of(sure)).record)
+    metrics = network.evaluate()
+    assert float(low[1]) == approx(network.temperature(), rel=0.01)
+    assert float(low[2]) == approx(metrics["ts_nll"] - metrics["nll"], abs=1e-4)
+    assert float(low[3]) == approx(metrics["ts_ece"] - metrics["ece"], abs=1e-4)
+    calm = said(search(tmp_path / "calm"))
+    assert "shows no direction in NLL (" in calm and "lowers" not in calm
 
 
 @pytest.mark.slow
@@ -153,33 +258,21 @@ def test_a_guesser_is_never_the_answer(tmp_path: Path) -> None:
     assert said(nothing).startswith(
         "No model can be recommended: no trial counts. 2 trials are set aside: 2 guess."
     )
-    assert answer(nothing).next[0][0] == "calstudy trials small"
+    assert answer(results_of(nothing)).next[0][0] == "calstudy trials small"
 
 
 def test_of_an_empty_study_it_says_how_to_run_it(tmp_path: Path) -> None:
-    found = answer(made_study(tmp_path, "small", {"focal": []}))
+    found = answer(results_of(made_study(tmp_path, "small", {"focal": []})))
     assert (
         found.sentences == ("No trial is complete yet.",)
         and found.next[0][0] == "calstudy run SPEC"
     )
 
 
-def test_a_study_of_before_says_that_it_keeps_the_temperature(tmp_path: Path) -> None:
-    study = search(tmp_path)
-    before = replace(
-        study, recorded={key: value for key, value in study.recorded.items() if key != "serves"}
-    )
-    before.plain.pop("serve")
-    assert "Take focal/0000, with its temperature" in said(before)
-    assert (
-        "This study was made before `serve` and keeps the temperature: its registered models have"
-        in said(before)
-    )
+# ---- after a confirmation ------------------------------------------------------------------------
 
-
-# ---- after a confirmation ------------------------------------------------------------------------------------------
-
-# Of equal accuracy and ECE on validation, focal_0000 has the lower NLL; focal_0001 is far less accurate.
+# Of equal accuracy and ECE on validation, focal_0000 has the lower NLL;
+# focal_0001 is far less accurate.
 ROWS = {
     "focal_0000": [predictions(20, 0.95, shift) for shift in (0, 3, 6)],
     "focal_default": [predictions(20 + more, 0.93, more) for more in (0, 2, 4)],
@@ -189,13 +282,11 @@ ROWS = {
 
 
 @pytest.mark.slow
-def test_of_those_that_cannot_be_told_apart_the_lowest_nll(tmp_path: Path) -> None:
+def test_of_what_was_confirmed_the_lowest_sum(tmp_path: Path) -> None:
     study = search(tmp_path)
     confirm(study, ROWS, ROWS)
-    found = answer(study)
+    found = answer(results_of(study))
     assert found.choice is not None and found.choice.record.label == "focal_0000"
-    assert found.choice.tied is not None and "focal_default" in found.choice.tied
-    assert "focal_0001" not in found.choice.tied  # .70 is told from .95
     assert found.sentences[0] == "Take focal/0000, as trained."
     low, high = binomtest(380, 400).proportion_ci(0.95, "wilson")
     assert found.sentences[1].startswith(
@@ -204,17 +295,28 @@ def test_of_those_that_cannot_be_told_apart_the_lowest_nll(tmp_path: Path) -> No
     assert (
         "on 360 sealed test images of digits, 3 fresh seeds (95% intervals)." in found.sentences[1]
     )
-    assert (
-        "focal_default" in found.sentences[2]
-        and "; of all these, it has the lowest NLL" in found.sentences[2]
+    # .05 + 0; of the default .055 + .015: two thirds of the difference are of ECE.
+    assert found.sentences[2].startswith(
+        "Of 4 confirmed models that count, it has the lowest sum of objectives and half"
     )
-    assert (
-        "Cross-entropy's default has accuracy 0.9425 [" in found.sentences[3]
-        and "this model is better in accuracy and ECE." in found.sentences[3]
+    assert found.sentences[2].endswith("; focal_default follows. ECE decided.")
+    assert found.sentences[3].startswith(
+        "Beside it, on 287 validation images: not told apart: focal_default"
     )
+    # .70 is told from .95, and an ECE of .04 from 0.
     assert (
-        found.sentences[4].startswith("After a temperature it would have ECE ")
-        and "on validation" in found.sentences[4]
+        "; worse: focal/0001 (in accuracy and ECE) and cross_entropy_default (in ECE)."
+        in found.sentences[3]
+    )
+    resolve = r"287 validation images and 3 seeds resolve ±(0\.0\d\d) in accuracy among 4 models"
+    assert re.fullmatch(resolve + r": not the 0\.01 that matters\.", found.sentences[4])
+    assert (
+        "Cross-entropy's default (cross_entropy_default) has accuracy 0.9425 ["
+        in found.sentences[5]
+    )
+    assert found.sentences[5].endswith(": not told apart in accuracy, worse in ECE.")
+    assert found.sentences[6].startswith(
+        "Cross-fitted on validation, a temperature (1 for this network) shows no direction in NLL"
     )
     assert found.next[0] == ("calstudy export small --name small", "registers it")
 
@@ -224,7 +326,7 @@ def test_the_test_split_moves_the_values_and_not_the_choice(tmp_path: Path) -> N
     study = search(tmp_path)
     worst = {label: [predictions(390, 0.99, shift) for shift in (0, 1, 2)] for label in ROWS}
     confirm(study, ROWS, {**ROWS, "focal_0000": worst["focal_0000"]})
-    found = answer(study)
+    found = answer(results_of(study))
     assert (
         found.sentences[0] == "Take focal/0000, as trained."
         and "Accuracy 0.0250 [" in found.sentences[1]
@@ -236,7 +338,7 @@ def test_what_is_not_finished_is_not_yet_the_answer(tmp_path: Path) -> None:
     study = search(tmp_path)
     confirm(study, ROWS, ROWS, measured=2)
     assert "for now" in said(study)
-    assert answer(study).next[-1] == (
+    assert answer(results_of(study)).next[-1] == (
         "calstudy confirm small",
         "resumes the confirmation, which is not finished",
     )
@@ -246,12 +348,12 @@ def test_what_is_not_finished_is_not_yet_the_answer(tmp_path: Path) -> None:
 def test_a_constraint_holds_for_what_is_confirmed(tmp_path: Path) -> None:
     study = changed(search(tmp_path), constraints=["nll <= 0.0001"])
     confirm(study, ROWS, ROWS)
-    found = answer(study)
+    found = answer(results_of(study))
     assert found.sentences[0] == "No model can be recommended: no confirmed model counts."
-    assert any(sentence.startswith("focal_0000: nll is 0.") for sentence in found.sentences)
+    assert any(sentence.startswith("focal/0000: nll is 0.") for sentence in found.sentences)
 
 
-# ---- the interval of a mean over seeds -----------------------------------------------------------------------------
+# ---- the interval of a mean over seeds -----------------------------------------------------------
 
 
 def test_equal_networks_have_the_interval_of_one() -> None:
@@ -282,7 +384,8 @@ def test_a_metric_after_temperature_uses_the_temperature_fitted_elsewhere() -> N
 
 @pytest.mark.slow
 def test_it_covers_the_mean_of_a_method_over_seeds_and_samples() -> None:
-    """Three networks whose accuracies vary by .02 around .9, on shared samples: at least 93% of 300 times."""
+    """Three networks whose accuracies vary by .02 around .9, on shared samples: at
+    least 93% of 300 times."""
     generator, covered = torch.Generator().manual_seed(0), 0
     for _ in range(300):
         difficulty = torch.rand(SAMPLES, generator=generator)
@@ -305,7 +408,7 @@ def test_it_covers_the_mean_of_a_method_over_seeds_and_samples() -> None:
     assert covered / 300 >= 0.93
 
 
-# ---- in MLflow -----------------------------------------------------------------------------------------------------
+# ---- in MLflow -----------------------------------------------------------------------------------
 
 
 def test_the_description_has_one_answer_and_keeps_what_a_user_wrote() -> None:
@@ -313,8 +416,28 @@ def test_the_description_has_one_answer_and_keeps_what_a_user_wrote() -> None:
         "Mine.\n\nOurs.", ["Take a.", "Accuracy 0.9."], [("calstudy confirm s", "retrains")]
     )
     assert (
-        first
-        == f"{FROM}\n**Take a.** Accuracy 0.9.\n\nNext: `calstudy confirm s` retrains.\n{TO}\n\nMine.\n\nOurs."
+        first == f"{FROM}\n**Take a.** Accuracy 0.9.\n\nNext: `calstudy confirm s`"
+        f" retrains.\n{TO}\n\nMine.\n\nOurs."
     )
     again = with_answer("Before. " + first, ["Take b."], [])
     assert again == f"{FROM}\n**Take b.**\n{TO}\n\nBefore. \n\nMine.\n\nOurs."
+
+
+def test_a_temperature_of_a_split_without_an_error_is_said(tmp_path: Path) -> None:
+    """Before a confirmation of the trial, after it of the seed that `export`
+    would take; with its T."""
+    right = predictions(0)
+    study = search(tmp_path, (right, predictions(60)))
+    fitted = post_hoc.fit_temperature(right.logits, right.labels)
+    said = (
+        f"The temperature, {fitted:.4g}, is fitted to {SAMPLES:,} validation samples without an"
+        " error"
+    )
+    assert said in " ".join(answer(results_of(study)).sentences)
+    found = {"focal_default": [right] * 2, "cross_entropy_default": [predictions(40)] * 2}
+    confirm(study, found, found)
+    assert said in " ".join(answer(results_of(open_study(str(study.directory), None))).sentences)
+
+
+def test_no_word_of_a_temperature_that_the_data_determine(tmp_path: Path) -> None:
+    assert "The temperature, " not in " ".join(answer(results_of(search(tmp_path))).sentences)

@@ -12,20 +12,21 @@ import torch
 from pytest import approx
 from scipy.stats import binomtest
 
-from study.answer import choice as choosing
 from study.answer import networks
 from study.answer.choice import choose, median_seed
-from study.confirmation.results import Confirmation, Confirmed
+from study.confirmation.results import Confirmation, Confirmed, Results
 from study.registry import model_card
 from study.schema.objective import Objective
-from study.store.trials import TrialRecord
-from study.uncertainty import methods
-from tests.study.made import unwritten_study
-from trainables.fields import FieldError
+from study.store.recorded import Recorded
+from study.store.trials import TrialRecord, Trials
+from tests.study.made import trials_of, unwritten_study
 from trainables.outputs.predictions import Predictions
+from trainables.problems import FieldError
 
+NONE = Trials({})
 BOTH = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
-# Validation values of three fresh seeds each. Mean accuracies .95, .94, .80; mean ECE .05, .02, .01.
+# Validation values of three fresh seeds each. Mean accuracies .95, .94, .80;
+# mean ECE .05, .02, .01.
 SEEDS = {
     "focal_0001": [(0.96, 0.06), (0.94, 0.04), (0.95, 0.05)],
     "mbls_0007": [(0.93, 0.01), (0.95, 0.03), (0.94, 0.02)],
@@ -53,18 +54,22 @@ def rows(seeds: dict[str, Any] = SEEDS, test: float = 0.5) -> tuple[Confirmed, .
     )
 
 
-def chosen(
-    monkeypatch: pytest.MonkeyPatch, rule: str, found: tuple[Confirmed, ...], lacking: int = 0
-) -> str:
-    of_search = [TrialRecord("focal", 1, "complete", {}, {"accuracy": 0.99, "ece": 0.0})]
+def with_confirmation(
+    found: tuple[Confirmed, ...], lacking: int = 0, of_search: Trials = NONE
+) -> Results:
+    """A study's results, with a confirmation of these rows."""
     study = unwritten_study(["focal"])
-    study.__dict__["all_records"] = lambda: of_search
-    confirming: Any = SimpleNamespace(
-        name="small-confirm", records=dict, lacking=lambda records: lacking
-    )
-    monkeypatch.setattr(choosing, "confirmation_of", lambda study: Confirmation(confirming, found))
-    choice = choose(study, rule)
-    assert choice.study is (confirming if any(row.records for row in found) else study)
+    confirming: Any = SimpleNamespace(name="small-confirm", lacking=lambda records: lacking)
+    return Results(study, of_search, Confirmation(confirming, found, study, NONE, {}))
+
+
+def chosen(rule: str, found: tuple[Confirmed, ...], lacking: int = 0) -> str:
+    of_search = trials_of([TrialRecord("focal", 1, "complete", {}, {"accuracy": 0.99, "ece": 0.0})])
+    results = with_confirmation(found, lacking, of_search)
+    choice = choose(results, rule)
+    assert results.confirmation is not None
+    confirming = results.confirmation.study
+    assert choice.study is (confirming if any(row.records for row in found) else results.study)
     return choice.record.name
 
 
@@ -79,13 +84,11 @@ def chosen(
     ],
 )
 def test_confirmed_ones_by_their_means_and_of_these_the_median_seed(
-    monkeypatch: pytest.MonkeyPatch, rule: str, expected: str
+    rule: str, expected: str
 ) -> None:
-    assert chosen(monkeypatch, rule, rows()) == expected
+    assert chosen(rule, rows()) == expected
     # Whatever the test split says.
-    assert [chosen(monkeypatch, rule, rows(test=test)) for test in (0.0, 0.9, -5.0)] == [
-        expected
-    ] * 3
+    assert [chosen(rule, rows(test=test)) for test in (0.0, 0.9, -5.0)] == [expected] * 3
 
 
 def test_not_told_from_the_best_over_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,37 +103,36 @@ def test_not_told_from_the_best_over_seeds(monkeypatch: pytest.MonkeyPatch) -> N
         )
 
     monkeypatch.setattr(networks, "stored_predictions", stored)
-    assert chosen(monkeypatch, "min ece where accuracy~best", rows()) == "mbls_0007/0002"
+    assert chosen("min ece where accuracy~best", rows()) == "mbls_0007/0002"
     one_seed = {label: values[:1] for label, values in SEEDS.items()}
     with pytest.raises(FieldError, match="accuracy~best needs two seeds per"):
-        chosen(monkeypatch, "min ece where accuracy~best", rows(one_seed))
+        chosen("min ece where accuracy~best", rows(one_seed))
 
 
-def test_where_every_seed_failed_it_is_chosen_from_the_search(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_every_seed_failed_it_is_chosen_from_the_search() -> None:
     nothing = {label: [] for label in SEEDS}
-    assert chosen(monkeypatch, "min ece", rows(nothing)) == "focal/0001"
+    assert chosen("min ece", rows(nothing)) == "focal/0001"
 
 
-def test_of_a_confirmation_that_is_not_finished_nothing_is_chosen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_of_a_confirmation_that_is_not_finished_nothing_is_chosen() -> None:
     """Which of its rows are there is up to when it was stopped."""
-    said = r"^pick: small-confirm is not finished; resume it with `calstudy confirm small`. \(--trial can export"
+    said = (
+        r"^pick: small-confirm is not finished\. Resume it with `calstudy confirm small`. \(--trial"
+        r" can export"
+    )
     with pytest.raises(FieldError, match=said):
-        chosen(monkeypatch, "knee", rows(), lacking=1)
+        chosen("knee", rows(), lacking=1)
     with pytest.raises(FieldError, match=said):
-        chosen(monkeypatch, "knee", tuple(replace(row, tests=row.tests[:2]) for row in rows()))
+        chosen("knee", tuple(replace(row, tests=row.tests[:2]) for row in rows()))
 
 
 def test_of_a_confirmation_itself_nothing_is_picked() -> None:
     study = unwritten_study(["focal"])
     study.plain.update(name="small-confirm", confirms="small")
     with pytest.raises(
-        FieldError, match=r"^pick: small-confirm confirms 'small'; use --pick on 'small'"
+        FieldError, match=r"^pick: small-confirm confirms 'small'. Use --pick on 'small'"
     ):
-        choose(study, "knee")
+        choose(Results(study, NONE), "knee")
 
 
 def test_the_median_of_two_is_the_worse_one() -> None:
@@ -162,7 +164,8 @@ def test_the_card_of_a_model_that_is_nearly_always_right(tmp_path: Path) -> None
 
 
 def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
-    """Accuracy against SciPy's Wilson interval; what an older version registered without a level is 95%."""
+    """Accuracy against SciPy's Wilson interval; what an older version registered
+    without a level is 95%."""
     labels = torch.arange(200) % 10
     logits = 9.0 * torch.nn.functional.one_hot(labels, 10).float()
     answers = Predictions(logits, torch.where(torch.arange(200) < 20, (labels + 1) % 10, labels))
@@ -179,13 +182,16 @@ def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
         {},
     )
     study: Any = SimpleNamespace(
-        files=lambda record: tmp_path, confirms=None, served=BOTH, recorded={"sizes": {"test": 200}}
+        files=lambda record: tmp_path,
+        confirms=None,
+        served=BOTH,
+        recorded=Recorded(sizes={"test": 200}),
     )
-    choice = model_card.Choice(study, row.records[0], row, SimpleNamespace(study=study))
+    confirmation = Confirmation(study, (row,), study, NONE, {"focal": {0: tested}})
+    choice = model_card.Choice(study, row.records[0], row, confirmation)
     for level, named in ((0.95, "95%"), (0.8, "80%")):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(model_card, "read_tested", lambda study: {"focal": {0: tested}})
-            facts = model_card.confirmed_facts(choice, level)
+        facts = model_card.confirmed_facts(choice, level)
+        assert facts is not None
         expected = binomtest(180, 200).proportion_ci(level, "wilson")
         assert facts["seeds"][0]["test"]["accuracy"] == approx([0.9, *expected])
         of_card = {
@@ -202,8 +208,8 @@ def test_the_card_names_the_level_of_its_intervals(tmp_path: Path) -> None:
         assert ("level" in facts) == (level != 0.95)
 
 
-def test_none_is_chosen_that_another_beats_in_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is tied with whatever: of the means as served (accuracy, ECE) and NLL, none is better in all three."""
+def test_none_is_chosen_that_another_beats_in_everything() -> None:
+    """Of the means as served (accuracy, ECE) and NLL, none is better in all three."""
     source = random.Random(0)
     for _ in range(200):
         values = {
@@ -220,29 +226,12 @@ def test_none_is_chosen_that_another_beats_in_everything(monkeypatch: pytest.Mon
             )
             for label, mean in values.items()
         )
-        alike = {label for label in values if source.random() < 0.5}
-        compared = {"accuracy": SimpleNamespace(tied=lambda best, alike=alike: alike - {best})}
-        monkeypatch.setattr(methods, "compare_methods", lambda *taken, compared=compared: compared)
-        monkeypatch.setattr(networks, "networks_on_validation", lambda *taken: {})
-        study = unwritten_study(["focal"])
-        confirming: Any = SimpleNamespace(
-            name="small-confirm", records=dict, lacking=lambda records: 0
-        )
-        choice = choose(study, None, Confirmation(confirming, found))
-        assert choice.row is not None and choice.tied is not None
+        choice = choose(with_confirmation(found))
+        assert choice.row is not None
         accuracy, ece, nll = values[choice.row.label]
         assert not any(
             other[0] > accuracy and other[1] < ece and other[2] < nll for other in values.values()
         )
-        tied = [values[label] for label in choice.tied]
-        assert all(
-            nll <= other[2] or any(_beats(one, other) for one in values.values()) for other in tied
-        )
-
-
-def _beats(one: list[float], other: list[float]) -> bool:
-    no_worse = one[0] >= other[0] and one[1] <= other[1] and one[2] <= other[2]
-    return no_worse and one != other
 
 
 def seed(label: str, number: int, accuracy: float, ece: float, nll: float) -> TrialRecord:

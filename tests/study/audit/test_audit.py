@@ -8,23 +8,24 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from optuna import load_study
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import TrialState, create_trial
 
 from search_spaces import strict_yaml
 from study.audit import evidence
-from study.audit.audit import audit
+from study.audit.audit import _missing, audit
 from study.audit.epochs import Epochs, trained_epochs
 from study.audit.result import AuditReport
 from study.cli import main
 from study.schema.uris import TrackingError, public_uri
 from study.store.driver_lock import driver_lock
 from study.store.study import open_study
+from study.store.trials import TrialRecord, Trials
 from tests.study.command_line import calstudy, here, here_json, kill, start, wait_until, write_spec
 from tests.study.tracking.line import free_port
 
@@ -106,7 +107,7 @@ def edit_outcome(storage: Path, **changes: Any) -> None:
     log = storage / "small" / "ledger.log"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     told = [line for line in lines if "outcome" in line.get("user_attr", {})]
-    digests = open_study("small", str(storage)).records()["focal"][1].digests
+    digests = open_study("small", str(storage)).records().of("focal")[1].digests
     (outcome,) = [
         line["user_attr"]["outcome"]
         for line in told
@@ -126,7 +127,7 @@ def optuna_study(storage: Path, label: str = "focal") -> Any:
     return load_study(study_name=f"small/{label}", storage=journal)
 
 
-# ---- a clean one ---------------------------------------------------------------------------------------------------
+# ---- a clean one ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -136,7 +137,8 @@ def test_a_finished_study_is_clean_and_nothing_is_written(storage: Path) -> None
     assert [check.name for check in report.checks] == CHECKS
     assert off(report) == {} and report.clean
     counted = {check.name: check.counted for check in report.checks}
-    # 4 trials x 2 epochs; of each 3 files; in MLflow 7 metrics an epoch, 22 final ones, a cost; 2 epochs in a history.
+    # 4 trials x 2 epochs; of each 3 files; in MLflow 7 metrics an epoch, 22 final ones, a cost;
+    # 2 epochs in a history.
     points = 4 * (2 * 7 + 22 + 1) + 8
     expected = [2, 4, 0, 12, 4, 4, points, 8, 0, 0]
     assert counted == dict(zip(CHECKS, expected, strict=True))
@@ -192,16 +194,20 @@ def test_bad_input_is_one_line(storage: Path, capsys: pytest.CaptureFixture[str]
     assert (ended.value.code, shown, errors.count("\n")) == (2, "", 1) and errors.startswith(said)
 
 
-# ---- one thing broken ----------------------------------------------------------------------------------------------
+# ---- one thing broken ----------------------------------------------------------------------------
 
 TWINS_TRIAL = "run_uuid = 'twin' and key = 'calstudy.trial'"
 SECOND_RUN = [
-    f"insert into runs (run_uuid, name, experiment_id, status, lifecycle_stage, start_time, artifact_uri, user_id, "
-    f"source_type, source_name, entry_point_name, source_version) select 'twin', name, experiment_id, status, "
-    f"lifecycle_stage, start_time, artifact_uri, user_id, source_type, source_name, entry_point_name, source_version "
-    f"from runs where run_uuid = {RUN}",
+    (
+        "insert into runs (run_uuid, name, experiment_id, status, lifecycle_stage, start_time,"
+        " artifact_uri, user_id, source_type, source_name, entry_point_name, source_version)"
+        " select 'twin', name, experiment_id, status, lifecycle_stage, start_time, artifact_uri,"
+        " user_id, source_type, source_name, entry_point_name, source_version from runs where"
+        f" run_uuid = {RUN}"
+    ),
     *(
-        f"insert into {table} ({keys}, run_uuid) select {keys}, 'twin' from {table} where run_uuid = {RUN}"
+        f"insert into {table} ({keys}, run_uuid) select {keys}, 'twin' from {table} where run_uuid"
+        f" = {RUN}"
         for table, keys in (
             ("metrics", "key, value, timestamp, step, is_nan"),
             ("latest_metrics", "key, value, timestamp, step, is_nan"),
@@ -227,10 +233,9 @@ def lose_an_epoch_of_the_history(storage: Path) -> None:
     rewrite(storage / "small" / "ledger.log", lambda text: text.replace(digest, found))
 
 
-def add_trials(storage: Path) -> None:
-    """One that never began, and behind it the copy of another."""
+def add_a_trial(storage: Path) -> None:
+    """The copy of another."""
     study = optuna_study(storage)
-    study.add_trial(create_trial(state=TrialState.WAITING))
     study.add_trial(study.trials[1])
 
 
@@ -313,7 +318,10 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
     "another status": (
         lambda storage: sql(storage, f"update runs set status = 'FAILED' where run_uuid = {RUN}"),
         {"mlflow": ["focal/0001"]},
-        "its status is FAILED in MLflow, FINISHED in the ledger: delete its MLflow run, then run `calstudy sync small`",
+        (
+            "its status is FAILED in MLflow, FINISHED in the ledger: delete its MLflow run, then"
+            " run `calstudy sync small`"
+        ),
     ),
     "another attempt": (
         lambda storage: sql(
@@ -326,7 +334,8 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
     "another metric": (
         lambda storage: sql(
             storage,
-            f"update latest_metrics set value = 0.5 where key = 'final/ts_nll' and run_uuid = {RUN}",
+            "update latest_metrics set value = 0.5 where key = 'final/ts_nll' and run_uuid ="
+            f" {RUN}",
         ),
         {"mlflow": ["focal/0001"]},
         "a different final ts_nll (0.5, in the ledger",
@@ -334,8 +343,8 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
     "a step twice": (
         lambda storage: sql(
             storage,
-            f"insert into metrics select key, value, timestamp + 1, run_uuid, step, is_nan from metrics "
-            f"where key = 'nll' and step = 2 and run_uuid = {RUN}",
+            "insert into metrics select key, value, timestamp + 1, run_uuid, step, is_nan from"
+            f" metrics where key = 'nll' and step = 2 and run_uuid = {RUN}",
         ),
         {"steps": ["focal/0001"]},
         "MLflow has duplicate steps of nll",
@@ -372,12 +381,12 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], dict[str, list[str]], str]] = {
         {"results": [None]},
         "the sampler has [0.25,",
     ),
-    "trials too many": (
-        add_trials,
+    "a trial twice": (
+        add_a_trial,
         {
-            "ledger": ["focal/0002", "focal/0003", "focal/0003"],
-            "mlflow": ["focal/0003"],
-            "files": ["focal/0003"] * 3,
+            "ledger": ["focal/0002"] * 2,
+            "mlflow": ["focal/0002"],
+            "files": ["focal/0002"] * 3,
         },
         "has the same parameters as focal/0001",
     ),
@@ -433,14 +442,19 @@ def test_what_is_broken_is_named(storage: Path, broken: str) -> None:
         str(offender) for check in report.checks for offender in check.offenders
     )
     assert (storage / "mlflow.db").exists() == there
-    twice = {"a second run": 1, "trials too many": 1, "a trial too many, cut short": 1}.get(
-        broken, 0
-    )
+    twice = {"a second run": 1, "a trial twice": 1, "a trial too many, cut short": 1}.get(broken, 0)
     assert (report.clean, report.duplicated) == (False, twice)
-    assert report.lost == {"trials too many": 1, "a stray directory": 1}.get(broken, 0)
+    assert report.lost == {"a stray directory": 1}.get(broken, 0)
 
 
-# ---- epochs --------------------------------------------------------------------------------------------------------
+def test_a_trial_missing_before_others_is_named() -> None:
+    """As where somebody has removed its row from a database."""
+    records = [TrialRecord("focal", number, "complete", {}) for number in (0, 1, 3)]
+    facts: Any = SimpleNamespace(records=Trials({"focal": records}))
+    assert _missing(facts) == ["focal/0002"]
+
+
+# ---- epochs --------------------------------------------------------------------------------------
 
 
 def log(epochs: range, seconds: float = 1.0, first: str = "") -> str:
@@ -453,11 +467,13 @@ def log(epochs: range, seconds: float = 1.0, first: str = "") -> str:
 
 
 RESUMED = "resumed from attempt-1 after epoch 4"
-# Attempts' logs, seconds between checkpoints, epochs of the history; then what is counted, lacking, and broken.
+# Attempts' logs, seconds between checkpoints, epochs of the history; then what is
+# counted, lacking, and broken.
 LOGS: dict[str, tuple[list[str | None], float, int | None, Epochs, list[int], int]] = {
     "no fault": ([log(range(1, 11))], 3.0, 10, Epochs(10, 10), [], 0),
     "killed before any epoch": ([None, log(range(1, 11))], 3.0, 10, Epochs(10, 10), [], 0),
-    # Of 1 s an epoch, the checkpoint after epoch 4 is followed by one after 7: a kill while that is written costs 3.
+    # Of 1 s an epoch, the checkpoint after epoch 4 is followed by one after 7: a kill while
+    # that is written costs 3.
     "within the interval": (
         [log(range(1, 8)), log(range(5, 11), 1, f"{RESUMED}\n")],
         3.0,
@@ -510,7 +526,8 @@ LOGS: dict[str, tuple[list[str | None], float, int | None, Epochs, list[int], in
         [],
         0,
     ),
-    # The second began when the first was at 6; that one, cut off, went on to its end: nobody reads it.
+    # The second began when the first was at 6; that one, cut off, went on to
+    # its end: nobody reads it.
     "a partition": (
         [log(range(1, 11)), log(range(5, 11), 1, f"{RESUMED}, of 6 trained\n")],
         3.0,
@@ -564,12 +581,13 @@ def test_a_broken_promise_is_named(storage: Path) -> None:
     assert report.epochs == Epochs(needed=8, trained=10, repeated=2, promised=1)
 
 
-# ---- a driver at work, a server away ---------------------------------------------------------------------------------
+# ---- a driver at work, a server away -------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_what_a_driver_or_the_next_run_has_still_to_do_is_pending(storage: Path) -> None:
-    """A kill leaves runs open, an upload undone, a checkpoint: problems only of a study with nothing left to run."""
+    """A kill leaves runs open, an upload undone, a checkpoint: problems only of a study
+    with nothing left to run."""
     sql(storage, f"update runs set lifecycle_stage = 'deleted' where run_uuid = {RUN}")
     sql(storage, "update runs set status = 'RUNNING' where name = 'small' or name = 'focal/0000'")
     (attempt(storage) / "last.pt").write_bytes(b"")
@@ -587,7 +605,8 @@ def test_what_a_driver_or_the_next_run_has_still_to_do_is_pending(storage: Path)
 
 @pytest.mark.slow
 def test_a_stopped_study_is_clean_and_the_audit_says_what_is_left(storage: Path) -> None:
-    """One trial begun, one proposed, four not: nothing of it is lost. What is broken is still a problem."""
+    """One trial begun, one proposed, four not: nothing of it is lost. What is
+    broken is still a problem."""
     edit_yaml(storage, trials=5)
     for begun in (True, False):
         number = optuna_study(storage).ask().number
@@ -641,9 +660,12 @@ def test_beside_a_driver_then_killed_then_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_is_away_is_one_offender(storage: Path) -> None:
+def test_a_server_that_is_away_is_one_offender(
+    storage: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uri = f"http://maria:secret@127.0.0.1:{free_port()}"
-    report = audited(storage, uri)
+    monkeypatch.setenv("MY_TRACKING", uri)
+    report = audited(storage, "MY_TRACKING")
     ((only,),) = [check.offenders for check in report.checks if check.offenders]
     assert (only.name, only.problem) == (
         "tracking",

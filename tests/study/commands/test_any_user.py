@@ -1,4 +1,5 @@
-"""A container's user: any number, unknown to the system, without HOME and git, on a file system that is read-only."""
+"""A container's user: any number, unknown to the system, without HOME and git, on a file
+system that is read-only."""
 
 import json
 import os
@@ -66,35 +67,48 @@ def place() -> Iterator[Path]:
         place.chmod(0o755)
         for folder in ("rw/tmp", "rw/bin"):
             (place / folder).mkdir(parents=True)
-        (place / "rw" / "bin" / "bash").symlink_to(
-            "/bin/bash"
-        )  # through which Ray starts its workers
+        # Through which Ray starts its workers.
+        (place / "rw" / "bin" / "bash").symlink_to("/bin/bash")
         write_spec(place / "rw" / "small.yaml", methods=["cross_entropy"], trials=2)
         subprocess.run(["chown", "--recursive", f"{UID}:{UID}", place / "rw"], check=True)
         yield place
 
 
+# One process for all: most of a command's time is its imports.
+IN_TURN = """
+import os, sys
+from study.cli import main
+
+codes = os.fdopen(os.dup(1), "w")
+for number, words in enumerate(sys.argv[1:]):
+    for of, ending in ((1, "out"), (2, "err")):
+        os.dup2(os.open(f"{number}.{ending}", os.O_WRONLY | os.O_CREAT, 0o644), of)
+    try:
+        main(words.split())
+    except SystemExit as end:
+        print(end.code or 0, file=codes, flush=True)
+    sys.stdout.flush()
+    sys.stderr.flush()
+"""
+
+
 @pytest.mark.slow
 def test_a_study_runs_and_is_read_and_shipped(place: Path) -> None:
     commands = [
-        "run small.yaml",
-        "confirm small --seeds 1",
+        "run small.yaml --cpus 1",
+        "confirm small --seeds 1 --cpus 1",
         "report small",
         "export small --name small",
         "verify models:/small/1 --json",
         "audit small --json",
         "plan ~no-such-user/small.yaml",
     ]
-    python = f"{shlex.quote(sys.executable)} -P -m study.cli"
     become = f"setpriv --reuid {UID} --regid {UID} --clear-groups"
     environment = (
         f"env -i PATH={place}/rw/bin TMPDIR={place}/rw/tmp PYTHONPATH={shlex.quote(str(ROOT))}"
     )
-    asked = "\n".join(
-        f"{python} {words} >{number}.out 2>{number}.err </dev/null; echo $?"
-        for number, words in enumerate(commands)
-    )
-    script = f"{as_mounted(place)}\nexec {become} {environment} bash -c {shlex.quote(asked)}"
+    asked = shlex.join([sys.executable, "-P", "-c", IN_TURN, *commands])
+    script = f"{as_mounted(place)}\nexec {become} {environment} {asked} </dev/null"
     namespace = [
         "unshare",
         "--mount",

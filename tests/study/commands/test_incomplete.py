@@ -1,5 +1,7 @@
-"""What MLflow lacks at the end of a finished study: exit code 75, and the next run only uploads it."""
+"""What MLflow lacks at the end of a finished study: exit code 75, and the next run only uploads
+it."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +11,7 @@ import pytest
 from study.engine import run
 from study.tracking import projection
 from study.tracking.writer import StudyRuns
+from tests.shared import with_empty_mlflow
 from tests.study.command_line import here, write_spec
 
 
@@ -20,14 +23,15 @@ def test_the_next_run_only_uploads_what_mlflow_lacks(
     words = ("run", tmp_path / "small.yaml", "--storage", tmp_path / "studies")
     with monkeypatch.context() as broken:
         broken.setattr(projection, "FIRST_PAUSE", 0.05)
-        broken.setattr(run, "TRACKING_PATIENCE", 0.05)
+        broken.setattr(run, "TRACKING_PATIENCE", 5.0)
         broken.setattr(StudyRuns, "end", _refused)
+        with_empty_mlflow(words)
         shown = here(*words, check=75)
+        _wait_for_tracking()  # its thread must not write on beside the next run
     assert "run the same command again, or `calstudy sync small`" in " ".join(shown.split())
     monkeypatch.setattr(run, "joined", _unexpected)
-    here(
-        *words, "--address", "127.0.0.1:1"
-    )  # where nothing listens: a finished study needs no cluster
+    # Where nothing listens: a finished study needs no cluster.
+    here(*words, "--address", "127.0.0.1:1")
     here("audit", "small", "--storage", tmp_path / "studies")
 
 
@@ -41,6 +45,13 @@ def test_a_server_that_reads_and_refuses_writes_ends(
     monkeypatch.setattr(StudyRuns, "write", _refused)
     shown = here("run", tmp_path / "small.yaml", "--storage", tmp_path / "studies", check=75)
     assert "1 trials are not in MLflow yet" in " ".join(shown.split())
+
+
+def _wait_for_tracking() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "mlflow":
+            thread.join(240)
+            assert not thread.is_alive()
 
 
 def _refused(*words: object) -> None:

@@ -1,12 +1,14 @@
 """One file makes a method: found by its name, searched and tracked, alone and inside ours."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import mlflow
 import pytest
 
 from study.schema.uris import embedded_tracking
-from tests.study.command_line import calstudy, calstudy_json, write_spec
+from tests.study.command_line import here, here_json, write_spec
+from trainables.plugins import use_extensions
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +33,12 @@ class ToyLoss(Method):
 '''
 
 
+@pytest.fixture(autouse=True)
+def own_names_only() -> Iterator[None]:
+    yield
+    use_extensions(None)
+
+
 def test_a_toy_loss(tmp_path: Path) -> None:
     (tmp_path / "mine" / "methods").mkdir(parents=True)
     (tmp_path / "mine" / "methods" / "toy_loss.py").write_text(TOY)
@@ -45,8 +53,8 @@ def test_a_toy_loss(tmp_path: Path) -> None:
         extensions="mine",
         trials=2,
     )
-    calstudy("run", spec, "--storage", tmp_path)
-    front = calstudy_json("pareto", "small", "--storage", tmp_path)["front"]
+    here("run", spec, "--storage", tmp_path)
+    front = here_json("pareto", "small", "--storage", tmp_path)["front"]
     assert {row["method"] for row in front} <= {"toy_loss", "mixed"}
     runs = mlflow.MlflowClient(embedded_tracking(tmp_path)).search_runs(
         ["1"], "tags.`mlflow.runName` LIKE 'toy_loss/%'"

@@ -20,7 +20,10 @@ from tests.study.command_line import here, write_spec
         (
             "flip",
             2,
-            "data.padding: has no effect with augment: flip; remove it, or write augment: crop or crop_flip.",
+            (
+                "data.padding: has no effect with augment: flip. Remove it, or write augment: crop"
+                " or crop_flip."
+            ),
         ),
         ("crop_flip", 7, ""),
     ],
@@ -134,6 +137,6 @@ def test_how_much_of_a_gpu_the_images_take(tmp_path: Path) -> None:
     spec = write_spec(tmp_path / "small.yaml", data=data, resources={"cpu": 1, "gpu": 0.5})
     shown = here("plan", spec, "--storage", tmp_path)
     assert (
-        f"images: {(1151 * 10 * 10 + 287 * 8 * 8) / 1e6:.1f} MB of a trial's share of its GPU's memory"
-        in shown
+        f"images: {(1151 * 10 * 10 + 287 * 8 * 8) / 1e6:.1f} MB of a trial's share of its GPU's"
+        " memory" in shown
     )

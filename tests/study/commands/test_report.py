@@ -11,6 +11,7 @@ from study.cli import main
 from study.store.ledger import Ledger, open_storage
 from study.tracking import artifacts
 from tests.study.made import OBJECTIVES, asked, made_study, random_predictions
+from trainables.outputs.outcome import Outcome
 
 SPACE = {"method.gamma": FloatDistribution(0, 5)}
 METRICS = {"accuracy": 0.9, "ece": 0.1}
@@ -18,7 +19,8 @@ METRICS = {"accuracy": 0.9, "ece": 0.1}
 
 @pytest.fixture
 def storage(tmp_path, monkeypatch):
-    """`watched`: two methods of two trials; the second has one to do. Uploads are counted, in `uploads`."""
+    """`watched`: two methods of two trials; the second has one to do. Uploads are
+    counted, in `uploads`."""
     trials = {"focal": [(METRICS, []), (METRICS, [])], "mbls": [(METRICS, [])]}
     made_study(
         tmp_path,
@@ -38,13 +40,13 @@ def finish(root):
     ledger.open("mbls", OBJECTIVES)
     number = asked(ledger, "mbls", SPACE).number
     attempt = ledger.begin_attempt("mbls", number)
-    ledger.tell(
-        "mbls", number, {"state": "failed", "reason": "loss is nan", "attempt": attempt}, OBJECTIVES
-    )
+    outcome = Outcome(state="failed", reason="loss is nan", attempt=attempt)
+    ledger.tell("mbls", number, outcome, OBJECTIVES)
 
 
 def pages(root):
-    """Seconds between reloads of the page as it is now, and how many trials it shows as incomplete."""
+    """Seconds between reloads of the page as it is now, and how many trials it shows as
+    incomplete."""
     text = (root / "watched" / "report.html").read_text()
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, re.S)
     page = json.loads(data)
@@ -68,19 +70,14 @@ def test_it_is_rewritten_until_all_trials_have_ended(storage, monkeypatch, capsy
 
     monkeypatch.setattr(time, "sleep", slept)
     code, out, _ = report(capsys, storage, "--every", "7")
-    assert code == 0 and seen == [
-        (7, 7, 0),
-        (7, 7, 0),
-    ]  # the pages on disk during each wait reload themselves
-    assert pages(storage) == [
-        None,
-        1,
-    ]  # the last one does not, and shows the trial that ended since
+    # The pages on disk during each wait reload themselves.
+    assert code == 0 and seen == [(7, 7, 0), (7, 7, 0)]
+    # The last one does not, and shows the trial that ended since.
+    assert pages(storage) == [None, 1]
     lines = [line for line in out.splitlines() if not line.startswith("No ")]
     assert lines[0].endswith("1 trial has yet to end. Rewriting it every 7 s; Ctrl-C stops.")
-    assert lines[1].startswith("wrote ") and lines[2:] == [
-        "uploaded [null, 1]"
-    ]  # once, and the last page
+    # Once, and the last page.
+    assert lines[1].startswith("wrote ") and lines[2:] == ["uploaded [null, 1]"]
 
 
 @pytest.mark.slow
@@ -106,12 +103,12 @@ def test_of_an_ended_study_it_writes_one_page(storage, monkeypatch, capsys):
     [
         (
             ["--every", "0"],
-            "--every: 0 is too short; write the seconds between two rewrites, at least 1.",
+            "--every: 0 is too short. Write the seconds between two rewrites, at least 1.",
         ),
         (["--every", "-5"], "--every: -5 is too short"),
         (
             ["--every", "60", "--format", "csv"],
-            "--every rewrites the HTML page; leave out --every or --format csv.",
+            "--every rewrites the HTML page. Leave out --every or --format csv.",
         ),
         (["--every", "often"], "'often' is not a valid integer"),
     ],

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.study.command_line import calstudy, calstudy_json
+from tests.study.command_line import calstudy, here, here_json
 from tests.study.counting import counted_once
 
 pytestmark = pytest.mark.slow
@@ -15,15 +15,13 @@ def test_the_digits_study_from_its_file_to_a_verified_model(tmp_path: Path) -> N
     calstudy("run", "study/specs/digits.yaml", "--trials", 1, "--storage", tmp_path)
     counted_once(tmp_path, 6, "digits")
     figure, table = tmp_path / "digits" / "figures" / "front.png", tmp_path / "front.csv"
-    front = calstudy_json(
-        "pareto", "digits", "--storage", tmp_path, "--figure", figure, "--csv", table
-    )
+    front = here_json("pareto", "digits", "--storage", tmp_path, "--figure", figure, "--csv", table)
     assert figure.read_bytes().startswith(b"\x89PNG") and table.read_text().startswith(
         "method,number,"
     )
     assert front["knee"] in [
         {"method": row["method"], "number": row["number"]} for row in front["front"]
     ]
-    calstudy("export", "digits", "--name", "digits", "--alias", "champion", "--storage", tmp_path)
-    found = calstudy_json("verify", "models:/digits@champion", "--storage", tmp_path)
+    here("export", "digits", "--name", "digits", "--alias", "champion", "--storage", tmp_path)
+    found = here_json("verify", "models:/digits@champion", "--storage", tmp_path)
     assert found["ok"] and found["model"] == "models:/digits/1" and found["num_samples"] == 287

@@ -1,8 +1,10 @@
-"""What `status`, `trials`, `audit`, the page and the live view say of a study's trials: all the same."""
+"""What `status`, `trials`, `audit`, the page and the live view say of a study's
+trials: all the same."""
 
 import io
 import os
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,9 +40,11 @@ def log(study: Path, number: int, attempt: int, seconds: float) -> None:
 
 @pytest.fixture
 def study(tmp_path: Path) -> Study:
-    """Twelve trials of focal are planned; 0 to 3 are done, one of them guesses and one failed; 4 to 8 run there.
+    """Twelve trials of focal are planned; 0 to 3 are done, one of them guesses and one
+    failed; 4 to 8 run there.
 
-    4 and 5 train; 6 waits; 7 and 8 were left by an earlier driver, 8 was given out again and waits. Of mbls one of
+    4 and 5 train; 6 waits; 7 and 8 were left by an earlier driver, 8 was given out again
+    and waits. Of mbls one of
     twelve is done.
     """
     directory = made_study(
@@ -63,8 +67,7 @@ def study(tmp_path: Path) -> Study:
     log(directory, 8, 1, seconds=-60)
     assert ledger.begin_attempt("focal", 8) == 2
     study = Study.open(directory)
-    study.recorded["meaning"] = study.spec.meaning()
-    return study
+    return replace(study, recorded=replace(study.recorded, meaning=study.spec.meaning()))
 
 
 WORKING = dict(
@@ -120,23 +123,23 @@ def test_all_say_the_same_while_a_driver_works(study: Study) -> None:
         assert "another calstudy process is running" in here(
             "status", "small", "--storage", study.directory.parent
         )
-    progress = Progress(study.spec, records, Console(file=io.StringIO()), rules=rules_of(study, []))
+    progress = Progress(study.spec, records, Console(file=io.StringIO()), rules=rules_of(study))
     with progress:
         for number in (4, 5):
-            progress.started(records["focal"][number])
+            progress.started(records.of("focal")[number])
         assert progress._counts() == {"focal": WORKING, "mbls": OTHER}
-        progress.started(records["focal"][6])
-        progress.stopped(records["focal"][6])  # its process died: it waits again
+        progress.started(records.of("focal")[6])
+        progress.stopped(records.of("focal")[6])  # its process died: it waits again
         assert progress._counts() == {"focal": WORKING, "mbls": OTHER}
 
 
 def test_all_say_the_same_once_it_was_stopped(study: Study) -> None:
-    """What had begun was interrupted; what had only been proposed is to do, as if it had not been."""
+    """What had begun was interrupted; what had only been proposed is to do, as if it had not
+    been."""
     all_say(study, STOPPED)
     storage = study.directory.parent
-    assert (
-        Snapshot.of(study, study.records(), alive=False).counts["focal"] == STOPPED
-    )  # what `run` ends with
+    # What `run` ends with.
+    assert Snapshot.of(study, study.records(), alive=False).counts["focal"] == STOPPED
     shown = here("status", "small", "--storage", storage)
     assert "the study is not running; 4 interrupted and 15 to do. Resume: `calstudy run`" in shown
     assert "missing" not in shown and "lost" not in shown
@@ -164,7 +167,8 @@ def test_states_no_trial_is_in_have_no_column(study: Study) -> None:
 
 
 def test_status_and_page_say_that_a_method_has_stalled(tmp_path: Path) -> None:
-    """After the default one better trial, then ten that add nothing; the twelve left are of 1.5 s each."""
+    """After the default one better trial, then ten that add nothing; the twelve
+    left are of 1.5 s each."""
     rows = [{"epoch": 1, "time": 0.0}]
     found = [({"accuracy": 0.8, "ece": 0.2}, rows), ({"accuracy": 0.9, "ece": 0.1}, rows)]
     found += [({"accuracy": 0.7, "ece": 0.05}, rows)] * 10
@@ -172,9 +176,14 @@ def test_status_and_page_say_that_a_method_has_stalled(tmp_path: Path) -> None:
         tmp_path, "small", {"focal": found}, {"method.gamma": FloatDistribution(0, 5)}, planned=24
     )
     said = (
-        "focal: its last 10 trials added nothing to its hypervolume; the 12 left would cost under 0.01 CPU-hours.",
-        "Nothing stops by itself. To train no more than 12 trials of any method, end the run and repeat it with"
-        " `--trials 12`.",
+        (
+            "focal: its last 10 trials added nothing to its hypervolume; the 12 left would cost"
+            " under 0.01 CPU-hours."
+        ),
+        (
+            "Nothing stops by itself. To train no more than 12 trials of any method, end the run"
+            " and repeat it with `--trials 12`."
+        ),
     )
     shown = here("status", "small", "--storage", tmp_path)
     assert shown.splitlines()[-3:-1] == list(said) and "12 to do. Resume" in shown.splitlines()[-1]

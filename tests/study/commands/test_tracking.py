@@ -1,4 +1,5 @@
-"""`--tracking` by the name of a file or an environment variable: what is recorded, and what is said."""
+"""`--tracking` by the name of a file or an environment variable: what is
+recorded, and what is said."""
 
 from pathlib import Path
 
@@ -6,17 +7,6 @@ import pytest
 
 from search_spaces import strict_yaml
 from tests.study.command_line import here, write_spec
-
-
-def test_a_password_in_a_command_line_earns_one_line(tmp_path: Path) -> None:
-    words = ("audit", "none", "--storage", tmp_path, "--tracking")
-    first, second, *rest = here(*words, "http://maria:hunter2@127.0.0.1:9", check=2).splitlines()
-    assert first.startswith(
-        "warning: --tracking: other users of this machine can read a command line"
-    )
-    assert "name of a file or of an environment variable" in first and "hunter2" not in first
-    assert second.startswith("none: no study at") and not rest
-    assert "warning" not in here(*words, "http://127.0.0.1:9", check=2)
 
 
 @pytest.mark.slow

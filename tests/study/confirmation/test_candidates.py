@@ -8,18 +8,20 @@ from pytest import MonkeyPatch
 from scipy.stats import ks_2samp
 
 from study.analysis.ranking import Ranking
+from study.confirmation import candidates
 from study.confirmation.candidates import best
 from study.confirmation.results import Confirmed, moments
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
-from study.uncertainty import bootstrap, recommended
-from tests.study.made import unwritten_study
+from study.uncertainty import bootstrap
+from tests.study.made import trials_of, unwritten_study
 from trainables.metrics.binned import expected_calibration_error
 
 
 def ranked(records: list[TrialRecord], objectives: tuple[Objective, ...]) -> Ranking:
     return Ranking(
-        unwritten_study(sorted({record.label for record in records}), objectives), records
+        unwritten_study(sorted({record.label for record in records}), objectives),
+        trials_of(records),
     )
 
 
@@ -35,7 +37,8 @@ def test_the_best_are_the_front_and_then_the_next() -> None:
 
 
 def test_confirmed_values_are_like_fresh_draws_and_those_of_winners_are_not() -> None:
-    """Simulated studies of 30 trials that are all equally good, and truly calibrated, on 500 samples each.
+    """Simulated studies of 30 trials that are all equally good, and truly
+    calibrated, on 500 samples each.
 
     What the least ECE of a search promises is none of what such models do; what is confirmed is.
     """
@@ -64,7 +67,8 @@ def test_confirmed_values_are_like_fresh_draws_and_those_of_winners_are_not() ->
 
 
 def test_a_front_that_does_not_fit_is_spread_along_it(monkeypatch: MonkeyPatch) -> None:
-    """Knee b, ends a and e, then by share: d before c. The largest share takes the last place if it has no other."""
+    """Knee b, ends a and e, then by share: d before c. The largest share takes the last
+    place if it has no other."""
     objectives = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
     points = {
         "a": (0.96, 0.2),
@@ -78,7 +82,7 @@ def test_a_front_that_does_not_fit_is_spread_along_it(monkeypatch: MonkeyPatch) 
         for name, (accuracy, ece) in points.items()
     ]
     shares = {"a/0000": 0.5, "b/0000": 0.2, "c/0000": 0.6, "d/0000": 0.9, "e/0000": 0.8}
-    monkeypatch.setattr(recommended, "recommended", lambda ranking: ranking.knee)
+    monkeypatch.setattr(candidates, "decide", lambda study, eligible: None)
     monkeypatch.setattr(
         bootstrap, "analyse", lambda *taken, **given: SimpleNamespace(shares=shares)
     )
@@ -88,5 +92,7 @@ def test_a_front_that_does_not_fit_is_spread_along_it(monkeypatch: MonkeyPatch) 
     }
     assert chosen == {1: "b", 2: "bd", 3: "bad", 4: "baed", 5: "bacde"}
     # What the answer takes before a confirmation comes first.
-    monkeypatch.setattr(recommended, "recommended", lambda ranking: records[3])
+    monkeypatch.setattr(
+        candidates, "decide", lambda study, eligible: SimpleNamespace(taken=records[3])
+    )
     assert [one.label for one in best(ranked(records, objectives), 3)] == ["d", "b", "a"]

@@ -1,4 +1,5 @@
-"""A search confirmed; what was measured, against plain NumPy, scikit-learn and SciPy; killed at several places."""
+"""A search confirmed; what was measured, against plain NumPy, scikit-learn and SciPy;
+killed at several places."""
 
 import io
 import json
@@ -30,25 +31,28 @@ from study.audit.result import AuditReport, Check
 from study.cli import main
 from study.confirmation import confirm
 from study.confirmation.candidates import Asked, confirming_spec
-from study.confirmation.results import Confirmed, confirmation_of, front_on_test, moments
-from study.engine.run import _record_spec, prepare_data
+from study.confirmation.results import Confirmed, front_on_test, moments, results_of
+from study.engine.opening import prepare_data, record_spec
 from study.engine.stopping import Stopping
 from study.schema.compatibility import refuse_changes
+from study.schema.errors import SpecError
 from study.schema.objective import Objective
-from study.schema.spec import SpecError, read_spec
+from study.schema.reading import read_spec
 from study.store.driver_lock import driver_lock
 from study.store.ledger import Ledger, open_storage
 from study.store.study import Study, open_study
 from study.store.test_openings import read_tested
+from study.terminal.steps import Steps
 from study.tracking.projection import sync
 from tests.study.command_line import here, here_json, kill, start, wait_until, write_spec
 from tests.study.made import asked
 from trainables.config import TrialConfig
-from trainables.fields import FieldError
 from trainables.learner import Learner
 from trainables.loading.cache import load_split, prepare
 from trainables.loading.trial_data import trial_data
+from trainables.outputs.outcome import Outcome
 from trainables.outputs.predictions import Predictions
+from trainables.problems import FieldError
 
 pytestmark = pytest.mark.slow
 
@@ -82,8 +86,8 @@ def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) ->
     )
     directory = storage / name
     directory.mkdir()
-    study = _record_spec(
-        spec, "study.yaml", directory, prepare_data(spec, "study.yaml", Console()), None
+    study = record_spec(
+        spec, "study.yaml", directory, prepare_data(spec, "study.yaml", Steps(Console())), None
     )
     ledger = Ledger(open_storage(directory, None), name, study.id)
     for label, values in told.items():
@@ -93,14 +97,10 @@ def search(storage: Path, name: str = "small", told: Any = TOLD, **keys: Any) ->
             given = (variant.space.defaults or [{}])[0] if place == 0 else {}
             number = asked(ledger, label, variant.space.distributions, given).number
             attempt = ledger.begin_attempt(label, number)
-            outcome: dict[str, Any] = {
-                "state": "failed",
-                "reason": "it was told so",
-                "attempt": attempt,
-            }
+            outcome = Outcome(state="failed", reason="it was told so", attempt=attempt)
             if value is not None:
                 metrics = dict(zip(("accuracy", "ece"), value, strict=True))
-                outcome = {"state": "complete", "metrics": metrics, "attempt": attempt}
+                outcome = Outcome(state="complete", metrics=metrics, attempt=attempt)
             ledger.tell(label, number, outcome, spec.objectives)
     return study
 
@@ -130,7 +130,7 @@ def audited(storage: Path) -> AuditReport:
 
 def rows_of(study: Study) -> tuple[Confirmed, ...]:
     """What was retrained."""
-    found = confirmation_of(study)
+    found = results_of(study).confirmation
     assert found is not None
     return found.rows
 
@@ -163,7 +163,7 @@ def unopened(storage: Path) -> Study:
     return open_study("small-confirm", str(storage))
 
 
-# ---- what was done -------------------------------------------------------------------------------------------------
+# ---- what was done -------------------------------------------------------------------------------
 
 
 def test_it_is_counted_once_though_it_was_killed(tmp_path: Path) -> None:
@@ -188,8 +188,8 @@ def test_it_is_counted_once_though_it_was_killed(tmp_path: Path) -> None:
 def test_everything_is_counted_once(confirmed: Path) -> None:
     study = open_study("small-confirm", str(confirmed))
     records = study.records()
-    assert list(records) == LABELS
-    assert {len(found) for found in records.values()} == {2}
+    assert list(records.by_label) == LABELS
+    assert {len(found) for found in records.by_label.values()} == {2}
     report = audited(confirmed)
     assert (off(report), report.planned, report.lost, report.duplicated) == ({}, 8, 0, 0)
     openings = openings_of(report)
@@ -204,7 +204,7 @@ def test_it_retrains_the_search_with_every_value_fixed_and_fresh_seeds(confirmed
         open_study("small-confirm", str(confirmed)),
         open_study("small", str(confirmed)),
     )
-    candidate = searched.records()["focal"][1]
+    candidate = searched.records().of("focal")[1]
     assert (
         study.spec.trial("focal_0001").to_mapping()
         == TrialConfig.from_mapping(
@@ -217,7 +217,7 @@ def test_it_retrains_the_search_with_every_value_fixed_and_fresh_seeds(confirmed
         "mbls_default": {"method.margin": 10.0, "method.weight": 0.1, "optimizer.lr": 0.1},
         "cross_entropy_default": {"optimizer.lr": 0.1},
     }
-    record = study.records()["focal_0001"][1]
+    record = study.records().of("focal_0001")[1]
     config = TrialConfig.from_mapping(
         {**searched.spec.trial_mapping("focal"), "number": 1_000_001}, candidate.params
     )
@@ -234,9 +234,10 @@ def test_it_retrains_the_search_with_every_value_fixed_and_fresh_seeds(confirmed
 
 
 def test_what_is_told_of_test_is_what_the_saved_model_does_there(confirmed: Path) -> None:
-    """A forward pass in NumPy on the samples of the source that neither train nor validation have."""
+    """A forward pass in NumPy on the samples of the source that neither train nor validation
+    have."""
     study = open_study("small-confirm", str(confirmed))
-    record = study.records()["mbls_default"][0]
+    record = study.records().of("mbls_default")[0]
     files, prepared = study.files(record), prepare(study.spec.data, 0)
     seen = [load_split(prepared, name) for name in ("train", "validation")]
     known = {image.numpy().tobytes() for split in seen for image in split.images}
@@ -262,7 +263,8 @@ def test_what_is_told_of_test_is_what_the_saved_model_does_there(confirmed: Path
     own, labels = stored.logits.double().numpy(), stored.labels.numpy()
 
     def loss(temperature: float) -> float:
-        return float(-log_softmax(own / temperature, axis=1)[np.arange(len(labels)), labels].mean())
+        nll = -log_softmax(own / temperature, axis=1)[np.arange(len(labels)), labels].sum()
+        return float(nll + np.log(temperature) ** 2 / 2)
 
     temperature = minimize_scalar(
         loss, bounds=(0.05, 20), method="bounded", options={"xatol": 1e-8}
@@ -274,7 +276,7 @@ def test_what_is_told_of_test_is_what_the_saved_model_does_there(confirmed: Path
 
 def test_what_is_told_under_shift(confirmed: Path) -> None:
     study = open_study("small-confirm", str(confirmed))
-    record = study.records()["focal_default"][1]
+    record = study.records().of("focal_default")[1]
     measured = read_tested(study)["focal_default"][1]
     arrays = {
         name: np.load(study.files(record) / f"{name}.npz")
@@ -317,30 +319,30 @@ def test_mlflow_has_it_and_sync_makes_it_again(storage: Path) -> None:
     assert (sync(study, again).written, off(audit(study, again))) == (8, {})
 
 
-# ---- reading it ----------------------------------------------------------------------------------------------------
+# ---- reading it ----------------------------------------------------------------------------------
 
 
 def test_the_reader(confirmed: Path) -> None:
     searched = open_study("small", str(confirmed))
-    found = confirmation_of(searched)
+    found = results_of(searched).confirmation
     assert found is not None and found.study.spec.name == "small-confirm"
     assert [(row.label, row.role) for row in found.rows] == list(
         zip(LABELS, ("candidate", "default", "default", "baseline"), strict=True)
     )
     first = found.rows[0]
-    assert first.candidate == searched.records()["focal"][1] and found.rows[1].candidate is None
+    assert first.candidate == searched.records().of("focal")[1] and found.rows[1].candidate is None
     assert [record.number for record in first.records] == [0, 1] and len(first.tests) == 2
     assert first.records[0].metrics.keys() == first.tests[0].keys()
     assert set(first.shifts) == {"turned", "noise"} and len(first.shifts["noise"]) == 2
-    assert confirmation_of(searched) == found
-    assert confirmation_of(found.study) is None
+    assert results_of(searched).confirmation == found
+    assert results_of(found.study).confirmation is None
 
 
 def test_what_is_shown(confirmed: Path) -> None:
     shown = json.loads((confirmed / "shown.json").read_text())
     assert (shown["name"], shown["confirms"]) == ("small-confirm", "small")
     rows = {row["label"]: row for row in shown["rows"]}
-    found = confirmation_of(open_study("small", str(confirmed)))
+    found = results_of(open_study("small", str(confirmed))).confirmation
     assert found is not None
     for row in found.rows:
         for kind, values in (
@@ -348,12 +350,15 @@ def test_what_is_shown(confirmed: Path) -> None:
             ("test", row.tests),
         ):
             ece = np.array([value["ece"] for value in values])
-            assert rows[row.label][kind]["ece"] == pytest.approx(
-                {"mean": ece.mean(), "std": ece.std(ddof=1)}
-            )
+            told = rows[row.label][kind]["ece"]
+            assert 0 < told.pop("floor")["mean"] < 0.2
+            assert told == pytest.approx({"mean": ece.mean(), "std": ece.std(ddof=1)})
     assert (
         rows["focal_0001"]["search"]["accuracy"] == 0.95 and rows["focal_default"]["search"] is None
     )
+    # Compared with how many samples:
+    assert rows["focal_0001"]["shrinkage"].keys() == {"accuracy", "ece"}
+    assert "287 samples with 287" in shown["shrinkage_compares"]
     means = {
         label: (row["test"]["accuracy"]["mean"], row["test"]["ece"]["mean"])
         for label, row in rows.items()
@@ -374,13 +379,14 @@ def test_what_is_shown(confirmed: Path) -> None:
 
 
 def test_no_pick_looks_at_test(storage: Path) -> None:
-    """Whatever the test labels are, the same trials are chosen: from the search and among the confirmed."""
+    """Whatever the test labels are, the same trials are chosen: from the search
+    and among the confirmed."""
 
     def chosen() -> list[list[str]]:
         found = []
         for name in ("small", "small-confirm"):
             study = open_study(name, str(storage))
-            records = [record for of in study.records().values() for record in of]
+            records = study.records()
             picks = [
                 pick(records, study.spec.objectives, rule)
                 for rule in ("knee", "min ece", "max accuracy")
@@ -395,7 +401,7 @@ def test_no_pick_looks_at_test(storage: Path) -> None:
     for file in (storage / "small-confirm").glob("trials/*/*/*/test.npz"):
         stored = Predictions.load(file)
         Predictions(stored.logits, stored.labels[torch.randperm(len(stored.labels))]).save(file)
-    log = confirm.TestAccessLog.of(open_study("small-confirm", str(storage)))
+    log = confirm.TestAccessLog.of(open_study("small-confirm", str(storage)), storage / "small")
     for row in rows or ():
         for record in row.records:
             file = (
@@ -413,7 +419,7 @@ def test_no_pick_looks_at_test(storage: Path) -> None:
     assert chosen() == before
 
 
-# ---- openings ------------------------------------------------------------------------------------------------------
+# ---- openings ------------------------------------------------------------------------------------
 
 
 def test_on_the_front_of_test_is_who_has_every_objective_there() -> None:
@@ -498,7 +504,9 @@ def test_a_kill_between_the_opening_and_the_read_counts_as_an_opening(
 
 def open_again(storage: Path) -> None:
     study = open_study("small-confirm", str(storage))
-    confirm.TestAccessLog.of(study).open(study.records()["focal_0001"][0])
+    confirm.TestAccessLog.of(study, study.directory.with_name("small")).open(
+        study.records().of("focal_0001")[0]
+    )
 
 
 def change_predictions(storage: Path) -> None:
@@ -531,21 +539,21 @@ def test_an_opening_that_is_not_accounted_for_is_named(
 
 def test_a_model_that_is_another_is_not_measured(storage: Path) -> None:
     study = unopened(storage)
-    weights = study.files(study.records()["focal_0001"][0]) / "model.pt"
+    weights = study.files(study.records().of("focal_0001")[0]) / "model.pt"
     weights.write_bytes(weights.read_bytes()[::-1])
     with pytest.raises(FieldError, match=r"focal_0001/0000: .*model.pt has changed"):
         confirm.measure(study)
     assert openings_of(audited(storage)).counted == 0  # nothing was opened for it
 
 
-# ---- going on, and what is refused ---------------------------------------------------------------------------------
+# ---- going on, and what is refused ---------------------------------------------------------------
 
 
 def test_it_goes_on_with_more_seeds_and_other_candidates(confirmed: Path) -> None:
     searched = open_study("small", str(confirmed))
-    again = confirming_spec(searched, Asked(seeds=1))
+    again = confirming_spec(results_of(searched), Asked(seeds=1))
     assert again == open_study("small-confirm", str(confirmed)).spec  # no fewer than there are
-    more = confirming_spec(searched, Asked(trials=("mbls/0", "focal/0001"), seeds=5))
+    more = confirming_spec(results_of(searched), Asked(trials=("mbls/0", "focal/0001"), seeds=5))
     assert [variant.label for variant in more.variants] == [
         *LABELS,
         "mbls_0000",
@@ -558,27 +566,29 @@ def test_what_is_the_same_from_fresh_seeds_is_retrained_once(tmp_path: Path) -> 
     """Two repeats of cross-entropy on the front, and a focal trial that is the default."""
     told = {"cross_entropy": [(0.96, 0.03), (0.97, 0.04)], "focal": [(0.95, 0.02), (0.9, 0.1)]}
     searched = search(tmp_path, told=told, search_space={})
-    spec = confirming_spec(searched, Asked(pareto=True))
+    spec = confirming_spec(results_of(searched), Asked(pareto=True))
     labels = [variant.label for variant in spec.variants]
     assert labels == ["cross_entropy_0001_default", "focal_0000_default"]
     assert spec.variant("focal_0000_default").space.pins == {"method.gamma": 3.0}
     directory = tmp_path / "small-confirm"
     directory.mkdir()
-    _record_spec(spec, "study.yaml", directory, prepare_data(spec, "study.yaml", Console()), None)
-    assert confirming_spec(searched, Asked()) == spec  # the defaults are there
+    record_spec(
+        spec, "study.yaml", directory, prepare_data(spec, "study.yaml", Steps(Console())), None
+    )
+    assert confirming_spec(results_of(searched), Asked()) == spec  # the defaults are there
     rows = rows_of(searched)
     assert [(row.role, row.candidate.name) for row in rows if row.candidate is not None] == [
         ("candidate", "cross_entropy/0001"),
         ("candidate", "focal/0000"),
     ]
     more = confirming_spec(
-        searched, Asked(trials=("focal/0000", "focal/0001", "cross_entropy/0000"))
+        results_of(searched), Asked(trials=("focal/0000", "focal/0001", "cross_entropy/0000"))
     )
     assert [variant.label for variant in more.variants][2:] == [
         "focal_0001",
         "cross_entropy_0000_default",
     ]
-    third = confirming_spec(searched, Asked(top=3))
+    third = confirming_spec(results_of(searched), Asked(top=3))
     assert [variant.label for variant in third.variants] == [*labels, "focal_0001"]
 
 
@@ -647,9 +657,14 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 
 
 def test_a_driver_at_work_and_other_data_are_refused(
-    storage: Path, confirmed: Path, capsys: pytest.CaptureFixture[str]
+    storage: Path,
+    confirmed: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with driver_lock(storage / "small"):
+    # Read before, the trials would be those of before its driver ended.
+    with driver_lock(storage / "small"), monkeypatch.context() as patch:
+        patch.setattr(confirm, "results_of", None)
         assert "another calstudy process is running this study. Wait until" in refused(
             capsys, "confirm", "small", "--storage", storage
         )
@@ -677,7 +692,7 @@ def test_run_refuses_a_confirmation_and_confirm_a_study_in_its_place(
     searched = search(tmp_path, "x")
     search(tmp_path, "x-confirm")
     with pytest.raises(SpecError, match=r"this study does not confirm 'x'. Rename it."):
-        confirming_spec(searched, Asked())
+        confirming_spec(results_of(searched), Asked())
 
 
 @pytest.mark.parametrize("form", ["html", "md"])
@@ -711,4 +726,4 @@ def test_another_study_of_the_name_is_not_taken_for_the_one_confirmed(storage: P
     shutil.rmtree(storage / "small")
     search(storage, told={"focal": [(0.9, 0.1)], "mbls": [(0.9, 0.1)]}, sampler={"seed": 5})
     with pytest.raises((SpecError, FieldError), match="another study has taken its name"):
-        confirmation_of(open_study("small", str(storage)))
+        results_of(open_study("small", str(storage)))

@@ -1,4 +1,5 @@
-"""A copy of a study without its confirmation's folder says that there is one, and that test was opened."""
+"""A copy of a study without its confirmation's folder says that there is one, and
+that test was opened."""
 
 import json
 import shutil

@@ -1,7 +1,7 @@
-"""Sets of `shift:`, from `plan` to what `confirm` shows: read by nobody before it, compared before any opening."""
+"""Sets of `shift:`, from `plan` to what `confirm` shows: read by nobody before it,
+compared before any opening."""
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,10 @@ from PIL import Image, ImageFile
 
 from search_spaces import strict_yaml
 from study.confirmation import confirm
-from study.confirmation.results import confirmation_of
-from study.schema.spec import SpecError
-from study.store import test_openings
-from study.store.ledger import read_notes
+from study.confirmation.results import results_of
+from study.schema.errors import SpecError
 from study.store.study import open_study
-from study.store.test_openings import OPENINGS, Shifted, read_tested
+from study.store.test_openings import OPENINGS, read_tested
 from tests.study.command_line import here, write_spec
 from tests.study.confirmation.test_confirm import refused, rows_of, search
 from trainables.data.digits import Digits
@@ -51,14 +49,14 @@ def pack(folder: Path, size: int, shared: int) -> dict[str, Any]:
 
 
 def write_shift(storage: Path, name: str, shift: dict[str, Any]) -> None:
-    """Into a recorded study, as an earlier version took it."""
+    """Into a recorded study, past its checks."""
     file = storage / name / "study.yaml"
     file.write_text(strict_yaml.dump({**strict_yaml.read(file), "shift": shift}))
 
 
 def openings(storage: Path) -> list[Any]:
     study = open_study("small-confirm", str(storage))
-    notes = read_notes(study.directory, study.ledger, study.name, list(study.labels))
+    notes = study.reader.notes()
     return [opening for of in notes.values() for opening in of.get(OPENINGS, [])]
 
 
@@ -105,9 +103,8 @@ def test_confirm_refuses_before_it_trains_or_opens(
         assert not (tmp_path / "small-confirm").exists()
     write_shift(tmp_path, "small", {})
     with monkeypatch.context() as killed:
-        killed.setattr(
-            confirm, "measure", lambda *of: 0
-        )  # as after a kill: trained, not yet opened
+        # As after a kill: trained, not yet opened.
+        killed.setattr(confirm, "measure", lambda *of: 0)
         here(*words, check=1)
     for shift in (OWN, pack(tmp_path, 999, 1)):
         write_shift(tmp_path, "small-confirm", shift)
@@ -125,7 +122,7 @@ def test_what_is_shared_is_dropped_and_counted(
         here(*words).split()
     )
     study = open_study("small-confirm", str(tmp_path))
-    (record,) = study.records()["focal_0001"]
+    (record,) = study.records().of("focal_0001")
     measured = read_tested(study)["focal_0001"][0].shifts["noise"]
     answers = np.load(study.files(record) / "shift_noise.npz")
     assert (measured.samples, measured.dropped) == (999, 1) and answers["labels"].tolist() == [
@@ -135,20 +132,8 @@ def test_what_is_shared_is_dropped_and_counted(
     assert measured.metrics["accuracy"] == pytest.approx(right, abs=1e-9)
     assert rows_of(open_study("small", str(tmp_path)))[0].shift_dropped == {"noise": 1}
 
-    # As an earlier version measured it: read as it is, and by `confirm` measured again without an opening.
-    log = confirm.TestAccessLog.of(study)
-    notes = read_notes(study.directory, study.ledger, study.name, list(study.labels))["focal_0001"]
-    plain = json.loads(json.dumps(notes["tests/0"]))
-    plain["shifts"]["noise"] = {"metrics": measured.metrics, "data": measured.data, "samples": 1000}
-    before = test_openings.tested_in({"tests/0": plain})[0]
-    assert before.shifts["noise"] == Shifted(measured.metrics, measured.data, 1000, 0)
-    log.record(record, before)
-    opened = openings(tmp_path)
-    assert confirm.measure(study) == 0 and openings(tmp_path) == opened
-    assert read_tested(study)["focal_0001"][0].shifts["noise"] == measured
-
     # A set that is refused today: `confirm` says so, its results stay.
     write_shift(tmp_path, "small", OWN)
     assert "shift.same: is the study's own data" in refused(capsys, *words)
-    found = confirmation_of(open_study("small", str(tmp_path)))
+    found = results_of(open_study("small", str(tmp_path))).confirmation
     assert found is not None and found.rows[0].shifts["noise"] == (measured.metrics,)

@@ -1,4 +1,5 @@
-"""A budget: what it refuses, when it begins no more trials, and what a run that it ends leaves behind."""
+"""A budget: what it refuses, when it begins no more trials, and what a run that
+it ends leaves behind."""
 
 from pathlib import Path
 
@@ -9,8 +10,8 @@ from study.analysis.prediction import Probes
 from study.engine import budget
 from study.engine.budget import Spending
 from study.engine.probe import Probed
-from study.schema.spec import spec_from_mapping
-from study.store.trials import TrialRecord
+from study.schema.reading import spec_from_mapping
+from study.store.trials import TrialRecord, Trials
 from tests.study.analysis.test_prediction import MEASURED
 from tests.study.command_line import here, here_json, write_spec
 from trainables.learner import Learner
@@ -38,11 +39,10 @@ def test_begun_trials_count_with_what_they_will_still_take() -> None:
         "focal": [record("focal", 0, 7200), record("focal", 1, 3600)],
         "mbls": [record("mbls", 0)],
     }
-    spending = Spending(spec, records, {"focal": 9.0, "mbls": 2.0})
+    spending = Spending(spec, Trials(records), {"focal": 9.0, "mbls": 2.0})
     assert spending.committed == 3 + 2  # spent, and the one of mbls that an earlier run began
-    assert spending.may_begin("focal") and spending.may_begin(
-        "mbls"
-    )  # 1.5 each by the ended ones, 2 by the probe
+    # 1.5 each by the ended ones, 2 by the probe.
+    assert spending.may_begin("focal") and spending.may_begin("mbls")
     for number in (2, 3, 4):
         assert spending.may_begin("focal")
         spending.handed_out(record("focal", number))
@@ -50,9 +50,8 @@ def test_begun_trials_count_with_what_they_will_still_take() -> None:
     spending.trained(
         record("mbls", 0), [{"epoch": 1, "seconds": 900}, {"epoch": 2, "seconds": 900}]
     )
-    assert (
-        spending.committed == 3 + (0.5 + 1) + 4.5
-    )  # half of its epochs took a quarter of what was expected
+    # Half of its epochs took a quarter of what was expected.
+    assert spending.committed == 3 + (0.5 + 1) + 4.5
     spending.finished(record("mbls", 0, 3600))
     assert (
         spending.committed == 3 + 1 + 4.5
@@ -64,7 +63,9 @@ def test_begun_trials_count_with_what_they_will_still_take() -> None:
 
 
 def test_without_a_budget_all_may_begin() -> None:
-    spending = Spending(spec_from_mapping(PLAIN, "small.yaml"), {"focal": [], "mbls": []}, {})
+    spending = Spending(
+        spec_from_mapping(PLAIN, "small.yaml"), Trials({"focal": [], "mbls": []}), {}
+    )
     assert spending.may_begin("focal") and spending.has_work()
 
 
@@ -108,13 +109,15 @@ def hourly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("hourly")
 def test_a_budget_that_cannot_pay_the_defaults_is_refused(tmp_path: Path) -> None:
-    """cross_entropy begins with one setting, focal with its three defaults: four trials of an hour."""
+    """cross_entropy begins with one setting, focal with its three defaults:
+    four trials of an hour."""
     spec = write_spec(tmp_path / "small.yaml", budget={"cpu_hours": 3.9})
     for command in ("plan", "run"):
         shown = here(command, spec, "--storage", tmp_path / "studies", check=2)
-        assert shown.splitlines()[-1] == (
-            "small.yaml: budget.cpu_hours: 3.9 CPU-hours pay for 1 trial of each method, but the 4 that are tried first"
-            " need about 4. Write at least 4, or train fewer epochs."
+        assert (
+            shown.splitlines()[-1]
+            == "small.yaml: budget.cpu_hours: 3.9 CPU-hours pay for 1 trial of each method, but the"
+            " 4 that are tried first need about 4. Write at least 4, or train fewer epochs."
         )
     assert not (tmp_path / "studies").exists()
     shown = here(
@@ -128,7 +131,10 @@ def test_a_budget_that_cannot_pay_the_defaults_is_refused(tmp_path: Path) -> Non
 def test_a_budget_ends_a_run_in_order_and_a_raised_one_goes_on(tmp_path: Path) -> None:
     """Six trials of an hour are planned; five and a half pay for five."""
     spec = write_spec(tmp_path / "small.yaml", budget={"cpu_hours": 5.5})
-    line = "budget: 5 of 5.5 CPU-hours spent, 0.5 left; 1 trial was not begun. Raise the budget and run again to go on."
+    line = (
+        "budget: 5 of 5.5 CPU-hours spent, 0.5 left; 1 trial was not begun. Raise the budget and"
+        " run again to go on."
+    )
     assert line in here("run", spec, "--storage", tmp_path)
     assert line in here("run", spec, "--storage", tmp_path)  # begins nothing
     assert line in here("status", "small", "--storage", tmp_path)

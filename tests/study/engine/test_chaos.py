@@ -1,4 +1,5 @@
-"""A short part of `make chaos`: the faults users meet most, in one study, and every proof after each."""
+"""A short part of `make chaos`: the faults users meet most, in one study, and
+every proof after each."""
 
 import random
 from typing import Any, ClassVar
@@ -16,20 +17,17 @@ pytestmark = pytest.mark.slow
 class Several(Tracking):
     """An MLflow server that loses answers, under a study whose trials last."""
 
-    # Drivers alone are killed in test_run_killed, everything is signalled in test_run_stopped, and a database is
-    # restarted in test_run_database.
+    # Drivers alone are killed in test_run_killed, everything is signalled in test_run_stopped, and
+    # a database is restarted in test_run_database.
     faults = by_kind(actor_sigkill, half_written_checkpoint, mlflow_lost_answer)
-    study: ClassVar = {
-        "trials": 1,
-        "epochs": 60,
-        "checkpoint_seconds": 0.3,
-    }  # it outlasts the faults
+    # It outlasts the faults.
+    study: ClassVar = {"trials": 1, "epochs": 60, "checkpoint_seconds": 0.3}
 
 
 def test_faults_one_after_another_in_one_study() -> None:
     kinds = list(Several.faults)
-    # By this seed the driver dies first, with the damaged checkpoint: the minute in which two agents of its Ray look
-    # for it passes while the other faults are played.
+    # By this seed the driver dies first, with the damaged checkpoint: the minute in which two
+    # agents of its Ray look for it passes while the other faults are played.
     rng = random.Random(2)
     rng.shuffle(kinds)
     assert kinds[0] == "half_written_checkpoint"

@@ -82,7 +82,9 @@ def test_by_the_cgroups_of_version_1(
     tmp_path: Path, folder: str, quota: str, period: str, count: int
 ) -> None:
     files = {
-        "proc__self__cgroup": "9:name=systemd:/elsewhere\n4:cpuacct,cpu:/slurm/job_7\n3:cpuset:/slurm\n0::/\n",
+        "proc__self__cgroup": (
+            "9:name=systemd:/elsewhere\n4:cpuacct,cpu:/slurm/job_7\n3:cpuset:/slurm\n0::/\n"
+        ),
         f"sys__fs__cgroup__{folder}__cpu.cfs_quota_us": quota,
         f"sys__fs__cgroup__{folder}__cpu.cfs_period_us": period,
     }
@@ -103,13 +105,18 @@ def test_the_fewest_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (
             Resources(cpu=2),
             Cpus(1, "SLURM_CPUS_PER_TASK", 8),
-            "needs 2 CPU; this machine gives 1 CPU (SLURM_CPUS_PER_TASK) and 0 GPU. Request less, or run it on a larger"
-            " machine, or say with --cpus that you may use more.",
+            (
+                "needs 2 CPU; this machine gives 1 CPU (SLURM_CPUS_PER_TASK) and 0 GPU. Request"
+                " less, or run it on a larger machine, or say with --cpus that you may use more."
+            ),
         ),
         (
             Resources(cpu=1, gpu=1),
             Cpus(8, None, 8),
-            "needs 1 CPU and 1 GPU; this machine gives 8 CPU and 0 GPU. Request less, or run it on a larger machine.",
+            (
+                "needs 1 CPU and 1 GPU; this machine gives 8 CPU and 0 GPU. Request less, or run it"
+                " on a larger machine."
+            ),
         ),
     ],
 )

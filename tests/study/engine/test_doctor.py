@@ -1,4 +1,5 @@
-"""`calstudy doctor`: on real hosts each of which has something wrong, and what it makes of what they say."""
+"""`calstudy doctor`: on real hosts each of which has something wrong, and what it
+makes of what they say."""
 
 import json
 import re
@@ -16,7 +17,7 @@ from benchmarks.chaos import clock
 from study.engine import doctor
 from study.engine.doctor import Finding, Report
 from study.engine.nodes import NodeFacts
-from study.schema.spec import read_spec
+from study.schema.reading import read_spec
 from study.store.driver_lock import driver_lock
 from tests.cases import damage_unsampled
 from tests.hosts import CHECKOUT, Host, network, start_head, start_worker
@@ -27,7 +28,7 @@ from tests.study.made import made_study
 CHECKS = ["code", "versions", "storage", "data", "GPUs", "disk", "memory", "clock", "token"]
 
 
-# ---- what is made of the facts ------------------------------------------------------------------------------------
+# ---- what is made of the facts -------------------------------------------------------------------
 
 
 def sound(**facts: Any) -> NodeFacts:
@@ -181,7 +182,7 @@ def test_a_node_that_does_not_answer_is_one_failure() -> None:
 
 def test_a_report_travels_as_json() -> None:
     report = Report(list(judged(sound(clock=9.0)).values()))
-    assert report.ok and Report.from_json(json.loads(json.dumps(report.to_json()))) == report
+    assert report.ok and Report.from_json(report.to_json()) == report
 
 
 @pytest.mark.parametrize(
@@ -192,11 +193,11 @@ def test_a_report_travels_as_json() -> None:
         ("sqlite:///mlflow.db", "is not an absolute path, which needs four slashes"),
         ("sqlite:////no/such/folder/mlflow.db", "there is no folder /no/such/folder. Create it"),
         (
-            "http://maria:secret@127.0.0.1:{port}",
+            "http://127.0.0.1:{port}",
             "MLflow at http://127.0.0.1:{port}: Connection refused. Start it",
         ),
         (
-            "postgresql://maria:secret@127.0.0.1:{port}/mlflow",
+            "postgresql://maria@127.0.0.1:{port}/mlflow",
             "MLflow at postgresql://127.0.0.1:{port}/mlflow: ",
         ),
     ],
@@ -204,12 +205,63 @@ def test_a_report_travels_as_json() -> None:
 def test_a_tracking_that_cannot_be_written(tmp_path: Path, uri: str, words: str) -> None:
     port = free_port()
     (found,) = doctor._tracking(uri.format(port=port), None, tmp_path)
-    assert (
-        found.state == "failed"
-        and words.format(port=port) in found.text
-        and "secret" not in found.text
-    )
+    assert found.state == "failed" and words.format(port=port) in found.text
     assert "maria" not in found.text
+
+
+def test_what_a_variable_holds_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for scheme in ("http", "postgresql"):
+        place = f"127.0.0.1:{free_port()}/mlflow"
+        monkeypatch.setenv("MY_TRACKING", f"{scheme}://maria:hunter2@{place}")
+        (found,) = doctor._tracking("MY_TRACKING", None, tmp_path)
+        assert found.state == "failed" and f"MLflow at {scheme}://{place}: " in found.text
+        assert "hunter2" not in found.text and "maria" not in found.text
+
+
+@pytest.mark.parametrize("has", ["neither", "PGPASSWORD", "a file", "the home's file"])
+def test_a_user_without_a_password_here_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has: str
+) -> None:
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    monkeypatch.delenv("PGPASSFILE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / ".pgpass"
+    if has == "PGPASSWORD":
+        monkeypatch.setenv("PGPASSWORD", "hunter2")
+    elif has != "neither":
+        file = tmp_path / "mine" if has == "a file" else file
+        file.write_text("*:*:*:maria:hunter2")
+    if has == "a file":
+        monkeypatch.setenv("PGPASSFILE", str(file))
+    spec = read_spec(
+        write_spec(
+            tmp_path / "small.yaml",
+            ledger="postgresql://maria@127.0.0.1:9/ledgers",
+            tracking="postgresql:///mlflow?host=127.0.0.1&port=9&user=maria",
+        )
+    )
+    found = doctor._passwords(None, spec, tmp_path)
+    if has == "neither":
+        assert {one.state for one in found} == {"warning"}
+        assert [one.text.partition(":")[0] for one in found] == ["ledger", "tracking"]
+        assert all(f"there is no file {file}. Write it there" in one.text for one in found)
+        assert "maria" not in str(found)
+    else:
+        assert found == []
+
+
+@pytest.mark.parametrize(
+    "uri", [None, "ledger.log", "http://h:1", "postgresql://h/db", "postgresql://maria@h:x/db"]
+)
+def test_where_no_user_is_named_no_password_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str | None
+) -> None:
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    spec = replace(read_spec(write_spec(tmp_path / "small.yaml")), ledger=uri)
+    assert doctor._passwords(None, spec, tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -238,7 +290,7 @@ def test_a_database_anywhere_on_this_machine_is_a_tracking(tmp_path: Path) -> No
     assert [found.state for found in doctor._tracking(None, None, tmp_path / "not yet")] == ["ok"]
 
 
-# ---- this machine -------------------------------------------------------------------------------------------------
+# ---- this machine --------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -268,7 +320,7 @@ def test_this_machine_with_damaged_data(
     assert f"the cache is damaged: train.npy in {images.parent}. Remove that folder" in said[2]
 
 
-# ---- a cluster on which much is wrong (one that is well: test_submit.py) -------------------------------------------
+# ---- a cluster on which much is wrong (one that is well: test_submit.py) -------------------------
 
 
 def on(host: Host, *words: object) -> subprocess.CompletedProcess[str]:
@@ -282,16 +334,16 @@ class Ill:
 
     failures: dict[tuple[str, str], str]  # doctor's, by machine and check
     doctor: int  # its exit code
-    hidden: subprocess.CompletedProcess[
-        str
-    ]  # a run while the storage is hidden on the first worker
+    # A run while the storage is hidden on the first worker.
+    hidden: subprocess.CompletedProcess[str]
     other_code: subprocess.CompletedProcess[str]  # and one while the second has other code alone
     left: list[str]  # by these runs, in the storage
 
 
 @pytest.fixture(scope="module")
 def ill(hosts_allowed: None, tmp_path_factory: pytest.TempPathFactory) -> Ill:
-    """First worker: no storage, a GPU that is none. Second: other code, clock an hour ahead, token for all to read."""
+    """First worker: no storage, a GPU that is none. Second: other code, clock an hour ahead,
+    token for all to read."""
     shared = tmp_path_factory.mktemp("ill")
     storage, other = shared / "studies", shared / "other"
     storage.mkdir()
@@ -354,9 +406,8 @@ def test_a_clock_ahead_is_a_warning(ill: Ill) -> None:
     if why := clock.refusal():
         pytest.skip(f"no test of clocks: {why}")
     told = re.match(r"its clock is (\S+) s ahead of this machine's.", ill.failures[TWO, "clock"])
-    assert (
-        told is not None and 3590 < float(told[1]) <= 3600
-    )  # at the least: the way of the answer is taken off
+    # At the least: the way of the answer is taken off.
+    assert told is not None and 3590 < float(told[1]) <= 3600
 
 
 @pytest.mark.slow

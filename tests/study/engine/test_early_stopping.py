@@ -1,8 +1,10 @@
-"""Early stopping in whole studies: killed at each moment of a decision, a study comes to what no kill would have."""
+"""Early stopping in whole studies: killed at each moment of a decision, a study comes
+to what no kill would have."""
 
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 
 from study.audit.audit import audit
 from study.confirmation.candidates import Asked, confirming_spec
+from study.confirmation.results import results_of
 from study.engine.early_stopping import EarlyStopping
 from study.engine.search import LedgerSearch
 from study.store.ledger import Ledger
@@ -43,11 +46,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(storage: Path) -> dict[str, Any]:
-    """What must not depend on kills: of each trial its parameters, decisions, predictions and metrics, as bits."""
+    """What must not depend on kills: of each trial its parameters, decisions, predictions
+    and metrics, as bits."""
     found = {}
-    for record in open_study("small", str(storage)).all_records():
+    for record in open_study("small", str(storage)).records():
         rungs = {
-            epoch: {**rung, "outcome": None, "attempt": None}
+            epoch: (rung.goes_on, replace(rung, outcome=None, attempt=0))
             for epoch, rung in record.rungs.items()
         }
         digests = {name: digest for name, digest in record.digests.items() if name.endswith(".npz")}
@@ -73,16 +77,16 @@ def problems(study: Study) -> list[str]:
 def test_who_stops_keeps_what_it_measured_and_is_no_result(whole: Path) -> None:
     study = counted_once(whole, 2 * TRIALS)
     records = study.records()
-    stopped = [record for record in records["focal"] if record.state == "pruned"]
-    assert len(stopped) >= 2 and {record.state for record in records["cross_entropy"]} == {
+    stopped = [record for record in records.of("focal") if record.state == "pruned"]
+    assert len(stopped) >= 2 and {record.state for record in records.of("cross_entropy")} == {
         "complete"
     }
-    assert all(record.number >= 3 and not record.rungs[str(RUNG)]["goes_on"] for record in stopped)
+    assert all(record.number >= 3 and not record.rungs[str(RUNG)].goes_on for record in stopped)
     for record in stopped:
         history = json.loads((study.files(record) / "history.json").read_text())
         assert [row["epoch"] for row in history] == [1, 2] and record.epoch == RUNG
         assert record.metrics["brier"] == pytest.approx(history[-1]["brier"], abs=1e-12)
-        assert record.rungs[str(RUNG)]["costs"] == [record.metrics["brier"], record.metrics["ece"]]
+        assert record.rungs[str(RUNG)].costs == [record.metrics["brier"], record.metrics["ece"]]
         assert str(record.reason).startswith("stopped early at epoch 2 of 4: brier 0.")
         assert not list(study.files(record).glob("*.pt"))
     saved = len(stopped) * (EPOCHS - RUNG)
@@ -90,7 +94,7 @@ def test_who_stops_keeps_what_it_measured_and_is_no_result(whole: Path) -> None:
     assert f"ended {len(stopped)} trials after epoch 2 of 4: {saved} of 64 epochs saved" in here(
         "status", "small", "--storage", whole
     )
-    assert confirming_spec(study, Asked(top=1)).early_stopping is None, (
+    assert confirming_spec(results_of(study), Asked(top=1)).early_stopping is None, (
         "a confirmation trains every seed to its end"
     )
     names = {record.name for record in stopped}
@@ -113,12 +117,13 @@ MOMENTS = ("before decide", "after decide", "before _close", "after _close")
 def test_kills_around_decisions_change_nothing(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the decision that a trial stops, before its outcome, before its state, and after that: one after another,
+    """Before the decision that a trial stops, before its outcome, before its state, and after
+    that: one after another,
     each of a run that goes on from the one before."""
     spec = spec_in(tmp_path)
     for moment in MOMENTS:
         struck = killed_at(moment, spec, monkeypatch)
-        left = {record.name: record for record in open_study("small", str(tmp_path)).all_records()}[
+        left = {record.name: record for record in open_study("small", str(tmp_path)).records()}[
             struck
         ]
         assert left.state == ("pruned" if moment == "after _close" else "running")
@@ -141,7 +146,7 @@ def killed_at(moment: str, spec: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     original, struck = getattr(Ledger, name), []
 
     def dies(ledger: Ledger, label: str, number: int, *words: Any) -> None:
-        stops = not words[-1]["goes_on"] if name == "decide" else words[0]["state"] == "pruned"
+        stops = not words[-1].goes_on if name == "decide" else words[0].state == "pruned"
         struck.extend([f"{label}/{number:04d}"] * stops)
         if stops and when == "before":
             raise Killed
@@ -156,7 +161,8 @@ def killed_at(moment: str, spec: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_two_sigkills_with_one_slot_change_nothing(whole: Path, tmp_path: Path) -> None:
-    """Of the driver, while Ray trains: decisions, parameters and logits are those of a run that was left alone."""
+    """Of the driver, while Ray trains: decisions, parameters and logits are those
+    of a run that was left alone."""
     ledger = tmp_path / "small" / "ledger.log"
     words = ("run", spec_in(tmp_path, checkpoint_seconds=0), "--storage", tmp_path, "--cpus", 1)
     for decisions in (4, 9):
@@ -170,7 +176,7 @@ def test_two_sigkills_with_one_slot_change_nothing(whole: Path, tmp_path: Path) 
         kill(driver)
     here(*words)  # the second run went on under Ray
     study = counted_once(tmp_path, 2 * TRIALS)
-    assert {record.attempt for record in study.all_records()} >= {1, 2}
+    assert {record.attempt for record in study.records()} >= {1, 2}
     assert told(tmp_path) == told(whole) and problems(study) == []
 
 
@@ -225,4 +231,4 @@ def test_an_error_in_a_decision_ends_the_run_and_stops_no_trial() -> None:
         EarlyStopping(search.goes_on).on_trial_result(None, SimpleNamespace(trial_id="0"), report)
         == "CONTINUE"
     )
-    assert isinstance(search.fault, KeyError)
+    assert isinstance(search.fault, TypeError)

@@ -1,4 +1,5 @@
-"""`sys.exit` in a user's own code is an error that names its file, never the silent end of a command or a trial."""
+"""`sys.exit` in a user's own code is an error that names its file, never the silent end
+of a command or a trial."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,7 +81,7 @@ def test_in_a_trial(code: str, error: str, tmp_path: Path) -> None:
         methods=["mine", "cross_entropy"],
     )
     here("run", spec, "--storage", tmp_path)
-    found = {record.label: record for record in open_study("small", str(tmp_path)).all_records()}
+    found = {record.label: record for record in open_study("small", str(tmp_path)).records()}
     assert found["cross_entropy"].state == "complete"
     assert (found["mine"].state, found["mine"].attempt) == ("failed", 1)
     assert found["mine"].reason == f"{error} in methods/mine.py"
@@ -89,9 +90,13 @@ def test_in_a_trial(code: str, error: str, tmp_path: Path) -> None:
 def test_a_signal_that_comes_meanwhile_is_no_failure_of_the_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ray's handler of SIGTERM raises SystemExit in whatever runs; the trial goes on in another process."""
+    """Ray's handler of SIGTERM raises SystemExit in whatever runs; the trial goes
+    on in another process."""
     # Python runs a handler on top of the frame it interrupts.
-    handler = "exec('def handler():\\n    raise SystemExit(1)\\nhandler()', {'__name__': 'ray._private.worker'})"
+    handler = (
+        "exec('def handler():\\n    raise SystemExit(1)\\nhandler()', {'__name__':"
+        " 'ray._private.worker'})"
+    )
     spec = write(tmp_path, "methods/mine.py", METHOD.format(line=handler), methods=["mine"])
     ended = []
     step = CalibrationTrainable.step
@@ -106,5 +111,5 @@ def test_a_signal_that_comes_meanwhile_is_no_failure_of_the_trial(
     monkeypatch.setattr(CalibrationTrainable, "step", watched)
     here("run", spec, "--storage", tmp_path, check=1)
     assert ended == [1]
-    (record,) = open_study("small", str(tmp_path)).all_records()
+    (record,) = open_study("small", str(tmp_path)).records()
     assert (record.state, record.reason) == ("running", None)

@@ -1,4 +1,5 @@
-"""A user's own code is part of what a trial means: recorded with it, and no change goes unnoticed."""
+"""A user's own code is part of what a trial means: recorded with it, and no
+change goes unnoticed."""
 
 import hashlib
 import json
@@ -12,6 +13,7 @@ from study.audit.audit import audit
 from study.store.ledger import Ledger
 from study.store.study import open_study
 from tests.study.command_line import here, write_spec
+from trainables.attempt import Attempt
 from trainables.plugins import use_extensions
 from trainables.trainable import CalibrationTrainable
 
@@ -29,14 +31,23 @@ class Mine(CrossEntropy):
 OTHER = MINE.replace("Mine", "Other").replace("return 2", "return 3")
 UNUSED = MINE.replace("Mine", "Unused")
 SHARED = "FACTOR = 4\n"
-# Holds another file's class under a name of its own.
+# Has another file's class as its base, finds one more only when it trains, and mentions Mine, mine.
 BY_NAME = """
+import importlib.util
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from trainables.methods import find
+
+spec = importlib.util.spec_from_file_location("_shared", Path(__file__).with_name("_shared.py"))
+sys.modules["_shared"] = shared = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(shared)
 
 @dataclass(frozen=True)
 class ByName(find("other")):
-    pass
+    def loss(self, logits, targets, progress):
+        assert find("late").__name__ == "Late"
+        return super().loss(logits, targets, progress)
 """
 
 
@@ -80,8 +91,8 @@ def content(folder: Path) -> dict[Path, bytes]:
 
 
 CHANGED = (
-    "small.yaml: extensions: methods/mine.py has changed since trial mine/0000 was trained with it. Restore it, or copy"
-    " it to a new name.\n"
+    "small.yaml: extensions: methods/mine.py has changed since trial mine/0000 was trained with it."
+    " Restore it, or copy it to a new name.\n"
 )
 
 
@@ -90,7 +101,7 @@ def test_a_change_of_what_a_trial_used_is_refused_and_nothing_is_written(
 ) -> None:
     here("run", spec, "--storage", tmp_path)
     study, file = open_study("small", str(tmp_path)), tmp_path / "ours" / "methods" / "mine.py"
-    of = {record.name: record.extensions for record in study.all_records()}
+    of = {record.name: record.extensions for record in study.records()}
     assert of == {
         "mine/0000": {"methods/mine.py": hashlib.sha256(MINE.encode()).hexdigest()},
         "cross_entropy/0000": {},
@@ -114,36 +125,68 @@ def test_a_change_of_what_a_trial_used_is_refused_and_nothing_is_written(
         "--storage",
         tmp_path,
     )
-    assert {record.name for record in study.all_records()} > {"mine/0001", "cross_entropy/0001"}
+    assert {record.name for record in study.records()} > {"mine/0001", "cross_entropy/0001"}
     grown = open_study("small", str(tmp_path))
-    assert set(grown.records()["other"][1].extensions) == {"methods/other.py"}
+    assert set(grown.records().of("other")[1].extensions) == {"methods/other.py"}
     assert (study.directory / "extensions" / "methods" / "unused.py").read_text() == UNUSED.replace(
         "2 *", "7 *"
     )
     assert "clean" in here("audit", "small", "--storage", tmp_path)
 
 
-def test_helpers_and_files_held_by_name_count_too(tmp_path: Path, spec: Path) -> None:
-    methods = tmp_path / "ours" / "methods"
-    (methods / "_shared.py").write_text(SHARED)
-    (methods / "by_name.py").write_text(BY_NAME)
-    (methods / "other.py").write_text(OTHER)
-    here("run", with_methods(tmp_path, "by_name"), "--storage", tmp_path)
-    (record,) = open_study("small", str(tmp_path)).all_records()
-    assert set(record.extensions) == {
-        "methods/by_name.py",
-        "methods/other.py",
-        "methods/_shared.py",
+# What a trial of ByName imports, and what is no Python.
+COUNTING = {
+    "methods/by_name.py": BY_NAME,
+    "methods/other.py": OTHER,
+    "methods/late.py": MINE.replace("Mine", "Late"),
+    "methods/_shared.py": SHARED,
+    "data/weights.json": "[1]",
+}
+NOT_COUNTING = {"methods/_unread.py": "", "methods/README": "", "data/notes.md": "By name."}
+
+
+def test_what_a_trial_imported_counts_and_what_is_no_python(tmp_path: Path, spec: Path) -> None:
+    ours = tmp_path / "ours"
+    (ours / "data").mkdir()
+    for name, text in (COUNTING | NOT_COUNTING).items():
+        (ours / name).write_text(text)
+    spec = with_methods(tmp_path, "mine", "by_name", "cross_entropy")
+    here("run", spec, "--storage", tmp_path)
+    records = open_study("small", str(tmp_path)).records()
+    of = {record.label: record.extensions for record in records}
+    assert of == {
+        "mine": digests({"methods/mine.py": MINE, "data/weights.json": "[1]"}),
+        "by_name": digests(COUNTING),
+        "cross_entropy": {},
     }
-    edit(methods / "mine.py")  # not used
-    here("run", with_methods(tmp_path, "by_name"), "--storage", tmp_path)
-    for name, (text, before) in {"other": (OTHER, "return 3"), "_shared": (SHARED, "4")}.items():
-        edit(methods / f"{name}.py", before, "return 8" if name == "other" else "5")
-        refused = here("run", with_methods(tmp_path, "by_name"), "--storage", tmp_path, check=2)
-        assert f"methods/{name}.py has changed since trial by_name/0000" in refused
-        (methods / f"{name}.py").write_text(text)
-    (methods / "_shared.py").unlink()
-    assert "methods/_shared.py has changed" in here("run", spec, "--storage", tmp_path, check=2)
+    for name in ("methods/unused.py", *NOT_COUNTING):
+        (ours / name).write_text((ours / name).read_text() + "# more\n")
+    here("run", spec, "--storage", tmp_path)
+    for name, text in COUNTING.items():
+        (ours / name).write_text(f"{text}\n")
+        refused = here("run", spec, "--storage", tmp_path, check=2)
+        assert f"{name} has changed since trial " in refused
+        (ours / name).write_text(text)
+    (ours / "methods" / "_shared.py").unlink()
+    assert "_shared.py" in here("run", spec, "--storage", tmp_path, check=2)
+
+
+def digests(files: dict[str, str]) -> dict[str, str]:
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
+
+
+def test_a_method_of_another_name_may_change(tmp_path: Path, spec: Path) -> None:
+    """Even one that a file mentions which a trial has used."""
+    ours, by_name = tmp_path / "ours", with_methods(tmp_path, "by_name")
+    (ours / "data").mkdir()
+    for name, text in COUNTING.items():
+        (ours / name).write_text(text)
+    here("run", by_name, "--storage", tmp_path)
+    edit(ours / "methods" / "mine.py")
+    here("run", with_methods(tmp_path, "by_name", trials=2), "--storage", tmp_path)
+    first, second = open_study("small", str(tmp_path)).records()
+    assert first.extensions == second.extensions == digests(COUNTING)
+    assert "clean" in here("audit", "small", "--storage", tmp_path)
 
 
 class Killed(BaseException):
@@ -154,7 +197,7 @@ class Killed(BaseException):
 def test_a_trial_in_progress_counts_wherever_it_was_killed(
     at: str, spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As soon as an attempt counts, its files are in the ledger."""
+    """As soon as something is trained with them, its files are in the ledger."""
     really = Ledger.begin_attempt
 
     def begin(ledger: Ledger, label: str, number: int, *extensions: Any) -> int:
@@ -172,20 +215,20 @@ def test_a_trial_in_progress_counts_wherever_it_was_killed(
             raise Killed
         return attempt
 
-    def step(self: Any) -> None:
+    def advance(self: Any, learner: Any) -> None:
         raise Killed
 
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "begin_attempt", begin)
-        patch.setattr(CalibrationTrainable, "step", step)
+        patch.setattr(Attempt, "_advance", advance)
         with pytest.raises(Killed):
             here("run", spec, "--storage", tmp_path)
-    (record,) = open_study("small", str(tmp_path)).all_records()
+    (record,) = open_study("small", str(tmp_path)).records()
     assert (record.state, record.attempt) == ("running", 0 if at == "before the attempt" else 1)
     edit(tmp_path / "ours" / "methods" / "mine.py")
-    if at == "before the attempt":  # nothing was trained with it
+    if at != "in training":  # nothing was trained with it
         here("run", spec, "--storage", tmp_path)
-        (record,) = open_study("small", str(tmp_path)).records()["mine"]
+        (record,) = open_study("small", str(tmp_path)).records().of("mine")
         now = MINE.replace("2 *", "7 *")
         assert record.extensions == {"methods/mine.py": hashlib.sha256(now.encode()).hexdigest()}
     else:
@@ -196,24 +239,24 @@ def test_an_edit_while_trials_run_changes_none_of_them(
     spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They use the study's copy; a machine that sees another file does not train."""
-    begin, outcomes = CalibrationTrainable._begin, []
+    begin, outcomes = CalibrationTrainable.setup, []
 
-    def edited(self: Any, assignment: Any) -> None:
+    def edited(self: Any, config: Any) -> None:
         file = tmp_path / "ours" / "methods" / "mine.py"
         file.write_text(MINE.replace("return 2", "raise SystemError('edited')"))
         if len(outcomes) == 1:
             copy = tmp_path / "small" / "extensions" / "methods" / "mine.py"
             text = copy.read_text()
             copy.write_text(text + "# other bytes\n")
-            begin(self, assignment)
+            begin(self, config)
             outcomes.append(json.loads(self.step()["report"])["outcome"])
             copy.write_text(text)
-        begin(self, assignment)
+        begin(self, config)
         outcomes.append(None)
 
-    monkeypatch.setattr(CalibrationTrainable, "_begin", edited)
+    monkeypatch.setattr(CalibrationTrainable, "setup", edited)
     here("run", with_methods(tmp_path, "mine", trials=2), "--storage", tmp_path)
-    found = open_study("small", str(tmp_path)).records()["mine"]
+    found = open_study("small", str(tmp_path)).records().of("mine")
     assert [record.state for record in found] == ["complete", "complete"]
     assert outcomes[1]["state"] == "interrupted"
     assert "extensions/methods/mine.py than the driver" in outcomes[1]["reason"]
@@ -232,7 +275,7 @@ def test_a_confirmation_uses_the_code_of_the_search_or_none(spec: Path, tmp_path
     here(*wanted)
     retrained = {
         record.label: set(record.extensions)
-        for record in open_study("small-confirm", str(tmp_path)).all_records()
+        for record in open_study("small-confirm", str(tmp_path)).records()
     }
     assert retrained == {"mine_0000_default": {"methods/mine.py"}, "cross_entropy_default": set()}
 
@@ -278,11 +321,3 @@ def test_the_audit_compares_what_is_recorded_and_counts_what_is_not(
         "mine/0001",
         "was trained with another methods/mine.py than mine/0000",
     )
-    rewrite_recorded(
-        tmp_path, lambda line: None if line in seen[:2] else line
-    )  # as trials made before
-    found = check()
-    assert (found.counted, found.offenders) == (1, [])
-    assert found.notes == ["2 trials were trained before extension files were recorded"]
-    # An older study goes on.
-    here("run", with_methods(tmp_path, "mine", "cross_entropy", trials=4), "--storage", tmp_path)

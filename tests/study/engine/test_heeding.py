@@ -31,12 +31,12 @@ import atexit, sys, time
 from study.engine.heeding import heed
 heed(["run"])
 from study.engine.stopping import Ending
-from study.terminal.console import console
+from study.terminal.console import console, errors
 def slowly():
     print("leaving", flush=True)
     time.sleep(1)
 atexit.register(slowly)
-with Ending(console) as stopping:
+with Ending(console, errors) as stopping:
     console.print("the last word")
 sys.exit({code})
 """

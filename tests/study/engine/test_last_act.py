@@ -9,6 +9,7 @@ import pytest
 from study.engine import run
 from study.engine.stopping import Stopping
 from study.terminal.console import OurConsole
+from study.terminal.display import ConsoleDisplay
 from study.terminal.steps import Steps
 from study.tracking import projection
 from tests.study.made import made_study
@@ -45,12 +46,20 @@ def test_a_run_that_is_ended_says_whether_its_study_is_complete(
     study = made_study(tmp_path, "made", {"focal": [TRIAL]}, planned=planned)
     monkeypatch.setattr(projection, "Projection", Mirror)
     monkeypatch.setattr(run, "_tune", lambda *words: None)
-    ledger: Any = SimpleNamespace(
-        records=lambda label: study.records()[label], waiting=SimpleNamespace()
-    )
+    ledger: Any = SimpleNamespace(trials=study.records, waiting=SimpleNamespace())
     console, stopping = OurConsole(quiet=True), Stopping()
     unused: Any = None  # by what stands for the training
-    run._train(study, ledger, "sqlite://", unused, unused, console, Steps(console), stopping, {})
+    run._train(
+        study,
+        ledger,
+        "sqlite://",
+        unused,
+        unused,
+        ConsoleDisplay(console),
+        Steps(console),
+        stopping,
+        {},
+    )
     (act,) = stopping.last_acts
     Mirror.told.clear()
     act()

@@ -63,9 +63,8 @@ def test_what_a_node_writes_must_be_seen_here(tmp_path: Path) -> None:
 def test_a_lock_that_does_not_hold(tmp_path: Path) -> None:
     with Probe(tmp_path) as probe:
         folder = Path(probe.question("node")[1][0])
-        (
-            folder / "lock"
-        ).unlink()  # another file than the driver locked, as where locks stay on their own machine
+        # Another file than the driver locked, as where locks stay on their own machine.
+        (folder / "lock").unlink()
         (folder / "lock").touch()
         assert answer(probe).lock == "ignored"
 
@@ -82,10 +81,8 @@ def test_a_storage_that_was_not_there_is_not_there_again(tmp_path: Path) -> None
 def test_other_code_or_extensions_are_named() -> None:
     own = NodeFacts("here", code="a", code_at="/laptop", extensions="e")
     assert code_problem(NodeFacts("node", code="a", extensions="e"), own, "/ext") is None
-    other = code_problem(
-        NodeFacts("node", code="b", code_at="/opt/old", extensions="e"), own, "/ext"
-    )
-    assert other is not None and other.startswith(
+    other = NodeFacts("node", code="b", code_at="/opt/old", extensions="e")
+    assert str(code_problem(other, own, "/ext")).startswith(
         "has different code in /opt/old than this machine in /laptop."
     )
     assert "has no extensions /ext" in str(code_problem(NodeFacts("node", code="a"), own, "/ext"))
@@ -111,9 +108,8 @@ def test_the_digest_of_code_follows_what_is_run_and_nothing_else(tmp_path: Path)
 def test_a_token_that_others_can_read(
     monkeypatch: pytest.MonkeyPatch, mode: int, folder: int, told: bool
 ) -> None:
-    with tempfile.TemporaryDirectory(
-        dir="/tmp"
-    ) as made:  # pytest's own folders are for their user alone
+    # Pytest's own folders are for their user alone.
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
         token = Path(made) / "auth_token"
         token.touch(mode)
         token.chmod(mode)

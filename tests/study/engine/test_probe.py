@@ -5,13 +5,19 @@ from pathlib import Path
 import pytest
 
 from tests.study.command_line import calstudy, calstudy_json, write_spec
+from trainables import probe
+from trainables.config import TrialConfig
+from trainables.data.digits import Digits
+from trainables.loading.cache import data_digest
+from trainables.outputs.classifier import Classifier
 
 
 @pytest.mark.slow
 def test_plan_probe_predicts_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A method that trains on a tenth of the samples costs less; files hold at least the weights."""
+    """A method that trains on a tenth of the samples costs less; files hold at least
+    the weights."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     methods = [
@@ -86,3 +92,45 @@ def test_so_it_is_on_a_cluster_whose_slots_count(breaking: Path, tmp_path: Path)
         "focal",
     ]
     assert all(method["process_seconds"] > 0 for method in found["methods"])
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_no_number_is_said_with_its_method(tmp_path: Path) -> None:
+    """Its cost is measured all the same; a method that trains is not named."""
+    (tmp_path / "mine" / "methods").mkdir(parents=True)
+    (tmp_path / "mine" / "methods" / "undefined.py").write_text(
+        "from trainables.methods.cross_entropy import CrossEntropy\n\n\n"
+        "class Undefined(CrossEntropy):\n"
+        "    def loss(self, logits, targets, progress):\n"
+        "        return (logits - logits.detach() - 1).log().mean()\n"
+    )
+    spec = write_spec(
+        tmp_path / "small.yaml", methods=["cross_entropy", "undefined"], extensions="mine"
+    )
+    shown = calstudy("plan", spec, "--probe", "--storage", tmp_path / "studies").stdout
+    (line,) = (line for line in shown.splitlines() if "in the probe" in line)
+    assert line.startswith(
+        "undefined: loss is nan at epoch 1 (optimizer.lr=0.1) in the probe. In a study such a trial"
+    )
+    assert "Lower optimizer.lr, or change the method's settings" in line
+
+
+@pytest.mark.slow
+def test_both_results_cost_what_their_files_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cold and the warm one each write the weights, as a trial does."""
+    written: list[Path] = []
+    save = Classifier.save
+
+    def counted(self: Classifier, path: Path) -> str:
+        written.append(path)
+        return save(self, path)
+
+    monkeypatch.setattr(Classifier, "save", counted)
+    monkeypatch.setattr(probe, "TRIAL_SECONDS", 0.0)
+    plain = {"data": "digits", "model": "mlp", "method": "focal", "epochs": 3}
+    config = TrialConfig.from_mapping(plain).to_mapping()
+    resources = {"cpu": 1.0, "gpu": 0.0}
+    probe.probe_trial(config, data_digest(Digits(), 0), resources, (), str(tmp_path))
+    assert written == [tmp_path / "attempt-1" / "model.pt"] * 2

@@ -1,8 +1,10 @@
-"""What is proposed, against Optuna asked by hand; and which trials are handed out when, without Ray."""
+"""What is proposed, against Optuna asked by hand; and which trials are handed
+out when, without Ray."""
 
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,9 @@ from optuna.samplers import GPSampler, TPESampler
 from study.analysis.ranking import Rules
 from study.engine.proposing import Proposer
 from study.engine.search import LedgerSearch
-from study.schema.spec import spec_from_mapping
+from study.schema.reading import spec_from_mapping
 from study.store.ledger import Ledger, open_storage
-from study.store.study import Study
+from study.store.study import Study, open_directory
 from study.store.trials import Listener, TrialRecord
 from tests.study.made import made_study
 from trainables.seeding import seed_of
@@ -78,9 +80,8 @@ def test_defaults_come_first_then_what_optuna_proposes() -> None:
             study.sampler = TPESampler(seed=seed, multivariate=True, n_startup_trials=4)
             trial = study.ask(space.distributions)
             assert trial.params == one.params
-            study.tell(
-                trial, state=optuna.trial.TrialState.FAIL
-            )  # it was asked to see what it proposes
+            # It was asked to see what it proposes.
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
         values = [one.metrics["accuracy"], one.metrics["ece"]]
         study.add_trial(
             optuna.trial.create_trial(
@@ -95,7 +96,8 @@ def test_defaults_come_first_then_what_optuna_proposes() -> None:
 
 @pytest.mark.parametrize("name", ["tpe", "gp"])
 def test_constraints_and_guesses_reach_the_sampler(name: str) -> None:
-    """As constraints of Optuna: relative to the best trial now, and of a trial that guesses by how much."""
+    """As constraints of Optuna: relative to the best trial now, and of a trial
+    that guesses by how much."""
     spec = spec_of(constraints=["accuracy >= best - 0.05"], sampler={"name": name})
     rules, space = (
         Rules(spec.objectives, spec.constraints, majority=0.5, samples=100),
@@ -114,7 +116,7 @@ def test_constraints_and_guesses_reach_the_sampler(name: str) -> None:
     proposer = Proposer(spec, rules, [])
     for one in found:
         proposer.see(one)
-        proposer.proposal("focal", 3, {})  # the best so far is not the best later
+        proposer.proposal("focal", 3)  # the best so far is not the best later
     proposer.see(record(6, {"method.gamma": 1.0, "optimizer.lr": 0.3}, {}, state="failed"))
     seed = seed_of(0, "sampler", "focal", 7) % 2**32
     by_hand: dict[str, Any] = {"tpe": TPESampler, "gp": GPSampler}
@@ -150,9 +152,8 @@ def waited(proposal: Callable[[], Any]) -> Any:
 
 def test_gp_works_in_the_background() -> None:
     spec = spec_of(sampler={"name": "gp"})
-    found = proposed(
-        spec, Rules(spec.objectives), 4, fresh=False
-    )  # defaults and start-up trials are there at once
+    # Defaults and start-up trials are there at once.
+    found = proposed(spec, Rules(spec.objectives), 4, fresh=False)
     proposer = Proposer(spec, Rules(spec.objectives), found)
     assert proposer.learns("focal", 4) and proposer.proposal("focal", 4) is None
     first = waited(lambda: proposer.proposal("focal", 4))
@@ -174,9 +175,8 @@ class Searched:
 
     def __init__(self, root: Path, slots: int, trials: int = 24, **keys: Any) -> None:
         directory = made_study(root, "small", {"focal": [], "mbls": []}, planned=trials).directory
-        study = Study.of(
-            directory, spec_of(trials=trials, **keys), {**open_recorded(directory), "majority": 0.1}
-        )
+        recorded = replace(open_directory(directory, "small").recorded, majority=0.1)
+        study = Study.of(directory, spec_of(trials=trials, **keys), recorded)
         self.heard, self.ledger = Heard(), Ledger(open_storage(directory, None), "small", "small")
         for label in study.labels:
             self.ledger.open(label, study.objectives)
@@ -210,28 +210,22 @@ class Searched:
         assert self.search.fault is None
 
 
-def open_recorded(directory: Path) -> dict[str, Any]:
-    from study.store.study import open_directory
-
-    return dict(open_directory(directory, "small").recorded)
-
-
 def test_a_method_waits_for_results_and_others_fill_the_slots(tmp_path: Path) -> None:
-    """Of 24 trials a method has at most 4 proposals without a result: defaults and start-up trials do not count."""
+    """Of 24 trials a method has at most 4 proposals without a result: defaults and
+    start-up trials do not count."""
     searched = Searched(tmp_path, slots=24)
     begun = searched.fill(24)
     counts = {label: sum(name.startswith(label) for name in begun) for label in ("focal", "mbls")}
-    assert counts == {
-        "focal": 4 + 4,
-        "mbls": 6 + 4,
-    }  # twice the parameters, gamma and lr; margin, weight and lr
+    # Twice the parameters, gamma and lr; margin, weight and lr.
+    assert counts == {"focal": 4 + 4, "mbls": 6 + 4}
     assert searched.heard.lines == [
-        "6 of 24 slots are idle: each method waits for the results of 4 proposed trials (sampler.pending)."
+        "6 of 24 slots are idle: each method waits for the results of 4 proposed trials"
+        " (sampler.pending)."
     ]
     while searched.live:
         searched.end()
         searched.fill(24)
-        assert all(len(pending) <= 4 for pending in searched.search._pending.values())
+        assert all(len(pending) <= 4 for pending in searched.search.queue._pending.values())
     assert {len(searched.ledger.records(label)) for label in searched.study.labels} == {24}
     assert len(searched.heard.lines) == 1
 
@@ -249,36 +243,7 @@ def test_interrupted_trials_go_on_in_the_order_they_were_asked(tmp_path: Path) -
     again = LedgerSearch(searched.study, searched.ledger, [searched.heard], lambda: 6)
     given = [json.loads(again.suggest(f"a{index}")["assignment"]) for index in range(6)]
     assert [one["trial"] for one in given] == asked and {one["attempt"] for one in given} == {2}
-    assert not any(again._pending.values())
-
-
-def test_a_ledger_of_an_older_version_is_taken_up(tmp_path: Path) -> None:
-    """Its published settings wait in it; of a trial only one parameter was written when its driver was killed."""
-    searched = Searched(tmp_path, slots=6)
-    study = optuna.load_study(
-        study_name="small/focal", storage=open_storage(searched.study.directory, None)
-    )
-    settings = searched.study.spec.variant("focal").space.defaults
-    for setting in settings:
-        study.enqueue_trial(setting)
-    study.ask().suggest_float("method.gamma", 0, 5)
-    ledger = Ledger(open_storage(searched.study.directory, None), "small", "small")
-    for label in searched.study.labels:
-        ledger.open(label, searched.study.objectives)
-    searched.ledger, searched.search = ledger, LedgerSearch(searched.study, ledger, [], lambda: 6)
-    begun = searched.fill(8)
-    assert begun[0] == "focal/0000" and sorted(begun) == [
-        *(f"focal/000{number}" for number in range(4)),
-        *(f"mbls/000{number}" for number in range(4)),
-    ]
-    found = searched.ledger.records("focal")
-    assert [
-        {path: one.params[path] for path in of} for one, of in zip(found, settings, strict=False)
-    ] == settings
-    assert all(
-        set(one.params) == set(searched.study.spec.variant("focal").space.distributions)
-        for one in found
-    )
+    assert not any(again.queue._pending.values())
 
 
 def test_a_constraint_that_no_default_meets_is_named_once(tmp_path: Path) -> None:
@@ -288,7 +253,8 @@ def test_a_constraint_that_no_default_meets_is_named_once(tmp_path: Path) -> Non
     while searched.fill(4) or searched.live:
         searched.end({"accuracy": 0.8, "ece": 0.02})
     assert searched.heard.lines == [
-        "constraints: no default meets ece <= 0.001; until a trial meets every constraint, there is no front."
+        "constraints: no default meets ece <= 0.001; until a trial meets every constraint, there is"
+        " no front."
     ]
 
 

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -35,8 +36,9 @@ from study.engine.ray_compat import (
 from study.engine.search import cause_of_death
 
 KILLED = (
-    "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 192.0.2.2) was 3.24GB used"
-    " / 4.00GB limit (0.809674)\nOOM kill reason: Memory usage 3437240320B exceeded threshold of 3435973888B"
+    "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP:"
+    " 192.0.2.2) was 3.24GB used / 4.00GB limit (0.809674)\nOOM kill reason: Memory usage"
+    " 3437240320B exceeded threshold of 3435973888B"
 )
 LOSSES = {
     "memory": (
@@ -78,9 +80,8 @@ def test_what_is_private_has_the_shape_it_is_used_in() -> None:
     """A new Ray that moved or renamed any of it fails here first."""
     parameters = inspect.signature(RayActorManager._actor_task_failed).parameters
     assert list(parameters) == ["self", "tracked_actor_task", "exception"]
-    assert callable(
-        InnerGcsClient.get_all_node_info
-    )  # to which a GcsClient hands on what it is asked
+    # To which a GcsClient hands on what it is asked.
+    assert callable(InnerGcsClient.get_all_node_info)
     assert list(inspect.signature(JobSubmissionClient._do_request).parameters)[:3] == [
         "self",
         "method",
@@ -126,7 +127,8 @@ print("others" if idle else "no other")
 def test_a_local_ray_starts_what_a_run_uses(
     before: str, services: str, seconds: int, names: str, beside: str
 ) -> None:
-    """Beside a trial's worker none waits idle: those that Ray starts on its own take no actor of Tune's."""
+    """Beside a trial's worker none waits idle: those that Ray starts on its own
+    take no actor of Tune's."""
     script = STARTING.format(before=before, services=services, seconds=seconds)
     # A test before this one, in this process, may have set the environment already.
     environment = {name: value for name, value in os.environ.items() if "prestart" not in name}
@@ -217,8 +219,64 @@ print("left", flush=True)
     [("leave_ray", 0, ["heard", "heard", "left"]), ("ray.shutdown", -15, [])],
 )
 def test_a_signal_while_ray_is_left_is_heard(leave: str, code: int, shown: list[str]) -> None:
-    """Without the mend it ends the process: a finished study's MLflow run would still be RUNNING."""
+    """Without the mend it ends the process: a finished study's MLflow run
+    would still be RUNNING."""
     done = subprocess.run(
         [sys.executable, "-c", LEAVING.format(leave=leave)], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout.splitlines()) == (code, shown), done.stderr
+
+
+JOINING = """
+import os, signal
+import ray
+from contextlib import nullcontext
+from pathlib import Path
+from benchmarks.chaos.processes import wait_for
+from study.engine.ray_compat import without_its_sigterm
+from study.engine.ray_session import set_environment
+
+def titled():
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            if parent == raylet and (process / "cmdline").read_bytes().startswith(b"ray::"):
+                yield (process / "environ").read_bytes()
+        except OSError:
+            pass  # it has ended
+
+signal.signal(signal.SIGTERM, lambda number, frame: print("heard", flush=True))
+{before}
+with {handlers}():
+    ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+raylet = str(ray._private.worker._global_node.all_processes["raylet"][0].process.pid)
+wait_for(lambda: len([*titled()]) > 1, 120)
+overwritten = any(found.startswith(bytes(1)) for found in titled())
+print("overwritten" if overwritten else "whole", flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("before", "handlers", "codes", "shown"),
+    [
+        ("set_environment()", "without_its_sigterm", [0], ["whole", "heard"]),
+        ("", "nullcontext", [15, -signal.SIGABRT], ["overwritten"]),
+    ],
+)
+def test_what_ends_a_run_outlives_the_start_of_ray(
+    before: str, handlers: str, codes: list[int], shown: list[str]
+) -> None:
+    """SIGTERM is ours, and Ray's agents keep the mark by which they are ended.
+
+    Else a second signal ended a run with 15, or aborted it, and about every third stopped
+    run left its agents for a minute.
+    """
+    script = JOINING.format(before=before, handlers=handlers)
+    environment = {name: value for name, value in os.environ.items() if name != "SPT_NOENV"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode in codes, done.stderr
+    assert done.stdout.splitlines() == shown

@@ -14,7 +14,7 @@ from study.engine import ray_session
 from study.engine.ray_session import ClusterError, check_address, check_fits, joined
 from study.schema.errors import TryAgain
 from study.schema.resources import Resources, slots
-from trainables.fields import FieldError
+from trainables.problems import FieldError
 
 
 def free_port() -> int:
@@ -49,7 +49,8 @@ def test_an_address_where_something_else_listens() -> None:
 
 @pytest.mark.parametrize("slow_starts", [2, ray_session.START_TRIES])
 def test_a_machine_too_busy_for_ray(monkeypatch: pytest.MonkeyPatch, slow_starts: int) -> None:
-    """Ray gives its own processes 30 seconds; it is tried again, and said; then it is one line, and code 75."""
+    """Ray gives its own processes 30 seconds; it is tried again, and said; then it is
+    one line, and code 75."""
     import ray
 
     said = iter(
@@ -108,7 +109,8 @@ print(os.path.exists(closed[0]), mode(Path.home() / ".ray"), mode(Path.home() / 
 @pytest.mark.slow
 @pytest.mark.parametrize("there", [None, 0o644])
 def test_the_files_of_a_local_ray_are_its_users_alone(there: int | None) -> None:
-    """Ray's own choice: folders of mode 0777, in which others could replace a socket, and a token that all can read."""
+    """Ray's own choice: folders of mode 0777, in which others could replace a socket, and
+    a token that all can read."""
     with tempfile.TemporaryDirectory() as home:  # short: Ray's sockets lie below it
         temp, token = Path(home) / "t", Path(home) / ".ray" / "auth_token"
         if there is not None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.study.command_line import calstudy, here, here_json, start, wait_until, write_spec
+from tests.study.command_line import calstudy, here, here_json, write_spec
 from tests.study.counting import counted_once, epochs_trained
 
 pytestmark = pytest.mark.slow
@@ -32,12 +32,11 @@ def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) 
         )
         for label in ("cross_entropy", "focal")
     }
-    hours = sum(record.seconds or 0.0 for record in study.all_records()) / 3600  # of one CPU each
+    hours = sum(record.seconds or 0.0 for record in study.records()) / 3600  # of one CPU each
     assert status["name"] == "small" and abs(status["spending"]["cpu_hours"] - hours) < 1e-9 * hours
-    first = [record.params for record in study.records()["focal"]]
-    assert first == [
-        {"method.gamma": gamma, "optimizer.lr": 0.1} for gamma in (3.0, 2.0, 1.0)
-    ]  # published first
+    first = [record.params for record in study.records().of("focal")]
+    # Published first.
+    assert first == [{"method.gamma": gamma, "optimizer.lr": 0.1} for gamma in (3.0, 2.0, 1.0)]
 
     # The same command again: nothing to do, nothing changed.
     before = (study.directory / "ledger.log").read_bytes()
@@ -48,7 +47,7 @@ def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) 
     write_spec(tmp_path / "small.yaml", methods=["cross_entropy", "focal", "mbls"], trials=4)
     here("run", spec, "--storage", tmp_path)
     grown = counted_once(tmp_path, 12)
-    assert [record.params for record in grown.records()["focal"]][:3] == first
+    assert [record.params for record in grown.records().of("focal")][:3] == first
 
     # Another meaning is refused, with the lines that differ and the mend; nothing is written.
     before = (study.directory / "study.yaml").read_bytes()
@@ -58,16 +57,6 @@ def test_a_study_is_counted_goes_on_and_refuses_another_meaning(tmp_path: Path) 
     refused = here("run", spec, "--storage", tmp_path, check=2)
     assert "epochs: was 2, is 3" in refused and "new name" in refused and "Traceback" not in refused
     assert (study.directory / "study.yaml").read_bytes() == before
-
-
-def test_a_second_driver_is_refused(tmp_path: Path) -> None:
-    spec = write_spec(tmp_path / "small.yaml", epochs=40)
-    driver = start("run", spec, "--storage", tmp_path)
-    wait_until((tmp_path / "small" / "ledger.log").exists)
-    refused = here("run", spec, "--storage", tmp_path, check=2)
-    assert f"pid {driver.pid}" in refused and "Traceback" not in refused
-    driver.terminate()
-    driver.communicate(timeout=60)
 
 
 def test_a_copy_and_a_renamed_study_are_refused(tmp_path: Path) -> None:

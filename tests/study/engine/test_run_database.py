@@ -1,4 +1,5 @@
-"""Whole studies with their ledger in a real PostgreSQL: restarted under way, its password changed, misspelt."""
+"""Whole studies with their ledger in a real PostgreSQL: restarted under way, its
+password changed, misspelt."""
 
 from pathlib import Path
 
@@ -97,16 +98,17 @@ def test_a_changed_password_and_a_misspelt_url_lock_no_study(
                 "PGPASSWORD",
             )
         one_line(run(url, 2), "the password or user is refused")
-        run(postgres.url_of(password="rotated", database="moving"), trials=3)
+        literal = postgres.url_of(password="rotated", database="moving")
+        one_line(run(literal, 2), "small.yaml: ledger: postgresql://127.", "PGPASSWORD")
+        monkeypatch.setenv("PGPASSWORD", "rotated")
+        run(url, trials=3)
         assert (
             here_json("status", "small", "--storage", tmp_path)["methods"]["focal"]["complete"] == 3
         )
 
-        # Left out of the URL, it comes from the environment; localhost is the same server.
-        monkeypatch.setenv("PGPASSWORD", "rotated")
-        bare = postgres.url_of(password=None, database="moving").replace("127.0.0.1", "localhost")
-        run(bare, trials=4)
-        assert yaml.safe_load((tmp_path / "small" / "study.yaml").read_text())["ledger"] == bare
+        other = url.replace("127.0.0.1", "localhost")  # the same server
+        run(other, trials=4)
+        assert yaml.safe_load((tmp_path / "small" / "study.yaml").read_text())["ledger"] == other
         counted_once(tmp_path, 4)
         here("delete", "small", "--yes", "--storage", tmp_path)
         assert postgres.query("SELECT count(*) FROM trials", database="moving") == [(0,)]
@@ -129,7 +131,9 @@ def test_another_database_with_a_copy_of_older_trials_is_refused(
     one_line(here("run", spec, "--storage", tmp_path, check=2), "/copied has no focal/0001")
 
 
-def test_doctor_checks_the_ledger(tmp_path: Path, postgres: Postgres, database: str) -> None:
+def test_doctor_checks_the_ledger(
+    tmp_path: Path, postgres: Postgres, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def findings(url: str, check: int) -> list[dict[str, str]]:
         spec = write_spec(
             tmp_path / "small.yaml", ledger=url, methods=["focal"], epochs=1, trials=1
@@ -150,10 +154,14 @@ def test_doctor_checks_the_ledger(tmp_path: Path, postgres: Postgres, database: 
     assert (
         postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database=name) == []
     )
-    assert (
-        "the password or user is refused"
-        in findings(postgres.url_of(password="wrong"), 1)[0]["text"]
-    )
+    with monkeypatch.context() as patch:
+        patch.setenv("PGPASSWORD", "wrong")
+        assert "the password or user is refused" in findings(database, 1)[0]["text"]
+        patch.delenv("PGPASSWORD")
+        patch.setenv("PGPASSFILE", str(tmp_path / "none"))
+        said = findings(database, 1)[0]["text"]
+        assert "the password or user is refused" in said
+        assert f"there is no file {tmp_path}/none. Write it there" in said
     postgres.query("CREATE DATABASE not_ours", database="postgres")
     assert "may not create tables" in findings(postgres.url_of(database="not_ours"), 1)[0]["text"]
     here("run", tmp_path / "small.yaml", "--storage", tmp_path, check=2)  # as doctor said

@@ -36,9 +36,10 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Begun]:
     storage = tmp_path_factory.mktemp("faulty")
     for name, line in FAULTY.items():
         code = (
-            "from dataclasses import dataclass\nfrom trainables.methods.cross_entropy import CrossEntropy\n\n\n"
-            f"@dataclass(frozen=True)\nclass {name.capitalize()}(CrossEntropy):\n"
-            f"    def loss(self, logits, targets, progress):\n        {line}\n"
+            "from dataclasses import dataclass\nfrom trainables.methods.cross_entropy import"
+            " CrossEntropy\n\n\n@dataclass(frozen=True)\nclass"
+            f" {name.capitalize()}(CrossEntropy):\n    def loss(self, logits, targets, progress):\n"
+            f"        {line}\n"
         )
         write_method(storage, name, code)
     methods: list[Any] = [
@@ -96,7 +97,8 @@ class Lost(CrossEntropy):
 def test_a_fault_on_a_gpu_shared_under_mps_is_blamed_on_a_trial_only_where_it_is_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On pretended GPUs, and a pretended MPS; its process ends each time, so no other trial gets the broken GPU."""
+    """On pretended GPUs, and a pretended MPS; its process ends each time, so no other
+    trial gets the broken GPU."""
     monkeypatch.setenv("CALSTUDY_DEVICE", "cpu")
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     (tmp_path / "control").touch()
@@ -108,7 +110,7 @@ def test_a_fault_on_a_gpu_shared_under_mps_is_blamed_on_a_trial_only_where_it_is
     ]
     run_on_a_pretended_gpu(tmp_path, methods)
     study = counted_once(tmp_path, 3)
-    found = {label: records[0] for label, records in study.records().items()}
+    found = {label: records[0] for label, records in study.records().by_label.items()}
     assert {label: (record.state, record.deaths) for label, record in found.items()} == {
         "victim": ("complete", {"node": 1}),
         "culprit": ("failed", {"node": 1, "process": 3}),
@@ -154,7 +156,9 @@ def test_what_does_not_fit_into_a_part_of_a_gpu_gets_a_whole_one(
         {"label": "provided", "name": "hungry", "enough": 1.0, "resources": {"gpu": 1}},
     ]
     run_on_a_pretended_gpu(tmp_path, methods)
-    found = {label: records[0] for label, records in counted_once(tmp_path, 4).records().items()}
+    found = {
+        label: records[0] for label, records in counted_once(tmp_path, 4).records().by_label.items()
+    }
     assert {
         label: (record.state, record.attempt, record.deaths) for label, record in found.items()
     } == {
@@ -167,14 +171,15 @@ def test_what_does_not_fit_into_a_part_of_a_gpu_gets_a_whole_one(
 
 
 def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(faulty: Begun) -> None:
-    """One method diverges, raises, exits, kills its own process, hangs: FAIL with the reason; the others complete."""
+    """One method diverges, raises, exits, kills its own process, hangs: FAIL with
+    the reason; the others complete."""
     storage = faulty.storage
     shown = faulty.driver.communicate(timeout=280)[0]
     assert faulty.driver.returncode == 0, shown
     # Read without the folder it was run with: the study keeps its own.
     (storage / "mine").rename(storage / "gone")
     study = counted_once(storage, 6)
-    found = {label: records[0] for label, records in study.records().items()}
+    found = {label: records[0] for label, records in study.records().by_label.items()}
     assert {label: record.state for label, record in found.items()} == {
         "raises": "failed",
         "exits": "failed",

@@ -1,4 +1,5 @@
-"""Whole studies that are preempted: all is signalled at once, the terminal is closed, nobody reads the output."""
+"""Whole studies that are preempted: all is signalled at once, the terminal is closed,
+nobody reads the output."""
 
 import os
 import signal
@@ -94,18 +95,16 @@ def parents_status(folder: Path) -> str:
 def can_go_on(session: Session) -> None:
     """Both trials are where they were, and no death was counted against them."""
     study = open_study("small", str(session.folder))
-    assert [record.state for record in study.all_records()] == ["running"] * 2
-    assert not any(record.deaths for record in study.all_records())
+    assert [record.state for record in study.records()] == ["running"] * 2
+    assert not any(record.deaths for record in study.records())
 
 
 @pytest.mark.parametrize(
     ("name", "reach"),
     [
         ("SIGTERM", lambda session: session.signalled(signal.SIGTERM)),  # Slurm, systemd
-        (
-            "SIGHUP",
-            lambda session: os.killpg(session.process.pid, signal.SIGHUP),
-        ),  # a terminal that is closed
+        # A terminal that is closed.
+        ("SIGHUP", lambda session: os.killpg(session.process.pid, signal.SIGHUP)),
     ],
     ids=["SIGTERM to all", "SIGHUP to the group"],
 )

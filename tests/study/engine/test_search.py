@@ -18,7 +18,8 @@ def test_an_actor_whose_raylet_is_gone_died_with_its_node() -> None:
 
 
 def test_a_node_that_does_not_see_the_storage_ends_the_run_in_one_line() -> None:
-    """Each trial it were given would be lost there; as it is, the next run takes this one up again."""
+    """Each trial it were given would be lost there; as it is, the next run
+    takes this one up again."""
     search = LedgerSearch.__new__(LedgerSearch)
     search.fault = None
     outcome = {
@@ -33,7 +34,8 @@ def test_a_node_that_does_not_see_the_storage_ends_the_run_in_one_line() -> None
 
 
 def test_who_dies_after_a_stop_was_requested_is_not_blamed() -> None:
-    """A preemption ends the workers too, at the same moment: after three of them the trial would have failed."""
+    """A preemption ends the workers too, at the same moment: after three of them
+    the trial would have failed."""
     asked: list[str] = []
     search = LedgerSearch.__new__(LedgerSearch)
     search.fault, search._live = None, {}

@@ -1,4 +1,5 @@
-"""Asked to stop: small programs that are signalled, or whose output is closed. Ray's part is in test_run_stopped."""
+"""Asked to stop: small programs that are signalled, or whose output is closed. Ray's part
+is in test_run_stopped."""
 
 import os
 import signal
@@ -8,7 +9,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from textwrap import indent
+from textwrap import dedent, indent
 from typing import Any
 
 import pytest
@@ -20,13 +21,14 @@ LAST_WORD = "stopped by {}; run the same command again to resume.\n"
 BEGIN = """
 import ctypes, subprocess, threading, time
 from study.engine import stopping
-from study.terminal.console import console
+from study.terminal.console import console, errors
 """
 SLEEP = """
 print("ready", flush=True)
 time.sleep(60)
 """
-# A mutex that is locked twice: no signal's handler runs, as in Ray's C++ code. Its line comes once it is stuck.
+# A mutex that is locked twice: no signal's handler runs, as in Ray's C++ code. Its line
+# comes once it is stuck.
 STUCK = """
 stop.last_acts.append(lambda: print("acted", flush=True))
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -53,7 +55,8 @@ def printing():
 
 def program(body: str, grace: float = 0.3, **options: Any) -> subprocess.Popen[str]:
     """Runs the body where it may be stopped; `stop` is what stops it."""
-    source = f"{BEGIN}\nstopping.GRACE = {grace}\nwith stopping.Ending(console) as stop:\n{indent(body, '    ')}"
+    begin = f"{BEGIN}\nstopping.GRACE = {grace}\nwith stopping.Ending(console, errors) as stop:\n"
+    source = begin + indent(dedent(body), "    ")
     pipes: dict[str, Any] = {
         "stdin": subprocess.PIPE,
         "stdout": subprocess.PIPE,
@@ -92,7 +95,8 @@ def test_what_it_started_ends_with_it() -> None:
     child = int(first_line(process))
     assert first_line(process) == "ready" and not ended(child)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 75 and ended(child)
+    assert process.wait(60) == 75
+    wait_until(lambda: ended(child), 10)
 
 
 @pytest.mark.slow
@@ -107,9 +111,30 @@ def test_a_process_that_does_not_come_back_is_ended_with_all_it_started(name: st
     wait_until(lambda: ended(child), 30)
 
 
+def test_the_last_word_is_the_last() -> None:
+    """A main thread that came back while it was ended printed its summary after it."""
+    process = program("""
+        leave = stopping.leave_in_place_of_this
+        stopping.leave_in_place_of_this = lambda *how: [time.sleep(0.5), leave(*how)]
+        with stop.deferred():
+            while True:
+                console.print("a line")
+                time.sleep(0.01)
+    """)
+    assert first_line(process) == "a line"  # it is where a signal is deferred
+    process.send_signal(signal.SIGTERM)
+    shown, said = process.communicate(timeout=60)
+    assert process.returncode == 75 and said == ""
+    *before, last = shown.splitlines(keepends=True)
+    assert last == LAST_WORD.format("SIGTERM") and set(before) <= {"a line\n"}
+
+
 @pytest.mark.slow
 def test_its_temporary_folders_go_with_it(tmp_path: Path) -> None:
-    stuck = f"with stopping.temporary_folder('ray-', {str(tmp_path)!r}) as folder:\n{indent(STUCK, '    ')}"
+    stuck = (
+        f"with stopping.temporary_folder('ray-', {str(tmp_path)!r}) as"
+        f" folder:\n{indent(STUCK, '    ')}"
+    )
     process = program(stuck)
     first_line(process)
     assert [path.name[:4] for path in tmp_path.iterdir()] == ["ray-"]
@@ -119,7 +144,8 @@ def test_its_temporary_folders_go_with_it(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_it_goes_on_starting_ends_with_it() -> None:
-    """A stop while Ray starts: its agents were started after all that ran had been ended, and stayed for a minute."""
+    """A stop while Ray starts: its agents were started after all that ran had been ended,
+    and stayed for a minute."""
     starting = """
     child = subprocess.Popen(["sleep", "600"], start_new_session=True)
     print(child.pid, flush=True)
@@ -143,7 +169,10 @@ def test_what_it_goes_on_starting_ends_with_it() -> None:
     ids=["does not die", "cannot be read"],
 )
 def test_a_process_that_hangs_in_the_kernel_does_not_keep_this_one(hangs: str) -> None:
-    source = f"import os, time\nfrom study.engine import leaving\n{hangs}\nleaving.leave_nothing('this', [])\nos._exit(75)"
+    source = (
+        f"import os, time\nfrom study.engine import leaving\n{hangs}\nleaving.leave_nothing('this',"
+        " [])\nos._exit(75)"
+    )
     child = subprocess.Popen(["sleep", "60"], env={**os.environ, MARK: "this"})
     try:
         assert subprocess.run([sys.executable, "-c", source], timeout=30).returncode == 75
@@ -290,7 +319,10 @@ def test_a_terminal_that_was_closed() -> None:
 @pytest.mark.slow
 def test_what_was_closed_before_the_start_is_discarded(tmp_path: Path) -> None:
     """Else the next file to be opened, the ledger even, would be the standard output."""
-    code = "import sys, study.cli as cli\ncli._open_standard_files()\nfile = open(sys.argv[1], 'w')\nfile.write('kept')"
+    code = (
+        "import sys, study.cli as cli\ncli._open_standard_files()\nfile = open(sys.argv[1],"
+        " 'w')\nfile.write('kept')"
+    )
     code += "\nfile.flush()\nimport os\nos.write(1, b'printed')\nos.write(2, b'printed')"
     words = [sys.executable, "-c", code, str(tmp_path / "file")]
     assert subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *words]).returncode == 0

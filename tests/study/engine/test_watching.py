@@ -6,11 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from study.engine import watching
+from study.engine import run, watching
 from study.engine.stopping import Stopping
 from study.engine.watching import Watching
 from tests.study.command_line import ENVIRONMENT, write_spec
@@ -93,14 +95,16 @@ def test_what_has_ended_ends_the_run_at_once(
 
 
 def test_seconds_in_which_this_process_stood_still_do_not_count(
-    head: Head, stopping: Stopping, monkeypatch: pytest.MonkeyPatch
+    head: Head, stopping: Stopping, shown: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A laptop that slept, or SIGSTOP: the head had no time to answer."""
+    monkeypatch.setattr(watching, "PATIENCE", 30.0)
+    head.answers = False
+    assert until(lambda: shown)
     real = time.monotonic
-    monkeypatch.setattr(watching.time, "monotonic", lambda: real() + 3600)
-    before = head.asked
-    assert until(lambda: head.asked > before + 20)
-    monkeypatch.undo()
+    monkeypatch.setattr(time, "monotonic", lambda: real() + 3600)
+    before, said = head.asked, len(shown)
+    assert until(lambda: head.asked > before + 5 and len(shown) > said + 5)
     assert stopping.caught is None
 
 
@@ -157,3 +161,28 @@ def _pids(mark: str, program: str) -> list[int]:
         if is_ours and words[0].endswith(f"/{program}".encode()):
             found.append(int(process.name))
     return found
+
+
+def test_a_head_that_is_lost_while_nodes_are_checked_is_said_and_ends_the_run(
+    head: Head, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    stopping = Stopping()
+    monkeypatch.setattr(run, "joined", lambda *taken: nullcontext(lambda: 1))
+    monkeypatch.setattr(run, "control_store", lambda: "10.0.0.1:6379")
+    monkeypatch.setattr(watching, "head_question", lambda address: head.ask)
+    monkeypatch.setattr(watching, "lost_services", lambda: [])
+
+    def check_nodes(*taken: object) -> None:
+        head.answers = False
+        assert until(stopping.requested)
+
+    monkeypatch.setattr(run, "check_nodes", check_nodes)
+    spec, prepared = SimpleNamespace(variants=()), SimpleNamespace(digest="0")
+    with run._ray(spec, Path(), prepared, "10.0.0.1:6379", steps.append, None, stopping):  # type: ignore[arg-type]
+        pass
+    assert stopping.caught == "the loss of Ray's head at 10.0.0.1:6379"
+    assert any(
+        line.startswith("Ray: its head at 10.0.0.1:6379 does not answer; waiting (")
+        for line in steps
+    )

@@ -1,4 +1,5 @@
-"""What someone who can write a version's files, but not the registry, may put there. Each leaves a mark if it runs."""
+"""What someone who can write a version's files, but not the registry, may put there. Each
+leaves a mark if it runs."""
 
 import json
 import re

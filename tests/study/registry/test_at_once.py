@@ -1,4 +1,5 @@
-"""Exports of one trial at once, and exports killed at any step: one version, and nothing left that is not named."""
+"""Exports of one trial at once, and exports killed at any step: one version, and nothing
+left that is not named."""
 
 import multiprocessing
 import os
@@ -16,7 +17,6 @@ from study.audit.result import Check
 from study.registry import upload
 from study.registry.export import export
 from study.store.study import open_study
-from study.store.trials import trial_named
 from study.tracking.locations import present_location
 from study.tracking.registered import unfinished
 from tests.study.audit.test_audit import audited, off
@@ -26,7 +26,15 @@ pytestmark = pytest.mark.slow
 
 # Each process is forked from one that has imported what an export needs.
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["study.registry.export", "mlflow.pytorch"])
+PROCESSES.set_forkserver_preload(
+    [
+        __name__,
+        "mlflow.pytorch",
+        "mlflow.store.model_registry.sqlalchemy_store",
+        "mlflow.store.tracking.sqlalchemy_store",
+        "torch.export._trace",
+    ]
+)
 
 
 @pytest.fixture
@@ -42,7 +50,7 @@ def no_lock(directory: Path) -> Iterator[bool]:
 
 def exporting(storage: Path, name: str, dies_at: str | None = None, locks: bool = True) -> None:
     study = open_study("small", str(storage))
-    record = trial_named(study.all_records(), "focal/0000", "--trial")
+    record = study.records().named("focal/0000", "--trial")
     with pytest.MonkeyPatch.context() as patch:
         if not locks:
             patch.setattr(upload, "export_lock", no_lock)
@@ -93,7 +101,7 @@ def test_ten_exports_at_once_give_one_version(storage: Path) -> None:
 
 def test_so_they_do_where_their_mounts_share_no_locks(storage: Path) -> None:
     assert at_once(3, storage, "m", None, False) == [0] * 3
-    (versions, left) = registry(storage, "m")
+    versions, left = registry(storage, "m")
     assert len(versions) == 1 and left == 0
     assert off(audited(storage)) == {}
 
@@ -115,7 +123,10 @@ def test_what_a_killed_export_leaves_is_named_and_finished_by_the_next(
         assert registry(storage, "m") == ([1], 0) and registered(storage).notes == []
         return
     (line,) = named(storage)
-    mend = "finish it with `calstudy export small --trial focal/0000 --name NAME`, or delete it in MLflow"
+    mend = (
+        "finish it with `calstudy export small --trial focal/0000 --name NAME`, or delete it in"
+        " MLflow"
+    )
     assert re.fullmatch(
         rf"focal/0000: an export left the model m-\w+, which is no version: {re.escape(mend)}", line
     )
@@ -142,16 +153,21 @@ def test_an_export_killed_before_its_alias_is_finished_by_the_next(storage: Path
     first, twice, second = named(storage)
     assert (
         twice
-        == "models:/m/2: is focal/0000 again, as is models:/m/1: delete one of the two versions in MLflow"
+        == "models:/m/2: is focal/0000 again, as is models:/m/1: delete one of the two versions in"
+        " MLflow"
     )
-    mend = "restore it from a backup, or delete the version and its model in MLflow and export focal/0000 again"
+    mend = (
+        "restore it from a backup, or delete the version and its model in MLflow and export"
+        " focal/0000 again"
+    )
     assert [first, second] == [
         f"models:/m/{number}: MLmodel is missing: {mend}" for number in (1, 2)
     ]
 
 
 def test_a_version_that_a_user_made_keeps_its_model(storage: Path) -> None:
-    """It has neither our tags nor a run; what deletes models goes by the files that versions have."""
+    """It has neither our tags nor a run; what deletes models goes by the files that versions
+    have."""
     exporting(storage, "m")
     client = MlflowClient(
         f"sqlite:///{storage / 'mlflow.db'}", f"sqlite:///{storage / 'mlflow.db'}"

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from search_spaces import strict_yaml
 from study.answer.choice import choose
 from study.confirmation.confirm import measure
-from study.confirmation.results import moments
+from study.confirmation.results import moments, results_of
 from study.store.study import open_study
 from tests.study.command_line import here, here_json
 from tests.study.confirmation.test_confirm import confirmed as confirmed  # fixtures
@@ -28,30 +28,36 @@ def test_a_confirmed_seed_is_registered_with_what_all_its_seeds_do_on_test(confi
         for label, row in rows.items()
     }
     best = rows[max(means, key=lambda label: means[label])]
-    registered = min(
-        best.records, key=lambda record: record.metrics["accuracy"]
-    )  # of two seeds the worse one
+    # Of two seeds the worse one.
+    registered = min(best.records, key=lambda record: record.metrics["accuracy"])
     measured = registered.metrics
     assert f"from small-confirm/{registered.name}" in shown
-    both = f"validation ECE: {measured['ece']:.4f} as trained (served), {measured['ts_ece']:.4f} after temperature "
+    both = (
+        f"validation ECE: {measured['ece']:.4f} as trained (served), {measured['ts_ece']:.4f} after"
+        " temperature "
+    )
     assert (
         both in shown
         and "(--temperature serves it)\nthe search optimized accuracy, ECE as trained\n" in shown
     )
     client = MlflowClient(f"sqlite:///{confirmed / 'mlflow.db'}")
     card = client.get_model_version("m", "1").description
-    assert f"2 fresh seeds of {'`focal/0001`' if best.candidate else ''}" in card
+    assert f"2 fresh seeds of `{'focal/0001' if best.candidate else best.label}`" in card
+    assert f": seed {registered.number} of `{best.name}`." in card
     pins = open_study("small-confirm", str(confirmed)).spec.variant(best.label).space.pins
     assert pins and all(f"- {path}: {value}" in card for path, value in pins.items())
     assert f"number {registered.number + 1_000_000};" in card
     for record, test in zip(best.records, best.tests, strict=True):
-        (line,) = (line for line in card.splitlines() if line.startswith(f"| {record.name} |"))
+        (line,) = (line for line in card.splitlines() if line.startswith(f"| {record.number} |"))
         low, high = map(float, re.findall(r"\(([\d.]+) to ([\d.]+)\)", line)[0])
         assert f"| {test['accuracy']:.4f} (" in line and low < test["accuracy"] < high
         # About two standard errors of a share of 359 test samples either way.
         assert high - low == pytest.approx(
             4 * (test["accuracy"] * (1 - test["accuracy"]) / 359) ** 0.5, rel=0.1
         )
+        floors = re.findall(r"\(0\.\d{4} to 0\.\d{4}\), floor \.\d{3} \[\.\d{3}, \.\d{3}\]", line)
+        assert len(floors) == 2  # of ECE, both ways
+    assert "Floor: what a perfectly calibrated model" in card
     found = json.loads(here("verify", "models:/m/1", "--storage", confirmed, "--json"))
     assert found["ok"]
 
@@ -59,12 +65,12 @@ def test_a_confirmed_seed_is_registered_with_what_all_its_seeds_do_on_test(confi
 def test_without_a_rule_it_registers_the_model_that_the_answer_names(confirmed: Path) -> None:
     storage = ("--storage", confirmed)
     first = here_json("answer", "small", *storage)["sentences"][0]
-    chosen = choose(open_study("small", str(confirmed)))
+    chosen = choose(results_of(open_study("small", str(confirmed))))
     client = MlflowClient(f"sqlite:///{confirmed / 'mlflow.db'}")
     shown = here("export", "small", "--name", "d", "--alias", "champion", "--temperature", *storage)
     assert (
-        f"registered models:/d/1 from small-confirm/{chosen.record.name}; alias champion points to it\n"
-        in shown
+        f"registered models:/d/1 from small-confirm/{chosen.record.name}; alias champion points to"
+        " it\n" in shown
     )
     assert (
         "as trained (--raw serves it)" in shown
@@ -94,10 +100,6 @@ def test_the_card_of_a_seed_taken_by_name_tells_of_test_as_soon_as_it_is_opened(
     file = storage / "small-confirm" / "study.yaml"
     plain = strict_yaml.read(file)
     del plain["recorded"]["home"]  # of which this is a copy
-    del (
-        plain["serve"],
-        plain["recorded"]["serves"],
-    )  # it is older than the search, which says what is served
     file.write_text(strict_yaml.dump(plain))
     study = unopened(storage)
     words = (

@@ -1,4 +1,5 @@
-"""Export and verify against a real registry: registered is what was measured, and anything else is found out."""
+"""Export and verify against a real registry: registered is what was measured, and
+anything else is found out."""
 
 import json
 import os
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,20 +20,24 @@ from numpy.testing import assert_allclose
 from pytest import approx
 
 from study.registry import export as exporting
+from study.registry import verify as verifying
 from study.registry.export import Exported, export
 from study.registry.upload import ExportError, check_names
 from study.registry.verify import NotVerified, examine, verify
-from study.schema.spec import spec_from_mapping
+from study.schema.reading import spec_from_mapping
+from study.store.recorded import Recorded
 from study.store.study import Study
 from study.store.trials import TrialRecord
+from study.tracking.registered import digests_of
 from tests import references
+from tests.study.command_line import verified_here
 from trainables.config import TrialConfig
-from trainables.fields import FieldError
 from trainables.files.digest import file_digest
 from trainables.learner import Learner
 from trainables.loading.cache import load_split
 from trainables.loading.trial_data import trial_data
 from trainables.outputs.predictions import Predictions
+from trainables.problems import FieldError
 
 pytestmark = pytest.mark.slow
 
@@ -95,16 +101,18 @@ def train(root: Path, uri: str, name: str, model: str, number: int = 3, **keys: 
     config = TrialConfig.from_mapping({**spec.trial_mapping("focal"), "number": number}, params)
     learner = Learner(config, trial_data(config, torch.device("cpu")), torch.device("cpu"))
     learner.train_epoch()
-    recorded = {
-        "id": f"id-of-{name}",
-        "created": "2026-11-22T00:00:00+00:00",
-        "data_digest": learner.data.prepared.digest,
-        "classes": list(learner.data.prepared.classes),
-        "sizes": dict(learner.data.prepared.sizes),
-        "meaning": spec.meaning(),
-        "versions": {"torch": "2"},
-        "git_commit": None,
-    }
+    recorded = Recorded(
+        id=f"id-of-{name}",
+        created="2026-11-22T00:00:00+00:00",
+        data_digest=learner.data.prepared.digest,
+        classes=list(learner.data.prepared.classes),
+        sizes=dict(learner.data.prepared.sizes),
+        meaning=spec.meaning(),
+        serves="temperature",
+        majority=0.1,
+        temperature_fit="temperature",
+        versions={"torch": "2"},
+    )
     study = Study.of(root / name, spec, recorded)
     record = TrialRecord("focal", number, "complete", params, attempt=1, epoch=1)
     files = study.files(record)
@@ -141,8 +149,18 @@ def here(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> Callable[..., obj
 
 
 def forget_digests(trained: Trained, found: Exported) -> None:
-    """Make the version one that was registered before the digests of its files were recorded."""
+    """Remove the digests of the version's files from the registry."""
     trained.client.delete_model_version_tag(found.name, str(found.version), "calstudy.artifacts")
+
+
+def record_digests(trained: Trained, found: Exported) -> None:
+    """Make the version's files, as they are now, those registered."""
+    trained.client.set_model_version_tag(
+        found.name,
+        str(found.version),
+        "calstudy.artifacts",
+        json.dumps(digests_of(trained.artifacts(found))),
+    )
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
@@ -159,7 +177,7 @@ def load(trained: Trained, exported: Exported) -> object:
     )
 
 
-# ---- what is registered --------------------------------------------------------------------------------------------
+# ---- what is registered --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch", [1, 7])
@@ -171,7 +189,7 @@ def test_gives_softmax_of_the_measured_logits_over_the_fitted_temperature(
     probs = load(trained, exported).predict(images)
     assert probs.shape == (batch, 10) and probs.dtype == np.float32
     assert_allclose(probs.sum(axis=1), 1, atol=1e-6)
-    temperature = references.fit_temperature(stored.logits, stored.labels)
+    temperature = references.fit_temperature(stored.logits, stored.labels, prior=1.0)
     assert exported.temperature == approx(temperature, rel=1e-6)
     assert_allclose(probs, softmax(stored.logits.numpy()[:batch] / temperature), atol=1e-5)
 
@@ -255,7 +273,7 @@ def test_a_kill_before_the_version_is_mended_by_the_next(
     assert trained.export("killed").version == 1
 
 
-# ---- what is refused -----------------------------------------------------------------------------------------------
+# ---- what is refused -----------------------------------------------------------------------------
 
 
 def copied(trained: Trained, to: Path) -> Study:
@@ -326,13 +344,13 @@ def test_refuses_a_file_that_is_not_the_one_written(
 
 
 def test_refuses_other_data(trained: Trained) -> None:
-    study = replace(trained.study, recorded={**trained.study.recorded, "data_digest": "0" * 64})
+    study = replace(trained.study, recorded=replace(trained.study.recorded, data_digest="0" * 64))
     with pytest.raises(ExportError, match="the data has changed since the trial was trained"):
         export(study, trained.record, "refused", None, trained.uri)
 
 
 def test_refuses_a_trial_without_a_run_or_a_server(trained: Trained, tmp_path: Path) -> None:
-    study = replace(trained.study, recorded={**trained.study.recorded, "id": "unknown"})
+    study = replace(trained.study, recorded=replace(trained.study.recorded, id="unknown"))
     with pytest.raises(ExportError, match="calstudy sync small"):
         export(study, trained.record, "refused", None, trained.uri)
     with pytest.raises(ExportError, match="calstudy sync"):
@@ -407,7 +425,7 @@ def test_refuses_a_name_in_one_line(trained: Trained, name: str, alias: str | No
     assert "\n" not in str(caught.value)
 
 
-# ---- verify --------------------------------------------------------------------------------------------------------
+# ---- verify --------------------------------------------------------------------------------------
 
 
 def test_verify_in_a_fresh_process(
@@ -422,7 +440,10 @@ def test_verify_in_a_fresh_process(
     assert capfd.readouterr() == ("", "")
 
 
-def test_verify_of_what_is_not_there(trained: Trained, exported: Exported, tmp_path: Path) -> None:
+def test_verify_of_what_is_not_there(
+    trained: Trained, exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifying, "subprocess", SimpleNamespace(run=verified_here))
     report = verify("models:/digits/99", trained.uri, tmp_path)
     assert not report.ok and "99" in (report.problem or "")
     report = verify(exported.uri, f"sqlite:///{tmp_path}/none.db", tmp_path)
@@ -467,7 +488,7 @@ def test_verify_finds_what_was_altered(
     file: str,
     failing: set[str],
 ) -> None:
-    """By its digest; and where there is none, by what it holds."""
+    """By its digest; and where that is of the altered file, by what it holds."""
     exported = trained.export(alter.__name__)
     assert here(exported.uri).ok
     alter(trained.artifacts(exported))
@@ -475,8 +496,8 @@ def test_verify_finds_what_was_altered(
         NotVerified, match=f"^its files are not .* not opened: {file} has changed.$"
     ):
         here(exported.uri)
-    forget_digests(trained, exported)
-    report = here(exported.uri, trust_files=True)
+    record_digests(trained, exported)
+    report = here(exported.uri)
     assert not report.ok
     assert {check.name for check in report.checks if not check.ok} == failing
 
@@ -492,8 +513,8 @@ def test_verify_finds_another_model(
         trained.artifacts(other) / "data" / "model.pt2",
         trained.artifacts(exported) / "data" / "model.pt2",
     )
-    forget_digests(trained, exported)
-    report = here(exported.uri, trust_files=True)
+    record_digests(trained, exported)
+    report = here(exported.uri)
     failing = {check.name: check for check in report.checks if not check.ok}
     assert {"probabilities", "nll"} <= set(failing)
     assert failing["probabilities"].found > 0.01
@@ -513,25 +534,25 @@ def test_verify_refuses_pickle(
     trained: Trained, here: Callable[..., object], tmp_path: Path
 ) -> None:
     exported = trained.export("pickled")
-    forget_digests(trained, exported)
     data = trained.artifacts(exported) / "data"
     (data / "model.pt2").unlink()
     torch.save(Payload(tmp_path / "ran"), data / "model.pth")
     (data / "pickle_module_info.txt").write_text("pickle")
+    record_digests(trained, exported)
     with pytest.raises(Exception, match="not an exported program alone"):
-        here(exported.uri, trust_files=True)
+        here(exported.uri)
     assert not (tmp_path / "ran").exists()
 
 
 def test_verify_refuses_code(trained: Trained, here: Callable[..., object]) -> None:
     exported = trained.export("with_code")
-    forget_digests(trained, exported)
     file = trained.artifacts(exported) / "MLmodel"
     file.write_text(
         file.read_text().replace("loader_module: mlflow.pytorch", "loader_module: json")
     )
+    record_digests(trained, exported)
     with pytest.raises(NotVerified, match=r"run its own code .*json"):
-        here(exported.uri, trust_files=True)
+        here(exported.uri)
 
 
 def test_verify_needs_the_data_and_a_record(
@@ -548,16 +569,17 @@ def test_verify_needs_the_data_and_a_record(
             here(exported.uri)
     plain = trained.export("plain")
     shutil.rmtree(trained.artifacts(plain) / "calstudy")
-    forget_digests(trained, plain)
+    record_digests(trained, plain)
     with pytest.raises(NotVerified, match="it was not registered by `calstudy export`"):
-        here(plain.uri, trust_files=True)
+        here(plain.uri)
 
 
 def test_batch_norm_is_registered_as_it_evaluates(root: Path, server: str) -> None:
     cnn = train(root, server, "with_batch_norm", "cnn", result="best_nll")
     exported = cnn.export("with_batch_norm")
     assert "epoch with the best nll on the validation split" in cnn.version(exported).description
-    # In training mode the batch's own statistics would be taken, and a sample's output would depend on the others.
+    # In training mode the batch's own statistics would be taken, and a sample's output
+    # would depend on the others.
     images = load_split(cnn.learner.data.prepared, "validation").images[:64]
     model = load(cnn, exported)
     together = model.predict(images.float().numpy())

@@ -18,12 +18,12 @@ from tests.extending.test_extending import EXTENSION
 from tests.study import command_line
 from tests.study.command_line import calstudy
 from tests.study.registry.hostile import code_in_the_graph, extensions_in_the_record
-from tests.study.registry.test_export import Trained, forget_digests, train
+from tests.study.registry.test_export import Trained, forget_digests, record_digests, train
 from tests.study.registry.test_export import here as here  # fixtures
 from tests.study.registry.test_export import root as root
 from tests.study.registry.test_export import server as server
 from tests.study.registry.test_export import trained as trained
-from trainables.plugins import use_extensions
+from trainables.plugins import extension_digests, use_extensions
 
 pytestmark = pytest.mark.slow
 
@@ -42,28 +42,28 @@ def attacked(trained: Trained, name: str, kind: str, mark: Path) -> tuple[Export
 @pytest.mark.parametrize("kind", ["graph", "record"])
 def test_changed_files_run_nothing(trained: Trained, kind: str, tmp_path: Path) -> None:
     found, file = attacked(trained, f"attacked_{kind}", kind, tmp_path / "mark")
-    said = calstudy("verify", found.uri, "--tracking", trained.uri, check=1).stderr
+    said = command_line.here("verify", found.uri, "--tracking", trained.uri, check=1)
     why = f"its files are not those registered, and were not opened: {file} has changed."
     assert said == f"{found.uri}: NOT verified: {why}\n"
     assert not (tmp_path / "mark").exists()
 
 
 @pytest.mark.parametrize("kind", ["graph", "record"])
-def test_changed_files_of_an_older_version_run_nothing(
+def test_changed_files_without_digests_run_nothing(
     trained: Trained, here: Callable[..., object], kind: str, tmp_path: Path
 ) -> None:
-    """Where a user trusts them, code is still taken from no folder that they name."""
-    found, _ = attacked(trained, f"older_{kind}", kind, tmp_path / "mark")
+    """Nor where they have the digests of the changed files: code is taken from no folder
+    that they name."""
+    found, _ = attacked(trained, f"forgotten_{kind}", kind, tmp_path / "mark")
     forget_digests(trained, found)
-    with pytest.raises(
-        NotVerified, match=r"a file that was changed could run code\. .* --trust-files\.$"
-    ):
+    with pytest.raises(NotVerified, match="the registry has no digests of its files"):
         here(found.uri)
     if kind == "record":
+        record_digests(trained, found)
         with pytest.raises(
             NotVerified, match=r"its data set 'mine' is code of the study 'small', which is not in "
         ):
-            here(found.uri, trust_files=True)
+            here(found.uri)
     assert not (tmp_path / "mark").exists()
 
 
@@ -84,7 +84,8 @@ def test_every_file_counts_but_the_one_that_mlflow_adds(
     with pytest.raises(NotVerified) as caught:
         here(found.uri)
     assert str(caught.value).endswith(
-        ": MLmodel has changed; data/extra was added; input_example.json is missing; link was added."
+        ": MLmodel has changed; data/extra was added; input_example.json is missing; link was"
+        " added."
     )
 
 
@@ -100,12 +101,12 @@ def test_no_name_of_a_file_reaches_the_terminal_as_a_command(tmp_path: Path) -> 
 def test_the_files_that_were_verified_can_be_kept(trained: Trained, tmp_path: Path) -> None:
     found, kept = trained.export("kept"), tmp_path / "kept"
     words = ("verify", found.uri, "--tracking", trained.uri, "--keep", kept)
-    assert calstudy(*words).stdout.startswith(f"{found.uri}: verified on ")
+    assert command_line.here(*words).startswith(f"{found.uri}: verified on ")
     assert mlflow.pyfunc.load_model(str(kept)).metadata.model_uuid in trained.version(found).source
-    assert "exists. Name a folder that does not." in calstudy(*words, check=2).stderr
+    assert "exists. Name a folder that does not." in command_line.here(*words, check=2)
     shutil.rmtree(kept)
     (trained.artifacts(found) / "conda.yaml").write_text("")
-    calstudy(*words, check=1)
+    command_line.here(*words, check=1)
     assert not kept.exists()
 
 
@@ -114,30 +115,29 @@ def test_a_data_set_of_ones_own_comes_from_ones_own_study(
 ) -> None:
     try:
         own = train(root, server, "theirs", "mlp", data="listed", extensions=str(EXTENSION))
-        own = replace(
-            own, record=replace(own.record, extensions=own.learner.config.extension_digests())
-        )
+        own = replace(own, record=replace(own.record, extensions=extension_digests(EXTENSION)))
         found = own.export("theirs")
         plain = {**own.study.plain, "extensions": "extensions"}
-        write_study_file(own.study.directory, {**plain, "recorded": own.study.recorded})
+        write_study_file(replace(own.study, plain=plain))
         shutil.copytree(EXTENSION, own.study.directory / "extensions")
     finally:
         use_extensions(None)
     words = ("verify", found.uri, "--tracking", own.uri)
     assert "verified on " in calstudy(*words, "--storage", root).stdout
-    assert (
-        "verified on " in calstudy(*words, "--storage", tmp_path, "--extensions", EXTENSION).stdout
-    )
+    named = ("--storage", tmp_path, "--extensions", EXTENSION)
+    try:
+        assert "verified on " in command_line.here(*words, *named)
+    finally:
+        use_extensions(None)
     why = f"its data set 'listed' is code of the study 'theirs', which is not in {tmp_path}."
     mend = "Give that storage with --storage, or the code with --extensions."
     said = f"{found.uri}: NOT verified: {why} {mend}\n"
     assert command_line.here(*words, "--storage", tmp_path, check=1) == said
     # A study of that name with another identity, and one that a tag names elsewhere, are not it.
-    other = replace(
-        own.study, directory=tmp_path / "theirs", recorded={**own.study.recorded, "id": "other"}
-    )
+    another = replace(own.study.recorded, id="other")
+    other = replace(own.study, directory=tmp_path / "theirs", recorded=another)
     other.directory.mkdir()
-    write_study_file(other.directory, {**plain, "recorded": other.recorded})
+    write_study_file(replace(other, plain=plain))
     assert command_line.here(*words, "--storage", tmp_path, check=1) == said
     own.client.set_model_version_tag(found.name, "1", "calstudy.study", f"../{root.name}/theirs")
     assert "which is not in" in command_line.here(*words, "--storage", tmp_path, check=1)
@@ -159,8 +159,6 @@ def test_a_data_set_of_ones_own_comes_from_ones_own_study(
     ):
         _own_extensions(record, version, root)
     for upwards in ("", ".", ".."):
-        write_study_file(
-            own.study.directory, {**plain, "extensions": upwards, "recorded": own.study.recorded}
-        )
+        write_study_file(replace(own.study, plain={**plain, "extensions": upwards}))
         with pytest.raises(NotVerified, match="which is not in"):
             _own_extensions({**record, "extensions": {}}, version, root)

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from study.registry import model_card
+from trainables import metrics
 
 
 @pytest.mark.parametrize(
@@ -14,19 +15,19 @@ from study.registry import model_card
             "default",
             {"name": "focal", "gamma": 3.0},
             "Published default (Mukhoti et al. 2020); the rest as in the study",
-            "2 fresh seeds of focal, published default (Mukhoti et al. 2020)",
+            "2 fresh seeds of `x_default`, published default (Mukhoti et al. 2020)",
         ),
         (
             "default",
             {"name": "sece", "weight": 0.5, "bandwidth": 0.1},
             "Our default; the rest as in the study",
-            "2 fresh seeds of sece, our default",
+            "2 fresh seeds of `x_default`, our default",
         ),
         (
             "baseline",
             {"name": "cross_entropy"},
             "The study's own settings",
-            "2 fresh seeds of cross_entropy, the study's own settings",
+            "2 fresh seeds of `x_default`, the study's own settings",
         ),
     ],
 )
@@ -36,11 +37,12 @@ def test_it_says_whose_they_are(
     seed = {"trial": "x_default/0000", "validation": {"ece": 0.1}, "test": None}
     confirmed = {
         "role": role,
+        "label": "x_default",
         "searched": None,
         "seeds": [seed, seed],
-        "registered": seed["trial"],
         "median": True,
     }
+    confirmed["registered"] = seed["trial"]
     facts = {
         "method": method["name"],
         "config": {"method": method},
@@ -64,22 +66,23 @@ def test_it_says_whose_they_are(
     ],
 )
 def test_nobody_takes_one_ece_for_the_other(serves: str, ece: list[str], shown: str) -> None:
-    """Both stand one below the other, and in the table of seeds side by side; accuracy is there once."""
+    """Both stand one below the other, and in the table of seeds side by side;
+    accuracy is there once."""
     names = ("accuracy", "nll", "ece")
     values = {prefix + name: 0.1 for prefix in ("", "ts_") for name in names} | {"ts_ece": 0.02}
     test = {name: [value, value - 0.01, value + 0.01] for name, value in values.items()}
     seed = {"trial": "x/0000", "validation": values, "test": test}
     confirmed = {
         "role": "baseline",
+        "label": "x",
         "searched": None,
         "seeds": [seed],
-        "registered": seed["trial"],
-        "median": True,
+        "registered": "x/0000",
     }
     method = {"name": "cross_entropy"}
     facts = {"method": "cross_entropy", "config": {"method": method}, "serves": serves}
     lines = model_card._confirmed_section(
-        {**facts, "confirmed": {**confirmed, "test_samples": 359}}
+        {**facts, "confirmed": {**confirmed, "median": True, "test_samples": 359}}
     )
     of_ece = [f"| {ece[0]} | - | 0.1000 | 0.1000 |", f"| {ece[1]} | - | 0.0200 | 0.0200 |"]
     at = lines.index(of_ece[0])
@@ -89,3 +92,42 @@ def test_nobody_takes_one_ece_for_the_other(serves: str, ece: list[str], shown: 
     )
     assert f"| seed | accuracy | {ece[0]} | {ece[1]} | {shown} |" in lines
     assert sum("0.0200 (0.0100 to 0.0300)" in line for line in lines) == 1
+
+
+@pytest.mark.parametrize(("accuracy", "temperature"), [(0.96, 1.3), (1.0, 0.23), (0.96, 0.01)])
+def test_it_says_what_to_doubt_of_its_temperature(accuracy: float, temperature: float) -> None:
+    values = {prefix + name: accuracy for prefix in ("", "ts_") for name in metrics.ESSENTIAL}
+    config = {
+        **{
+            "model": {"name": "mlp"},
+            "data": {"name": "digits"},
+            "method": {"name": "cross_entropy"},
+        },
+        **{"epochs": 20, "batch_size": 64, "seed": 0, "number": 0, "result": "last"},
+    }
+    facts = {
+        **{
+            "config": config,
+            "metrics_of_trial": values,
+            "serves": "temperature",
+            "temperature": temperature,
+        },
+        **{
+            "objectives": [{"metric": "ts_ece", "direction": "minimize"}],
+            "input_shape": [1, 8, 8],
+            "classes": ["a", "b"],
+        },
+        **{
+            "input_shape": [1, 8, 8],
+            "method": "cross_entropy",
+            "trial": "x/0000",
+            "study": "small",
+            "id": "7",
+            "data_digest": "d" * 64,
+        },
+        **{"epoch": 20, "device": "cpu", "params": {}, "num_samples": 300},
+    }
+    found = model_card.card(facts, "digits")
+    assert ("300 validation samples without an error" in found) == (accuracy == 1)
+    assert ("the lowest that is tried" in found) == (temperature == 0.01)
+    assert "cross-fitted by NLL with a prior worth one sample" in found

@@ -1,4 +1,5 @@
-"""Exported programs that run code when torch loads them: each does so in plain torch, and none is loaded here."""
+"""Exported programs that run code when torch loads them: each does so in plain torch,
+and none is loaded here."""
 
 import io
 import json
@@ -101,7 +102,8 @@ def pickled_weight(members: Members, mark: Path) -> None:
 
 
 def renamed(members: Members, mark: Path) -> None:
-    """A weight has a name, without dots, that ends the text into which torch writes it in the Python it runs."""
+    """A weight has a name, without dots, that ends the text into which torch writes it
+    in the Python it runs."""
     code = f"getattr(__import__('os'), 'mkdir')({str(mark)!r})"
     name = f"""weight") if {code} else getattr(self, "weight"""
     for each in (GRAPH, WEIGHTS):
@@ -196,11 +198,18 @@ def untrusted(kind: str) -> Callable[[Members], None]:
 
 UNTRUSTED = {
     "call": r"has an operation that is none of torch's own on tensors \('torch.os.system'\)\.$",
-    "custom": r"has an operation that is none of torch's own on tensors \('torch.ops.image.write_file.default'\)\.$",
+    "custom": (
+        r"has an operation that is none of torch's own on tensors"
+        r" \('torch.ops.image.write_file.default'\)\.$"
+    ),
     "file": r"names a file\.$",
     "count": r"has a name that is none \('u99999999999'\)\.$",
-    "library": r"has a record that an exported network does not have \('data/aotinductor/model/a\.so'\)\.$",
-    "legacy": r"has a record that an exported network does not have \('data/weights/model\.pt'\)\.$",
+    "library": (
+        r"has a record that an exported network does not have \('data/aotinductor/model/a\.so'\)\.$"
+    ),
+    "legacy": (
+        r"has a record that an exported network does not have \('data/weights/model\.pt'\)\.$"
+    ),
     "twice": r"has a record that an exported network does not have \('MODELS/MODEL\.JSON'\)\.$",
     "large": r"has a tensor larger than its record \('network\.[\w.]+'\)\.$",
     "deep": r"is nested too deeply\.$",

@@ -1,4 +1,5 @@
-"""With its temperature or as trained: what is registered, what is said of it, and what an alias may do."""
+"""With its temperature or as trained: what is registered, what is said of it, and
+what an alias may do."""
 
 import json
 from collections.abc import Callable
@@ -40,24 +41,13 @@ def exported(
 
 def serving_raw(trained: Trained) -> Trained:
     """The same study, had it said `serve: raw`."""
-    return replace(
-        trained, study=replace(trained.study, recorded={**trained.study.recorded, "serves": RAW})
-    )
-
-
-def forget(trained: Trained, found: Exported) -> None:
-    """Make the version one that was registered before `serves`, `objectives` and digests were recorded."""
-    forget_digests(trained, found)
-    path = trained.artifacts(found) / "calstudy" / "record.json"
-    record = json.loads(path.read_text())
-    for key in ("serves", "objectives"):
-        del record[key]
-        trained.client.delete_model_version_tag(found.name, str(found.version), f"calstudy.{key}")
-    path.write_text(json.dumps(record))
+    recorded = replace(trained.study.recorded, serves=RAW)
+    return replace(trained, study=replace(trained.study, recorded=recorded))
 
 
 def rewrite(trained: Trained, found: Exported, key: str, value: str | float) -> None:
-    """Alter a fact everywhere: in the record, in the tag that repeats it, and in the record's digest."""
+    """Alter a fact everywhere: in the record, in the tag that repeats it, and
+    in the record's digest."""
     path = trained.artifacts(found) / "calstudy" / "record.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
     tag = value if isinstance(value, str) else json.dumps(value)
@@ -68,7 +58,7 @@ def rewrite(trained: Trained, found: Exported, key: str, value: str | float) -> 
     )
 
 
-# ---- what is registered --------------------------------------------------------------------------------------------
+# ---- what is registered --------------------------------------------------------------------------
 
 
 def test_the_network_as_trained_gives_softmax_of_the_measured_logits(
@@ -84,7 +74,7 @@ def test_the_network_as_trained_gives_softmax_of_the_measured_logits(
     assert found.metrics["nll"] == approx(references.nll(np.log(probs), stored.labels), abs=1e-6)
     tags = trained.version(found).tags
     assert (found.serves, tags["calstudy.serves"]) == (RAW, RAW)
-    temperature = references.fit_temperature(stored.logits, stored.labels)
+    temperature = references.fit_temperature(stored.logits, stored.labels, prior=1.0)
     assert (
         found.temperature
         == approx(temperature, rel=1e-6)
@@ -109,15 +99,12 @@ def test_raw_and_with_a_temperature_are_two_versions(
     assert here(with_temperature.uri).ok and here(raw.uri).ok
 
 
-def test_a_version_registered_before_counts_as_one_with_a_temperature(
+def test_a_version_without_digests_is_registered_again(
     trained: Trained, here: Callable[..., object]
 ) -> None:
     first = exported(trained, "before")
-    forget(trained, first)
-    assert here(first.uri, trust_files=True).ok
-    with pytest.raises(
-        NotVerified, match=r"Register it again with `calstudy export`; or, .* add --trust-files\.$"
-    ):
+    forget_digests(trained, first)
+    with pytest.raises(NotVerified, match=r"no digests .* Register it again with `calstudy export"):
         here(first.uri)
     again = exported(trained, "before")
     assert again == replace(first, version=2) and here(again.uri).ok
@@ -148,7 +135,7 @@ def test_verify_finds_a_temperature_that_is_not_as_said(
     ]
 
 
-# ---- the card ------------------------------------------------------------------------------------------------------
+# ---- the card ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -192,7 +179,7 @@ def test_the_answer_comes_first_on_the_card_and_makes_no_other_version(trained: 
     assert "Why this model" not in trained.version(exported(trained, "untold")).description
 
 
-# ---- an alias ------------------------------------------------------------------------------------------------------
+# ---- an alias ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -204,32 +191,32 @@ def at(trained: Trained, name: str) -> int:
     return int(trained.client.get_model_version_by_alias(name, "champion").version)
 
 
-@pytest.mark.parametrize("is_older", [False, True])
+@pytest.mark.parametrize("is_forgotten", [False, True])
 def test_an_alias_loses_its_temperature_only_if_asked(
-    trained: Trained, another: Trained, is_older: bool
+    trained: Trained, another: Trained, is_forgotten: bool
 ) -> None:
-    name = f"alias_{is_older}"
+    name = f"alias_{is_forgotten}"
     first = exported(trained, name, alias="champion")
-    if is_older:
-        forget(trained, first)
+    if is_forgotten:
+        forget_digests(trained, first)
     with pytest.raises(ExportError) as caught:
         exported(serving_raw(another), name, alias="champion")
-    assert str(caught.value) == (
-        f"alias champion: {name}/1 applies a temperature and this model would not; nothing was registered."
-        " Move the alias with --raw, or keep a temperature with --temperature."
+    assert (
+        str(caught.value)
+        == f"alias champion: {name}/1 applies a temperature and this model would not; nothing was"
+        " registered. Move the alias with --raw, or keep a temperature with --temperature."
     )
     assert (
         len(trained.client.search_model_versions(f"name='{name}'")) == 1 and at(trained, name) == 1
     )
-    assert (
-        exported(serving_raw(another), name).version == 2 and at(trained, name) == 1
-    )  # without the alias
+    # Without the alias.
+    assert exported(serving_raw(another), name).version == 2 and at(trained, name) == 1
     exported(serving_raw(another), name, RAW, alias="champion")
     assert at(trained, name) == 2
     assert exported(serving_raw(trained), name, alias="champion").version == 3  # raw to raw
     assert at(trained, name) == 3
     exported(trained, name, alias="champion")
-    assert at(trained, name) == (4 if is_older else 1)  # one without digests is registered again
+    assert at(trained, name) == (4 if is_forgotten else 1)  # registered again
 
 
 def test_an_alias_of_a_version_that_is_not_ours_is_free(trained: Trained, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from study.registry.verify import NotVerified, VerifyReport, _keep, compare, eva
 
 
 def tied() -> tuple[np.ndarray, np.ndarray, torch.Tensor]:
-    """Four samples of two classes; the first on a tie of classes, the second on an edge of the bins (11/15)."""
+    """Four samples of two classes; the first on a tie of classes, the second on
+    an edge of the bins (11/15)."""
     reference = np.array([[0.5, 0.5], [11 / 15, 4 / 15], [0.9, 0.1], [0.2, 0.8]], dtype=np.float32)
     reference[0] += np.float32([1e-7, -1e-7])
     found = reference.copy()

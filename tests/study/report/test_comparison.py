@@ -26,9 +26,9 @@ from study.report.paper_table import MARKDOWN, caption, to_csv, to_latex, to_mar
 from study.schema.objective import Objective
 from study.uncertainty.methods import Measured
 from tests.study.made import made_study
-from trainables.fields import FieldError
 from trainables.metrics import stored
 from trainables.outputs.predictions import Predictions
+from trainables.problems import FieldError
 
 
 def seed(error, ece=0.05, **others):
@@ -61,7 +61,7 @@ def confirmed(tmp_path):
     networks = {
         row.label: [network(round(360 * one["error"])) for one in row.seeds] for row in rows
     }
-    return combine([with_ties(block, networks, 200)])
+    return combine([replace(with_ties(block, networks, 200), matters={"error": 0.001})])
 
 
 def network(wrong):
@@ -71,23 +71,23 @@ def network(wrong):
     return Measured(Predictions(5.0 * torch.nn.functional.one_hot(told, 10).float(), labels), 1.0)
 
 
-# ---- cells ---------------------------------------------------------------------------------------------------------
+# ---- cells ---------------------------------------------------------------------------------------
 
 
 def nothing(place):
-    return []
+    return {}
 
 
-def test_best_and_tied_by_hand():
+def test_best_and_what_is_like_it_by_hand():
+    words = {0: {1: "not told apart", 2: "worse"}}
     cells = compared(
-        [[3.0, 3.2, 3.4], [3.1, 3.3, 3.6], [9.0, 9.2, 9.4], []],
-        lambda place: {0: [1]}.get(place, []),
+        [[3.0, 3.2, 3.4], [3.1, 3.3, 3.6], [9.0, 9.2, 9.4], []], lambda place: words.get(place, {})
     )
     assert cells[3] is None
-    assert [(cell.best, cell.tied) for cell in cells[:3]] == [
-        (True, False),
-        (False, True),
-        (False, False),
+    assert [(cell.best, cell.word) for cell in cells[:3]] == [
+        (True, ""),
+        (False, "not told apart"),
+        (False, ""),
     ]
     assert (cells[0].mean, cells[0].std) == (approx(3.2), approx(0.2))
 
@@ -98,7 +98,7 @@ def test_one_seed_has_no_std_and_equal_means_are_all_best():
     assert compared([], nothing) == []
 
 
-# ---- rows ----------------------------------------------------------------------------------------------------------
+# ---- rows ----------------------------------------------------------------------------------------
 
 
 def test_a_search_gives_its_best_by_the_objectives_and_its_repeats(tmp_path):
@@ -120,13 +120,13 @@ def test_a_search_gives_its_best_by_the_objectives_and_its_repeats(tmp_path):
     assert (
         "digits: validation split, 287 samples, 10 classes, 1 seed, best trial by accuracy" in text
     )
-    assert "looks better than it is" in text and "nothing is marked as tied" in text
+    assert "looks better than it is" in text and "nothing is compared" in text
 
     chosen = replace(study, plain={**study.plain, "result": "best_nll"})
     text = caption(combine([block_of_search(chosen, chosen.records())]), MARKDOWN)
     assert (
-        "no complete trial: mbls; each result is the epoch with the best nll on the validation split"
-        in text
+        "no complete trial: mbls; each result is the epoch with the best nll on the validation"
+        " split" in text
     )
 
     repeated = made_study(
@@ -173,7 +173,7 @@ def test_several_studies_are_blocks_with_notes_of_what_differs(tmp_path, confirm
         combine([block, block])
 
 
-# ---- text ----------------------------------------------------------------------------------------------------------
+# ---- text ----------------------------------------------------------------------------------------
 
 
 def test_latex_has_a_cell_for_each_column_and_math_that_reads(confirmed):
@@ -184,9 +184,8 @@ def test_latex_has_a_cell_for_each_column_and_math_that_reads(confirmed):
     rows = [
         line for line in text.splitlines() if line.endswith(r"\\") and "multicolumn" not in line
     ]
-    assert {line.count(" & ") for line in rows} == {12} and len(
-        rows
-    ) == 4  # method, runs, error, 5 pairs
+    # Method, runs, error, 5 pairs.
+    assert {line.count(" & ") for line in rows} == {12} and len(rows) == 4
     assert text.count("{") == text.count("}")
     for formula in re.findall(r"\$[^$]+\$", text):
         MathTextParser("agg").parse(formula.replace(r"\underline", r"\mathrm"))
@@ -206,8 +205,8 @@ def test_latex_compiles(confirmed, tmp_path):
 def test_markdown_and_its_caption(confirmed):
     text = to_markdown(confirmed)
     assert (
-        "| focal_0007 | 3 seeds | **3.20** ± 0.20 | **0.100** ± 0.000 | **0.050** ± 0.000 | **5.00** ± 0.00 |"
-        in text
+        "| focal_0007 | 3 seeds | **3.20** ± 0.20 | **0.100** ± 0.000 | **0.050** ± 0.000 |"
+        " **5.00** ± 0.00 |" in text
     )
     flat = " ".join(text.split())
     assert (
@@ -216,7 +215,8 @@ def test_markdown_and_its_caption(confirmed):
     )
     assert (
         "in %, NLL in nats" in flat
-        and "the 95% interval of the difference contains 0, allowing for the seeds, the samples and the selection"
+        and "the 95% interval of the difference lies within what matters. Italic: not told apart"
+        " from the best;"
         in flat
     )
 
@@ -226,12 +226,12 @@ def test_csv_reads_back_unrounded_in_fractions(confirmed):
     assert [row["method"] for row in rows] == ["focal_0007", "focal_default", "cross_entropy"]
     assert float(rows[1]["error_mean"]) == approx(np.mean([0.031, 0.033, 0.036]), rel=1e-12)
     assert float(rows[1]["error_std"]) == approx(np.std([0.031, 0.033, 0.036], ddof=1), rel=1e-12)
-    assert [row["error_mark"] for row in rows] == ["best", "tied", ""]
+    assert [row["error_mark"] for row in rows] == ["best", "not told apart", ""]
     assert (rows[0]["split"], rows[0]["samples"], rows[0]["role"]) == ("test", "360", "candidate")
     assert "ts_error_mean" not in rows[0] and float(rows[0]["ts_ece_mean"]) == approx(0.025)
 
 
-# ---- the command ---------------------------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------------------
 
 
 def calstudy(capsys, *words):
@@ -264,6 +264,7 @@ def test_report_writes_a_file_and_leaves_out_what_is_empty(tmp_path, capsys):
     assert "in fractions, NLL in nats" in err and "%" not in err
     # These made trials have no predictions: the reason is said beside the table, not in it.
     assert (
-        "predictions.npz is missing" in err.splitlines()[0] and "Nothing is marked as tied" in err
+        "predictions.npz is missing" in err.splitlines()[0]
+        and "Nothing is marked beside the best" in err
     )
-    assert err.count("marked as tied") == 1
+    assert err.count("Nothing is marked") == 1

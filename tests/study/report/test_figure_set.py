@@ -1,4 +1,5 @@
-"""All figures of a study made in process: what is drawn, what is not and why, one line and exit 2 for a mistake."""
+"""All figures of a study made in process: what is drawn, what is not and why, one line and
+exit 2 for a mistake."""
 
 import math
 
@@ -14,7 +15,7 @@ from study.report import figures
 from study.report.figure_set import FIGURES, Gallery, draw
 from study.report.style import COLOURS, DPI, WIDTH
 from study.store.study import open_study
-from study.store.trials import TrialRecord
+from study.store.trials import TrialRecord, Trials
 from tests.study.made import OBJECTIVES, made_study, random_predictions
 from trainables.outputs.predictions import Predictions
 
@@ -130,10 +131,11 @@ def test_without_a_complete_trial_nothing_is_drawn(tmp_path, capsys, trials):
 
 @pytest.mark.slow
 def test_a_driver_may_tell_more_while_it_is_drawn(storage, tmp_path):
-    """The values searched are read from the ledger again: only those of the trials at hand are drawn."""
+    """The values searched are read from the ledger again: only those of the
+    trials at hand are drawn."""
     study = open_study("digits", str(storage))
-    before = {label: found[:-1] for label, found in study.records().items()}
-    written, reasons = draw(Gallery(study, before), tmp_path, "png", "hyperparameters")
+    shown = {label: found[:-1] for label, found in study.records().by_label.items()}
+    written, reasons = draw(Gallery(study, Trials(shown)), tmp_path, "png", "hyperparameters")
     assert len(written) == 2 and not reasons
 
 

@@ -1,4 +1,5 @@
-"""The figure of a front, read back from the drawing: what is where, what it is called, what lies outside."""
+"""The figure of a front, read back from the drawing: what is where, what it is
+called, what lies outside."""
 
 import math
 import random
@@ -12,7 +13,7 @@ from study.report.front_figure import axis_label, draw_front, front_figure, in_r
 from study.report.style import COLOURS, DPI, MARKERS, WIDTH
 from study.schema.objective import Objective
 from study.store.trials import TrialRecord
-from trainables.fields import FieldError
+from trainables.problems import FieldError
 
 ACCURACY, ECE = Objective("accuracy", "maximize"), Objective("ece", "minimize")
 NLL = Objective("ts_nll", "minimize")
@@ -97,7 +98,8 @@ def test_every_complete_trial_is_a_point_and_the_front_is_joined_by_its_steps():
     points = [(0.98, 0.10), (0.97, 0.03), (0.93, 0.01), (0.92, 0.09)]
     assert sorted(drawn(figure)) == sorted(points + points[:3])
     (front,) = lines(figure, "None")
-    # Steps through the corners (0.97, 0.10) and (0.93, 0.03): each as bad as the worse of its neighbours.
+    # Steps through the corners (0.97, 0.10) and (0.93, 0.03): each as bad as
+    # the worse of its neighbours.
     assert front.get_drawstyle() == "steps-post"
     assert front.get_xdata() == pytest.approx([0.98, 0.97, 0.93])
     assert front.get_ydata() == pytest.approx([0.10, 0.03, 0.01])
@@ -176,7 +178,8 @@ def test_in_reach_by_hand():
 
 
 def test_in_reach_where_the_front_is_one_point():
-    """Then six times the lower quartile, 2, of those that are worse; the many that equal the best do not count."""
+    """Then six times the lower quartile, 2, of those that are worse; the many that equal
+    the best do not count."""
     values = np.array([0.0, 0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 11.0, 13.0])
     assert in_reach(values, np.array([0.0])).tolist() == [True] * 8 + [False]
     assert in_reach(np.zeros(3), np.zeros(1)).all()

@@ -1,4 +1,5 @@
-"""The page of a report in a real browser: pointed at, clicked, by keyboard, narrow, dark, on paper, all offline."""
+"""The page of a report in a real browser: pointed at, clicked, by keyboard, narrow, dark,
+on paper, all offline."""
 
 import base64
 import json
@@ -20,7 +21,7 @@ from study.report.html import write_page
 from study.report.page_data import gather, gather_page
 from study.schema.objective import Objective
 from study.store.study import Study
-from study.store.trials import TrialRecord
+from study.store.trials import TrialRecord, Trials
 from tests.study.made import Trial, made_study
 from tests.study.report_studies import (
     HOSTILE,
@@ -28,7 +29,9 @@ from tests.study.report_studies import (
     confirmation_of,
     make_study,
     predictions,
+    sizes_of,
     small,
+    trials,
 )
 
 CHROMIUM = next(
@@ -90,7 +93,8 @@ class Page:
         return self.one(f'.point[data-trial="{trial}"]')
 
     def wait(self, true: Callable[[], bool]) -> None:
-        """Until it is true: a busy machine draws late, and a page may reload between its element and its text."""
+        """Until it is true: a busy machine draws late, and a page may reload between its
+        element and its text."""
         WebDriverWait(self.driver, 60, ignored_exceptions=[Stale]).until(lambda _: true())
 
     def names(self, selector: str) -> list[str]:
@@ -108,10 +112,8 @@ class Page:
     def media(self, kind: str = "", scheme: str = "light") -> None:
         features = [
             {"name": "prefers-color-scheme", "value": scheme},
-            {
-                "name": "prefers-reduced-motion",
-                "value": "reduce",
-            },  # a click must not chase what still scrolls
+            # A click must not chase what still scrolls.
+            {"name": "prefers-reduced-motion", "value": "reduce"},
         ]
         self.driver.execute_cdp_cmd(
             "Emulation.setEmulatedMedia", {"media": kind, "features": features}
@@ -163,24 +165,29 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def records(file: Path) -> list[TrialRecord]:
     """Writes the page of a study with all there may be, and one of two studies beside it."""
     study, found = small(file.parent)
-    found = {
-        label: [
-            replace(each, metrics={**each.metrics, **VALUES.get(each.name, {})}) for each in trials
-        ]
-        for label, trials in found.items()
-    }
-    whole = gather(study, found, analysis_of(found), confirmation_of(study, found))
+    found = Trials(
+        {
+            label: [
+                replace(each, metrics={**each.metrics, **VALUES.get(each.name, {})})
+                for each in of_label
+            ]
+            for label, of_label in found.by_label.items()
+        }
+    )
+    confirmation = confirmation_of(study, found)
+    whole = gather(study, found, analysis_of(found), confirmation, sizes=sizes_of(confirmation))
     write_page(file, gather_page([whole], "today"))
-    bare, nothing = gather(study, found), gather(make_study(file.parent, "nothing"), {})
+    bare, nothing = gather(study, found), gather(make_study(file.parent, "nothing"), trials())
     write_page(file.with_name("two.html"), gather_page([bare, nothing], "today"))
     write_page(file.with_name("answer.html"), gather_page([{**whole, "answer": ANSWER}], "today"))
     drawn = searched_study(file.parent)
     write_page(file.with_name("drawn.html"), gather_page([gather(drawn, drawn.records())], "today"))
-    return [each for trials in found.values() for each in trials if each.state == "complete"]
+    return list(found.complete)
 
 
 def searched_study(root: Path) -> Study:
-    """On disk: focal with 16 trials of two searched values, mbls with two. Their accuracy follows gamma alone."""
+    """On disk: focal with 16 trials of two searched values, mbls with two. Their
+    accuracy follows gamma alone."""
     space: dict[str, BaseDistribution] = {
         "method.gamma": FloatDistribution(0.1, 5.0, log=True),
         "x": FloatDistribution(0, 1),
@@ -294,9 +301,8 @@ def test_methods_can_be_left_out(page: Page) -> None:
 def test_everything_goes_by_keyboard(page: Page) -> None:
     page.driver.execute_script("document.querySelector('input[name=all]').focus()")
     page.press(Keys.TAB)
-    assert (
-        page.focused().get_attribute("class") == "point best"
-    )  # the selected one, and the only stop of the plot
+    # The selected one, and the only stop of the plot.
+    assert page.focused().get_attribute("class") == "point best"
     page.press(Keys.HOME)
     ordered = sorted(NEAR, key=lambda name: VALUES[name]["accuracy"])
     for name in ordered[:2]:
@@ -310,9 +316,8 @@ def test_everything_goes_by_keyboard(page: Page) -> None:
     page.press(Keys.ESCAPE)
     assert not page.one(".tip").is_displayed()
     page.press(Keys.TAB)
-    assert (
-        page.focused().get_attribute("name") == "cross_entropy"
-    )  # out of the plot, into the methods
+    # Out of the plot, into the methods.
+    assert page.focused().get_attribute("name") == "cross_entropy"
 
 
 def test_the_table_sorts_and_selects_by_keyboard(page: Page) -> None:
@@ -336,9 +341,9 @@ def test_the_other_sections_say_what_there_is(page: Page) -> None:
     assert HOSTILE in failures and "`calstudy run` resumes it" in failures
     assert "known only to about 50%" in page.one("#study-1-noise p").text  # 1 / sqrt(2 (3 - 1))
     shrinkage = page.one("#study-1-confirmation").text
-    assert (
-        "+0.0100" in shrinkage and "+0.0300" in shrinkage
-    )  # ECE rose by 0.01 on test, accuracy fell by 0.03
+    # As `sizes_of` says; accuracy fell by 0.03.
+    assert "+0.0050" in shrinkage and "+0.0300" in shrinkage
+    assert "Shrinkage of ECE compares 359 samples with 359." in shrinkage
     assert "\N{MINUS SIGN}" not in shrinkage
     assert "noisy, 5,000 samples, 3 dropped: also in train or validation" in shrinkage
     assert (
@@ -353,9 +358,8 @@ def test_text_stands_out_in_both_schemes(page: Page, scheme: str) -> None:
     assert (paper < 0.05) == (scheme == "dark")
     for selector in ("body", "figcaption", ".parts a", ".facts dt"):
         ink = luminance(page.style(selector, "color"))
-        assert (max(paper, ink) + 0.05) / (min(paper, ink) + 0.05) >= 4.5, (
-            selector
-        )  # WCAG 2.2, 1.4.3
+        # WCAG 2.2, 1.4.3.
+        assert (max(paper, ink) + 0.05) / (min(paper, ink) + 0.05) >= 4.5, selector
 
 
 def luminance(colour: str) -> float:
@@ -377,7 +381,8 @@ def test_on_paper_it_is_light_whole_and_without_controls(page: Page) -> None:
     assert page.one(".key").is_displayed() and page.one(".trials").is_displayed()
     page.media()
     page.driver.execute_script(
-        "addEventListener('beforeprint', () => { window.unfolded = document.querySelector('.printed').open })"
+        "addEventListener('beforeprint', () => { window.unfolded ="
+        " document.querySelector('.printed').open })"
     )
     printed = page.driver.execute_cdp_cmd("Page.printToPDF", {})
     assert base64.b64decode(printed["data"]).startswith(b"%PDF")
@@ -405,7 +410,10 @@ def test_the_answer_and_the_test_results_are_the_first_screen(page: Page, file: 
     size = {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     assert page.one(".answer .abstract").text == "Take focal/0001."
-    ends = "return [...document.querySelectorAll(arguments[0])].map((each) => each.getBoundingClientRect().bottom)"
+    ends = (
+        "return [...document.querySelectorAll(arguments[0])].map((each) =>"
+        " each.getBoundingClientRect().bottom)"
+    )
     ordered = [
         page.driver.execute_script(ends, each)
         for each in (".answer .abstract", ".confirmed tbody tr")
@@ -421,11 +429,8 @@ def test_the_answer_and_the_test_results_are_the_first_screen(page: Page, file: 
 
 def test_test_ece_is_seen_without_scrolling_and_names_stay(page: Page) -> None:
     heads = [each.text.replace("\n", " ") for each in page.all(".confirmed thead tr:last-child th")]
-    assert heads[1:4] == [
-        "",
-        "as trained objective",
-        "after temperature served",
-    ]  # accuracy, then ECE
+    # Accuracy, then ECE.
+    assert heads[1:4] == ["", "as trained objective", "after temperature served"]
     groups = [
         each.text.replace("\n", " ") for each in page.all(".confirmed thead th[scope=colgroup]")
     ]
@@ -448,7 +453,8 @@ def test_a_metric_without_an_interval_says_why(page: Page) -> None:
     study = json.loads(page.one("#data").get_attribute("textContent"))["studies"][0]
     found = next(trial for trial in study["trials"] if not trial["front"])
     reasons = page.driver.execute_script(
-        """const [study, name, wrong] = arguments, trial = study.trials.find((each) => each.name === name);
+        """const [study, name, wrong] = arguments;
+        const trial = study.trials.find((each) => each.name === name);
         study.metrics.find((each) => each.name === "mce").resampled = false;
         const sentences = () => withoutInterval(page, study, { measures: measures(study) }, trial);
         trial.intervals = {};
@@ -475,6 +481,39 @@ def test_a_metric_without_an_interval_says_why(page: Page) -> None:
     assert "NLL, Brier score" in reasons[1][0] and "fewer than 5 wrong predictions" in reasons[1][0]
 
 
+def test_a_floor_stands_beside_its_error_and_is_explained(page: Page) -> None:
+    """In the table of trials, beside the diagram, when pointed at, and with the test results."""
+    (row,) = (
+        row for row in page.all(".trials tbody tr") if row.get_attribute("data-row") == "focal/0001"
+    )
+    assert (
+        "0.0200 [0.0100, 0.0300]\nfloor .013 [.008, .019]" in row.text
+        and row.text.count("floor") == 1
+    )
+    page.driver.execute_script("document.querySelector('[data-row=\"focal/0001\"] button').click()")
+    (ece,) = (line for line in page.all(".panel .numbers tbody tr") if line.text.startswith("ECE"))
+    assert [each.text for each in ece.find_elements(CSS, ".floor")] == [
+        "floor .013 [.008, .019]",
+        "floor .023 [.018, .029]",
+    ]
+    ActionChains(page.driver).move_to_element(page.point("focal/0000")).perform()
+    assert "0.0300 [0.0200, 0.0400], floor .013 [.008, .019]" in page.one(".tip").text
+    first, second = page.all(".confirmed tbody tr")
+    assert [each.text[:10] for each in first.find_elements(CSS, ".floor")] == [
+        "floor .013",
+        "floor .023",
+    ]
+    assert not second.find_elements(CSS, ".floor")
+    note = (
+        "Floor: what a perfectly calibrated model with these confidences would measure on as many"
+        " samples (mean and 90%"
+    )
+    assert (
+        note in page.one("#study-1-confirmation").text
+        and note not in page.one(".front figcaption").text
+    )
+
+
 def test_a_word_is_explained_on_hover_and_on_focus(page: Page) -> None:
     assert not page.one(".meaning").is_displayed()
     ActionChains(page.driver).move_to_element(
@@ -486,15 +525,14 @@ def test_a_word_is_explained_on_hover_and_on_focus(page: Page) -> None:
     corner = pytest.importorskip("selenium.webdriver.common.actions.action_builder").ActionBuilder(
         page.driver
     )
-    corner.pointer_action.move_to_location(
-        1, 1
-    )  # focus scrolls the page: no other word must come under the pointer
+    # Focus scrolls the page: no other word must come under the pointer.
+    corner.pointer_action.move_to_location(1, 1)
     corner.perform()
     knee = page.one(".term[data-term=knee]")
     page.driver.execute_script("arguments[0].focus()", knee)
-    page.wait(lambda: page.one(".meaning").text.startswith("knee The compromise"))
+    page.wait(lambda: page.one(".meaning").text.startswith("knee A compromise"))
     described = page.driver.find_element("id", str(knee.get_attribute("aria-describedby")))
-    assert str(described.get_attribute("textContent")).startswith("The compromise")
+    assert str(described.get_attribute("textContent")).startswith("A compromise")
     stops = [each.get_attribute("data-term") for each in page.all("#study-1 .term[tabindex]")]
     assert len(stops) == len(set(stops))  # a word is one stop of the Tab key, wherever it stands
     heads = {each.text: each for each in page.all(".trials thead th button")}

@@ -1,4 +1,5 @@
-"""The page's curves and searched values, against what matplotlib is given to draw of the same study."""
+"""The page's curves and searched values, against what matplotlib is given to
+draw of the same study."""
 
 import json
 
@@ -49,13 +50,15 @@ def test_hypervolume_is_the_figures_step_by_step(study):
         figure_of(study, "hypervolume").axes[:2],
         figure_of(study, "hypervolume").axes[2:],
     )
-    drawn = [(found["whole"], whole, 0), *((found["methods"][k], per_method, k) for k in range(2))]
+    drawn = [
+        (found["whole"], whole, 0),
+        *((found["methods"][str(k)], per_method, k) for k in range(2)),
+    ]
     for steps, axes, line in drawn:
         for column, axis in enumerate(axes):
             x, y = axis.lines[line].get_data()
-            at = (
-                np.searchsorted([step[column] for step in steps], x, side="right") - 1
-            )  # steps hold until the next
+            # Steps hold until the next.
+            at = np.searchsorted([step[column] for step in steps], x, side="right") - 1
             volumes = np.where(at < 0, 0.0, [steps[k][2] for k in at])
             np.testing.assert_allclose(volumes, y, rtol=1e-5)
         assert len(steps) < len(x) or len(x) <= 3
@@ -71,16 +74,18 @@ def test_learning_curves_are_the_figures_with_fewer_epochs(study):
         assert panel["label"] == axes.get_title() and panel["log"] == (axes.get_yscale() == "log")
         assert panel["limits"] == pytest.approx(axes.get_ylim(), rel=1e-3)
         for place, line in zip(range(2), axes.lines, strict=True):
-            epochs, (x, y) = found["epochs"][place], line.get_data()
+            epochs, (x, y) = found["epochs"][str(place)], line.get_data()
             assert len(epochs) == MOST_EPOCHS and (epochs[0], epochs[-1]) == (1, 120)
-            assert panel["lines"][place] == pytest.approx(y[np.searchsorted(x, epochs)], rel=1e-3)
+            assert panel["lines"][str(place)] == pytest.approx(
+                y[np.searchsorted(x, epochs)], rel=1e-3
+            )
     assert found["note"] in " ".join(figure.get_supxlabel().split())
 
 
 def test_importances_and_axes_are_the_figures(study):
     found = curves(Gallery(study, study.records()))["searched"]
     titles = [axes.get_title(loc="right") for axes in figure_of(study, "hyperparameters").axes]
-    focal, mbls = found["methods"][0], found["methods"][1]
+    focal, mbls = found["methods"]["0"], found["methods"]["1"]
     shares = [
         focal["importances"][path][row] for row in range(2) for path in focal["axes"]
     ]  # as the panels: row by row
@@ -99,9 +104,9 @@ def test_a_missing_history_is_noted_and_the_rest_drawn(tmp_path):
         tmp_path, "torn", {label: [({"accuracy": 0.9, "ece": 0.1}, row)] for label in LABELS}
     )
     records = study.records()
-    (study.files(records["focal"][0]) / "history.json").unlink()
+    (study.files(records.of("focal")[0]) / "history.json").unlink()
     found = curves(Gallery(study, records))
-    assert list(found["learning"]["epochs"]) == [1] and [
+    assert list(found["learning"]["epochs"]) == ["1"] and [
         panel["label"] for panel in found["learning"]["panels"]
     ] == ["NLL in nats"]
     (note,) = found["notes"]

@@ -1,4 +1,5 @@
-"""What a report gathers, against numbers taken by hand; and that a page holds nothing a study could make it run."""
+"""What a report gathers, against numbers taken by hand; and that a page holds nothing
+a study could make it run."""
 
 import base64
 import hashlib
@@ -27,26 +28,27 @@ from study.report.page_reliability import diagrams
 from study.report.style import HEADINGS
 from study.store import study as study_module
 from study.store.study import Study
-from study.store.trials import TrialRecord
+from study.store.trials import TrialRecord, Trials
 from study.uncertainty.bootstrap import analyse_front
 from tests.study.report_studies import (
     CLASSES,
+    FLOORS,
     HOSTILE,
     analysis_of,
     complete,
     confirmation_of,
     make_study,
     predictions,
+    sizes_of,
     small,
+    trials,
 )
 from trainables.files.digest import file_digest
 from trainables.outputs.predictions import Predictions
 
-Records = dict[str, list[TrialRecord]]
-
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Records]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, Trials]:
     return small(tmp_path_factory.mktemp("storage"))
 
 
@@ -54,7 +56,7 @@ def place(gathered: dict, metric: str) -> int:
     return [each["name"] for each in gathered["metrics"]].index(metric)
 
 
-# ---- bins ----------------------------------------------------------------------------------------------------------
+# ---- bins ----------------------------------------------------------------------------------------
 
 
 def test_figure_and_page_show_the_same_numbers_and_say_the_same_of_them(made):
@@ -75,9 +77,8 @@ def test_figure_and_page_show_the_same_numbers_and_say_the_same_of_them(made):
         )
         points = np.concatenate([np.asarray(each.get_offsets()) for each in upper.collections])
         points = points[points[:, 0].argsort()].T
-        np.testing.assert_allclose(
-            points, [confidence, hits / count], atol=1e-5
-        )  # as rounded in the page
+        # As rounded in the page.
+        np.testing.assert_allclose(points, [confidence, hits / count], atol=1e-5)
         within = (low <= hits) & (hits <= high)
         assert [len(each.get_offsets()) for each in upper.collections] == [
             within.sum(),
@@ -99,7 +100,7 @@ def test_figure_and_page_show_the_same_numbers_and_say_the_same_of_them(made):
 def test_bins_give_the_ece_that_was_measured(made):
     study, records = made
     for trial, record in zip(
-        gather(study, records)["trials"][:3], records["cross_entropy"], strict=True
+        gather(study, records)["trials"][:3], records.of("cross_entropy"), strict=True
     ):
         for which, metric in (("raw", "ece"), ("scaled", "ts_ece")):
             _, count, confidence, hits, _, _ = np.array(trial[which]["bins"]).T
@@ -123,14 +124,22 @@ def test_predictions_that_are_gone_or_altered_are_noted(tmp_path):
     found, notes = diagrams(study, [gone, altered, cut, sound])
     assert list(found) == [sound.name]
     assert notes == [
-        "No reliability diagram for focal/0000: predictions.npz is missing. Restore it from a backup.",
-        "No reliability diagram for focal/0001: predictions.npz has changed (its digest differs from the ledger)."
-        " Restore it from a backup.",
-        "No reliability diagram for focal/0002: predictions.npz cannot be read as npz (File is not a zip file).",
+        (
+            "No reliability diagram for focal/0000: predictions.npz is missing. Restore it from a"
+            " backup."
+        ),
+        (
+            "No reliability diagram for focal/0001: predictions.npz has changed (its digest differs"
+            " from the ledger). Restore it from a backup."
+        ),
+        (
+            "No reliability diagram for focal/0002: predictions.npz cannot be read as npz (File is"
+            " not a zip file)."
+        ),
     ]
 
 
-# ---- what is gathered ----------------------------------------------------------------------------------------------
+# ---- what is gathered ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -146,7 +155,7 @@ def test_a_report_loads_the_predictions_of_each_front_trial_once(tmp_path, monke
         found.append(
             replace(record, metrics=of_trial.evaluate(), digests={"predictions.npz": digest})
         )
-    records = {"cross_entropy": found}
+    records = trials(cross_entropy=found)
     loaded: Counter[str] = Counter()
 
     def counted(path: Path) -> Predictions:
@@ -174,9 +183,7 @@ def test_front_trials_and_values(made):
     ]
     points = {
         record.name: (-record.metrics["accuracy"], record.metrics["ece"])
-        for of_label in records.values()
-        for record in of_label
-        if record.state == "complete"
+        for record in records.complete
     }
     beaten = {
         name
@@ -202,11 +209,20 @@ def test_the_setup_leaves_out_what_is_not_set(made):
 
 def test_a_metric_that_is_not_resampled_is_marked(made):
     study, records = made
-    first = records["focal"][0]
-    one = replace(first, metrics={**first.metrics, "smooth_ece": 0.1, "ts_smooth_ece": 0.1})
-    found = {each["name"]: each for each in gather(study, {"focal": [one]})["metrics"]}
+    first = records.of("focal")[0]
+    one = replace(
+        first,
+        metrics={
+            **first.metrics,
+            "skce": 0.1,
+            "ts_skce": 0.1,
+            "smooth_ece": 0.1,
+            "calibration_nll": 0.1,
+        },
+    )
+    found = {each["name"]: each for each in gather(study, trials(focal=[one]))["metrics"]}
     resampled = {name for name, each in found.items() if each["resampled"]}
-    assert set(found) - resampled == {"smooth_ece", "ts_smooth_ece"}
+    assert set(found) - resampled == {"skce", "ts_skce"}
     assert (found["ts_nll"]["plain"], found["ts_nll"]["label"]) == (
         "NLL",
         "NLL in nats after temperature scaling",
@@ -215,9 +231,9 @@ def test_a_metric_that_is_not_resampled_is_marked(made):
 
 def test_a_value_that_is_no_number_is_null(made):
     study, records = made
-    first = records["focal"][0]
+    first = records.of("focal")[0]
     broken = replace(first, metrics={**first.metrics, "nll": math.inf})
-    found = gather(study, {**records, "focal": [broken]})
+    found = gather(study, trials(**records.by_label | {"focal": [broken]}))
     trial = next(trial for trial in found["trials"] if trial["name"] == "focal/0000")
     assert trial["values"][place(found, "nll")] is None
 
@@ -234,18 +250,18 @@ def test_budgets_are_counted_and_said_to_be_equal_or_not(made):
     assert (focal["samples"], focal["seconds"]) == (46_040, 21.0)
     assert focal["searched"] == {"method.gamma": "0 to 5"}
     assert found["budget"][0].startswith(
-        "Each method has 3 planned trials, but not all are complete: from 0 of mbls to 3 of cross_entropy."
+        "Each method has 3 planned trials, but not all are complete: from 0 of mbls to 3 of"
+        " cross_entropy."
     )
     assert (
         "focal" not in found["budget"][1]
         and "cross_entropy used 69,060, mbls 0." in found["budget"][1]
     )
-    labels = [variant.label for variant in study.spec.variants]
     alike = {
-        label: [replace(record, label=label) for record in records["cross_entropy"]]
-        for label in labels
+        label: [replace(record, label=label) for record in records.of("cross_entropy")]
+        for label in study.labels
     }
-    equal = gather(study, alike)
+    equal = gather(study, trials(**alike))
     assert equal["budget"][:2] == [
         "Each method has 3 planned trials, 3 of them complete: the numbers of trials are equal.",
         "The training samples seen are equal within 1%.",
@@ -259,7 +275,7 @@ def test_what_did_not_complete_stands_with_its_reason(made):
         ("focal/0002", "failed"),
         ("mbls/0000", "interrupted"),
     ]
-    assert found[0]["reason"] == records["focal"][2].reason and found[0]["attempts"] == 2
+    assert found[0]["reason"] == records.of("focal")[2].reason and found[0]["attempts"] == 2
     assert found[1]["reason"] == "`calstudy run` resumes it"
 
 
@@ -267,7 +283,7 @@ def test_the_noise_floor_is_the_spread_of_what_has_nothing_to_search(made):
     study, records = made
     found = gather(study, records)
     (row,) = found["noise"]
-    values = [record.metrics["ece"] for record in records["cross_entropy"]]
+    values = [record.metrics["ece"] for record in records.of("cross_entropy")]
     assert row["label"] == "cross_entropy" and row["trials"] == 3
     assert row["spread"][place(found, "ece")] == approx(
         [statistics.mean(values), statistics.stdev(values)], rel=1e-5
@@ -285,45 +301,58 @@ def test_intervals_and_shares_stand_by_the_place_of_their_metric(made):
     value = trial["values"][place(found, "nll")]
     assert trial["intervals"][place(found, "nll")] == approx([value - 0.01, value + 0.01], rel=1e-4)
     assert trial["share"] == 0.25 and found["resamples"] == 1000
+    assert trial["floors"] == {place(found, name): list(floor) for name, floor in FLOORS.items()}
     assert found["whiskers"] == "90% intervals"
     assert ["calstudy report small --interval 90", "this page"] in found["reproduce"]["commands"]
 
 
 def test_a_confirmation_keeps_search_validation_and_test_apart(made):
     study, records = made
-    found = gather(study, records, confirmation=confirmation_of(study, records))
+    confirmation = confirmation_of(study, records)
+    found = gather(study, records, confirmation=confirmation, sizes=sizes_of(confirmation))
     confirmed, baseline = found["confirmation"]["rows"]
-    accuracy, at = records["focal"][1].metrics["accuracy"], place(found, "accuracy")
+    accuracy, at = records.of("focal")[1].metrics["accuracy"], place(found, "accuracy")
     assert confirmed["searched"][at] == approx(accuracy, rel=1e-5)
     assert confirmed["validation"][at] == approx([accuracy, 0.0], rel=1e-5)
     assert confirmed["test"][at] == approx([accuracy - 0.03, math.sqrt(0.0002)], rel=1e-4)
     assert confirmed["shifts"]["noisy"]["auroc"] == approx([0.85, math.sqrt(0.005)], rel=1e-4)
     assert baseline["searched"][at] is None and baseline["test"][at] is None
     assert found["confirmation"]["opened"]
+    assert (
+        confirmed["shrinkage"][at] == 0.03 and confirmed["shrinkage"][place(found, "nll")] is None
+    )
+    floors = {str(place(found, name)): list(floor) for name, floor in FLOORS.items()}
+    assert confirmed["floors"] == {"validation": floors, "test": floors}
+    assert baseline["floors"] == {"validation": {}, "test": {}} and set(baseline["shrinkage"]) == {
+        None
+    }
 
 
-def test_how_to_reproduce_holds_no_password(tmp_path, made):
+def test_how_to_reproduce_names_no_user(tmp_path, made):
     _, records = made
-    study = make_study(tmp_path, tracking="http://maria:hunter2@example.org:5000")
+    study = make_study(tmp_path, tracking="postgresql://maria@example.org:5000/mlflow")
     found = gather(
         study,
-        {
-            **records,
-            "cross_entropy": [replace(records["cross_entropy"][0], versions={"torch": "1"})],
-        },
+        trials(
+            **records.by_label
+            | {"cross_entropy": [replace(records.of("cross_entropy")[0], versions={"torch": "1"})]}
+        ),
     )
     how = found["reproduce"]
-    assert "hunter2" not in json.dumps(found) and "tracking: http://example.org:5000" in how["spec"]
+    assert "maria" not in json.dumps(found)
+    assert "tracking: postgresql://example.org:5000/mlflow" in how["spec"]
     assert how["commands"][0][0] == "git checkout c0ffee" and how["versions"]["torch"] == "2.15.0"
     assert how["trained_with"] == {"torch 1": 1}
-    assert how["data_digest"] == study.recorded["data_digest"]
+    assert how["data_digest"] == study.recorded.data_digest
 
 
 @pytest.mark.parametrize(
     "records",
     [
-        {"cross_entropy": [], "focal": [], "mbls": []},
-        {"cross_entropy": [TrialRecord("cross_entropy", 0, "failed", {}, reason="out of memory")]},
+        trials(),
+        trials(
+            cross_entropy=[TrialRecord("cross_entropy", 0, "failed", {}, reason="out of memory")]
+        ),
     ],
     ids=["empty", "all failed"],
 )
@@ -336,14 +365,14 @@ def test_a_study_with_nothing_complete(tmp_path: Path, records):
 
 def test_one_trial(tmp_path):
     study = make_study(tmp_path)
-    found = gather(study, {"cross_entropy": [complete(study, "cross_entropy", 0)]})
+    found = gather(study, trials(cross_entropy=[complete(study, "cross_entropy", 0)]))
     assert found["knee"] == "cross_entropy/0000" and found["noise"] == []
     assert found["abstract"][2].startswith("1 trial of 1 method is on the Pareto front")
 
 
 def test_an_epoch_chosen_on_validation_is_said_to_be(tmp_path):
     of_last, of_best = (
-        gather(make_study(tmp_path, result=result), {})["abstract"]
+        gather(make_study(tmp_path, result=result), trials())["abstract"]
         for result in ("last", "best_ece")
     )
     assert of_best[:-1] == of_last
@@ -354,25 +383,31 @@ def test_an_epoch_chosen_on_validation_is_said_to_be(tmp_path):
 
 def test_of_one_objective_there_is_a_best_and_no_front(tmp_path):
     study = make_study(tmp_path, objectives=[{"metric": "nll", "direction": "minimize"}])
-    trials = [complete(study, "focal", number) for number in range(2)]
-    best = min(trials, key=lambda record: record.metrics["nll"])
-    found = gather(study, {"focal": trials})["abstract"]
+    two = [complete(study, "focal", number) for number in range(2)]
+    best = min(two, key=lambda record: record.metrics["nll"])
+    found = gather(study, trials(focal=two))["abstract"]
     assert found[2] == f"The best trial is {best.name} (NLL in nats {best.metrics['nll']:.4f})."
 
 
 def test_studies_that_do_not_compare_are_said_so(tmp_path):
-    nothing: Records = {}
-    same, again = (gather(make_study(tmp_path, name), nothing) for name in ("one", "two"))
+    same, again = (gather(make_study(tmp_path, name), trials()) for name in ("one", "two"))
     assert gather_page([same, again], "today")["notes"] == []
     other = make_study(tmp_path, "three", objectives=[{"metric": "nll", "direction": "minimize"}])
-    other.recorded["classes"] = other.recorded["classes"][:4]
-    assert gather_page([same, gather(other, nothing)], "today")["notes"] == [
-        "These studies have different objectives (one: accuracy, ece; three: nll): do not compare values across them.",
-        "These studies have different numbers of classes (one: 10; three: 4): do not compare values across them.",
+    fewer = other.recorded.classes[:4]
+    other = replace(other, recorded=replace(other.recorded, classes=fewer))
+    assert gather_page([same, gather(other, trials())], "today")["notes"] == [
+        (
+            "These studies have different objectives (one: accuracy, ece; three: nll): do not"
+            " compare values across them."
+        ),
+        (
+            "These studies have different numbers of classes (one: 10; three: 4): do not compare"
+            " values across them."
+        ),
     ]
 
 
-# ---- the page ------------------------------------------------------------------------------------------------------
+# ---- the page ------------------------------------------------------------------------------------
 
 
 def test_a_page_runs_nothing_that_a_study_holds(made):
@@ -422,14 +457,18 @@ def test_the_command_writes_one_file_and_a_server_away_is_one_line(made, monkeyp
     file = study.directory / "report.html"
     assert capsys.readouterr().out.splitlines() == [
         f"wrote {file}, {file.stat().st_size / 1e6:.1f} MB",
-        "not uploaded to MLflow: MLflow at sqlite:////nowhere/mlflow.db: there is no such database.",
+        (
+            "not uploaded to MLflow: MLflow at sqlite:////nowhere/mlflow.db: there is no such"
+            " database."
+        ),
     ]
     assert file.read_text().startswith("<!doctype html>")
 
 
 @pytest.mark.slow
 def test_three_hundred_trials_are_small_and_each_is_read_once(tmp_path, monkeypatch):
-    """The files are 5,000 samples of ten classes each, as in the benchmark; here a tenth of the trials."""
+    """The files are 5,000 samples of ten classes each, as in the benchmark; here
+    a tenth of the trials."""
     study = make_study(tmp_path, trials=30)
     logits = 3 * torch.randn(5000, CLASSES, generator=torch.Generator().manual_seed(0))
     labels = torch.multinomial(
@@ -447,8 +486,22 @@ def test_three_hundred_trials_are_small_and_each_is_read_once(tmp_path, monkeypa
         records.append(record)
     reads, load = [], Predictions.load
     monkeypatch.setattr(Predictions, "load", lambda path: reads.append(path) or load(path))
-    page = render(
-        gather_page([gather(study, {"focal": records}, analysis_of({"focal": records}))], "today")
-    )
+    found = trials(focal=records)
+    page = render(gather_page([gather(study, found, analysis_of(found))], "today"))
     assert len(reads) == len(set(reads)) == 30
     assert len(page) < 0.5e6  # of 5 MB
+
+
+def test_a_diagram_says_what_to_doubt_of_its_temperature(made: tuple[Study, Trials]) -> None:
+    """A trial without an error has the note, the others do not."""
+    study, records = replace(made[0]), made[1]  # with predictions of its own
+    first, second = records.of("cross_entropy")[:2]
+    stored = Predictions.load(study.files(first) / "predictions.npz")
+    right = replace(stored, labels=stored.logits.argmax(dim=1))
+    study.kept[first.name] = right
+    found, _ = diagrams(study, [replace(first, metrics=right.evaluate()), second])
+    assert (
+        f"fitted to {len(right.labels)} validation samples without an error"
+        in found[first.name]["doubt"]
+    )
+    assert "doubt" not in found[second.name]

@@ -44,7 +44,10 @@ def test_no_matplotlibrc_is_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "matplotlibrc")
     (tmp_path / "broken").write_bytes(b"text.usetex: True \xff\n")
     environment = {**os.environ, "MATPLOTLIBRC": str(tmp_path / "broken")}
-    script = "import os, study.report.style, matplotlib; print(os.getcwd(), matplotlib.rcParams['text.usetex'])"
+    script = (
+        "import os, study.report.style, matplotlib; print(os.getcwd(),"
+        " matplotlib.rcParams['text.usetex'])"
+    )
     command = [sys.executable, "-P", "-c", script]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60

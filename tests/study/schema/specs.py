@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from study.schema.spec import StudySpec, spec_from_mapping
+from study.schema.reading import spec_from_mapping
+from study.schema.spec import StudySpec
 
 SMALL: dict[str, Any] = {
     "name": "small",

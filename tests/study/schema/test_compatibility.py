@@ -5,7 +5,7 @@ import json
 import pytest
 
 from study.schema.compatibility import completed_meaning, refuse_changes
-from study.schema.spec import SpecError
+from study.schema.errors import SpecError
 from tests.study.schema.specs import SHIFT, SMALL, small
 
 
@@ -51,8 +51,8 @@ def test_goes_on(keys):
         (
             {"objectives": [{"metric": "nll", "direction": "minimize"}]},
             [
-                "objectives: was [{metric: accuracy, direction: maximize}, {metric: ece, direction: minimize}],"
-                " is [{metric: nll, direction: minimize}]"
+                "objectives: was [{metric: accuracy, direction: maximize}, {metric: ece, direction:"
+                " minimize}], is [{metric: nll, direction: minimize}]"
             ],
         ),
         (
@@ -84,7 +84,8 @@ def test_a_change_of_meaning_is_refused(keys, lines):
 
 
 def test_keys_that_came_later_stand_for_their_defaults():
-    """A study of an older version goes on; but a value that is new and no default, or searched anew, is a change."""
+    """A study of an older version goes on; but a value that is new and no default, or
+    searched anew, is a change."""
     old = json.loads(json.dumps(small().meaning()))
     del (
         old["data"]["meta"],

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from study.schema.compatibility import completed_meaning, refuse_changes
-from study.schema.spec import SpecError
+from study.schema.errors import SpecError
 from tests.study.schema.specs import small
 
 FIRST_SAMPLES = {"name": "sample_prioritization", "warmup": 0.4}
@@ -26,19 +26,28 @@ def test_the_rung_is_an_epoch() -> None:
         (
             {"at": 0.98},
             {},
-            "early_stopping.at: epoch 20 of 20 is the last: stopping there saves nothing. Lower it.",
+            (
+                "early_stopping.at: epoch 20 of 20 is the last: stopping there saves nothing."
+                " Lower it."
+            ),
         ),
         (
             {},
             {"epochs": 1},
-            "early_stopping.at: epoch 1 of 1 is the last: stopping there saves nothing. Remove early_",
+            (
+                "early_stopping.at: epoch 1 of 1 is the last: stopping there saves nothing. Remove"
+                " early_"
+            ),
         ),
         ({"keep": 1}, {}, "early_stopping.keep: must be > 0 and < 1, got 1."),
         ({"keep": 0}, {}, "early_stopping.keep: must be > 0 and < 1, got 0."),
         (
             {"by": ["mce"]},
             {},
-            "early_stopping.by: 'mce' is none of the metrics measured each epoch: accuracy, nll, br",
+            (
+                "early_stopping.by: 'mce' is none of the metrics measured each epoch: accuracy,"
+                " nll, br"
+            ),
         ),
         (
             {"by": ["ts_ece"]},
@@ -51,25 +60,33 @@ def test_the_rung_is_an_epoch() -> None:
             "early_stopping.by: must be a list of metrics measured each epoch such as [brier, ece]",
         ),
         ({"by": "ece"}, {}, "early_stopping.by: must be a list of metrics measured each epoch"),
-        ({"by": ["ece", "ece"]}, {}, "early_stopping.by: 'ece' is listed twice; remove one."),
+        ({"by": ["ece", "ece"]}, {}, "early_stopping.by: 'ece' is listed twice. Remove one."),
         ({"by": [["ece"]]}, {}, "early_stopping.by: '['ece']' is none of"),
         ({"rungs": 3}, {}, "early_stopping.rungs: EarlyStopping has no 'rungs'."),
         (0.33, {}, "early_stopping: must be a mapping of settings, got 0.33."),
         (
             {"at": 0.05},
             {"optimizer": {"warmup": 0.1}},
-            "early_stopping.at: epoch 1 of 20 is within the warm-up of cross_entropy (optimizer.warmup, 0.1 of them)."
-            " Write 0.1 or more, or shorten the warm-up.",
+            (
+                "early_stopping.at: epoch 1 of 20 is within the warm-up of cross_entropy"
+                " (optimizer.warmup, 0.1 of them). Write 0.1 or more, or shorten the warm-up."
+            ),
         ),
         (
             {"at": 0.2},
             {"optimizer": {"schedule": "one_cycle"}},
-            "epoch 4 of 20 is within the warm-up of cross_entropy (optimizer.schedule: one_cycle, 0.3 of them)",
+            (
+                "epoch 4 of 20 is within the warm-up of cross_entropy (optimizer.schedule:"
+                " one_cycle, 0.3 of them)"
+            ),
         ),
         (
             {"at": 0.33},
             {"methods": ["focal", {**FIRST_SAMPLES, "label": "half"}]},
-            "epoch 7 of 20 is within the warm-up of half (method.warmup, 0.4 of them). Write 0.4 or more",
+            (
+                "epoch 7 of 20 is within the warm-up of half (method.warmup, 0.4 of them). Write"
+                " 0.4 or more"
+            ),
         ),
         (
             {},
@@ -84,8 +101,11 @@ def test_the_rung_is_an_epoch() -> None:
         (
             {"at": 0.5},
             {"optimizer": {"schedule": "steps"}},
-            "epoch 10 of 20 comes before the learning rate's first drop in cross_entropy (optimizer.steps, 0.5), where"
-            " ECE does not rank trials reliably. Write 0.55 or more.",
+            (
+                "epoch 10 of 20 comes before the learning rate's first drop in cross_entropy"
+                " (optimizer.steps, 0.5), where ECE does not rank trials reliably. Write 0.55 or"
+                " more."
+            ),
         ),
     ],
 )

@@ -4,7 +4,8 @@ import pytest
 from optuna.distributions import FloatDistribution
 
 from search_spaces import strict_yaml
-from study.schema.spec import SpecError, read_spec, spec_from_mapping
+from study.schema.errors import SpecError
+from study.schema.reading import read_spec, spec_from_mapping
 from tests.study.schema.specs import SMALL, small
 from trainables.config import TrialConfig
 from trainables.plugins import use_extensions
@@ -78,7 +79,7 @@ def test_a_method_without_a_file_starts_from_its_own_settings(extended):
         (
             {"methods/focal.py": MINE},
             "extensions",
-            "methods/focal.py: 'focal' is a built-in name; rename it.",
+            "methods/focal.py: 'focal' is a built-in name. Rename it.",
         ),
         (
             {"methods/mine.py": "x ="},
@@ -144,7 +145,7 @@ def test_a_method_without_a_file_starts_from_its_own_settings(extended):
                 "search_spaces/mine.yaml": "source: us\nspace: {method.power: {low: 3, high: 2}}",
             },
             "search_spaces/mine.yaml",
-            "space.method.power: low 3 is above high 2; swap them.",
+            "space.method.power: low 3 is above high 2. Swap them.",
         ),
     ],
 )

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import study
-from study.schema.spec import read_spec
+from study.schema.reading import read_spec
 from trainables.config import TrialConfig
 from trainables.models.airbench import Airbench
 

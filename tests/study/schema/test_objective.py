@@ -1,4 +1,5 @@
-"""Objectives: dominance by hand, and the worst a metric can be, by classifiers that are that bad."""
+"""Objectives: dominance by hand, and the worst a metric can be, by classifiers that are that
+bad."""
 
 import math
 
@@ -9,7 +10,7 @@ from study.analysis.pareto import front
 from study.schema.objective import Objective, costs, epoch_note, in_words
 from study.store.trials import TrialRecord
 from trainables import metrics
-from trainables.fields import FieldError
+from trainables.problems import FieldError
 
 BOTH = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 
@@ -80,13 +81,16 @@ def test_worst_nll_is_that_of_one_who_knows_nothing():
 
 @pytest.mark.parametrize("metric", ["share_above_99", "ts_share_above_99"])
 def test_what_is_neither_good_nor_bad_is_no_objective(metric):
-    with pytest.raises(FieldError, match=r"has no better direction; use accuracy_above_99\."):
+    with pytest.raises(FieldError, match=r"has no better direction. Use accuracy_above_99\."):
         Objective(metric, "minimize")
 
 
 def test_worst_of_every_metric():
     expected = {"accuracy": 0, "top5_accuracy": 0, "accuracy_above_99": 0, "nll": math.log(7)}
-    expected |= dict.fromkeys(("brier", "brier_calibration", "brier_refinement"), 2)
+    expected |= dict.fromkeys(
+        ("brier", "brier_calibration", "brier_refinement", "calibration_brier"), 2
+    )
+    expected["calibration_nll"] = math.log(7)
     expected |= dict.fromkeys(("skce", "skce_unbiased", "skce_linear"), 2)
     for name in metrics.names():
         assert metrics.describe(name).worst(7) == expected.get(name.removeprefix("ts_"), 1), name
@@ -97,8 +101,8 @@ def test_worst_of_every_metric():
     [
         ("acuracy", "maximize", "metric", "Did you mean 'accuracy'?"),
         ("accuracy", "up", "direction", "maximize, minimize"),
-        ("accuracy", "minimize", "direction", "write maximize"),
-        ("ts_ece", "maximize", "direction", "write minimize"),
+        ("accuracy", "minimize", "direction", "Write maximize"),
+        ("ts_ece", "maximize", "direction", "Write minimize"),
         (3, "maximize", "metric", "text"),
     ],
 )

@@ -1,4 +1,5 @@
-"""The studies of the papers: all are read by the checker, at the protocol their papers state; each has a short form."""
+"""The studies of the papers: all are read by the checker, at the protocol their papers state;
+each has a short form."""
 
 import tomllib
 from pathlib import Path
@@ -7,7 +8,8 @@ from typing import Any
 import pytest
 
 import study
-from study.schema.spec import StudySpec, read_spec
+from study.schema.reading import read_spec
+from study.schema.spec import StudySpec
 from trainables.plugins import name_of
 
 FOLDER = Path(study.__file__).parent / "specs" / "papers"
@@ -70,9 +72,8 @@ def test_it_has_the_protocol_of_its_paper(file: Path) -> None:
     for epoch, rate in rates.items():
         assert spec.optimizer.learning_rate(epoch / epochs) == pytest.approx(rate), epoch
     assert spec.data.augment == "crop_flip" and spec.data.validation == 0.1
-    assert spec.data.padding == (
-        4 if "tiny_imagenet" in file.stem else None
-    )  # of 32 pixels, null is 4 as well
+    # Of 32 pixels, null is 4 as well.
+    assert spec.data.padding == (4 if "tiny_imagenet" in file.stem else None)
 
 
 @every_full

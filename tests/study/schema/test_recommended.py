@@ -2,16 +2,17 @@
 
 import copy
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from optuna.distributions import FloatDistribution
 
 from study.schema.compatibility import recorded_spaces, refuse_changes
+from study.schema.errors import SpecError
 from study.schema.explain import explain, kept_line
+from study.schema.reading import parse_mapping, spec_from_mapping
 from study.schema.recommended import inert_paths, standing, standing_text
-from study.schema.spec import SpecError, StudySpec, spec_from_mapping
+from study.schema.spec import StudySpec
 from tests.study.schema.specs import RATE, SMALL, small
 from trainables.method import Method
 from trainables.methods.brier import Brier
@@ -61,10 +62,8 @@ WEIGHT = {"low": 0.02, "high": 2.0, "log": True}  # not what search_spaces/mbls.
         ),
         (Mixup(alpha=0.3, base=Focal(gamma=2.5)), "the study's own settings"),
         (Sece(bandwidth=0.1, weight=0.5, base=Focal(gamma=3.0)), "our default"),
-        (
-            GammaNet(outer="dece", tau=0.01, bandwidth=0.2),
-            "our default",
-        ),  # its bandwidth has no effect
+        # Its bandwidth has no effect.
+        (GammaNet(outer="dece", tau=0.01, bandwidth=0.2), "our default"),
     ],
 )
 def test_whose_settings_they_are(method: Method, text: str) -> None:
@@ -117,8 +116,10 @@ def test_a_range_of_the_study_must_have_an_effect_in_one_method() -> None:
     assert "method.bandwidth" not in spec.variant("by_dece").space.distributions
     with pytest.raises(SpecError) as refused:
         small(methods=[DECE], search_space=width)
-    assert str(refused.value) == (
-        "study.yaml: search_space.method.bandwidth: has no effect in by_dece (outer: dece); remove it."
+    assert (
+        str(refused.value)
+        == "study.yaml: search_space.method.bandwidth: has no effect in by_dece (outer: dece)."
+        " Remove it."
     )
     small(methods=[DECE], search_space={"method.bandwidth": 0.1})  # a plain value does no harm
 
@@ -167,9 +168,11 @@ def test_the_optimizer_is_searched_in_every_method_from_its_own_settings() -> No
 def test_its_search_starts_inside_its_range() -> None:
     with pytest.raises(SpecError) as refused:
         small(methods=["focal"], search_optimizer=True, optimizer={"name": "adam", "lr": 0.001})
-    assert str(refused.value) == (
-        "study.yaml: search_optimizer: optimizer.lr of focal is 0.001, outside {low: 0.01, high: 0.5, log: true} of"
-        " search_spaces/optimizer.yaml; write a range for it under `search_space`."
+    assert (
+        str(refused.value)
+        == "study.yaml: search_optimizer: optimizer.lr of focal is 0.001, outside {low: 0.01, high:"
+        " 0.5, log: true} of search_spaces/optimizer.yaml. Write a range for it under"
+        " `search_space`."
     )
 
 
@@ -177,7 +180,8 @@ def test_its_search_starts_inside_its_range() -> None:
 
 
 def older(space: dict[str, dict[str, Any]], **keys: Any) -> tuple[dict[str, Any], Any]:
-    """The meaning of a study made when the labels of `space` had these ranges; and what it keeps."""
+    """The meaning of a study made when the labels of `space` had these ranges; and what it
+    keeps."""
     spec = small(**keys)
     meaning = json.loads(json.dumps(spec.meaning()))
     for label, ranges in space.items():
@@ -190,7 +194,7 @@ def older(space: dict[str, dict[str, Any]], **keys: Any) -> tuple[dict[str, Any]
 
 
 def again(recorded: Any, **keys: Any) -> StudySpec:
-    return spec_from_mapping({**SMALL, **keys}, "study.yaml", None, recorded)
+    return parse_mapping({**SMALL, **keys}, "study.yaml").spec(recorded)
 
 
 def test_a_study_keeps_its_ranges_where_ours_have_changed() -> None:
@@ -205,8 +209,9 @@ def test_a_study_keeps_its_ranges_where_ours_have_changed() -> None:
     }
     assert spec.trial("mbls").method == Mbls(margin=10.0)
     assert spec.meaning()["methods"] == meaning["methods"]  # recorded again as it was
-    assert kept_line(spec) == (
-        "small keeps what it recorded when it began, where search_spaces/ has changed since"
+    assert (
+        kept_line(spec)
+        == "small keeps what it recorded when it began, where search_spaces/ has changed since"
         " (mbls: method.margin, method.weight)."
     )
     weight = next(row for row in explain(spec) if row.key == "methods.mbls: method.weight")
@@ -231,8 +236,9 @@ def test_what_its_file_names_is_refused_as_ever() -> None:
             )
         return str(error.value).partition("\n")[2].strip()
 
-    assert refused(search_space={**named, "method.gamma": {"low": 0, "high": 4}}) == (
-        "methods.focal: method.gamma: was {low: 0.0, high: 5.0}, is {low: 0.0, high: 4.0}"
+    assert (
+        refused(search_space={**named, "method.gamma": {"low": 0, "high": 4}})
+        == "methods.focal: method.gamma: was {low: 0.0, high: 5.0}, is {low: 0.0, high: 4.0}"
     )
     margin = "methods.mbls: method.margin: was {low: 1.0, high: 9.0}, is "
     assert refused() == margin + "{low: 0.0, high: 20.0}"  # a line that was taken out
@@ -249,7 +255,8 @@ def test_what_its_file_names_is_refused_as_ever() -> None:
 
 
 def test_a_line_that_fixed_the_methods_own_value_may_be_taken_out_again() -> None:
-    """Once it was written, the file without it was refused for a range that came into search_spaces/ later."""
+    """Once it was written, the file without it was refused for a range that came into
+    search_spaces/ later."""
     weight = {"mmce": {"method.weight": {"low": 0.1, "high": 13.0, "log": True}}}
     meaning, recorded = older(weight, methods=[{"name": "mmce", "normalization": "paper"}])
     spec = again(recorded, methods=["mmce"])
@@ -282,25 +289,6 @@ def test_a_study_keeps_the_defaults_it_recorded() -> None:
     spec = again(recorded_spaces(small(methods=["focal"]).to_mapping(), meaning), methods=["focal"])
     assert spec.variant("focal").space.defaults == [{"method.gamma": 4.0}]
     assert str(kept_line(spec)).endswith("(focal: tried first).")
-
-
-@pytest.mark.parametrize(
-    ("enqueued", "first"),
-    [
-        ([2.5], [2.5]),
-        ([3.0, 2.0], [3.0, 2.0, 1.0]),
-        ([2.0, 3.0], [2.0, 3.0]),
-    ],  # the second: the first ones of ours
-)
-def test_an_older_study_keeps_those_in_its_ledger(
-    enqueued: list[float], first: list[float]
-) -> None:
-    """It recorded none in its study.yaml; what it did not come to enqueue is tried too if our file is the same."""
-    recorded = older({}, methods=["focal"])[1]
-    settings = [{"method.gamma": gamma} for gamma in enqueued]
-    recorded["focal"] = replace(recorded["focal"], defaults=settings, enqueued=True)
-    spec = again(recorded, methods=["focal"])
-    assert spec.variant("focal").space.defaults == [{"method.gamma": gamma} for gamma in first]
 
 
 def test_another_method_of_the_same_label_keeps_nothing() -> None:

@@ -1,4 +1,4 @@
-"""The study file: what it means, and every error a user can write into it, with the field, what was found, the mend."""
+"""The study file: what it means, and every error in it: the field, what was found, the mend."""
 
 import copy
 import json
@@ -12,18 +12,20 @@ from optuna.distributions import FloatDistribution, IntDistribution
 import study
 from search_spaces import strict_yaml
 from study.schema.compatibility import refuse_changes
+from study.schema.errors import SpecError
 from study.schema.objective import Objective, served_by_default
+from study.schema.reading import read_spec, spec_from_mapping
 from study.schema.resources import Resources
-from study.schema.spec import Sampler, SpecError, check_objectives, read_spec, spec_from_mapping
+from study.schema.spec import Sampler, check_objectives
 from tests.study.schema.specs import RATE, SHIFT, SMALL, small
 from trainables.config import TrialConfig
-from trainables.fields import FieldError
 from trainables.methods.cross_entropy import CrossEntropy
 from trainables.methods.focal import Focal
 from trainables.methods.mbls import Mbls
 from trainables.methods.sece import Sece
 from trainables.optimizer import Optimizer
 from trainables.plugins import use_extensions
+from trainables.problems import FieldError
 
 DIGITS = Path(study.__file__).parent / "specs" / "digits.yaml"
 PINNED = {"optimizer.lr": 0.08, "method.gamma": 2.1, "model.width": 64, "data.augment": "flip"}
@@ -140,7 +142,7 @@ def test_a_fixed_value_wins_over_the_search_space():
     assert spec.variant("focal_2").space.distributions == {}
     assert spec.variant("focal_2").method == Focal(gamma=2.0)
     with pytest.raises(
-        SpecError, match=r"search_space\.method\.gamma: is fixed to 2\.0 by focal_2; remove one"
+        SpecError, match=r"search_space\.method\.gamma: is fixed to 2\.0 by focal_2. Remove one"
     ):
         small(methods=methods[1:], search_space={"method.gamma": {"low": 1, "high": 4}})
 
@@ -283,7 +285,7 @@ def test_every_key_is_written_back():
         "diagnostics",
         "record",
     ]
-    first += ["objectives", "constraints", "serve"]
+    first += ["objectives", "matters", "constraints", "serve"]
     second = [
         "search_space",
         "search_optimizer",
@@ -373,11 +375,8 @@ def test_relative_paths_start_from_the_file(tmp_path):
 BAD = [
     # keys
     ({"nme": "x"}, "nme", "there is no key 'nme'. Did you mean 'name'?"),
-    (
-        {"pruner": "asha"},
-        "pruner",
-        "there is no key 'pruner'. Valid values: name, data, model",
-    ),  # not 'record'
+    # Not 'record'.
+    ({"pruner": "asha"}, "pruner", "there is no key 'pruner'. Valid values: name, data, model"),
     ({"name": "My Study"}, "name", "got 'My Study'. Write 'my_study'?"),
     ({"name": "../up"}, "name", "got '../up'"),
     ({"name": "a/b"}, "name", "got 'a/b'. Write 'a_b'?"),
@@ -398,7 +397,7 @@ BAD = [
     ({"checkpoint_seconds": math.inf}, "checkpoint_seconds", "finite number, got inf."),
     ({"keep_models": "frnt"}, "keep_models", "Did you mean 'front'?"),
     ({"tracking": 5000}, "tracking", "must be text, got 5000."),
-    ({"tracking": ""}, "tracking", "write null"),
+    ({"tracking": ""}, "tracking", "Write null"),
     ({"storage": ["a"]}, "storage", "must be text, got ['a']."),
     ({"ledger": False}, "ledger", "must be text, got False."),
     ({"shift": ["far"]}, "shift", "must map names to data sets, got ['far']."),
@@ -429,12 +428,12 @@ BAD = [
     (
         {"methods": [{"name": "focal", "values": {"optimizer.lr": {"low": 0.1, "high": 0.2}}}]},
         "methods[0].values.optimizer.lr",
-        "must be a plain value; write ranges under `search_space`.",
+        "must be a plain value. Write ranges under `search_space`.",
     ),
     (
         {"methods": [{"name": "focal", "gamma": 1.0, "values": {"method.gamma": 2}}]},
         "methods[0].values.method.gamma",
-        "is fixed to 1.0 by the method; remove one of the two.",
+        "is fixed to 1.0 by the method. Remove one of the two.",
     ),
     (
         {"methods": [{"name": "focal", "values": {"epochs": 2}}]},
@@ -443,7 +442,7 @@ BAD = [
     ),
     ({"extensions": "nowhere"}, "extensions", "no folder at"),
     ({"extensions": 3}, "extensions", "must be text, got 3."),
-    ({"extensions": ""}, "extensions", "write null"),
+    ({"extensions": ""}, "extensions", "Write null"),
     # data, model, optimizer, sampler, resources
     ({"data": "csv"}, "data", "there is no dataset 'csv'. Valid values: cifar10, "),  # not 'svhn'
     ({"data": "digit"}, "data", "there is no dataset 'digit'. Did you mean 'digits'?"),
@@ -493,7 +492,7 @@ BAD = [
     (
         {"methods": ["focal", "focal"]},
         "methods[1].label",
-        "methods[0] already has label 'focal'; give one of them another",
+        "methods[0] already has label 'focal'. Give one of them another",
     ),
     (
         {"methods": [{"label": "Focal-3", "name": "focal"}]},
@@ -543,7 +542,7 @@ BAD = [
     (
         {"objectives": [{"metric": "accuracy"}]},
         "objectives[0].direction",
-        "is missing; write maximize or minimize.",
+        "is missing. Write maximize or minimize.",
     ),
     ({"objectives": [{"direction": "maximize"}]}, "objectives[0].metric", "is missing"),
     (
@@ -559,7 +558,7 @@ BAD = [
     (
         {"objectives": [{"metric": "ece", "direction": "maximize"}]},
         "objectives[0].direction",
-        "write minimize.",
+        "Write minimize.",
     ),
     (
         {"objectives": [{"metric": "ece", "direction": "minimize"}] * 2},
@@ -587,15 +586,15 @@ BAD_SPACES = [
     ("epochs", {"low": 1, "high": 30, "int": True}, "the same in every trial"),
     ("data.validation", {"low": 0.1, "high": 0.3}, "the same in every trial"),
     ("seed", 3, "for a fair comparison"),
-    ("optimizer.lr", {"low": 0.5, "high": 0.1}, "low 0.5 is above high 0.1; swap them."),
+    ("optimizer.lr", {"low": 0.5, "high": 0.1}, "low 0.5 is above high 0.1. Swap them."),
     ("optimizer.lr", {"low": 0, "high": 1, "log": True}, "`log` needs low > 0, got 0"),
     ("optimizer.lr", {"low": 0, "high": 1}, "`low` must be > 0, got 0."),
     ("optimizer.momentum", {"low": 0, "high": 1}, "`high` must be >= 0 and < 1, got 1."),
     ("optimizer.lr", -1, "must be > 0, got -1."),
     ("optimizer.lr", {"choices": [0.1, -1]}, "must be > 0, got -1."),
     ("method.gamma", {"low": -1, "high": 2}, "`low` must be >= 0, got -1."),
-    ("method.gamma", {"low": 1, "high": 2, "int": True}, "write `step: 1`"),
-    ("batch_size", {"low": 32, "high": 256}, "must be a whole number; add `int: true`"),
+    ("method.gamma", {"low": 1, "high": 2, "int": True}, "Write `step: 1`"),
+    ("batch_size", {"low": 32, "high": 256}, "must be a whole number. Add `int: true`"),
     ("optimizer.name", {"low": 0, "high": 1}, "{choices: [sgd, adam, adamw]}"),
     ("optimizer.name", {"choices": ["sgd", "adm"]}, "Did you mean 'adam'?"),
     ("method.self_weight", {"low": 0, "high": 1}, "{choices: [true, false]}"),
@@ -631,7 +630,7 @@ def refuse(tmp_path, keys, path, said):
 def test_required(key):
     with pytest.raises(
         SpecError,
-        match=f"study.yaml: {key}: is missing; a study needs name, data, model and methods.",
+        match=f"study.yaml: {key}: is missing. A study needs name, data, model and methods.",
     ):
         spec_from_mapping(
             {other: value for other, value in SMALL.items() if other != key}, "study.yaml"
@@ -641,21 +640,21 @@ def test_required(key):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "study.yaml: is empty; a study needs name, data, model and methods."),
-        (b"# nothing yet\n", "study.yaml: is empty;"),
-        (b"- name: x\n", "study.yaml: must be a mapping of keys, got list;"),
-        (b"focal", "study.yaml: must be a mapping of keys, got str;"),
+        (b"", "study.yaml: is empty. A study needs name, data, model and methods."),
+        (b"# nothing yet\n", "study.yaml: is empty."),
+        (b"- name: x\n", "study.yaml: must be a mapping of keys, got list."),
+        (b"focal", "study.yaml: must be a mapping of keys, got str."),
         (b"\xff\xfe\x00\x01", "study.yaml: is not UTF-8 text."),
         (b"\x00\x01\x02", "study.yaml: is not YAML: it contains non-printable characters."),
         (b"name: [", "study.yaml: is not YAML: "),
         (b"name: x\n  data: y\n", "(line 2, column 7)"),
         (
             b"trials: 3\nname: x\ntrials: 4\n",
-            "study.yaml: trials: is defined twice (lines 1 and 3); keep one.",
+            "study.yaml: trials: is defined twice (lines 1 and 3). Keep one.",
         ),
         (
             b"optimizer:\n  lr: 1\n  lr: 2\n",
-            "study.yaml: optimizer.lr: is defined twice (lines 2 and 3); keep one.",
+            "study.yaml: optimizer.lr: is defined twice (lines 2 and 3). Keep one.",
         ),
         (b"1: 2\n", "study.yaml: the key in line 1 must be text"),
         (b"name: x\n---\nname: y\n", "study.yaml: is not YAML: "),
@@ -681,7 +680,7 @@ def test_not_a_study(tmp_path, content, said):
 def test_no_file(tmp_path):
     with pytest.raises(SpecError, match=r"^study.yaml: no file at .*study\.yaml\.$"):
         read_spec(tmp_path / "study.yaml")
-    with pytest.raises(SpecError, match="is a folder; give the file"):
+    with pytest.raises(SpecError, match=r"is a folder\. Give the file"):
         read_spec(tmp_path)
 
 

@@ -7,13 +7,12 @@ import pytest
 from study.schema.uris import (
     TrackingError,
     has_password,
-    hidden,
-    is_hidden,
     public_uri,
     recorded_tracking,
     resolve_uri,
     scrub,
 )
+from trainables.problems import FieldError
 
 
 def test_the_option_comes_first_then_the_spec_then_the_storage() -> None:
@@ -21,7 +20,7 @@ def test_the_option_comes_first_then_the_spec_then_the_storage() -> None:
     assert resolve_uri("http://a:1", "http://b:2", root) == "http://a:1"
     assert resolve_uri(None, "http://b:2", root) == "http://b:2"
     assert resolve_uri(None, None, root) == "sqlite:////data/studies/mlflow.db"
-    for uri in ("sqlite:////x/y.db", "https://u:p@h/base", "postgresql+psycopg2://u:p@h/db"):
+    for uri in ("sqlite:////x/y.db", "https://h/base", "postgresql+psycopg2://u@h/db"):
         assert resolve_uri(uri, None, root) == uri
 
 
@@ -52,14 +51,14 @@ def test_a_relative_database_is_refused_with_the_absolute_one() -> None:
 @pytest.mark.parametrize(
     ("uri", "words"),
     [
-        ("postgresql://maria@h/db?sslkey=/x/evil.so:x", "'sslkey'; set PGSSLKEY where you run."),
+        ("postgresql://maria@h/db?sslkey=/x/evil.so:x", "'sslkey'. Set PGSSLKEY where you run."),
         (
             "postgresql+psycopg2://h/db?sslmode=require&%73slkey=/x/evil.so:x",
-            "'sslkey'; set PGSSLKEY where you run.",
+            "'sslkey'. Set PGSSLKEY where you run.",
         ),
-        ("mysql+pymysql://h/db?read_default_file=/x/my.cnf", "'read_default_file'; remove it."),
-        ("mssql+pyodbc:///?odbc_connect=Driver%3D/x/evil.so", "'odbc_connect'; remove it."),
-        ("sqlite:////x/y.db?plugin=evil", "'plugin'; remove it."),
+        ("mysql+pymysql://h/db?read_default_file=/x/my.cnf", "'read_default_file'. Remove it."),
+        ("mssql+pyodbc:///?odbc_connect=Driver%3D/x/evil.so", "'odbc_connect'. Remove it."),
+        ("sqlite:////x/y.db?plugin=evil", "'plugin'. Remove it."),
     ],
 )
 def test_a_database_may_not_set_what_runs_code(uri: str, words: str) -> None:
@@ -72,9 +71,8 @@ def test_a_database_may_set_what_does_not() -> None:
     for uri in (
         "postgresql://h/db?sslmode=verify-full&sslrootcert=/x/ca.pem&application_name=a&target_session_attrs=any",
         "postgresql:///db?host=a:5432&host=b:5432&connect_timeout=3",
-        "mysql+pymysql://h/db?charset=utf8mb4&ssl_ca=/x/ca.pem&password=p",
+        "mysql+pymysql://h/db?charset=utf8mb4&ssl_ca=/x/ca.pem",
         "sqlite:////x/y.db?timeout=5",
-        "https://h/base?token=t0ken",
     ):
         assert resolve_uri(uri, None, Path("/data")) == uri
 
@@ -92,37 +90,13 @@ def test_credentials_are_not_public(uri: str, public: str) -> None:
     assert public_uri(uri) == public
 
 
-@pytest.mark.parametrize(
-    ("uri", "shown"),
-    [
-        ("https://maria:p%40ss@host/base", "https://***@host/base"),
-        ("https://t0ken@host/base", "https://***@host/base"),
-        ("postgresql://maria:a/b?c#d@host/db", "postgresql://***@host/db"),
-        ("postgresql:///db?password=p", "postgresql://***@/db"),
-        ("https://host/base?a=b&api_key=k", "https://***@host/base"),
-        # Nothing in these opens anything: the name of a user whose password is in ~/.pgpass, a path, a server.
-        ("postgresql://maria@host/db", None),
-        ("sqlite:////home/maria@work/mlflow.db?timeout=5", None),
-        ("postgresql://maria@host/db?sslmode=require", None),
-        ("postgresql:///db?host=/var/run/postgresql&user=maria&keepalives_idle=9", None),
-        ("mysql://maria@host/db?charset=utf8", None),
-        ("http://host:5000", None),
-        ("/head/ledger@work.log", None),
-    ],
-)
-def test_what_study_yaml_shows_of_a_uri(uri: str, shown: str | None) -> None:
-    assert hidden(uri) == (shown or uri) and is_hidden(hidden(uri)) == (shown is not None)
-    assert hidden(hidden(uri)) == hidden(uri) and public_uri(hidden(uri)) == public_uri(uri)
-    assert has_password(uri) == (shown is not None)
-
-
 def test_credentials_are_taken_out_of_what_others_say() -> None:
     uri = "https://maria:p%40ss@host/base?token=t0ken"
     text = f'{uri} maria:p%40ss@host p@ss p%40ss t0ken for user "maria" at host'
     assert scrub(text, uri) == 'https://host/base host *** *** *** for user "***" at host'
 
 
-# ---- named by what holds it ---------------------------------------------------------------------------------------
+# ---- named by what holds it ----------------------------------------------------------------------
 
 SECRET = "https://maria:hunter2@host/base"
 
@@ -194,14 +168,52 @@ def test_what_holds_nothing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("uri", "has"),
     [
-        ("http://host:5000", False),
-        ("postgresql://maria@host/db", False),
-        ("sqlite:////home/a:b@work/mlflow.db?timeout=5", False),
-        ("MY_PASSWORD", False),
-        ("http://maria:hunter2@host", True),
-        ("postgresql://host/db?user=maria&password=hunter2", True),
+        ("https://maria:p%40ss@host/base", True),
+        ("https://t0ken@host/base", True),
+        ("postgresql://maria:a/b?c#d@host/db", True),
+        ("postgresql:///db?password=p", True),
+        ("postgresql://host/db?user=maria&%70assword=hunter2", True),
+        ("https://host/base?a=b&api_key=k", True),
         ("https://host/base?token=t0ken", True),
+        # Nothing in these opens anything: the name of a user whose password is in
+        # ~/.pgpass, a path, a server, the name of a variable.
+        ("postgresql://maria@host/db", False),
+        ("postgresql://maria@host/db?sslmode=require", False),
+        ("postgresql:///db?host=/var/run/postgresql&user=maria&keepalives_idle=9", False),
+        ("postgresql://maria@host/db?sslkey=/x/a.key", False),
+        ("mysql://maria@host/db?charset=utf8", False),
+        ("sqlite:////home/maria@work/mlflow.db?timeout=5", False),
+        ("sqlite:////home/a:b@work/mlflow.db", False),
+        ("http://host:5000", False),
+        ("/head/ledger@work.log", False),
+        ("MY_PASSWORD", False),
     ],
 )
 def test_a_password_is_seen(uri: str, has: bool) -> None:
     assert has_password(uri) is has
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        (
+            "http://maria:hunter2@host/base?token=hunter2",
+            "http://host/base is written with a password or token, which others could read. Leave"
+            " user and password out, and set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+            " or write ~/.mlflow/credentials; or name a file or an environment variable",
+        ),
+        (
+            "postgresql://maria:hunter2@host/db",
+            "postgresql://host/db is written with a password or token, which others could read."
+            " Leave the password out, and set PGPASSWORD or write ~/.pgpass; or name a file",
+        ),
+        ("mysql://maria:hunter2@host/db", "mysql://host/db is written with a password or token"),
+    ],
+)
+def test_one_that_is_written_out_is_refused_with_where_it_belongs(uri: str, words: str) -> None:
+    for option, in_spec, where in ((uri, None, "--tracking"), (None, uri, "tracking")):
+        with pytest.raises(FieldError) as refused:
+            resolve_uri(option, in_spec, Path("/data"))
+        said = str(refused.value)
+        assert said.startswith(f"{where}: {words}"), said
+        assert "hunter2" not in said and "maria" not in said and "\n" not in said

@@ -11,7 +11,8 @@ from study.schema.versions import git_commit
 def test_the_commit_is_read_without_running_what_the_repository_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its own settings may name a monitor of files and filters of their contents; hooks lie in it."""
+    """Its own settings may name a monitor of files and filters of their
+    contents; hooks lie in it."""
 
     def git(*words: str) -> str:
         named = ["-c", "user.name=a", "-c", "user.email=a@localhost"]

@@ -7,8 +7,9 @@ from typing import Any
 
 # What stands for another value: of every type of JSON, empty, huge, of no number.
 STRANGE: list[Any] = [
-    None, True, False, 0, 1, -1, 3, 99, 0.5, 10**400, 10**18, -(10**18), 1e400, float("nan"), "", "x", "../..", "\n",
-    "2026-11-22T00:00:00", "9" * 5000, [], [[]], [1, "x"], {}, {"x": 1}, {"name": "FloatDistribution"},
+    None, True, False, 0, 1, -1, 3, 99, 0.5, 10**400, 10**18, -(10**18), 1e400, float("nan"), "",
+    "x", "../..", "\n", "2026-11-22T00:00:00", "9" * 5000, [], [[]], [1, "x"], {}, {"x": 1},
+    {"name": "FloatDistribution"},
 ]  # fmt: skip
 
 

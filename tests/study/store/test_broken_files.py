@@ -1,4 +1,5 @@
-"""A ledger or a study.yaml that a disk or an editor broke: one line that names the place, and nothing is changed."""
+"""A ledger or a study.yaml that a disk or an editor broke: one line that names the place,
+and nothing is changed."""
 
 import io
 import random
@@ -13,7 +14,7 @@ import pytest
 from search_spaces import strict_yaml
 from study.cli import main
 from study.engine import run
-from study.store.ledger import read_records
+from study.store.ledger_reader import LedgerReader
 from study.store.study import open_study
 from tests.study.command_line import here, write_spec
 from tests.study.store.mutations import change_value, mutated_lines
@@ -38,7 +39,8 @@ def log(storage: Path, tmp_path: Path) -> Iterator[Path]:
 
 
 def said_of(storage: Path, *words: object) -> tuple[int, str]:
-    """Exit code and output of a command that trains nothing; any exception but the exit is the test's."""
+    """Exit code and output of a command that trains nothing; any exception but
+    the exit is the test's."""
     shown = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(shown), redirect_stderr(shown):
         patch.setattr(run, "_tune", lambda *_: None)
@@ -52,7 +54,7 @@ def one_of(storage: Path, seed: int) -> list[Any]:
     return [["audit", "small"], ["pareto", "small"], ["run", storage / "small.yaml"]][seed % 3]
 
 
-# ---- the ledger ----------------------------------------------------------------------------------------------------
+# ---- the ledger ----------------------------------------------------------------------------------
 
 GARBAGE = {
     "noise": b"\x93\x17\xff garbage",
@@ -77,7 +79,10 @@ def test_a_whole_garbage_last_line_is_cut_before_the_first_append(
     assert open_study("small", str(storage)).records() == before
     assert said_of(storage, "status", "small")[0] == 0 and log.read_bytes() == whole + line
     code, said = said_of(storage, "run", storage / "small.yaml")
-    kept = f"ledger: removed a broken last line of {len(line)} bytes from ledger.log and kept it in ledger.log.cut-1.\n"
+    kept = (
+        f"ledger: removed a broken last line of {len(line)} bytes from ledger.log and kept it in"
+        " ledger.log.cut-1.\n"
+    )
     assert code == 0 and said.count(kept) == 1
     assert log.read_bytes() == whole and log.with_name("ledger.log.cut-1").read_bytes() == line
     log.write_bytes(whole + line)
@@ -92,7 +97,10 @@ def test_garbage_in_the_middle_is_named_by_its_line(storage: Path, log: Path, ki
     at = len(lines) // 2
     log.write_bytes(b"".join([*lines[:at], GARBAGE[kind] + b"\n", *lines[at:]]))
     before = {path: path.read_bytes() for path in storage.rglob("*") if path.is_file()}
-    expected = f"ledger: line {at + 1} of {log} is no record of Optuna's. Restore the file from a backup.\n"
+    expected = (
+        f"ledger: line {at + 1} of {log} is no record of Optuna's. Restore the file from a"
+        " backup.\n"
+    )
     for words in (
         ["status", "small"],
         ["pareto", "small"],
@@ -106,7 +114,7 @@ def test_garbage_in_the_middle_is_named_by_its_line(storage: Path, log: Path, ki
 def test_a_good_ledger_is_read_once(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The search for a broken line costs only who has one."""
     monkeypatch.setattr("study.store.journal._replayed", lambda _: pytest.fail("read twice"))
-    assert len(read_records(storage / "small", None, "small", ["focal"])["focal"]) == 2
+    assert len(LedgerReader(storage / "small", None, "small", ["focal"]).records().of("focal")) == 2
 
 
 @pytest.mark.parametrize("block", range(10))
@@ -125,7 +133,7 @@ def test_no_mutation_of_a_line_gives_a_traceback(storage: Path, log: Path, block
         log.with_name("study.yaml").write_bytes(yaml)
 
 
-# ---- study.yaml ----------------------------------------------------------------------------------------------------
+# ---- study.yaml ----------------------------------------------------------------------------------
 
 EDITED = {
     "id: 3": ("recorded.id", "must be text, got 3"),
@@ -153,8 +161,10 @@ def edited(plain: dict[str, Any], kind: str) -> None:
     recorded = plain["recorded"]
     field = EDITED[kind][0].removeprefix("recorded.")
     values = {
-        "id: 3": 3, "sizes": {"train": "many"}, "created": "yesterday", "home": "/data", "majority": "half",
-        "methods": "focal", "a label upwards": [{"label": "../../..", "name": "focal"}], "ledger": 7,
+        "id: 3": 3, "sizes": {"train": "many"}, "created": "yesterday", "home": "/data",
+        "majority": "half",
+        "methods": "focal", "a label upwards": [{"label": "../../..", "name": "focal"}],
+        "ledger": 7,
     }  # fmt: skip
     if kind in ("no meaning", "no trials", "no recorded"):
         del (recorded if kind == "no meaning" else plain)[field or "recorded"]

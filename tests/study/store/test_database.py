@@ -14,23 +14,27 @@ from optuna.trial import TrialState
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
-from benchmarks.chaos.postgres import DATABASE, PASSWORD, LossyProxy, Postgres
+from benchmarks.chaos.postgres import DATABASE, PASSWORD, USER, LossyProxy, Postgres
 from study.schema.errors import LedgerError, LedgerUnavailable
 from study.schema.objective import Objective
 from study.store import database as database_module
 from study.store import driver_lock as driver_lock_module
 from study.store import ledger as ledger_module
+from study.store import ledger_reader as reader_module
 from study.store.connection import cause_of
 from study.store.database import Database, Waiting, read_database
 from study.store.database_lock import DatabaseLock
 from study.store.driver_lock import driver_is_alive, driver_lock
-from study.store.ledger import Ledger, open_storage, read_records, storage_to_read
+from study.store.ledger import Ledger, open_storage
+from study.store.ledger_reader import LedgerReader
+from study.store.recorded import Recorded
 from study.store.removal import remove
 from study.store.same_ledger import traces_of
 from study.store.study import Study
-from study.store.trials import trial_directory
+from study.store.trials import Trials, trial_directory
 from tests.study.made import asked
 from trainables.outputs.attempts import attempt_directory
+from trainables.outputs.outcome import Outcome
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 SPACE: dict[str, BaseDistribution] = {
@@ -67,23 +71,17 @@ def told(ledger: Ledger, times: int) -> None:
         record = asked(ledger, "focal", SPACE)
         attempt = ledger.begin_attempt("focal", record.number)
         metrics = {"accuracy": 0.5 + record.params["method.gamma"] / 100, "ece": 0.1}
-        outcome = {
-            "state": "complete",
-            "attempt": attempt,
-            "epoch": 1,
-            "seconds": 1.0,
-            "metrics": metrics,
-        }
+        outcome = Outcome(state="complete", attempt=attempt, epoch=1, seconds=1.0, metrics=metrics)
         ledger.tell("focal", record.number, outcome, OBJECTIVES)
     ledger.note("focal", "said", times)
 
 
 def read(directory: Path, url: str) -> list[tuple[int, str, dict[str, Any], int]]:
-    found = read_records(directory, url, "digits", ["focal"])["focal"]
+    found = LedgerReader(directory, url, "digits", ["focal"]).records().of("focal")
     return [(record.number, record.state, record.params, record.attempt) for record in found]
 
 
-# ---- one driver ----------------------------------------------------------------------------------------------------
+# ---- one driver ----------------------------------------------------------------------------------
 
 
 def test_two_storages_with_one_database_have_one_driver(
@@ -149,8 +147,8 @@ def test_each_write_checks_the_drivers_number(
     left = asked(first, "focal", SPACE)
     second = ledger_of(tmp_path, url)
     second.check_driver("focal")
-    before = read_records(tmp_path, url, "digits", ["focal"]), second.notes("focal")
-    outcome = {"state": "complete", "metrics": {"accuracy": 0.5, "ece": 0.1}}
+    before = LedgerReader(tmp_path, url, "digits", ["focal"]).records(), second.notes("focal")
+    outcome = Outcome(state="complete", metrics={"accuracy": 0.5, "ece": 0.1})
     for write in (
         lambda: asked(first, "focal", SPACE),
         lambda: first.begin_attempt("focal", left.number),
@@ -162,7 +160,10 @@ def test_each_write_checks_the_drivers_number(
             LedgerError, match=r"another calstudy process \(pid \d+ on .*This one stops"
         ):
             write()
-    assert (read_records(tmp_path, url, "digits", ["focal"]), second.notes("focal")) == before
+    assert (
+        LedgerReader(tmp_path, url, "digits", ["focal"]).records(),
+        second.notes("focal"),
+    ) == before
     assert second.notes("focal")["driver"]["number"] == 2
     second.tell("focal", left.number, outcome, OBJECTIVES)
 
@@ -217,7 +218,7 @@ def test_without_file_locks_the_lock_in_the_database_is_enough(
     assert "pid" in (storages[0] / "driver.lock").read_text()
 
 
-# ---- patience ------------------------------------------------------------------------------------------------------
+# ---- patience ------------------------------------------------------------------------------------
 
 
 def test_a_restart_is_waited_for(
@@ -245,7 +246,8 @@ def test_a_restart_is_waited_for(
 def test_a_connection_dropped_within_a_read_is_made_again(
     tmp_path: Path, database: str, postgres: Postgres
 ) -> None:
-    """Optuna takes the error for one of too many variables, and asks again of the broken session."""
+    """Optuna takes the error for one of too many variables, and asks again of the broken
+    session."""
     storage = open_storage(tmp_path, database, None, Waiting(patience=20))
     ledger = Ledger(storage, "digits", "one")
     ledger.open("focal", OBJECTIVES)
@@ -263,7 +265,8 @@ def test_a_connection_dropped_within_a_read_is_made_again(
 def test_a_commit_whose_answer_was_lost_is_made_once(
     tmp_path: Path, database: str, postgres: Postgres
 ) -> None:
-    """Each fifth commit of two trials in turn; the trials must be those of a run where nothing was lost."""
+    """Each fifth commit of two trials in turn; the trials must be those of a run
+    where nothing was lost."""
     with LossyProxy(postgres) as proxy:
         storage = open_storage(tmp_path, proxy.url_of(database), None, Waiting(patience=20))
 
@@ -304,9 +307,8 @@ def test_a_wait_within_a_wait_counts_once(tmp_path: Path) -> None:
 
     event.listen(storage.engine, "before_cursor_execute", fail)
     began = time.monotonic()
-    storage.set_trial_state_values(
-        record.number + 1, TrialState.FAIL
-    )  # reads the trial before it writes again
+    # Reads the trial before it writes again.
+    storage.set_trial_state_values(record.number + 1, TrialState.FAIL)
     assert 0.05 * 8 <= waiting.waited <= time.monotonic() - began and left == [0]
     assert [record.state for record in ledger.records("focal")] == ["failed"]
     assert "; waiting (0 s): the connection is refused. Start the server" in str(lines[0])
@@ -326,20 +328,17 @@ def test_trials_are_read_once_and_checked_once(
         Database, "_get_trials", lambda *of, **how: reads.append(1) or whole(*of, **how)
     )
     checks: list[int] = []
-    monkeypatch.setattr(ledger_module, "check_trial", lambda *of: checks.append(1))
-    found = read_records(
-        tmp_path,
-        url,
-        "digits",
-        ["focal"],
-        traces_of(tmp_path, url, "digits", "one", ["focal"], True),
-    )
-    assert (len(found["focal"]), len(reads), len(checks)) == (3, 1, 3)
+    for module in (ledger_module, reader_module):
+        monkeypatch.setattr(module, "check_trial", lambda *of: checks.append(1))
+    traces = traces_of(tmp_path, url, "digits", "one", ["focal"], True)
+    found = LedgerReader(tmp_path, url, "digits", ["focal"], traces).records()
+    assert (len(found), len(reads), len(checks)) == (3, 1, 3)
     ledger = ledger_of(tmp_path, url)
     assert (len(ledger.records("focal")), len(checks)) == (3, 6)
     attempt_directory(trial_directory(tmp_path, "focal", 4), 1).mkdir(parents=True)
     with pytest.raises(LedgerError, match="has no focal/0004"):
-        storage_to_read(tmp_path, url, traces_of(tmp_path, url, "digits", "one", ["focal"], True))
+        traces = traces_of(tmp_path, url, "digits", "one", ["focal"], True)
+        LedgerReader(tmp_path, url, "digits", ["focal"], traces).storage()
 
 
 def test_patience_ends(database: str, tmp_path: Path, postgres: Postgres) -> None:
@@ -361,12 +360,11 @@ def test_patience_ends(database: str, tmp_path: Path, postgres: Postgres) -> Non
     ledger.note("focal", "said", 2)
 
 
-# ---- what is wrong, in one line ------------------------------------------------------------------------------------
+# ---- what is wrong, in one line ------------------------------------------------------------------
 
 
 def urls(server: Postgres) -> Iterator[tuple[str, str]]:
     yield server.url_of(password="rotated"), "the password or user is refused"
-    yield server.url_of(password=None), "the password or user is refused"
     yield server.url_of(user="nobody"), "the password or user is refused"
     yield server.url_of(database="typo"), "there is no such database"
     yield server.url.replace(f":{server.port}/", ":1/"), "the connection is refused"
@@ -402,12 +400,22 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         driver_lock(tmp_path, "postgresql://maria@127.0.0.1/ledgers").__enter__()
 
 
-def test_a_password_from_the_environment(
+def test_a_password_from_the_environment_or_a_file(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    url, file = postgres.url_of(password=None), tmp_path / "pgpass"
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    with driver_lock(tmp_path, postgres.url_of(password=None)):
-        assert read_database(postgres.url_of(password=None)) is None
+    with driver_lock(tmp_path, url):
+        assert read_database(url) is None
+    monkeypatch.delenv("PGPASSWORD")
+    monkeypatch.setenv("PGPASSFILE", str(file))
+    with pytest.raises(LedgerError, match="the password or user is refused"):
+        driver_lock(tmp_path, url).__enter__()
+    escaped = PASSWORD.replace(":", r"\:")
+    file.write_text(f"127.0.0.1:{postgres.port}:*:{USER}:{escaped}\n")
+    file.chmod(0o600)
+    with driver_lock(tmp_path, url):
+        assert read_database(url) is None
 
 
 def test_no_right_to_create_tables(postgres: Postgres, tmp_path: Path) -> None:
@@ -418,7 +426,7 @@ def test_no_right_to_create_tables(postgres: Postgres, tmp_path: Path) -> None:
 
 
 def test_reading_creates_nothing(database: str, tmp_path: Path, postgres: Postgres) -> None:
-    assert read_records(tmp_path, database, "digits", ["focal"]) == {"focal": []}
+    assert LedgerReader(tmp_path, database, "digits", ["focal"]).records() == Trials({"focal": []})
     name = database.rpartition("/")[2]
     assert (
         postgres.query("SELECT 1 FROM pg_tables WHERE schemaname = 'public'", database=name) == []
@@ -430,7 +438,7 @@ def test_deleting_a_study_makes_no_tables_and_writes_under_its_lock(
     storages: tuple[Path, Path], database: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = {"name": "digits", "ledger": database, "methods": [{"label": "focal"}]}
-    study = Study(storages[0], plain, {"id": "one"})
+    study = Study(storages[0], plain, Recorded(id="one"))
     (storages[0] / "study.yaml").touch()
     remove(study)
     name = database.rpartition("/")[2]

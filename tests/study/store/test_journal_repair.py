@@ -1,4 +1,5 @@
-"""Repair touches ledgers only: what is no journal of Optuna's is refused in one line, and not a byte of it changes."""
+"""Repair touches ledgers only: what is no journal of Optuna's is refused in one line, and not
+a byte of it changes."""
 
 import os
 import socket
@@ -11,7 +12,8 @@ import pytest
 from search_spaces import strict_yaml
 from study.schema.errors import LedgerError
 from study.store.driver_lock import driver_lock
-from study.store.ledger import open_storage, read_records
+from study.store.ledger import open_storage
+from study.store.ledger_reader import LedgerReader
 from tests.study.command_line import here
 from tests.study.made import made_study
 
@@ -57,7 +59,10 @@ def test_what_is_no_journal_is_left_as_it_is(tmp_path: Path, kind: str) -> None:
     for act in (lambda: open_storage(study, str(notes)), lambda: locked(study, str(notes))):
         refuses(act, "notes.txt is no ledger: its first line is no record of Optuna's")
         assert files_in(tmp_path) == before
-    refuses(lambda: read_records(study, str(notes), "small", ["focal"]), "notes.txt is no ledger")
+    refuses(
+        lambda: LedgerReader(study, str(notes), "small", ["focal"]).records(),
+        "notes.txt is no ledger",
+    )
 
 
 @pytest.mark.parametrize("kind", SECRETS)
@@ -123,7 +128,7 @@ def test_what_is_no_file_is_named_at_once(
     found = f"ledger.log is a {kind if named or kind != 'device' else 'symbolic link'}, not a file"
     refuses(lambda: open_storage(tmp_path, ledger), found)
     refuses(lambda: locked(tmp_path, ledger), found)
-    refuses(lambda: read_records(tmp_path, ledger, "small", ["focal"]), found)
+    refuses(lambda: LedgerReader(tmp_path, ledger, "small", ["focal"]).records(), found)
 
 
 def test_a_file_too_large_for_the_memory_is_not_read(
@@ -137,7 +142,7 @@ def test_a_file_too_large_for_the_memory_is_not_read(
     )
 
 
-# ---- what is repaired ----------------------------------------------------------------------------------------------
+# ---- what is repaired ----------------------------------------------------------------------------
 
 
 def journal(folder: Path, name: str = "small") -> Path:
@@ -179,9 +184,8 @@ def test_a_cut_part_is_not_written_through_a_link(tmp_path: Path) -> None:
 
 def test_only_a_lock_of_our_own_form_is_removed(tmp_path: Path) -> None:
     log = journal(tmp_path)
-    renamed = log.with_name(
-        "ledger.log.lock5f3f3bd6-6b1c-4f0e-8d0c-0a4a7d2f5c11.rename"
-    )  # by Optuna, to remove it
+    # By Optuna, to remove it.
+    renamed = log.with_name("ledger.log.lock5f3f3bd6-6b1c-4f0e-8d0c-0a4a7d2f5c11.rename")
     for own in (log.with_name("ledger.log.lock"), renamed):
         own.symlink_to("/elsewhere/small/ledger.log")  # where the study lay then
     others = [log.with_name(f"ledger.log.lock{end}") for end in ("ed", ".txt", "5f3f.rename")]

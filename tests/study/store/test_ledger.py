@@ -1,4 +1,4 @@
-"""The ledger under what a kill leaves: torn lines, stale locks, half-asked and half-told trials."""
+"""The ledger under what a kill leaves: torn lines, stale locks, half-told trials."""
 
 import multiprocessing
 import os
@@ -14,8 +14,10 @@ from study.schema.objective import Objective
 from study.schema.uris import public_uri
 from study.store.driver_lock import driver_is_alive, driver_lock
 from study.store.journal_repair import repair_journal
-from study.store.ledger import Ledger, open_storage, read_records
+from study.store.ledger import Ledger, open_storage
+from study.store.ledger_reader import LedgerReader
 from tests.study.made import asked
+from trainables.outputs.outcome import Ending, Outcome
 
 OBJECTIVES = (Objective("accuracy", "maximize"), Objective("ece", "minimize"))
 SPACE = {
@@ -34,20 +36,20 @@ def ask(ledger: Ledger) -> Any:
     return asked(ledger, "focal", SPACE)
 
 
-def complete(params: dict[str, float], attempt: int = 1) -> dict[str, Any]:
+def complete(params: dict[str, float], attempt: int = 1) -> Outcome:
     """A made-up study: accuracy and ECE are smooth functions of the two parameters."""
     gamma, lr = params["method.gamma"], params["optimizer.lr"]
     metrics = {
         "accuracy": 0.9 - abs(lr - 0.1) - 0.01 * gamma,
         "ece": 0.02 + 0.01 * (gamma - 2) ** 2,
     }
-    return {
-        "state": "complete",
-        "metrics": metrics,
-        "attempt": attempt,
-        "seconds": 1.5,
-        "digests": {"model.pt": "ab"},
-    }
+    return Outcome(
+        state="complete",
+        metrics=metrics,
+        attempt=attempt,
+        seconds=1.5,
+        digests={"model.pt": "ab"},
+    )
 
 
 def test_what_is_told_is_what_is_read(tmp_path: Path) -> None:
@@ -56,14 +58,14 @@ def test_what_is_told_is_what_is_read(tmp_path: Path) -> None:
     assert (record.state, record.number, set(record.params)) == ("running", 0, set(SPACE))
     assert ledger.begin_attempt("focal", 0) == 1
     ledger.tell("focal", 0, complete(record.params), OBJECTIVES)
-    (read,) = read_records(tmp_path, None, "digits", ["focal"])["focal"]
+    (read,) = LedgerReader(tmp_path, None, "digits", ["focal"]).records().of("focal")
     assert (read.state, read.attempt, read.seconds, read.digests) == (
         "complete",
         1,
         1.5,
         {"model.pt": "ab"},
     )
-    assert read.metrics == complete(record.params)["metrics"] and read.params == record.params
+    assert read.metrics == complete(record.params).metrics and read.params == record.params
     assert read.ended is not None and read.started is not None and read.ended >= read.started
 
 
@@ -82,23 +84,23 @@ def test_attempts_are_numbered_across_restarts(tmp_path: Path) -> None:
 def test_an_objective_that_is_no_number_is_a_failure(tmp_path: Path, value: float | None) -> None:
     ledger = opened(tmp_path)
     outcome = complete(ask(ledger).params)
+    assert outcome.metrics is not None
     if value is None:
-        del outcome["metrics"]["ece"]
+        del outcome.metrics["ece"]
     else:
-        outcome["metrics"]["ece"] = value
+        outcome.metrics["ece"] = value
     record = ledger.tell("focal", 0, outcome, OBJECTIVES)
     assert record.state == "failed" and "ece" in str(record.reason) and record.metrics == {}
 
 
 @pytest.mark.parametrize("state", ["failed", "pruned"])
 def test_a_trial_that_did_not_complete_has_a_reason_and_no_value(
-    tmp_path: Path, state: str
+    tmp_path: Path, state: Ending
 ) -> None:
     ledger = opened(tmp_path)
     ask(ledger)
-    record = ledger.tell(
-        "focal", 0, {"state": state, "reason": "loss is nan at epoch 3"}, OBJECTIVES
-    )
+    outcome = Outcome(state=state, reason="loss is nan at epoch 3")
+    record = ledger.tell("focal", 0, outcome, OBJECTIVES)
     assert (record.state, record.reason) == (state, "loss is nan at epoch 3")
     (trial,) = optuna.load_study(
         study_name="digits/focal", storage=open_storage(tmp_path, None)
@@ -121,7 +123,7 @@ def test_a_torn_last_line_is_cut_and_nothing_else(tmp_path: Path) -> None:
     assert log.read_bytes() == whole
     again = opened(tmp_path)
     assert ask(again).number == 1 and len(again.records("focal")) == 2
-    assert len(read_records(tmp_path, None, "digits", ["focal"])["focal"]) == 2
+    assert len(LedgerReader(tmp_path, None, "digits", ["focal"]).records().of("focal")) == 2
 
 
 @pytest.mark.parametrize("content", [b"", b'{"op_code":0,"wor'])
@@ -151,23 +153,14 @@ def test_a_trial_is_asked_whole_or_not_at_all(tmp_path: Path) -> None:
     assert found[-1] == [expected.params] and not any(found[:-1]) and lines
 
 
-def test_what_an_older_version_began_to_ask_is_completed(tmp_path: Path) -> None:
-    """It enqueued the published settings, and wrote the parameters of a trial one by one."""
-    first, second = {"method.gamma": 3.0, "optimizer.lr": 0.1}, {"method.gamma": 2.0}
-    ledger = opened(tmp_path)
+def test_a_trial_that_only_waits_is_refused(tmp_path: Path) -> None:
+    """A trial is recorded once it is asked, whole."""
+    opened(tmp_path)
     study = optuna.load_study(study_name="digits/focal", storage=open_storage(tmp_path, None))
-    for setting in (first, second, {}):
-        study.enqueue_trial(setting)
-    study.ask().suggest_float("method.gamma", 0, 5)  # and was killed
-    ledger = opened(tmp_path)
-    assert ledger.half_asked("focal", SPACE) == {0: first, 1: second, 2: {}}
-    assert [record.number for record in ledger.records("focal")] == [0]
-    assert ledger.complete("focal", 0, first, SPACE).params == first
-    whole = {**second, "optimizer.lr": 0.2}
-    record = ledger.complete("focal", 1, whole, SPACE)
-    assert (record.state, record.params) == ("running", whole) and record.started is not None
-    assert opened(tmp_path).half_asked("focal", SPACE) == {2: {}}
-    assert ask(ledger).number == 3
+    study.enqueue_trial({"method.gamma": 3.0})
+    for read in (opened, lambda _: LedgerReader(tmp_path, None, "digits", ["focal"]).records()):
+        with pytest.raises(LedgerError, match="the state of focal/0000 is not as calstudy writes"):
+            read(tmp_path)
 
 
 def test_a_trial_told_by_half_is_finished_as_it_was_told(tmp_path: Path) -> None:
@@ -175,26 +168,23 @@ def test_a_trial_told_by_half_is_finished_as_it_was_told(tmp_path: Path) -> None
     outcome = complete(ask(ledger).params)
     ledger.tell("focal", 0, outcome, OBJECTIVES)
     log = tmp_path / "ledger.log"
-    log.write_bytes(
-        b"".join(log.read_bytes().splitlines(keepends=True)[:-1])
-    )  # the line that sets the state
+    # The line that sets the state.
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
     again = opened(tmp_path)
     assert again.record("focal", 0).state == "running"
     again.finish_reported("focal", OBJECTIVES)
     assert (
-        again.record("focal", 0).metrics == outcome["metrics"]
+        again.record("focal", 0).metrics == outcome.metrics
         and again.record("focal", 0).state == "complete"
     )
 
 
-def test_what_only_waits_is_forgotten_until_a_first_trial_is_asked(tmp_path: Path) -> None:
-    """An older version enqueued it. Before the first trial a spec may still be mended, objectives included."""
+def test_objectives_may_change_until_a_first_trial_is_asked(tmp_path: Path) -> None:
     opened(tmp_path)
-    study = optuna.load_study(study_name="digits/focal", storage=open_storage(tmp_path, None))
-    study.enqueue_trial({"method.gamma": 3.0})
     ledger = Ledger(open_storage(tmp_path, None), "digits", "one")
     ledger.open("focal", OBJECTIVES[:1])
-    assert ledger.half_asked("focal", SPACE) == {} and ask(ledger).number == 0
+    study = optuna.load_study(study_name="digits/focal", storage=open_storage(tmp_path, None))
+    assert len(study.directions) == 1 and ask(ledger).number == 0
 
 
 def test_two_studies_on_one_journal_have_one_driver(tmp_path: Path) -> None:
@@ -269,7 +259,7 @@ def test_an_rdb_holds_a_ledger_too(tmp_path: Path) -> None:
     ledger.open("focal", OBJECTIVES)
     record = ask(ledger)
     ledger.tell("focal", 0, complete(record.params), OBJECTIVES)
-    (read,) = read_records(tmp_path, url, "digits", ["focal"])["focal"]
+    (read,) = LedgerReader(tmp_path, url, "digits", ["focal"]).records().of("focal")
     assert read.state == "complete" and read.params == record.params
 
 

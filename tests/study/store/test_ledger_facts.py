@@ -28,8 +28,8 @@ def test_extensions_are_digests_of_files_below_a_folder(extensions: Any) -> None
 
 
 STOPS: dict[str, Any] = {
-    "place": 3, "costs": [0.3, 0.1], "goes_on": False, "attempt": 1, "digests": {"rung-7.npz": "ab"},
-    "outcome": {"state": "pruned", "epoch": 7},
+    "place": 3, "costs": [0.3, 0.1], "goes_on": False, "attempt": 1,
+    "digests": {"rung-7.npz": "ab"}, "outcome": {"state": "pruned", "epoch": 7},
 }  # fmt: skip
 
 
@@ -38,8 +38,10 @@ STOPS: dict[str, Any] = {
     [
         [], None, {"7": []}, {"x": STOPS}, {"-1": STOPS}, {"7": {}},
         *({"7": {**STOPS, **change}} for change in [
-            {"place": -1}, {"place": True}, {"place": 0.5}, {"costs": []}, {"costs": [float("nan"), 0.1]},
-            {"costs": ["x"]}, {"costs": 0.3}, {"goes_on": 0}, {"goes_on": True}, {"attempt": "1"}, {"outcome": None},
+            {"place": -1}, {"place": True}, {"place": 0.5}, {"costs": []},
+            {"costs": [float("nan"), 0.1]},
+            {"costs": ["x"]}, {"costs": 0.3}, {"goes_on": 0}, {"goes_on": True}, {"attempt": "1"},
+            {"outcome": None},
             {"outcome": {"state": "complete"}}, {"outcome": {"state": "pruned", "epoch": "x"}},
             {"digests": {"/a": "b"}},
         ]),

@@ -181,7 +181,7 @@ def test_the_url_of_a_ledger_or_a_tracking_server_loads_no_code(tmp_path: Path) 
         server.listen()
         server.settimeout(0)
         url = f"postgresql://maria@127.0.0.1:{server.getsockname()[1]}/db?sslmode=require&sslkey=/x/evil.so:x"
-        problem = "the URL may not set 'sslkey'; set PGSSLKEY where you run."
+        problem = "the URL may not set 'sslkey'. Set PGSSLKEY where you run."
         file = made_study(tmp_path, "small", {"focal": []}).directory / "study.yaml"
         plain = strict_yaml.read(file)
         file.write_text(strict_yaml.dump({**plain, "ledger": url}))

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from study.schema.errors import SpecError
 from study.schema.uris import public_uri
+from study.store.recorded import Home, Recorded
 from study.store.study import Study, check_home
 from tests.study.command_line import here, here_json, write_spec
 
@@ -84,8 +84,7 @@ def test_a_cloned_disk_is_a_copy(
             else stat(path, **how)
         ),
     )
-    plain: dict[str, Any] = {"home": {"path": str(original), "inode": 7}}
-    study = Study(clone, {"name": "small"}, plain)
+    study = Study(clone, {"name": "small"}, Recorded(home=Home(str(original), 7)))
     if refused:
         with pytest.raises(SpecError, match=f"this is a copy of the study at {original}"):
             check_home(study)

@@ -1,16 +1,22 @@
-"""Studies deleted and pruned: what is listed goes, nothing else, and a kill midway leaves no riddle."""
+"""Studies deleted and pruned: what is listed goes, nothing else, and a kill
+midway leaves no riddle."""
 
 import shutil
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
 from study.audit.audit import audit
 from study.schema.uris import embedded_tracking
+from study.store import removal
 from study.store.driver_lock import driver_lock
-from study.store.study import open_study
+from study.store.study import Study, open_study, write_study_file
 from tests.study.command_line import calstudy, here, write_spec
+from tests.study.made import made_study
 
 pytestmark = pytest.mark.slow
 
@@ -79,7 +85,8 @@ def test_its_runs_in_mlflow_go_if_asked(storage: Path) -> None:
 def test_a_kill_midway_is_completed_by_the_same_command(
     storage: Path, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    """Killed at its n-th removal: `small` is whole and audits, or it is gone for every other command."""
+    """Killed at its n-th removal: `small` is whole and audits, or it is gone
+    for every other command."""
     left = [at]
 
     def dying(remove):  # type: ignore[no-untyped-def]
@@ -117,21 +124,17 @@ def test_a_ledger_elsewhere_loses_this_study_alone(tmp_path: Path) -> None:
     here("delete", "one", "--yes", "--storage", tmp_path)
     assert audit(open_study("two", str(tmp_path)), embedded_tracking(tmp_path)).clean
     here("run", tmp_path / "one.yaml", "--storage", tmp_path)  # of this name another may begin
-    assert len(open_study("one", str(tmp_path)).all_records()) == 1
+    assert len(open_study("one", str(tmp_path)).records()) == 1
 
 
 def test_pruning_keeps_the_models_of_the_front(storage: Path) -> None:
     study = open_study("small", str(storage))
     before = {
-        record.name
-        for record in study.all_records()
-        if (study.files(record) / "model.pt").is_file()
+        record.name for record in study.records() if (study.files(record) / "model.pt").is_file()
     }
     here("prune", "small", "--keep", "front", "--yes", "--storage", storage)
     after = {
-        record.name
-        for record in study.all_records()
-        if (study.files(record) / "model.pt").is_file()
+        record.name for record in study.records() if (study.files(record) / "model.pt").is_file()
     }
     shown = here("pareto", "small", "--storage", storage)
     assert after < before and all(name in shown for name in after)
@@ -145,9 +148,65 @@ def test_pruning_keeps_the_models_of_the_front(storage: Path) -> None:
     here(
         "run", write_spec(storage / "small.yaml", methods=["focal"], trials=4), "--storage", storage
     )
-    assert len(study.all_records()) == 4 and open_study("small", str(storage)).recorded["pruned"]
+    assert len(study.records()) == 4 and open_study("small", str(storage)).recorded.pruned
     assert audit(open_study("small", str(storage)), embedded_tracking(storage)).clean
 
 
 def test_a_confirmation_is_not_pruned(storage: Path) -> None:
     here("prune", "small-confirm", "--keep", "front", "--yes", "--storage", storage, check=2)
+
+
+# ---- what a kill leaves, without a trained study -------------------------------------------------
+
+LEDGER = "postgresql://maria@127.0.0.1:9/optuna"
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Study:
+    study = made_study(tmp_path, "small", {"focal": []})
+    write_study_file(replace(study, plain={**study.plain, "ledger": LEDGER}))
+    return open_study(str(study.directory), None)
+
+
+def test_a_folder_that_is_no_deletion_is_let_alone(small: Study) -> None:
+    other = small.directory.with_name("small.deleting")
+    other.mkdir()
+    (other / "notes.txt").touch()
+    found = removal.to_delete(small.directory, "-confirm")
+    assert [each.directory for each in found] == [small.directory]
+    assert (other / "notes.txt").exists()
+
+
+@pytest.mark.parametrize("killed_before", ["study.yaml", "the folder"])
+def test_a_deletion_killed_at_the_last_files_is_completed(
+    small: Study, monkeypatch: pytest.MonkeyPatch, killed_before: str
+) -> None:
+    """What a killed deletion leaves names the ledger, or there is nothing to delete there."""
+    deleted: list[str] = []
+    monkeypatch.setattr(
+        removal, "delete_labels", lambda directory, ledger, *rest: deleted.append(ledger)
+    )
+    monkeypatch.setattr(removal, "check_home", lambda study: None)
+    monkeypatch.setattr(removal, "driver_lock", lambda *of, **how: nullcontext())  # no server
+    aside = removal.set_aside(small)
+
+    def kill(*where: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        if killed_before == "study.yaml":
+            patch.setattr(Path, "unlink", kill)
+        else:
+            rmtree = shutil.rmtree
+            patch.setattr(
+                shutil,
+                "rmtree",
+                lambda folder: kill() if folder == aside.directory else rmtree(folder),
+            )
+        removal.remove(aside)
+    again = removal.to_delete(small.directory, "-confirm")
+    assert [each.ledger for each in again] == [LEDGER if killed_before == "study.yaml" else None]
+    assert aside.directory.is_dir()  # it is listed before the user says yes
+    for each in again:
+        removal.remove(each)
+    assert not aside.directory.exists() and set(deleted) == {LEDGER}

@@ -1,5 +1,5 @@
-"""No fresh ledger over old results: one that is gone, emptied or another study's ends every command, and nothing is
-written."""
+"""No fresh ledger over old results: one that is gone, emptied or another study's ends every
+command, and nothing is written."""
 
 import json
 import shutil
@@ -112,8 +112,9 @@ def test_a_ledger_that_is_lost_ends_every_command(
 
 
 @pytest.mark.parametrize("lost", LOST)
-def test_older_studies_are_known_by_their_trials(restored: Path, lost: str) -> None:
-    """Before it was recorded that the ledger was made. Another id is for `audit` to tell, and `run` refuses it."""
+def test_a_study_is_known_by_its_trials_too(restored: Path, lost: str) -> None:
+    """Where study.yaml does not say that the ledger was made. Another id is for `audit` to
+    tell, and `run` refuses it."""
     file = restored / "small" / "study.yaml"
     text = file.read_text()
     file.write_text(text.replace("  ledger_made: true\n", ""))
@@ -147,7 +148,8 @@ def test_a_database_that_is_gone_is_not_made_anew(tmp_path: Path) -> None:
 def test_a_study_without_trials_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recorded: bool
 ) -> None:
-    """A kill after the ledger was made: before that was recorded, or after it and before the first trial."""
+    """A kill after the ledger was made: before that was recorded, or after it and
+    before the first trial."""
     with monkeypatch.context() as patch:
         if recorded:
             patch.setattr("study.engine.run._train", lambda *_: pytest.fail("killed"))
@@ -155,13 +157,13 @@ def test_a_study_without_trials_goes_on(
             patch.setattr(driver_ledger, "_record", lambda *_: pytest.fail("killed"))
         with pytest.raises(BaseException, match="killed"):
             run_in(tmp_path, tmp_path / "mount" / "ledger.log")
-    assert open_study("small", str(tmp_path)).recorded.get("ledger_made", False) == recorded
+    assert open_study("small", str(tmp_path)).recorded.ledger_made == (recorded or None)
     (tmp_path / "small" / "trials" / "focal" / "0000").mkdir(parents=True)
     if not recorded:
         shutil.rmtree(tmp_path / "mount")
     run_in(tmp_path, tmp_path / "mount" / "ledger.log")
     assert here_json("status", "small", "--storage", tmp_path)["methods"]["focal"]["complete"] == 2
-    assert open_study("small", str(tmp_path)).recorded["ledger_made"] is True
+    assert open_study("small", str(tmp_path)).recorded.ledger_made is True
 
 
 def test_a_kill_while_labels_without_trials_are_made_anew(
@@ -177,9 +179,8 @@ def test_a_kill_while_labels_without_trials_are_made_anew(
     with pytest.raises(BaseException, match="killed"):
         here(*words)
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "optuna.create_study", lambda **_: pytest.fail("killed")
-        )  # the label is deleted by then
+        # The label is deleted by then.
+        patch.setattr("optuna.create_study", lambda **_: pytest.fail("killed"))
         with pytest.raises(BaseException, match="killed"):
             here(*words)
     assert open_storage(tmp_path / "small", None).get_all_studies() == []
@@ -193,7 +194,7 @@ def test_the_openings_of_a_confirmation_are_not_begun_again(tmp_path: Path) -> N
     run_in(tmp_path, tmp_path / "mount" / "ledger.log")
     confirm = ("confirm", "small", "--top", 1, "--seeds", 1, "--storage", tmp_path)
     here(*confirm)
-    assert open_study("small-confirm", str(tmp_path)).recorded["ledger_made"] is True
+    assert open_study("small-confirm", str(tmp_path)).recorded.ledger_made is True
     shutil.rmtree(tmp_path / "mount")
     before = content(tmp_path)
     for words in (confirm, ("status", "small-confirm", "--storage", tmp_path)):
@@ -208,7 +209,7 @@ def test_a_study_whose_ledger_is_gone_can_be_deleted(tmp_path: Path) -> None:
     assert not (tmp_path / "small").exists() and not (tmp_path / "mount").exists()
 
 
-# ---- while a driver runs -------------------------------------------------------------------------------------------
+# ---- while a driver runs -------------------------------------------------------------------------
 
 
 def unmount(folder: Path) -> None:
@@ -267,7 +268,7 @@ def test_a_run_ends_with_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert here_json("status", "small", "--storage", tmp_path)["methods"]["focal"]["complete"] == 3
 
 
-# ---- one journal under two names -----------------------------------------------------------------------------------
+# ---- one journal under two names -----------------------------------------------------------------
 
 
 def hard_link(journal: Path, folder: Path) -> Path:

@@ -13,7 +13,7 @@ from study.store.spending import (
     spent,
 )
 from study.store.study import Study
-from study.store.trials import TrialRecord
+from study.store.trials import TrialRecord, Trials
 from tests.study.made import unwritten_study
 
 
@@ -38,18 +38,20 @@ def study(budget: dict[str, float] | None, trials: int = 4) -> Study:
     return Study(Path("small"), plain, made.recorded)
 
 
-RECORDS = {
-    "focal": [
-        record("focal", 0, 1800),
-        record("focal", 1, 5400, "failed"),
-        record("focal", 2, None, "running"),
-    ],
-    "mbls": [
-        record("mbls", 0, 3600),
-        record("mbls", 1, 900, "pruned"),
-        record("mbls", 2, None, "failed"),
-    ],
-}
+RECORDS = Trials(
+    {
+        "focal": [
+            record("focal", 0, 1800),
+            record("focal", 1, 5400, "failed"),
+            record("focal", 2, None, "running"),
+        ],
+        "mbls": [
+            record("mbls", 0, 3600),
+            record("mbls", 1, 900, "pruned"),
+            record("mbls", 2, None, "failed"),
+        ],
+    }
+)
 
 
 def test_ended_trials_cost_their_time_and_what_was_reserved() -> None:
@@ -67,7 +69,8 @@ def test_a_trial_that_ran_out_of_memory_has_a_whole_gpu() -> None:
 
 
 def test_a_budget_that_is_spent_says_so() -> None:
-    """Four of each are planned, three of each are asked. Another of focal, 1 CPU-hour, comes next."""
+    """Four of each are planned, three of each are asked. Another of focal, 1
+    CPU-hour, comes next."""
     enough, short = study({"cpu_hours": 5.5}), study({"cpu_hours": 5.4})
     assert (not_begun(enough, RECORDS), not_begun(short, RECORDS)) == (0, 2)
     assert budget_line(enough, RECORDS) == "budget: 4.5 of 5.5 CPU-hours spent, 1 left."

@@ -35,7 +35,8 @@ WITH_SPEC, WITH_STUDY, ALL = commands("spec"), commands("study", "studies"), com
 
 
 def refused(words: tuple[object, ...], where: str) -> None:
-    """One line that names the field, a mount and MLflow's artifacts; and nothing is made in the working directory."""
+    """One line that names the field, a mount and MLflow's artifacts; and nothing is made in
+    the working directory."""
     before = sorted(Path().iterdir())
     shown = here(*words, *NEEDED.get(str(words[0]), ()), check=2)
     assert shown.startswith(f"{where}: is a folder, not a URL (") and shown.count("\n") == 1

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from study.schema.spec import SpecError, spec_from_mapping
+from study.schema.errors import SpecError
+from study.schema.reading import spec_from_mapping
 from study.store import targets
 from study.store.study import open_directory
 from study.store.targets import Targets
 from tests.study.command_line import here, here_json, write_spec
-from trainables.fields import FieldError
 from trainables.outputs.train_entropy import TrainEntropy
+from trainables.problems import FieldError
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +69,7 @@ def test_the_file_is_that_of_the_attempt_that_counts(storage: Path) -> None:
     config = Targets(storage).named_in(spec("recorded/cross_entropy/0").trial_mapping("guided"))
     assert config["method"]["target"] == str(file) and config["method"]["base"]["name"] == "mixup"
     assert (
-        open_directory(storage / "recorded", "recorded").recorded["meaning"]["record"]
+        open_directory(storage / "recorded", "recorded").recorded.meaning["record"]
         == "train_entropy"
     )
 
@@ -110,4 +111,4 @@ def test_other_data_are_refused_before_anything_starts(storage: Path, tmp_path: 
         tmp_path / "mine.yaml", name="other", methods=guided("recorded/cross_entropy/0"), seed=3
     )
     done = here("run", written, "--storage", storage, check=2)
-    assert "use a trial with the same data and seed" in done and not (storage / "other").exists()
+    assert "Use a trial with the same data and seed" in done and not (storage / "other").exists()

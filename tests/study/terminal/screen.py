@@ -1,4 +1,5 @@
-"""A terminal as its user sees it: a pseudo-terminal for the program, and the screen its output makes."""
+"""A terminal as its user sees it: a pseudo-terminal for the program, and the
+screen its output makes."""
 
 import io
 import os
@@ -25,7 +26,8 @@ class Terminal:
         self._written = b""
 
     def interrupt(self) -> None:
-        """Type Ctrl-C. Returns once the terminal has shown it: what is written before that may be dropped with it."""
+        """Type Ctrl-C. Returns once the terminal has shown it: what is written before that
+        may be dropped with it."""
         self.screen()
         os.write(self._keys, b"\x03")
         self._read_until(b"^C")
@@ -47,7 +49,8 @@ class Terminal:
 
 
 def screen(written: str, width: int, height: int) -> list[str]:
-    """As xterm shows it: a line that is full wraps when the next character comes; nothing above the top is reached."""
+    """As xterm shows it: a line that is full wraps when the next character comes; nothing
+    above the top is reached."""
     lines, row, column = [""], 0, 0
     for found in CODES.finditer(written):
         text, (count, command) = found.group(), found.groups()

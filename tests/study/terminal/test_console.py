@@ -12,11 +12,13 @@ from rich.text import Text
 from search_spaces import strict_yaml
 from study.schema.printable import printable
 from study.store.ledger import Ledger, open_storage
+from study.store.trials import Trials
 from study.terminal.console import SafeConsole
 from study.terminal.layout import Table
 from study.terminal.progress import Progress
 from tests.study.command_line import _here, here
 from tests.study.made import OBJECTIVES, asked, made_study
+from trainables.outputs.outcome import Outcome
 
 # Sets the window's title, clears the screen (7-bit and 8-bit), rings, goes back, reorders the line.
 HOSTILE = "OSError: \x1b]0;owned\x07\x1b[2J\x9b2J\x7f\b\u202e[red]gnp.exe\u2069"
@@ -25,7 +27,8 @@ DONE = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])
 
 
 def obeyed(text: str) -> set[str]:
-    """By Unicode's own categories: controls, formats (which reorder), surrogates; not the ends of lines."""
+    """By Unicode's own categories: controls, formats (which reorder), surrogates;
+    not the ends of lines."""
     return {
         char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp")
     } - {"\n"}
@@ -47,7 +50,8 @@ def storage(tmp_path: Path) -> Path:
     ledger.open("focal", OBJECTIVES)
     number = asked(ledger, "focal").number
     ledger.begin_attempt("focal", number)
-    ledger.tell("focal", number, {"attempt": 1, "state": "failed", "reason": HOSTILE}, OBJECTIVES)
+    failed = Outcome(attempt=1, state="failed", reason=HOSTILE)
+    ledger.tell("focal", number, failed, OBJECTIVES)
     file = study.directory / "study.yaml"
     plain = strict_yaml.read(file)
     plain["recorded"]["meaning"] = study.spec.meaning()
@@ -87,13 +91,12 @@ def test_the_live_view_shows_it_too(storage: Path) -> None:
     console = SafeConsole(
         file=written, force_terminal=True, width=100, height=30, color_system=None, markup=False
     )
-    with Progress(study.spec, {"focal": []}, console) as progress:
-        for record in study.records()["focal"]:
+    with Progress(study.spec, Trials({"focal": []}), console) as progress:
+        for record in study.records().of("focal"):
             progress.started(record)
             progress.finished(record)
-    codes = re.sub(
-        r"\x1b\[[?\d]*[AhlK]|\r", "", written.getvalue()
-    )  # Rich's own: up, cursor, erase line
+    # Rich's own: up, cursor, erase line.
+    codes = re.sub(r"\x1b\[[?\d]*[AhlK]|\r", "", written.getvalue())
     assert not obeyed(codes) and SHOWN in codes.replace("\n", "")
 
 

@@ -1,4 +1,5 @@
-"""What commands write where a user says: files whole, pipes and devices written into, and no formulas in a CSV."""
+"""What commands write where a user says: files whole, pipes and devices written into, and
+no formulas in a CSV."""
 
 import csv
 import os
@@ -122,7 +123,8 @@ def test_nor_does_one_that_is_rewritten(study: Study, monkeypatch: pytest.Monkey
 
 
 def test_no_cell_of_a_csv_is_a_formula() -> None:
-    """OWASP, "CSV Injection": a text that begins with = + - @, a tab or a new line gets a quote; numbers stay."""
+    """OWASP, "CSV Injection": a text that begins with = + - @, a tab or a new line gets
+    a quote; numbers stay."""
     hostile = ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\nx"]
     columns = [*map(str, range(7)), "=cmd", "number", "plain", "none"]
     row = {

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from study.schema.spec import spec_from_mapping
-from study.store.trials import TrialRecord
+from study.schema.reading import spec_from_mapping
+from study.store.trials import TrialRecord, Trials
 from study.terminal.progress import Progress, human_seconds
 from study.terminal.tables import short_params
 from tests.study.terminal.screen import Terminal
@@ -39,7 +39,7 @@ def rows(count: int) -> list[dict[str, float]]:
 def view(records: dict[str, list[TrialRecord]]) -> tuple[Progress, io.StringIO]:
     out = io.StringIO()
     console = Console(file=out, markup=False, width=120)
-    return Progress(SPEC, records, console), out
+    return Progress(SPEC, Trials(records), console), out
 
 
 def test_a_pipe_gets_plain_lines() -> None:
@@ -52,10 +52,16 @@ def test_a_pipe_gets_plain_lines() -> None:
                 progress.finished(record(label, number))
     lines = out.getvalue().splitlines()
     assert lines[0] == "small: 8 of 8 trials to run, 2 methods"
-    assert (
-        lines[-1].startswith("8/8 trials; 8 complete; best accuracy 0.9300, ece 0.1000")
-        and "\x1b" not in out.getvalue()
-    )
+    best = "best accuracy 0.9300 (focal/0003), ece 0.1000 (focal/0003)"
+    assert lines[-1].startswith(f"8/8 trials; 8 complete; {best}") and "\x1b" not in out.getvalue()
+
+
+def test_a_line_says_whose_each_best_value_is() -> None:
+    """The more accurate trial is the worse calibrated one: no trial has both values."""
+    accurate = replace(record("focal", 3), metrics={"accuracy": 0.99, "ece": 0.2})
+    progress, out = view({"focal": [accurate], "mbls": [record("mbls", 1)]})
+    progress.trained(record("focal", 2, "running"), rows(1))
+    assert "; best accuracy 0.9900 (focal/0003), ece 0.1000 (mbls/0001)" in out.getvalue()
 
 
 @pytest.mark.parametrize("reason", ["OSError: cannot open [/data/x]", "[bold]", "[", "]]"])
@@ -67,7 +73,8 @@ def test_a_reason_may_hold_anything(reason: str) -> None:
 
 
 def test_time_left_is_the_work_of_each_method_over_the_slots_in_use() -> None:
-    """focal takes 100 s and mbls 20 s a trial; two of four are left of each, and two of these train.
+    """focal takes 100 s and mbls 20 s a trial; two of four are left of each, and two of these
+    train.
 
     Left: 2 x 100 s less 4 of 10 epochs, and 2 x 20 s less 5 of 10: 160 + 30 s for two slots.
     """
@@ -104,9 +111,8 @@ def test_no_time_is_estimated_before_two_trials_of_each_method_have_ended() -> N
         progress.trained(record("mbls", number, "running"), rows(9))
     assert progress.time_left() == ""
     progress.finished(replace(record("mbls", 0), seconds=50.0))
-    progress.finished(
-        record("mbls", 1, "failed")
-    )  # its process died: nobody knows how long it trained
+    # Its process died: nobody knows how long it trained.
+    progress.finished(record("mbls", 1, "failed"))
     assert progress.time_left() == ""
     progress.finished(replace(record("mbls", 2), seconds=50.0))
     assert progress.time_left() != ""
@@ -142,7 +148,7 @@ def test_the_live_view_shows_methods_running_trials_and_the_front() -> None:
 def test_a_ledger_that_is_waited_for_is_one_line_of_the_view() -> None:
     waits = "ledger: PostgreSQL at db:5432/ledgers does not answer; waiting (12 s)"
     terminal = Terminal(100, 30)
-    with Progress(SPEC, {"focal": [], "mbls": []}, terminal.console) as progress:
+    with Progress(SPEC, Trials({"focal": [], "mbls": []}), terminal.console) as progress:
         progress.started(record("mbls", 0, "running"))
         for line, lines in ((waits, 1), (None, 0)):
             progress.waiting(line)
@@ -166,14 +172,15 @@ def test_parameters_are_named_by_their_last_word_where_that_says_enough() -> Non
 
 @pytest.mark.parametrize("height", [60, 12])
 def test_ctrl_c_leaves_no_line_of_the_live_view(height: int) -> None:
-    """The terminal shows `^C` where the cursor is; and a view that is higher than it scrolls away."""
+    """The terminal shows `^C` where the cursor is; and a view that is higher
+    than it scrolls away."""
     terminal = Terminal(80, height)
     wide = {f"method.{30 * 'w'}": 0.123}  # its row fills the line
     found = [
         TrialRecord("focal", n, "complete", wide, metrics={"accuracy": n / 9, "ece": n / 9})
         for n in range(8)
     ]
-    with Progress(SPEC, {"focal": found, "mbls": []}, terminal.console) as progress:
+    with Progress(SPEC, Trials({"focal": found, "mbls": []}), terminal.console) as progress:
         progress.started(record("mbls", 0, "running"))
         progress._live.refresh()
         assert any(line.startswith("method") for line in terminal.screen())

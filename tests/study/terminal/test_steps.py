@@ -6,6 +6,7 @@ import time
 import pytest
 from rich.console import Console
 
+from study.store.trials import Trials
 from study.terminal import steps as module
 from study.terminal.progress import Progress
 from study.terminal.steps import Steps
@@ -75,7 +76,10 @@ HEADER = "small: 8 of 8 trials to run, 2 methods"
 def test_a_terminal_shows_the_step_until_the_first_trial_trains(width: int) -> None:
     terminal = Terminal(width, 40)
     steps = Steps(terminal.console)
-    with steps, Progress(SPEC, {"focal": [], "mbls": []}, terminal.console, steps) as progress:
+    with (
+        steps,
+        Progress(SPEC, Trials({"focal": [], "mbls": []}), terminal.console, steps) as progress,
+    ):
         steps("preparing data many.parquet")
         steps.progress(13_999, 45_000)
         time.sleep(0.6)

@@ -23,7 +23,7 @@ from study.engine import doctor
 from study.registry import verify as registry_verify
 from study.schema.explain import explain
 from study.schema.objective import Objective
-from study.schema.spec import read_spec
+from study.schema.reading import read_spec
 from study.store.study import Study
 from study.store.trials import TrialRecord
 from study.terminal.catalogue import catalogue
@@ -47,9 +47,8 @@ PIPE = None
 @pytest.fixture(params=[60, 80, 120, PIPE], ids=["60", "80", "120", "pipe"])
 def width(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int | None:
     monkeypatch.setenv("TTY_COMPATIBLE", "1" if request.param else "0")
-    monkeypatch.setenv(
-        "COLUMNS", str(request.param or 80)
-    )  # a pipe has no columns, whatever this says
+    # A pipe has no columns, whatever this says.
+    monkeypatch.setenv("COLUMNS", str(request.param or 80))
     return request.param  # type: ignore[no-any-return]
 
 
@@ -89,7 +88,8 @@ def params(record: TrialRecord) -> list[str]:
 
 
 def assert_whole(text: str, rows: Iterable[list[str]], width: int | None) -> None:
-    """Each row begins a line with its name, and each of its values follows: a number in one piece, a text word by word.
+    """Each row begins a line with its name, and each of its values follows: a number in one
+    piece, a text word by word.
 
     On a pipe they are all in that line, in order and in one piece.
     """
@@ -112,7 +112,7 @@ def assert_whole(text: str, rows: Iterable[list[str]], width: int | None) -> Non
             assert re.search(pattern, text[start:end]), (row[0], value)
 
 
-# ---- a study -------------------------------------------------------------------------------------------------------
+# ---- a study -------------------------------------------------------------------------------------
 
 
 def test_status(study: Study, width: int | None) -> None:
@@ -127,7 +127,7 @@ def test_trials(study: Study, width: int | None) -> None:
 
 
 def trial_rows(study: Study) -> Iterator[list[str]]:
-    for record in study.all_records():
+    for record in study.records():
         values = [f"{record.metrics[o.metric]:.4f}" for o in study.objectives if record.metrics]
         yield [record.name, record.state, *values, *params(record)]
 
@@ -135,7 +135,7 @@ def trial_rows(study: Study) -> Iterator[list[str]]:
 @pytest.mark.parametrize("bootstrap", [False, True])
 def test_pareto(study: Study, width: int | None, bootstrap: bool) -> None:
     words = ["pareto", study.directory, *(["--bootstrap", 100] if bootstrap else [])]
-    records = {record.name: record for record in study.all_records()}
+    records = {record.name: record for record in study.records()}
     rows = []
     for found in here_json(*words)["front"]:
         record, row = records[f"{found['method']}/{found['number']:04d}"], []
@@ -202,7 +202,7 @@ def test_audit(width: int | None, driver: bool, capsys: pytest.CaptureFixture[st
     assert_whole(plain(capsys.readouterr().out), rows, width)
 
 
-# ---- before a study ------------------------------------------------------------------------------------------------
+# ---- before a study ------------------------------------------------------------------------------
 
 SPEC = Path("study/specs/digits.yaml").resolve()
 
@@ -251,37 +251,46 @@ def test_doctor(width: int | None) -> None:
     assert_whole(plain(out.getvalue()), ([name, *values.values()] for name in machines), width)
 
 
-# ---- after a study -------------------------------------------------------------------------------------------------
+# ---- after a study -------------------------------------------------------------------------------
 
 
 def test_confirm(tmp_path: Path, width: int | None, capsys: pytest.CaptureFixture[str]) -> None:
     of = report_studies.make_study(tmp_path)
-    records = {"focal": [report_studies.complete(of, "focal", n) for n in range(2)]}
-    records["cross_entropy"] = [report_studies.complete(of, "cross_entropy", n) for n in range(2)]
+    records = report_studies.trials(
+        focal=[report_studies.complete(of, "focal", n) for n in range(2)],
+        cross_entropy=[report_studies.complete(of, "cross_entropy", n) for n in range(2)],
+    )
     found = report_studies.confirmation_of(of, records)
     shift = tuple(
         {name: 0.1 + seed / 7 for name in confirm_command.SHOWN_OF_SHIFT} for seed in range(2)
     )
     first = replace(found.rows[0], shifts={"noisy": shift})
-    confirm_command._print(replace(found, rows=(first, *found.rows[1:])), of)  # type: ignore[arg-type]
+    sizes = report_studies.sizes_of(found)
+    confirm_command._print(replace(found, rows=(first, *found.rows[1:])), sizes)  # type: ignore[arg-type]
     rows = []
     for metric in ("accuracy", "ece"):
         searched = first.candidate.metrics[metric]  # type: ignore[union-attr]
-        rows.append(["focal_0001", "2", f"{searched:.4f}", *moments(first.tests, metric)])
+        floor = [".013 [.008, .019]"] * (metric == "ece")
+        rows.append(
+            ["focal/0001", "2", f"{searched:.4f}", *floor, *moments(first.tests, metric), *floor]
+        )
         baseline = moments([record.metrics for record in found.rows[1].records], metric)
         rows.append(["cross_entropy_default", "2", "-", *baseline])
-    rows.append(
-        ["focal_0001", *(word for name in ("ece", "ts_ece") for word in moments(first.tests, name))]
-    )
-    rows.append(["focal_0001", *(word for name in shift[0] for word in moments(shift, name))])
+    raw, after = (moments(first.tests, name) for name in ("ece", "ts_ece"))
+    rows.append(["focal/0001", *raw, ".013 [.008, .019]", *after, ".023 [.018, .029]"])
+    rows.append(["focal/0001", *(word for name in shift[0] for word in moments(shift, name))])
     text = plain(capsys.readouterr().out)
     assert_whole(text, rows, width)
     said = " ".join(text.split())
     assert "accuracy (maximize)" in said and "ECE as trained (minimize)" in said
-    assert "retrained as trained after temperature (served)" in said or width == 60
+    assert "after temperature (served)" in said and "floor on validation" in said
     assert (
-        "models are served after temperature (`calstudy export small ... --raw`: as trained); the search"
+        "shrinkage of ECE compares 359 samples with 359. floor: what a perfectly calibrated model"
         in said
+    )
+    assert (
+        "models are served after temperature (`calstudy export small ... --raw`: as trained); the"
+        " search" in said
     )
 
 
@@ -339,7 +348,7 @@ def metric_rows(values: dict[str, float | None]) -> list[list[str]]:
     ]
 
 
-# ---- the layout ----------------------------------------------------------------------------------------------------
+# ---- the layout ----------------------------------------------------------------------------------
 
 
 def rendered(table: Table, width: int) -> list[str]:

@@ -44,7 +44,8 @@ def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def storage(tmp_path: Path, migrated: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A storage with an empty MLflow in it. The process stands elsewhere, where nothing may be left."""
+    """A storage with an empty MLflow in it. The process stands elsewhere,
+    where nothing may be left."""
     shutil.copy(migrated, tmp_path / "mlflow.db")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -55,7 +56,8 @@ def storage(tmp_path: Path, migrated: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def start_server(
     folder: Path, migrated: Path, *artifacts: str, **environment: str
 ) -> tuple[int, subprocess.Popen[bytes]]:
-    """A real MLflow server with its database in a folder: its port, and its process, of a session of its own."""
+    """A real MLflow server with its database in a folder: its port, and its process,
+    of a session of its own."""
     port = free_port()
     shutil.copy(migrated, folder / "mlflow.db")
     command = [
@@ -72,11 +74,8 @@ def start_server(
     ]
     command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", *artifacts]
     with (folder / "log").open("w") as log:
-        env = {
-            **os.environ,
-            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-            **environment,
-        }  # nothing here is a job
+        # Nothing here is a job.
+        env = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **environment}
         return port, subprocess.Popen(
             command, stdout=log, stderr=log, cwd=folder, start_new_session=True, env=env
         )

@@ -10,9 +10,11 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from study.schema.spec import spec_from_mapping
+from study.schema.reading import spec_from_mapping
+from study.store.recorded import Recorded
 from study.store.study import Study
-from study.store.trials import TrialRecord
+from study.store.trials import TrialRecord, Trials
+from tests.study.made import trials_of
 
 BEGAN = 1_700_000_000.0
 
@@ -23,11 +25,8 @@ class ToldStudy(Study):
 
     told: list[TrialRecord] = field(default_factory=list)
 
-    def records(self) -> dict[str, list[TrialRecord]]:
-        return {
-            label: [record for record in self.told if record.label == label]
-            for label in self.labels
-        }
+    def records(self) -> Trials:
+        return trials_of(self.told).under(self.labels)
 
 
 def make_study(storage: Path, **changes: Any) -> ToldStudy:
@@ -42,14 +41,17 @@ def make_study(storage: Path, **changes: Any) -> ToldStudy:
         "trials": 2,
     }
     spec = spec_from_mapping({**plain, **changes}, "small.yaml")
-    recorded = {
-        "meaning": spec.meaning(),
-        "id": uuid.uuid4().hex,
-        "created": "2023-11-14T22:13:20+00:00",
-        "data_digest": "d1635",
-        "sizes": {"train": 1151, "validation": 287, "test": 359},
-        "versions": {"torch": "2.15.0", "git_commit": "c0ffee"},
-    }
+    recorded = Recorded(
+        id=uuid.uuid4().hex,
+        created="2023-11-14T22:13:20+00:00",
+        data_digest="d1635",
+        sizes={"train": 1151, "validation": 287, "test": 359},
+        serves="temperature",
+        majority=0.1,
+        temperature_fit="temperature",
+        versions={"torch": "2.15.0", "git_commit": "c0ffee"},
+        meaning=spec.meaning(),
+    )
     study = ToldStudy.of(directory, spec, recorded)
     assert isinstance(study, ToldStudy)
     for label, path in (("focal", "method.gamma"), ("label_smoothing", "method.epsilon")):

@@ -29,7 +29,10 @@ from tests.study.tracking.studies import (
 
 
 def test_importing_it_imports_nothing_heavy() -> None:
-    code = "import study.tracking, sys; print(sorted({'mlflow', 'torch', 'ray', 'optuna'} & set(sys.modules)))"
+    code = (
+        "import study.tracking, sys; print(sorted({'mlflow', 'torch', 'ray', 'optuna'} &"
+        " set(sys.modules)))"
+    )
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
         == "[]\n"
@@ -82,7 +85,7 @@ def test_a_server_that_is_away_holds_nothing_up(
     study = make_study(storage)
     uri = f"http://maria:{PASSWORD}@127.0.0.1:{free_port()}"
     with pytest.raises(
-        TrackingError, match=r"^MLflow at http://127\.0\.0\.1:\d+: Connection refused$"
+        TrackingError, match=r"^MLflow at http://127\.0\.0\.1:\d+: Connection refused\.$"
     ):
         sync(study, uri)
     asked, goes_on, opened = threading.Event(), threading.Event(), StudyRuns.open
@@ -138,7 +141,7 @@ def test_closing_it_again_only_waits(storage: Path, monkeypatch: pytest.MonkeyPa
     assert children(client, study)[""][0].info.status == "FINISHED"
 
 
-# ---- a server --------------------------------------------------------------------------------------------------------
+# ---- a server ------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -151,7 +154,7 @@ def test_a_server_with_a_password_never_tells_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "false")  # even then
-    study = make_study(tmp_path, tracking=line.uri)
+    study = make_study(tmp_path, tracking="MY_TRACKING")
     assert sync(study, line.uri) == SyncReport(written=4, present=0, removed=0)
     assert sync(study, line.uri) == SyncReport(written=0, present=4, removed=0)
     in_mlflow_once(MlflowClient(f"http://127.0.0.1:{server[1]}"), study)

@@ -1,4 +1,5 @@
-"""What is read of a study: what was written, alike from a database and its server; looking changes nothing."""
+"""What is read of a study: what was written, alike from a database and its server;
+looking changes nothing."""
 
 from pathlib import Path
 from typing import Any

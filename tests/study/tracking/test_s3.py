@@ -1,4 +1,5 @@
-"""Artifacts on S3, played by moto, behind a real MLflow server: through the server (proxied), and past it (direct)."""
+"""Artifacts on S3, played by moto, behind a real MLflow server: through the server (proxied),
+and past it (direct)."""
 
 import subprocess
 import sys
@@ -37,7 +38,10 @@ WAYS = {
     "direct": ("--no-serve-artifacts", "--default-artifact-root", "s3://studies/direct"),
 }
 NO_BOTO3 = 'its artifacts are on S3, and boto3 is not installed. Run: pip install "calstudy[s3]"'
-NO_KEYS = "its artifacts are on S3, and there are no keys for it (Unable to locate credentials). Set AWS_ACCESS_KEY_ID"
+NO_KEYS = (
+    "its artifacts are on S3, and there are no keys for it (Unable to locate credentials). Set"
+    " AWS_ACCESS_KEY_ID"
+)
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,8 @@ def bucket(places: tuple[Bucket, dict[str, Place]]) -> Bucket:
 
 @pytest.fixture
 def machine(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Make this machine one with or without keys, boto3, and an endpoint that answers; for its processes too."""
+    """Make this machine one with or without keys, boto3, and an endpoint that answers;
+    for its processes too."""
 
     def make(keys: bool = True, with_boto3: bool = True, endpoint: str = bucket.endpoint) -> None:
         import boto3
@@ -223,8 +228,8 @@ def test_doctor_writes_and_deletes_one_artifact(
     before = all_there()
     shown = place.here("doctor")
     assert (
-        f"artifacts: one written to {'mlflow-artifacts:/' if way == 'proxied' else 's3://studies/direct/'}"
-        in shown
+        "artifacts: one written to"
+        f" {'mlflow-artifacts:/' if way == 'proxied' else 's3://studies/direct/'}" in shown
     )
     assert f'"PUT /studies/{way}/' in (log := bucket.log.read_text()) and "/calstudy-doctor-" in log
     assert all_there() == before
@@ -256,9 +261,8 @@ def test_doctor_names_the_cause(
         try_artifact(uri, None)
     machine()
     reset, plain = f"{bucket.endpoint}/moto-api/reset-auth", {"Content-Type": "text/plain"}
-    urllib.request.urlopen(
-        urllib.request.Request(reset, b"0", plain)
-    )  # from now on moto checks the keys
+    # From now on moto checks the keys.
+    urllib.request.urlopen(urllib.request.Request(reset, b"0", plain))
     try:
         with pytest.raises(
             TrackingError, match=r"S3 refuses PutObject.*Check the keys, and what they may do"
@@ -267,7 +271,8 @@ def test_doctor_names_the_cause(
         assert "hunter2" not in str(caught.value)
         proxied = in_bucket(places[1]["proxied"], "refused", "mlflow-artifacts:/refused")
         with pytest.raises(
-            TrackingError, match=r"^MLflow at http://\S+: the server answers 500; its log says why$"
+            TrackingError,
+            match=r"^MLflow at http://\S+: the server answers 500; its log says why\.$",
         ):
             try_artifact(places[1]["proxied"].uri, proxied)
     finally:

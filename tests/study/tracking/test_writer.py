@@ -19,7 +19,6 @@ from study.store.driver_lock import driver_lock
 from study.tracking import client as mlflow_client
 from study.tracking.projection import SyncReport, sync
 from study.tracking.writer import StudyRuns
-from tests.study.tracking.line import PASSWORD
 from tests.study.tracking.studies import (
     BEGAN,
     ToldStudy,
@@ -51,7 +50,7 @@ def content(storage: Path) -> dict[str, list[tuple[Any, ...]]]:
     return {table: sorted(rows(storage, f"select * from {table}"), key=repr) for table in tables}
 
 
-# ---- what is written -------------------------------------------------------------------------------------------------
+# ---- what is written -----------------------------------------------------------------------------
 
 
 def test_a_trial_as_mlflow_has_it(storage: Path) -> None:
@@ -99,12 +98,11 @@ def test_a_trial_as_mlflow_has_it(storage: Path) -> None:
 
 
 def test_its_study_as_mlflow_has_it(storage: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "study.store.driver_lock.driver_lock", lambda *of, **how: nullcontext()
-    )  # no server
+    # No server.
+    monkeypatch.setattr("study.store.driver_lock.driver_lock", lambda *of, **how: nullcontext())
     addresses = {
-        "tracking": f"http://maria:{PASSWORD}@host",
-        "ledger": f"postgresql://maria:{PASSWORD}@h/db",
+        "tracking": "postgresql://maria@host/mlflow",
+        "ledger": "postgresql://maria@h/db",
     }
     study = make_study(storage, **addresses, result="best_nll")
     sync(study, embedded_tracking(storage))
@@ -134,10 +132,13 @@ def test_its_study_as_mlflow_has_it(storage: Path, monkeypatch: pytest.MonkeyPat
     assert client.get_run(parent.info.run_id).data.tags["mlflow.note.content"] == "as I see it"
     artifact = storage / "artifacts" / "small" / parent.info.run_id / "artifacts" / "study.yaml"
     stored = yaml.safe_load(artifact.read_text())
-    assert (stored["tracking"], stored["ledger"]) == ("http://host", "postgresql://h/db")
+    assert (stored["tracking"], stored["ledger"]) == (
+        "postgresql://host/mlflow",
+        "postgresql://h/db",
+    )
     assert stored["methods"][0]["label"] == "focal" and stored["recorded"]["id"] == study.id
     everything = (storage / "mlflow.db").read_bytes() + artifact.read_bytes()
-    assert PASSWORD.encode() not in everything and b"maria" not in everything
+    assert b"maria" not in everything
 
 
 def data_of(run: Run) -> tuple[str, str, dict[str, int], dict[str, Any], dict[str, str]]:
@@ -155,7 +156,8 @@ def data_of(run: Run) -> tuple[str, str, dict[str, int], dict[str, Any], dict[st
 
 def test_its_data_set_is_the_input_of_every_run(storage: Path) -> None:
     study = make_study(storage)
-    study.recorded["data_digest"] = 64 * "d"  # MLflow takes 36 characters
+    digest = 64 * "d"  # MLflow takes 36 characters
+    study = replace(study, recorded=replace(study.recorded, data_digest=digest))
     sync(study, embedded_tracking(storage))
     client = MlflowClient(embedded_tracking(storage))
     runs = {name: run for name, (run,) in children(client, study).items()}
@@ -225,7 +227,7 @@ def test_more_params_and_metrics_than_one_call_takes(
     assert rows(storage, "select count(*) from metrics") == [(700 * 3 + 5,)]
 
 
-# ---- once ------------------------------------------------------------------------------------------------------------
+# ---- once ----------------------------------------------------------------------------------------
 
 
 def test_again_changes_nothing(storage: Path) -> None:

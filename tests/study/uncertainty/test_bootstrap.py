@@ -1,4 +1,5 @@
-"""The bootstrap against resamples measured one at a time, closed forms, and simulations with known truth."""
+"""The bootstrap against resamples measured one at a time, closed forms, and
+simulations with known truth."""
 
 import math
 from dataclasses import replace
@@ -8,27 +9,31 @@ import pytest
 import torch
 from pytest import approx
 
-from benchmarks import coverage as simulation
+from benchmarks.experiments import coverage as simulation
 from study.analysis.pareto import front
 from study.analysis.ranking import Ranking
 from study.answer import choice
 from study.report.front_figure import draw_front
 from study.schema.objective import Objective
+from study.store.files import stored_predictions
+from study.store.recorded import Recorded
 from study.store.study import Study
-from study.store.trials import TrialRecord, trial_directory, trial_named
+from study.store.trials import TrialRecord, trial_directory
 from study.uncertainty.bootstrap import analyse, compare, differences_from, front_shares, measured
 from study.uncertainty.consistency import calibrated_sums
 from study.uncertainty.intervals import intervals, wilson
 from study.uncertainty.resampling import Draws, Table
 from study.uncertainty.temperature import temperatures
+from tests import references
 from tests.cases import random_case
+from tests.study.made import trials_of
 from trainables import metrics, post_hoc
-from trainables.fields import FieldError
 from trainables.metrics.binned import ReliabilityBins, debiased_square, equal_mass_index
 from trainables.metrics.scores import top_label
 from trainables.outputs.attempts import attempt_directory
 from trainables.outputs.predictions import Predictions
 from trainables.post_hoc import FOLDS
+from trainables.problems import FieldError
 
 ACCURACY, ECE, NLL = (
     Objective("accuracy", "maximize"),
@@ -51,7 +56,7 @@ def resample(predictions, draws, number):
     return np.repeat(np.arange(len(predictions.labels)), draws.counts[:, number].astype(int))
 
 
-# ---- values --------------------------------------------------------------------------------------------------------
+# ---- values --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("classes", [2, 7, 10])
@@ -118,9 +123,8 @@ def hard_cases():
     one_wrong[0] = second[0]
     drawn = torch.from_numpy(np.where(likely, right, second))
     never = logits.masked_fill(logits < -2, -torch.inf)
-    impossible = torch.from_numpy(
-        np.where(likely, right, logits.argmin(dim=1))
-    )  # many of them stored as 0
+    # Many of them stored as 0.
+    impossible = torch.from_numpy(np.where(likely, right, logits.argmin(dim=1)))
     ties = torch.zeros(60, 200, dtype=torch.float64)
     ties[:, 0] = 8.0
     yield "all right", logits, right
@@ -134,26 +138,62 @@ def hard_cases():
     yield "equal classes", ties, torch.from_numpy(np.where(likely, 0, np.arange(60)))
 
 
+def barely_right(gaps, wrong=0):
+    """Two classes, the label ahead by each gap: with a prior, the cost may have
+    two minima below T = 1."""
+    logits = torch.zeros(len(gaps), 2, dtype=torch.float64)
+    logits[:, 0] = torch.tensor(gaps, dtype=torch.float64)
+    return logits, (torch.arange(len(gaps)) < wrong).long()
+
+
+TWO_MINIMA = [
+    ("barely right", *barely_right([0.06] * 12)),
+    ("two clusters", *barely_right([0.02] * 20 + [3.0] * 5)),
+    ("two clusters, an error", *barely_right([0.02] * 30 + [3.0] * 5, 1)),
+    ("at the end of the range", *barely_right([0.005] * 100)),
+]
+
+
 @pytest.mark.parametrize(
-    ("logits", "labels"), [pytest.param(*case, id=name) for name, *case in hard_cases()]
+    ("logits", "labels"),
+    [pytest.param(*case, id=name) for name, *case in [*hard_cases(), *TWO_MINIMA]],
 )
 def test_temperatures_of_hard_resamples_are_those_of_the_single_fit(logits, labels):
-    counts = Draws.of(60, 8, 0).counts
+    samples = len(labels)
+    counts = Draws.of(samples, 8, 0).counts
     counts[:, 0] = 1  # the sample itself
     found = temperatures(logits.numpy(), labels.numpy(), counts)
     for number in range(8):
-        rows = torch.from_numpy(np.repeat(np.arange(60), counts[:, number].astype(int)))
+        rows = torch.from_numpy(np.repeat(np.arange(samples), counts[:, number].astype(int)))
         for fold in range(FOLDS):
             others = rows[rows % FOLDS != fold]
             expected = math.log(post_hoc.fit_temperature(logits[others], labels[others]))
             assert found[fold, number] == approx(expected, abs=1e-6)
 
 
-def test_temperature_ends_where_nothing_finite_is_best():
-    logits, _ = random_case((50, 4, 1.0))
-    right = logits.argmax(dim=1)
-    for truth, end in ((right, post_hoc.LOWEST), ((right + 1) % 4, post_hoc.HIGHEST)):
-        found = temperatures(logits.numpy(), truth.numpy(), Draws.of(50, 3, 0).counts)
+@pytest.mark.parametrize(
+    ("logits", "labels"), [pytest.param(*case, id=name) for name, *case in TWO_MINIMA]
+)
+def test_temperatures_of_resamples_are_at_the_lowest_point_of_a_dense_grid(logits, labels):
+    counts = Draws.of(len(labels), 2, 0).counts
+    found = temperatures(logits.numpy(), labels.numpy(), counts)
+    for number in range(2):
+        rows = np.repeat(np.arange(len(labels)), counts[:, number].astype(int))
+        for fold in range(FOLDS):
+            others = rows[rows % FOLDS != fold]
+            case = logits[others], labels[others]
+            _, least = references.fit_temperature_with_prior(*case)
+            assert (
+                references.cost_of_temperature(*case, math.exp(found[fold, number])) <= least + 1e-9
+            )
+
+
+def test_temperature_ends_where_the_range_does():
+    """Barely right and surely wrong samples, so many that the prior does not count."""
+    for gap, count, end in ((0.001, 1000, post_hoc.LOWEST), (-30.0, 100_000, post_hoc.HIGHEST)):
+        logits = np.tile([gap, 0.0], (count, 1))
+        labels = np.zeros(count, np.int64)
+        found = temperatures(logits, labels, Draws.of(count, 3, 0).counts)
         assert np.exp(found) == approx(end)
 
 
@@ -175,7 +215,7 @@ def test_wilson_solves_its_equation_and_is_honest_at_the_ends():
     assert wilson(1.0, 100) == approx((100 / (100 + 1.959964**2), 1.0))
 
 
-# ---- shares --------------------------------------------------------------------------------------------------------
+# ---- shares --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -203,17 +243,18 @@ def test_shares_count_the_fronts_of_the_resamples(objectives):
     )
 
 
-# ---- a study -------------------------------------------------------------------------------------------------------
+# ---- a study -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def study(tmp_path):
-    """Four trials with predictions: the second is the first's twin, the third is poor, the fourth failed."""
+    """Four trials with predictions: the second is the first's twin, the third is
+    poor, the fourth failed."""
     plain = {"name": "made", "methods": [{"label": "focal"}], "trials": 4, "ledger": None}
     plain["objectives"] = [
         {"metric": each.metric, "direction": each.direction} for each in (ACCURACY, ECE)
     ]
-    made = Study(tmp_path, plain, {"sizes": {"validation": 400}})
+    made = Study(tmp_path, plain, Recorded(sizes={"validation": 400}, majority=0.0))
     good, noise = case(), torch.from_numpy(np.random.default_rng(1).normal(size=(400, 7)))
     records = []
     for number, predictions in enumerate(
@@ -255,10 +296,43 @@ def test_twins_do_not_differ_and_a_poor_trial_does(study):
 
 def test_an_objective_that_is_not_resampled_leaves_intervals_without_shares(study):
     made, records = study
-    plain = {**made.plain, "objectives": [{"metric": "smooth_ece", "direction": "minimize"}]}
-    records = [replace(record, metrics={**record.metrics, "smooth_ece": 0.1}) for record in records]
+    plain = {**made.plain, "objectives": [{"metric": "skce", "direction": "minimize"}]}
+    records = [replace(record, metrics={**record.metrics, "skce": 0.1}) for record in records]
     found = analyse(replace(made, plain=plain), records, 100)
     assert found.shares == {} and "ece" in found.intervals["focal/0000"]
+
+
+def test_objectives_on_request_have_intervals_and_shares(study):
+    """smooth ECE, and what a temperature removes: the twins alone are on the
+    front, and do not differ."""
+    made, records = study
+    names = ["smooth_ece", "calibration_nll"]
+    plain = {
+        **made.plain,
+        "objectives": [{"metric": name, "direction": "minimize"} for name in names],
+    }
+    predictions = [stored_predictions(made, record) for record in records[:3]]
+    with_them = [
+        replace(record, metrics={**record.metrics, **one.evaluate(also=names)})
+        for record, one in zip(records, predictions, strict=False)
+    ]
+    found = analyse(asked := replace(made, plain=plain), with_them, 100)
+    assert found.shares == {"focal/0000": 1.0, "focal/0001": 1.0, "focal/0002": 0.0}
+    one, twin, poor = with_them
+    assert found.intervals[one.name]["calibration_nll"].estimate == approx(
+        one.metrics["calibration_nll"], abs=1e-9
+    )
+    assert found.intervals[one.name]["smooth_ece"].estimate == approx(
+        one.metrics["smooth_ece"], abs=2e-5
+    )
+    for name in names:
+        _, low, high = differences_from(asked, one, [twin, poor], name, 100)[poor.name]
+        shown = compare(asked, poor, one, 100)[name]
+        assert (low, high) == approx((shown.low, shown.high)) and low > 0
+        assert choice._not_worse(Ranking(asked, trials_of(with_them)), name) == {
+            one.name,
+            twin.name,
+        }
 
 
 def test_missing_altered_and_strange_predictions_are_one_line(study, tmp_path):
@@ -275,9 +349,8 @@ def test_missing_altered_and_strange_predictions_are_one_line(study, tmp_path):
         analyse(made, records, 100)
     path.unlink()
     with pytest.raises(FieldError, match=r"^focal/0001: .*predictions\.npz is missing"):
-        analyse(
-            replace(made), records, 100
-        )  # opened anew: what a study has loaded of its front it keeps
+        # Opened anew: what a study has loaded of its front it keeps.
+        analyse(replace(made), records, 100)
 
 
 def test_what_is_not_worse_than_the_best_of_a_search(study):
@@ -287,16 +360,17 @@ def test_what_is_not_worse_than_the_best_of_a_search(study):
     found = differences_from(made, one, [twin, poor], "accuracy", 200)
     shown = {record.name: compare(made, record, one, 200)["accuracy"] for record in (twin, poor)}
     assert found == {
-        one.name: (0, 0),
-        **{name: (each.low, each.high) for name, each in shown.items()},
+        one.name: (0, 0, 0),
+        **{name: (each.estimate, each.low, each.high) for name, each in shown.items()},
     }
-    assert choice._not_worse(Ranking(made, records), "accuracy") == {one.name, twin.name}
-    with pytest.raises(FieldError, match=r"^pick: smooth_ece has no interval"):
-        choice._not_worse(Ranking(made, records), "smooth_ece")
+    assert choice._not_worse(Ranking(made, trials_of(records)), "accuracy") == {one.name, twin.name}
+    with pytest.raises(FieldError, match=r"^pick: skce has no interval"):
+        choice._not_worse(Ranking(made, trials_of(records)), "skce")
 
 
 def test_where_nearly_all_are_right_what_a_wrong_one_would_cost_is_not_known():
-    """All of 287 right: Wilson's limit of the share that may be wrong in truth is z^2 / (N + z^2)."""
+    """All of 287 right: Wilson's limit of the share that may be wrong in truth is z^2 /
+    (N + z^2)."""
     labels = torch.randint(10, (287,), generator=torch.Generator().manual_seed(0))
     sure = 14.0 * torch.nn.functional.one_hot(labels, 10).float()
     draws = Draws.of(287, 200, 0)
@@ -313,9 +387,8 @@ def test_where_nearly_all_are_right_what_a_wrong_one_would_cost_is_not_known():
     assert found["error"].high == approx(most, rel=1e-3) and found["ece"].high == approx(
         most, rel=1e-2
     )
-    assert (
-        found["ece"].low == found["classwise_ece"].low == 0
-    )  # no drawn label is another: nothing is rejected
+    # No drawn label is another: nothing is rejected.
+    assert found["ece"].low == found["classwise_ece"].low == 0
     five = labels.clone()
     five[:5] = (five[:5] + 1) % 10
     assert {"nll", "brier", "mce"} <= set(
@@ -324,18 +397,15 @@ def test_where_nearly_all_are_right_what_a_wrong_one_would_cost_is_not_known():
 
 
 def test_trials_to_compare_are_found_by_name(study):
-    _, records = study
-    assert (
-        trial_named(records, "focal/0001", "compare")
-        is trial_named(records, "focal/1", "compare")
-        is records[1]
-    )
+    trials = trials_of(study[1])
+    found = trials.named("focal/0001", "compare")
+    assert found is trials.named("focal/1", "compare") is trials[1]
     with pytest.raises(
         FieldError, match=r"^compare: there is no trial 'focl/0001'. Did you mean 'focal/0001'\?$"
     ):
-        trial_named(records, "focl/0001", "compare")
+        trials.named("focl/0001", "compare")
     with pytest.raises(FieldError, match=r"^compare: focal/0003 is failed; only complete trials"):
-        trial_named(records, "focal/0003", "compare")
+        trials.named("focal/0003", "compare")
 
 
 def test_the_figure_draws_the_intervals_and_says_so(study):
@@ -358,13 +428,14 @@ def test_the_figure_draws_the_intervals_and_says_so(study):
     assert "bars: 90% intervals" in caption and "95%" not in caption
 
 
-# ---- known truth ---------------------------------------------------------------------------------------------------
+# ---- known truth ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("error", "at_least"), [(0.0, 0.90), (0.01, 0.80), (0.03, 0.80)])
 def test_intervals_cover_a_known_truth(error, at_least):
-    """90% intervals; 200 samples of 2,000: the whole table is in docs/uncertainty.md. Three standard errors are 6%."""
+    """90% intervals; 200 samples of 2,000: the whole table is in docs/uncertainty.md. Three
+    standard errors are 6%."""
     found = simulation.population(simulation.LIFTS["sure"], error, size=50_000)
     assert found.metrics()["ece"] == approx(error, abs=1e-4)
     covered = simulation.coverage(found, 2000, replications=200, resamples=400)
@@ -375,7 +446,8 @@ def test_intervals_cover_a_known_truth(error, at_least):
 
 @pytest.mark.slow
 def test_intervals_of_few_samples_cover_what_no_temperature_mends():
-    """287 samples. Of classwise ECE, whose cells hold few labels, the lower end was above the truth in every fourth."""
+    """287 samples. Of classwise ECE, whose cells hold few labels, the lower end was above
+    the truth in every fourth."""
     found = simulation.noisy(0.03, size=50_000)
     best = found.scaled(found.best_log_t()).metrics()
     assert (
@@ -395,7 +467,8 @@ def test_intervals_of_few_samples_cover_what_no_temperature_mends():
 
 
 def test_the_truths_of_a_population_are_the_metrics_of_its_labels():
-    """Labels that are certain: what is true is what is measured, by the metrics' own definitions."""
+    """Labels that are certain: what is true is what is measured, by the
+    metrics' own definitions."""
     predictions = case(450)  # thirty in each equal-mass bin
     certain = torch.nn.functional.one_hot(predictions.labels, 7).double().numpy()
     found = simulation.Population(predictions.logits.numpy(), certain)
@@ -403,12 +476,13 @@ def test_the_truths_of_a_population_are_the_metrics_of_its_labels():
     truths = found.metrics()
     for name in set(truths) - {"debiased_l2"}:
         assert truths[name] == approx(measured_ones[name], abs=1e-9), name
-    fitted = post_hoc.fit_temperature(predictions.logits, predictions.labels)
+    fitted = post_hoc.fit_temperature_by_nll(predictions.logits, predictions.labels)
     assert found.best_log_t() == approx(math.log(fitted), abs=1e-4)
 
 
 def test_above_95_percent_perfect_calibration_is_tested_more_strictly():
-    """An ECE that 3% of calibrated models reach: the 99% interval starts at 0, the others do not."""
+    """An ECE that 3% of calibrated models reach: the 99% interval starts at 0, the others do
+    not."""
     logits, labels = simulation.population(6.0, 0.08, size=20_000).sample(
         2000, np.random.default_rng(0)
     )

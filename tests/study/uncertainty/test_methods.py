@@ -1,4 +1,5 @@
-"""Differences of methods, against SciPy's tests where they coincide and where no method is better."""
+"""Differences of methods, against SciPy's tests where they coincide and where no method is
+better."""
 
 import math
 
@@ -9,8 +10,8 @@ from pytest import approx
 from scipy import stats
 
 from study.uncertainty.methods import Measured, Methods, Seeds, compare_methods
-from trainables.fields import FieldError
 from trainables.outputs.predictions import Predictions
+from trainables.problems import FieldError
 
 
 def without_sample_noise(*rows, level=0.95):
@@ -62,7 +63,8 @@ def test_networks_that_are_equal_leave_the_noise_of_the_samples():
 
 
 def test_a_networks_own_noise_is_in_both_and_counted_once():
-    """Seeds that differ only by how the samples treat them: no wider than by their variance alone."""
+    """Seeds that differ only by how the samples treat them: no wider than by
+    their variance alone."""
     generator = np.random.default_rng(3)
     values, moved = generator.normal(size=(2, 3)), generator.normal(size=(2, 3, 5000))
     rows = {
@@ -86,7 +88,8 @@ def test_wrong_predictions_that_may_be_missing_widen_one_side():
 @pytest.mark.parametrize("methods", [2, 6, 16])
 @pytest.mark.parametrize("unequal", [0.0, 1.0])
 def test_methods_without_a_difference_are_rarely_told_apart(methods, unequal):
-    """False differences in at most 6% of tables and three standard errors of 300; by Welch in up to three of four."""
+    """False differences in at most 6% of tables and three standard errors of 300; by Welch
+    in up to three of four."""
     generator, tables, false, former = np.random.default_rng(methods), 300, 0, 0
     for _ in range(tables):
         scale = np.exp(unequal * generator.normal(size=(methods, 1)))
@@ -108,7 +111,7 @@ def test_methods_without_a_difference_are_rarely_told_apart(methods, unequal):
     assert former > 3 * false or methods == 2
 
 
-# ---- from predictions ----------------------------------------------------------------------------------------------
+# ---- from predictions ----------------------------------------------------------------------------
 
 
 def predictions(wrong, samples=359):
@@ -120,7 +123,8 @@ def predictions(wrong, samples=359):
 
 
 def test_less_than_two_images_are_no_difference():
-    """Welch's interval over three seeds excludes 0 here; another 359 images would give other counts."""
+    """Welch's interval over three seeds excludes 0 here; another 359 images
+    would give other counts."""
     one = [range(10), range(10), range(9)]
     other = [range(40, 51), range(40, 52), range(40, 51)]
     counts = [[len(wrong) / 359 for wrong in method] for method in (one, other)]
@@ -157,3 +161,44 @@ def test_one_seed_is_compared_with_nothing_and_other_samples_with_none():
     assert compare_methods({"a": [Measured(one)], "b": [Measured(one)]}, ["error"], 100) == {}
     with pytest.raises(FieldError, match="b: its labels differ from those of a"):
         compare_methods({"a": [Measured(one)] * 2, "b": [Measured(short)] * 2}, ["error"], 100)
+
+
+# ---- what would tell -----------------------------------------------------------------------------
+
+
+def test_how_many_seeds_would_tell():
+    """Without noise of the samples: the fewest seeds at which Tukey's half-width is
+    below the difference."""
+    one = np.array([-1.0, 0.0, 1.0])
+    methods = without_sample_noise(one, one + 1.0)
+    found = methods.seeds_to_tell("0", "1", matters=0.1)
+    reach = {n: stats.t.ppf(0.975, 2 * (n - 1)) * math.sqrt(2.0 / n) for n in (found - 1, found)}
+    assert reach[found] <= 1.0 < reach[found - 1]
+    # A difference of nothing is told to be as good once the half-width is below what matters.
+    alike = without_sample_noise(one, one).seeds_to_tell("0", "1", matters=0.5)
+    assert stats.t.ppf(0.975, 2 * (alike - 1)) * math.sqrt(2.0 / alike) <= 0.5
+
+
+def test_where_samples_are_lacking_more_seeds_would_not_tell():
+    moved = np.random.default_rng(1).normal(size=(2, 4000)) * 0.1
+    rows = {
+        name: Seeds(np.full(3, 0.5), np.repeat(row[None], 3, 0))
+        for name, row in zip("ab", moved, strict=True)
+    }
+    assert Methods(rows).seeds_to_tell("a", "b", matters=0.01) is None
+
+
+def test_the_typical_half_width_is_that_of_the_middle_pair():
+    rows = [np.array([-1.0, 0.0, 1.0]) + shift for shift in (0.0, 2.0, 7.0)]
+    methods = without_sample_noise(*rows)
+    _, low, high = methods.difference("0", "1")
+    assert methods.typical_reach() == approx(((high - low) / 2, 0.0))
+    moved = np.random.default_rng(2).normal(size=(2, 4000)) * 0.1
+    of_samples = {
+        name: Seeds(np.full(3, 0.5), np.repeat(r[None], 3, 0))
+        for name, r in zip("ab", moved, strict=True)
+    }
+    half, share = Methods(of_samples).typical_reach()
+    assert half == approx(stats.norm.ppf(0.975) * (moved[0] - moved[1]).std()) and share == approx(
+        1.0
+    )

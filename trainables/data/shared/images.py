@@ -8,19 +8,22 @@ import os
 import re
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from trainables.data.shared.splits import limited
 from trainables.dataset import Dataset, Header, Progress, RawData, RawSplit, Rows, nothing
-from trainables.fields import FieldError, expanded, number, text
-from trainables.files.arrays import memory
+from trainables.fields import expanded, number, text
+from trainables.machine import memory
+from trainables.plain import Value
+from trainables.problems import FieldError
 
 SLICE = 256  # files a thread reads at a time
 GRAYSCALE = ("1", "L", "LA", "La")  # Pillow's modes
@@ -29,20 +32,21 @@ SMALL_BYTES = 4096  # of an encoded image; a JPEG of about 200x200, where more t
 
 T = TypeVar("T")
 
-warnings.filterwarnings(
-    "ignore", category=Image.DecompressionBombWarning
-)  # above our limit, at which we refuse
+# Above our limit, at which we refuse.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
 
 
 def decode(encoded: bytes, size: int | None = None) -> np.ndarray:
     """[H, W, 1] for a grayscale image, [H, W, 3] for any other, uint8. Transparency is dropped.
 
-    size: resize the shorter side to it and center-crop to [size, size, C]; None: unchanged. Raises decoder errors.
+    size: resize the shorter side to it and center-crop to [size, size, C]; None: unchanged. Raises
+    decoder errors.
     """
     image = _opened(encoded)
     image.load()
     mode = "L" if image.mode in GRAYSCALE else "RGB"
-    image = image if image.mode == mode else image.convert(mode)
+    if image.mode != mode:
+        image = image.convert(mode)
     if size is not None and image.size != (size, size):
         image = ImageOps.fit(image, (size, size), Image.Resampling.BILINEAR)
     pixels = np.asarray(image)
@@ -53,7 +57,8 @@ def shape_of(encoded: bytes, size: int | None = None) -> tuple[int, int, int]:
     """[C, H, W] of the image once decoded, from its header alone. Raises decoder errors."""
     image = _opened(encoded)
     width, height = image.size if size is None else (size, size)
-    return 1 if image.mode in GRAYSCALE else 3, height, width
+    channels = 1 if image.mode in GRAYSCALE else 3
+    return channels, height, width
 
 
 def _opened(encoded: bytes) -> Image.Image:
@@ -81,7 +86,7 @@ class ImageList(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageFiles(Dataset, ABC):
-    """Image files in folders. Grayscale images keep one channel; if any image has colour, all become RGB."""
+    """Image files in folders. Grayscale keeps one channel; if any has colour, all become RGB."""
 
     path: str = text(doc="folder with the images")
     size: int | None = number(
@@ -106,34 +111,29 @@ class ImageFiles(Dataset, ABC):
         digest = hashlib.sha256(json.dumps([self.size, classes]).encode())
         for name, (files, labels) in lists.items():
             for file, label, content in zip(files, labels, _of_each(files, _digest), strict=True):
-                digest.update(
-                    f"{name} {label} {os.path.relpath(file, self.path)} {content}\n".encode()
-                )
+                place = os.path.relpath(file, self.path)
+                digest.update(f"{name} {label} {place} {content}\n".encode())
         return digest.hexdigest()
 
     def read(self, progress: Progress = nothing) -> RawData:
         classes, lists = self._taken()
-        images = read_images(
-            [file for listed in lists.values() for file in listed.files], self.size, progress
-        )
+        images = read_images(_files(lists.values()), self.size, progress)
         ends = np.cumsum([len(listed.files) for listed in lists.values()])
         parts = zip(lists, np.split(images, ends[:-1]), strict=True)
-        return RawData(
-            classes, **{name: RawSplit(part, lists[name].labels) for name, part in parts}
-        )
+        splits = {name: RawSplit(part, lists[name].labels) for name, part in parts}
+        return RawData(classes, **splits)
 
     def source_rows(self) -> Rows:
-        return _rows([file for listed in self._taken()[1].values() for file in listed.files])
+        return _rows(_files(self._taken()[1].values()))
 
-    def samples_header(self, where: dict[str, Any] | None = None) -> Header:
+    def samples_header(self, where: dict[str, Value] | None = None) -> Header:
         self._refuse_where(where)
         classes, lists = self._taken()
         parts = [lists["test"]] if "test" in lists else list(lists.values())
-        files = [file for part in parts for file in part.files]
+        files = _files(parts)
+        shape = _of_file(files[0], shape_of, self.size)
         labels = np.concatenate([part.labels for part in parts])
-        return Header(
-            _rows(files), _of_file(files[0], shape_of, self.size), labels, dict(enumerate(classes))
-        )
+        return Header(_rows(files), shape, labels, dict(enumerate(classes)))
 
     def _taken(self) -> tuple[tuple[str, ...], dict[str, ImageList]]:
         classes, lists = self.lists()
@@ -144,52 +144,50 @@ class ImageFiles(Dataset, ABC):
         return classes, taken
 
 
+def _files(lists: Iterable[ImageList]) -> list[Path]:
+    return list(chain.from_iterable(listed.files for listed in lists))
+
+
 def check_lists(path: str, classes: Sequence[str], lists: dict[str, ImageList]) -> None:
     """Raise FieldError unless there are at least two classes and train has an image of each."""
     if len(classes) < 2:
         found = f"only the class '{classes[0]}'" if classes else "no classes"
-        raise FieldError("path", f"the train split of {path} has {found}; at least two are needed.")
+        raise FieldError("path", f"the train split of {path} has {found}; at least two are needed")
     counts = np.bincount(lists["train"].labels, minlength=len(classes))
     if not counts.all():
-        name = classes[int(counts.argmin())]
-        raise FieldError(
-            "path",
-            f"class '{name}' has no training image in {path}. Add some, or remove the class.",
-        )
+        found = f"class '{classes[int(counts.argmin())]}' has no training image in {path}"
+        raise FieldError("path", found, "Add some, or remove the class.")
     for name, listed in lists.items():
         if not listed.files:
-            raise FieldError("path", f"the {name} split of {path} has no images.")
+            raise FieldError("path", f"the {name} split of {path} has no images")
 
 
 def required(path: str, name: str) -> Path:
-    """The file or folder of that name under `path`. Raises FieldError, suggesting a subfolder that has it."""
+    """`name` under `path`. Raises FieldError, suggesting a subfolder that has it."""
     if not Path(path).is_dir():
-        raise FieldError(
-            "path", f"there is no folder {path}; give the folder of the unpacked archive."
-        )
+        fix = "Give the folder of the unpacked archive."
+        raise FieldError("path", f"there is no folder {path}", fix)
     found = Path(path) / name
     if not found.exists():
         below = sorted(Path(path).glob(f"*/{name}"))
-        hint = f" Did you mean {below[0].parents[name.count('/')]}?" if below else ""
-        raise FieldError("path", f"there is no {name} in {path}.{hint}")
+        hint = f"Did you mean {below[0].parents[name.count('/')]}?" if below else ""
+        raise FieldError("path", f"there is no {name} in {path}", hint)
     return found
 
 
 def check_memory(option: str, count: int, shape: tuple[int, int, int]) -> None:
     """Raise FieldError if that many images [C, H, W] do not fit into this machine's memory."""
-    needed, (_, height, width) = count * math.prod(shape), shape
+    needed = count * math.prod(shape)
     if needed > memory():
-        found = (
-            f"{count:,} images of {width}x{height} pixels take {needed / 1e9:,.0f} GB once decoded"
-        )
-        problem = f"{found}, this machine's memory has {memory() / 1e9:,.0f} GB. Set `limit`, or use smaller images."
-        raise FieldError(option, problem)
+        found = f"{count:,} images of {shape[2]}x{shape[1]} pixels take {needed / 1e9:,.0f} GB"
+        limit = f"once decoded, this machine's memory has {memory() / 1e9:,.0f} GB"
+        raise FieldError(option, f"{found} {limit}", "Set `limit`, or use smaller images.")
 
 
 def read_images(
     files: Sequence[Path], size: int | None, progress: Progress = nothing
 ) -> np.ndarray:
-    """uint8 [N, C, H, W], in order. Raises FieldError: a file is not an image or, without `size`, sizes differ."""
+    """uint8 [N, C, H, W], in order. Raises FieldError: no image, or other sizes without `size`."""
     first = _of_file(files[0], shape_of, size)
     check_memory("path", len(files), first)
 
@@ -198,30 +196,30 @@ def read_images(
         if image.shape[:2] != first[1:]:
             shapes = [f"{width}x{height}" for height, width in (image.shape[:2], first[1:])]
             problem = f"{file} is {shapes[0]} pixels, {files[0]} is {shapes[1]}"
-            raise FieldError(
-                "size", f"{problem}. Set the side to resize to, e.g. `size: {max(first[1:])}`."
-            )
+            fix = f"Set the side to resize to, e.g. `size: {max(first[1:])}`."
+            raise FieldError("size", problem, fix)
         return image
 
     decoded = _of_each(files, of_first_size, progress)
     channels = max(image.shape[2] for image in decoded)
     images = np.empty((len(files), channels, *first[1:]), dtype=np.uint8)
     while decoded:
-        # From the end, freeing each after the copy: memory holds them once.
-        index, image = len(decoded) - 1, decoded.pop()
-        # Grayscale broadcasts to three channels if others have colour.
-        images[index] = image.transpose(2, 0, 1)
+        # From the end, freeing each after the copy: memory holds them once. Grayscale broadcasts
+        # to three channels if others have colour.
+        image = decoded.pop()
+        images[len(decoded)] = image.transpose(2, 0, 1)
     return images
 
 
 def _of_file(file: Path, function: Callable[[bytes, int | None], T], size: int | None) -> T:
-    """What the function finds in the file's bytes."""
+    """The function's result for the file's bytes."""
     try:
         return function(file.read_bytes(), size)
     # Decoders raise anything on bad bytes.
     except Exception as error:
-        problem = f"{file}: the image cannot be decoded ({error}). Fix or remove it."
-        raise FieldError("path", problem) from None
+        raise FieldError(
+            "path", f"{file}: the image cannot be decoded ({error})", "Fix or remove it."
+        ) from None
 
 
 def _of_each(
@@ -229,7 +227,8 @@ def _of_each(
 ) -> list[T]:
     """The function's result for each file, in order."""
     slices = [files[start : start + SLICE] for start in range(0, len(files), SLICE)]
-    # A small image takes longer in Python than in the decoder: threads would only wait for each other.
+    # A small image takes longer in Python than in the decoder: threads would only wait for each
+    # other.
     small = sum(file.stat().st_size for file in slices[0]) < SMALL_BYTES * len(slices[0])
     with ThreadPoolExecutor(1 if small else None) as pool:
         values: list[T] = []
@@ -249,4 +248,4 @@ def _digest(file: Path) -> str:
     try:
         return hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
-        raise FieldError("path", f"{file}: cannot be read: {error.strerror}.") from None
+        raise FieldError("path", f"{file}: cannot be read: {error.strerror}") from None

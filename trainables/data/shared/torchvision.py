@@ -1,7 +1,7 @@
 """Shared base of torchvision's data sets: published files, md5s, downloads.
 
-torchvision publishes each set's files and their md5s: they identify the set without any file, and every file is checked
-against them before it is read.
+torchvision publishes each set's files and their md5s: they identify the set without any file, and
+every file is checked against them before it is read.
 """
 
 import gzip
@@ -22,12 +22,14 @@ from filelock import FileLock
 
 from trainables.data.shared.splits import limited
 from trainables.dataset import Dataset, Header, RawData, RawSplit, Rows
-from trainables.fields import FieldError, expanded, number, text
+from trainables.fields import expanded, number, text
 from trainables.files.atomic import replacing
 from trainables.files.digest import file_digest
 from trainables.files.download import DownloadError, download
 from trainables.files.home import default_cache
+from trainables.plain import Value
 from trainables.plugins import name_of
+from trainables.problems import FieldError
 
 
 class Published(NamedTuple):
@@ -43,7 +45,8 @@ class TorchvisionData(Dataset, ABC):
     """Train and test as in the source; validation is carved from train."""
 
     theirs: ClassVar[Any]  # torchvision's class
-    # Shape [C, H, W] and class names of the published images; None: not known before they are decoded.
+    # Shape [C, H, W] and class names of the published images; None: not known before they are
+    # decoded.
     contents: ClassVar[tuple[tuple[int, int, int] | None, Sequence[str] | None]] = (None, None)
 
     path: str | None = text(
@@ -65,9 +68,13 @@ class TorchvisionData(Dataset, ABC):
         """The tar archive with the files, if they are not downloaded one by one."""
         return None
 
-    @abstractmethod
     def load(self, root: str) -> RawData:
-        """Train and test from the verified files under `root`."""
+        """Train and test from the verified files under `root`; here, of a class with `split`."""
+        train, test = (self._split(self.theirs(root, split=split)) for split in ("train", "test"))
+        return RawData(tuple(self.contents[1] or ()), train, test=test)
+
+    def _split(self, data: Any) -> RawSplit:
+        return RawSplit(np.ascontiguousarray(data.data), data.labels.astype(np.int64))
 
     def source_digest(self) -> str:
         published = [[file.path, file.md5] for file in self.files()]
@@ -88,7 +95,7 @@ class TorchvisionData(Dataset, ABC):
         # By name: `limit` and `path` make no other source.
         return {name_of(type(self)): np.zeros(1, dtype=np.int64)}
 
-    def samples_header(self, where: dict[str, Any] | None = None) -> Header:
+    def samples_header(self, where: dict[str, Value] | None = None) -> Header:
         self._refuse_where(where)
         self._root()
         shape, names = self.contents
@@ -98,22 +105,21 @@ class TorchvisionData(Dataset, ABC):
 
     def _root(self) -> Path:
         """The folder with the files, all checked, downloaded first if there is no `path`."""
-        root = Path(self.path) if self.path is not None else self._downloaded()
+        root = self._downloaded() if self.path is None else Path(self.path)
         self._check(root)
         return root
 
     def _check(self, root: Path) -> None:
         missing = [file.path for file in self.files() if not (root / file.path).is_file()]
         if missing:
-            problem = f"{root} does not contain {', '.join(missing)}. Add them, or remove `path` to download them."
-            raise FieldError("path", problem)
+            problem = f"{root} does not contain {', '.join(missing)}"
+            raise FieldError("path", problem, "Add them, or remove `path` to download them.")
         for file in self.files():
             found = file_digest(root / file.path, "md5")
             if found != file.md5:
-                problem = (
-                    f"{root / file.path} is not the published file (md5 {found}, not {file.md5})"
-                )
-                raise FieldError("path", f"{problem}. It may be truncated: copy it again.")
+                md5 = f"md5 {found}, not {file.md5}"
+                problem = f"{root / file.path} is not the published file ({md5})"
+                raise FieldError("path", problem, "It may be truncated: copy it again.")
 
     def _is_whole(self, root: Path, file: Published) -> bool:
         return (root / file.path).is_file() and file_digest(root / file.path, "md5") == file.md5
@@ -129,12 +135,12 @@ class TorchvisionData(Dataset, ABC):
                 except DownloadError as error:
                     wanted = ", ".join(file.path for file in self.files())
                     fix = f"Set `path` to a folder, on every node, with {wanted}."
-                    raise FieldError("path", f"cannot be downloaded ({error}). {fix}") from None
+                    raise FieldError("path", f"cannot be downloaded ({error})", fix) from None
         return root
 
     def _download(self, root: Path) -> None:
         archive = self.archive()
-        for file in [archive] if archive is not None else self.files():
+        for file in self.files() if archive is None else [archive]:
             download(file.urls, root / file.path, "md5", file.md5)
         if archive is not None:
             self._unpack(root, root / archive.path)
@@ -144,11 +150,9 @@ class TorchvisionData(Dataset, ABC):
         wanted = [file.path for file in self.files()]
         with tarfile.open(archive) as tar:
             for member in tar:
-                content = (
-                    tar.extractfile(member) if os.path.normpath(member.name) in wanted else None
-                )
-                if content is not None:
-                    target = root / os.path.normpath(member.name)
+                name = os.path.normpath(member.name)
+                if name in wanted and (content := tar.extractfile(member)):
+                    target = root / name
                     target.parent.mkdir(exist_ok=True)
                     with replacing(target) as file:
                         shutil.copyfileobj(content, file, 2**20)
@@ -156,7 +160,15 @@ class TorchvisionData(Dataset, ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CifarData(TorchvisionData, ABC):
+class PackedData(TorchvisionData, ABC):
+    """Data sets that are downloaded in one archive."""
+
+    def archive(self) -> Published | None:
+        return Published(self.theirs.filename, self.theirs.tgz_md5, (self.theirs.url,))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CifarData(PackedData, ABC):
     """CIFAR-10 and CIFAR-100: torchvision reads their pickles, after their md5s are checked."""
 
     def files(self) -> list[Published]:
@@ -164,18 +176,13 @@ class CifarData(TorchvisionData, ABC):
         listed.append((self.theirs.meta["filename"], self.theirs.meta["md5"]))
         return [Published(f"{self.theirs.base_folder}/{name}", md5) for name, md5 in listed]
 
-    def archive(self) -> Published | None:
-        return Published(self.theirs.filename, self.theirs.tgz_md5, (self.theirs.url,))
-
     def load(self, root: str) -> RawData:
         train, test = (self.theirs(root, train=train) for train in (True, False))
         return RawData(tuple(train.classes), self._split(train), test=self._split(test))
 
     def _split(self, data: Any) -> RawSplit:
-        return RawSplit(
-            np.ascontiguousarray(data.data.transpose(0, 3, 1, 2)),
-            np.array(data.targets, dtype=np.int64),
-        )
+        images = np.ascontiguousarray(data.data.transpose(0, 3, 1, 2))
+        return RawSplit(images, np.array(data.targets, dtype=np.int64))
 
 
 @dataclass(frozen=True, kw_only=True)

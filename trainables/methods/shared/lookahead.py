@@ -1,9 +1,9 @@
-"""Methods that learn parameters of their own loss by differentiating through a look-ahead step. No Ray here.
+"""Methods that learn parameters of their loss by differentiating through a look-ahead step.
 
-Bohdal et al. 2023, Algorithm 1, and Wang & Golebiowski 2024, Algorithm 1. phi are the learned parameters, theta the
-network's weights. For each batch: theta' = theta - eta grad_theta L(theta, phi) keeps its graph; the outer loss of
-theta' on a meta batch is differentiated by phi; Adam updates phi; then the optimizer updates theta with a separate
-gradient.
+Bohdal et al. 2023, Algorithm 1, and Wang & Golebiowski 2024, Algorithm 1. phi are the learned
+parameters, theta the network's weights. For each batch: theta' = theta - eta grad_theta L(theta,
+phi) keeps its graph; the outer loss of theta' on a meta batch is differentiated by phi; Adam
+updates phi; then the optimizer updates theta with a separate gradient.
 """
 
 from __future__ import annotations
@@ -44,26 +44,30 @@ class Forward(NamedTuple):
 def adam_step(
     phi: Parameters, gradients: Parameters, moments: State, lr: float
 ) -> tuple[Parameters, State]:
-    """phi after one step, and the moments. Kingma & Ba 2015, Algorithm 1, with its published betas and epsilon."""
+    """phi after one step, and the moments. Kingma & Ba 2015, Algorithm 1, as published."""
     count = moments["count"] + 1
-    moved, first, second = {}, {}, {}
+    moved = {}
+    first = {}
+    second = {}
     for name, gradient in gradients.items():
         first[name] = 0.9 * moments["first"][name] + 0.1 * gradient
         second[name] = 0.999 * moments["second"][name] + 0.001 * gradient.square()
-        unbiased = first[name] / (1 - 0.9**count), second[name] / (1 - 0.999**count)
-        moved[name] = phi[name] - lr * unbiased[0] / (unbiased[1].sqrt() + 1e-8)
+        mean = first[name] / (1 - 0.9**count)
+        square = second[name] / (1 - 0.999**count)
+        moved[name] = phi[name] - lr * mean / (square.sqrt() + 1e-8)
     return moved, {"count": count, "first": first, "second": second}
 
 
 @dataclass(frozen=True)
 class LookaheadMethod(Method, ABC):
-    """Base of these methods. State: {phi: {name: tensor}, adam: its moments, and what the method adds}.
+    """The base of these methods. State: {phi: {name: tensor}, adam: its moments, and more}.
 
-    By default the meta batch affects the network only through phi: its gradient is kept out of theta's (`leak`), and
-    batch norm is frozen on it (`meta_batch_norm`). The released base code (meta-calibration) differs in both, sums over
-    the batch in the look-ahead (`reduction`), and updates phi first: `leak: true, meta_batch_norm: train, reduction:
-    sum, moves_first: phi, outer: dece, outer_cross_entropy: 2` is that code up to scale: the weights move by the mean
-    loss, not the sum, and the leaked loss added to it is twice the code's outer loss.
+    By default the meta batch affects the network only through phi: its gradient is kept out of
+    theta's (`leak`), and batch norm is frozen on it (`meta_batch_norm`). The released base code
+    (meta-calibration) differs in both, sums over the batch in the look-ahead (`reduction`), and
+    updates phi first: `leak: true, meta_batch_norm: train, reduction: sum, moves_first: phi, outer:
+    dece, outer_cross_entropy: 2` is that code up to scale: the weights move by the mean loss, not
+    the sum, and the leaked loss added to it is twice the code's outer loss.
     """
 
     outer: str = choice("sece", "dece", doc="outer loss: calibration error of the meta batch")
@@ -125,7 +129,8 @@ class LookaheadMethod(Method, ABC):
 
     def step(self, learner: Trainer, state: State, batch: Batch) -> Step:
         assert isinstance(batch.targets, Tensor)
-        network, labels = learner.network, require_labels(self, batch.targets)
+        network = learner.network
+        labels = require_labels(self, batch.targets)
         phi = {name: value.detach().requires_grad_() for name, value in state["phi"].items()}
         features = learner.apply(network.features, batch.images)
         forward = Forward(features, learner.apply(network.head, features))
@@ -134,29 +139,26 @@ class LookaheadMethod(Method, ABC):
             inner = inner * len(labels)
         outer = self._outer_loss(learner, self._looked_ahead(network, inner, learner.learning_rate))
         found = torch.autograd.grad(outer, list(phi.values()), retain_graph=True)
-        moved, adam = adam_step(
-            state["phi"], dict(zip(phi, found, strict=True)), state["adam"], self.meta_lr
-        )
+        gradients = dict(zip(phi, found, strict=True))
+        moved, adam = adam_step(state["phi"], gradients, state["adam"], self.meta_lr)
         acting = moved if self.moves_first == "phi" else state["phi"]
         loss = self.training_loss(network.head, forward, labels, acting)
         learner.update(loss + outer if self.leak else loss)
-        state = {**state, "phi": moved, "adam": adam}
-        return Step(
-            loss.detach(), forward.logits.detach(), self.noted(state, batch, features.detach())
-        )
+        state = self.noted({**state, "phi": moved, "adam": adam}, batch, features.detach())
+        return Step(loss.detach(), forward.logits.detach(), state)
 
     def _looked_ahead(self, network: Network, inner: Tensor, eta: float | Tensor) -> Parameters:
-        """The weights after a plain gradient descent step on the inner loss, as functions of phi."""
-        weights = dict((network.head if self.lookahead == "head" else network).named_parameters())
+        """The weights after gradient descent on the inner loss, as functions of phi."""
+        module = network.head if self.lookahead == "head" else network
+        weights = dict(module.named_parameters())
         slopes = torch.autograd.grad(inner, list(weights.values()), create_graph=True)
-        return {
-            name: weight - eta * slope
-            for (name, weight), slope in zip(weights.items(), slopes, strict=True)
-        }
+        slope_of = dict(zip(weights, slopes, strict=True))
+        return {name: weight - eta * slope_of[name] for name, weight in weights.items()}
 
     def _outer_loss(self, learner: Trainer, weights: Parameters) -> Tensor:
         """The outer loss of the meta batch under the look-ahead weights."""
-        network, meta = learner.network, learner.meta_batch()
+        network = learner.network
+        meta = learner.meta_batch()
         assert isinstance(meta.targets, Tensor)
         network.train(self.meta_batch_norm == "train")
         if self.lookahead == "head":
@@ -166,6 +168,5 @@ class LookaheadMethod(Method, ABC):
         else:
             logits = learner.apply(network, meta.images, weights)
         network.train()
-        return self._outer.term(logits, meta.targets) + self.outer_cross_entropy * F.cross_entropy(
-            logits, meta.targets
-        )
+        error = self._outer.term(logits, meta.targets)
+        return error + self.outer_cross_entropy * F.cross_entropy(logits, meta.targets)

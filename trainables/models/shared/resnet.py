@@ -1,4 +1,4 @@
-"""Shared parts of the residual networks for small images: stems without max-pool, stages of blocks, pooling."""
+"""Parts of the residual networks for small images: stems, stages of blocks, pooling."""
 
 from abc import ABC
 from collections import OrderedDict
@@ -17,7 +17,7 @@ from trainables.model import Model, Network
 
 @dataclass(frozen=True)
 class SmallImageResnet(Model, ABC):
-    """torchvision's four-stage ResNet with a 3x3 stride-1 stem and no max-pool, as usual for 32x32."""
+    """torchvision's four-stage ResNet with a 3x3 stride-1 stem, no max-pool, as for 32x32."""
 
     block: ClassVar[type[nn.Module]]
     layers: ClassVar[tuple[int, int, int, int]]  # blocks per stage
@@ -61,10 +61,11 @@ def three_stage_resnet(
     stem: int,
     projections: bool,
 ) -> Network:
-    """Three stages of `blocks` basic blocks, width, 2 width and 4 width wide, on maps of full, half and quarter size.
+    """Three stages of `blocks` basic blocks: width, 2 and 4 width wide, on full to quarter maps.
 
-    He et al. 2016, Section 4.2. projections: where the width changes, the shortcut is a 1x1 convolution (their option
-    B), else subsampling with zeros for the new channels (option A, which they use).
+    He et al. 2016, Section 4.2. projections: where the width changes, the shortcut is a 1x1
+    convolution (their option B), else subsampling with zeros for the new channels (option A, which
+    they use).
     """
 
     def make() -> Network:
@@ -75,12 +76,13 @@ def three_stage_resnet(
         )
         before = stem
         for stage in range(3):
-            after, made = width * 2**stage, []
+            after = width * 2**stage
+            made = []
             for index in range(blocks):
                 stride = 2 if stage > 0 and index == 0 else 1
-                shortcut = (
-                    _shortcut(before, after, stride, projections) if before != after else None
-                )
+                shortcut = None
+                if before != after:
+                    shortcut = _shortcut(before, after, stride, projections)
                 made.append(BasicBlock(before, after, stride, shortcut))
                 before = after
             modules[f"layer{stage + 1}"] = nn.Sequential(*made)
@@ -95,7 +97,8 @@ class PaddedShortcut(nn.Module):
 
     def __init__(self, new_channels: int, stride: int) -> None:
         super().__init__()
-        self.new_channels, self.stride = new_channels, stride
+        self.new_channels = new_channels
+        self.stride = stride
 
     def forward(self, images: Tensor) -> Tensor:
         """[N, C, H, W] -> [N, C + new_channels, H / stride, W / stride]."""
@@ -126,7 +129,7 @@ class _Undrawn(TorchFunctionMode):
 
 
 def _drawn(make: Callable[[], Network]) -> Network:
-    """The network, its weights drawn as torchvision draws those of its own; there each layer has drawn before."""
+    """The network, with its weights drawn once, as torchvision draws those of its own."""
     with _Undrawn():
         network = make()
     for module in network.modules():

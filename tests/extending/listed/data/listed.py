@@ -6,22 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trainables.data import find, names
-from trainables.data.shared.images import (
-    ImageFiles,
-    ImageList,
-    check_lists,
-    decode,
-    read_images,
-    required,
-)
-from trainables.data.shared.splits import check_splits, limited, split_names
-from trainables.data.shared.torchvision import CifarData, MnistData, Published, TorchvisionData
-from trainables.dataset import Dataset, Header, RawData, RawSplit, Samples
-from trainables.fields import number
-from trainables.files.atomic import append, write_whole
-from trainables.files.download import DownloadError, download, file_digest
-from trainables.loading.cache import data_digest, default_cache, load_split, prepare, ranks_in_class
+from trainables import Dataset, Header, RawData, RawSplit, Samples, number
 
 
 @dataclass(frozen=True)

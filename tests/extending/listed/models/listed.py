@@ -1,26 +1,20 @@
-"""Every name an extension's model may import; a few of them make one."""
-# ruff: noqa: F401
+"""A network of an extension."""
 
 from dataclasses import dataclass
+from math import prod
 
-from trainables.fields import number
-from trainables.model import Model, Network
-from trainables.models import find, names
-from trainables.models.shared.resnet import (
-    PaddedShortcut,
-    SmallImageResnet,
-    four_stage_resnet,
-    three_stage_resnet,
-)
+from torch import nn
+
+from trainables import Model, Network, number
 
 
 @dataclass(frozen=True)
 class Listed(Model):
-    """A residual network with a block a stage."""
+    """One hidden layer."""
 
-    width: int = number(4, low=1, doc="channels of the first stage")
+    width: int = number(16, low=1, doc="of the layer")
 
     def build(self, input_shape: tuple[int, int, int], num_classes: int) -> Network:
-        return three_stage_resnet(
-            1, self.width, input_shape, num_classes, stem=self.width, projections=False
-        )
+        hidden = nn.Linear(prod(input_shape), self.width)
+        features = nn.Sequential(nn.Flatten(), hidden, nn.ReLU())
+        return Network(features, nn.Linear(self.width, num_classes))

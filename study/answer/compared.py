@@ -1,0 +1,108 @@
+"""The confirmed models beside the one to take: as good, better, worse or not told apart.
+
+All on validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from study.confirmation.results import Confirmation, Confirmed
+from study.schema.objective import plain_name
+from study.store.study import Study
+from study.uncertainty.words import NOT_TOLD, level_of_each, overall, word_for
+from trainables.metrics import describe
+
+if TYPE_CHECKING:
+    from study.uncertainty.methods import Methods
+
+
+# Seeds of each row. Fewer do not tell their own spread well enough to say how many images something
+# needs: in simulated studies with three the number was .15 to .82 of what was needed
+# (benchmarks/RESULTS.md).
+FEWEST_SEEDS = 10
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A row beside the one to take. words: by objective. seeds: about how many of each would tell.
+
+    seeds is None where nothing is left to tell, or where more seeds would not: then more samples
+    are needed.
+    """
+
+    label: str
+    words: dict[str, str]
+    seeds: int | None
+
+    @property
+    def overall(self) -> str:
+        return overall(self.words)
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The difference in accuracy that samples and seeds can tell between two of the rows.
+
+    half_width: of the median interval. images: about how many would tell what matters; None where
+    that is not known.
+    """
+
+    half_width: float
+    matters: float
+    images: int | None
+
+
+def methods_of(
+    study: Study, confirmation: Confirmation, rows: Sequence[Confirmed], level: float
+) -> dict[str, Methods]:
+    """The rows' networks on validation, by objective as served; none if one has a single seed.
+
+    Intervals hold together for all pairs and objectives. Raises FieldError if stored predictions
+    are missing or altered.
+    """
+    from study.answer.networks import networks_on_validation
+    from study.uncertainty.bootstrap import resampled_names
+    from study.uncertainty.methods import compare_methods
+
+    wanted = [one.metric for one in study.served if one.metric in resampled_names()]
+    if not wanted or any(len(row.records) < 2 for row in rows):
+        return {}
+    networks = networks_on_validation(confirmation.study, rows)
+    return compare_methods(networks, wanted, level=level_of_each(level, wanted))
+
+
+def compared_with(
+    study: Study, methods: dict[str, Methods], taken: str, others: Sequence[str]
+) -> list[Compared]:
+    """The other rows beside the one taken."""
+    found = []
+    for label in others:
+        words = {}
+        seeds: list[int | None] = []
+        for metric, rows in methods.items():
+            matters = study.matters[plain_name(metric)]
+            words[metric] = word_for(rows.difference(label, taken), metric, matters)
+            if words[metric] == NOT_TOLD:
+                seeds.append(rows.seeds_to_tell(label, taken, matters))
+        told = [each for each in seeds if each is not None]
+        enough = max(told) if told and len(told) == len(seeds) else None
+        found.append(Compared(label, words, enough))
+    return found
+
+
+def resolution_of(
+    study: Study, methods: dict[str, Methods], samples: int, seeds: int
+) -> Resolution | None:
+    """The resolution of these samples and seeds; None where accuracy is no objective."""
+    fraction = next((metric for metric in methods if describe(metric).kind == "fraction"), None)
+    if fraction is None:
+        return None
+    matters = study.matters[plain_name(fraction)]
+    half_width, share = methods[fraction].typical_reach()
+    allowed = matters**2 - half_width**2 * (1 - share)  # by the samples, beside the seeds
+    if seeds < FEWEST_SEEDS or allowed <= 0:
+        return Resolution(half_width, matters, None)
+    return Resolution(half_width, matters, round(samples * half_width**2 * share / allowed))

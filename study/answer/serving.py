@@ -1,0 +1,117 @@
+"""The other way of serving: its model, and what a temperature changes in the one to take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from study.answer.choice import Choice, choose
+from study.answer.phrases import label_of, listed, name_of
+from study.confirmation.results import Results
+from study.schema.objective import RAW, TEMPERATURE, other_than
+from study.store.files import stored_predictions
+from study.store.study import Study
+from study.store.trials import TrialRecord
+from study.uncertainty.bootstrap import RESAMPLES, measured
+from study.uncertainty.intervals import Interval, of_difference, percent, unseen
+from study.uncertainty.resampling import Draws
+from study.uncertainty.words import level_of_each
+from trainables.metrics import AFTER_TEMPERATURE
+from trainables.problems import FieldError
+
+METRICS = ("nll", "ece")
+
+
+@dataclass(frozen=True)
+class TemperatureEffect:
+    """The temperature that `export` would apply, and what it changes.
+
+    differences: after it (cross-fitted, each sample at a temperature from others) less as trained,
+    by metric, with their intervals; metrics without one are absent.
+    """
+
+    temperature: float
+    differences: dict[str, Interval]
+
+
+def temperature_effect(study: Study, record: TrialRecord, level: float) -> TemperatureEffect:
+    """The effect of a temperature on a trained network. The intervals hold together.
+
+    Raises FieldError if stored predictions are missing or altered.
+    """
+    predictions = stored_predictions(study, record)
+    draws = Draws.of(len(predictions.labels), RESAMPLES, 0)
+    wanted = [*METRICS, *(AFTER_TEMPERATURE + name for name in METRICS)]
+    parts = measured(predictions, draws, wanted)
+    before = parts[""]
+    after = parts[AFTER_TEMPERATURE]
+    each = level_of_each(level, METRICS)
+    values = before.resamples.metrics(METRICS)
+    scaled = after.resamples.metrics(METRICS)
+    found = {}
+    for name in METRICS:
+        defined = name in values and name in scaled
+        if defined and unseen(before.sample, name, each) == 0.0:
+            estimate = after.estimates([name])[name] - before.estimates([name])[name]
+            low, high = of_difference(name, estimate, scaled[name] - values[name], each)
+            found[name] = Interval(estimate, low, high)
+    return TemperatureEffect(predictions.temperature(), found)
+
+
+# ---- in words ------------------------------------------------------------------------------------
+
+
+def other_way(found: Results) -> str:
+    """The answer if models were served the other way, by validation; empty where it is the same."""
+    study = found.study
+    other = other_than(study.serves)
+    try:
+        mine = choose(found)
+        theirs = choose(found.served_as(other))
+    except FieldError:
+        return ""
+    if _is_of(mine) == _is_of(theirs):
+        return ""
+    name = theirs.record.name if theirs.row is None else name_of(theirs.row, {}, short=True)
+    how = {TEMPERATURE: "with a temperature", RAW: "as trained"}[other]
+    return (
+        f"Served {how}, the choice would be {name}, by validation: `calstudy answer {study.name}"
+        f" --{other}`."
+    )
+
+
+def temperature_text(search: Study, study: Study, record: TrialRecord, level: float) -> str:
+    """The effect of a temperature here, on validation: the test split must not decide.
+
+    search: the study that is answered; study: the one of the record, its confirmation or itself.
+    """
+    effect = temperature_effect(study, record, level)
+    if not effect.differences:
+        return (
+            f"The temperature of this network is {effect.temperature:.3g}; what it changes has no"
+            " interval here."
+        )
+    said: dict[str, list[str]] = {"lowers {}": [], "raises {}": [], "shows no direction in {}": []}
+    for name, (estimate, low, high) in effect.differences.items():
+        text = f"{label_of(name)} ({estimate:+.4f} [{low:+.4f}, {high:+.4f}])"
+        said[_direction(low, high)].append(text)
+    shown = [does.format(listed(names)) for does, names in said.items() if names]
+    text = (
+        f"Cross-fitted on validation, a temperature ({effect.temperature:.3g} for this network)"
+        f" {listed(shown)}"
+    )
+    name = search.name
+    way = other_than(search.serves)
+    does = "applies it" if way == TEMPERATURE else "leaves it out"
+    how_sure = f"{percent(level)} intervals of this one network"
+    return f"{text} ({how_sure}); `calstudy export {name} --name {name} --{way}` {does}."
+
+
+def _direction(low: float, high: float) -> str:
+    if high < 0:
+        return "lowers {}"
+    return "raises {}" if low > 0 else "shows no direction in {}"
+
+
+def _is_of(choice: Choice) -> tuple[str, int | None]:
+    """The row of a confirmation, whichever of its seeds; or the trial."""
+    return choice.record.label, choice.record.number if choice.row is None else None

@@ -1,0 +1,254 @@
+"""Opening a study: its data prepared, the study that exists checked against the spec, and what is
+recorded of it before it trains."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from study.engine.display import Steps
+from study.schema.compatibility import completed_meaning, refuse_changes
+from study.schema.errors import LedgerError, SpecError
+from study.schema.objective import TEMPERATURE, served_by_default
+from study.schema.spec import StudySpec, check_objectives
+from study.schema.temperature import WITH_PRIOR
+from study.schema.uris import public_uri, recorded_tracking
+from study.schema.versions import recorded_versions
+from study.store.confirmed import matters_at_opening, recorded_openings
+from study.store.connection import is_database
+from study.store.extensions import refuse_changed_code
+from study.store.recorded import Recorded
+from study.store.study import (
+    EXTENSIONS,
+    Study,
+    check_home,
+    home_of,
+    reopened,
+    write_study_file,
+)
+from study.store.trials import Trials
+from trainables.dataset import Dataset
+from trainables.loading.cache import Prepared, prepare
+from trainables.loading.shift import check_header
+from trainables.plugins import keep_extensions
+from trainables.problems import FieldError, UserError
+
+
+def prepare_data(spec: StudySpec, file_name: str, steps: AbstractContextManager[Steps]) -> Prepared:
+    """The study's data, decoded once on this machine; of shift sets only the header is read. Raises
+    SpecError if data, an objective or a shift set is unusable."""
+    with steps as step, located(file_name, "data"):
+        step(f"preparing data {spec.data.shown}")
+        prepared = prepare(spec.data, spec.seed, progress=step.progress)
+        used = spec.data.source_rows() if spec.shift else {}
+    check_objectives(spec, prepared.num_classes, file_name)
+    _check_padding(spec.data, prepared.input_shape, file_name)
+    for name, shift_set in spec.shift.items():
+        with located(file_name, f"shift.{name}"):
+            check_header(shift_set, used, prepared.classes, prepared.input_shape)
+    return prepared
+
+
+def _check_padding(data: Dataset, shape: tuple[int, int, int], file_name: str) -> None:
+    """Raise SpecError if crops would be of zeros alone, or the padding has no effect."""
+    if data.padding is None:
+        return
+    if "crop" not in data.augment:
+        raise SpecError(
+            file_name,
+            "data.padding",
+            f"has no effect with augment: {data.augment}",
+            "Remove it, or write augment: crop or crop_flip.",
+        )
+    if data.padding >= min(shape[1:]):
+        raise SpecError(
+            file_name,
+            "data.padding",
+            f"{data.padding} is not below the images' {min(shape[1:])} pixels: crops could be"
+            " empty",
+            "Lower it.",
+        )
+
+
+def _check_batch(spec: StudySpec, prepared: Prepared, file_name: str) -> None:
+    """Raise SpecError if a batch would need more samples than there are to train on."""
+    for variant in spec.variants:
+        holds_out = spec.equal_train or variant.method.needs_meta
+        there = round(prepared.sizes["train"] * (1 - spec.data.meta * holds_out))
+        searched: Any = variant.space.distributions.get("batch_size")
+        largest = spec.trial(variant.label).batch_size
+        if searched is not None:
+            largest = max(getattr(searched, "choices", None) or [searched.high])
+        if largest > there:
+            raise SpecError(
+                file_name,
+                "batch_size",
+                f"{largest} is more than the {there} samples that {variant.label} trains on",
+                "Lower it.",
+            )
+
+
+@contextmanager
+def located(file_name: str, path: str) -> Iterator[None]:
+    """FieldErrors raised inside become SpecErrors of the file, under the path."""
+    try:
+        yield
+    except FieldError as error:
+        raise SpecError.of(file_name, error.under(path)) from None
+
+
+def _by_its_ledger(spec: StudySpec, stored: Study | None) -> Study | None:
+    """The study, with the spec's ledger where that is the same one by another URL.
+
+    A server's name changes. Raises LedgerError if a database is named that lacks its trials.
+    """
+    if stored is None or not is_database(spec.ledger) or stored.plain["ledger"] == spec.ledger:
+        return stored
+    before: Trials | None = None
+    # Of a URL that is no longer right.
+    with suppress(LedgerError):
+        before = stored.records()
+    if before is not None and not before:
+        return stored
+    moved = stored.with_ledger(spec.ledger)
+    was = f"study.yaml names {public_uri(stored.plain['ledger'] or 'ledger.log')}"
+    try:
+        records = moved.records()
+    except LedgerError as error:
+        raise LedgerError(error.found, f"{error.mend} {was}.".strip()) from None
+    if before is not None and _states(records) != _states(before):
+        found = f"has other trials of '{spec.name}' than its ledger"
+        raise LedgerError(f"ledger: {public_uri(spec.ledger)} {found}", f"Write that: {was}.")
+    return moved
+
+
+def _states(records: Trials) -> dict[str, str]:
+    return {record.name: record.state for record in records}
+
+
+def existing_study(
+    spec: StudySpec, file_name: str, opened: Study | None, prepared: Prepared
+) -> Study | None:
+    """The study as the spec goes on with it, None if there is none yet.
+
+    Raises SpecError if it is a copy, or if it has trials and the spec, the data or the extensions
+    would change their meaning.
+    """
+    stored = _by_its_ledger(spec, opened)
+    if stored is None:
+        if spec.confirms is None:  # else it is as its study trained
+            _check_batch(spec, prepared, file_name)
+        return None
+    check_home(stored)
+    if records := stored.records():
+        meaning = completed_meaning(stored.recorded.meaning, stored.spec.meaning())
+        refuse_changes(meaning, spec, file_name, "already exists")
+        if stored.recorded.data_digest != prepared.digest:
+            raise SpecError(
+                file_name,
+                "data",
+                f"the source has changed since '{spec.name}' was started",
+                "Restore it, or rename the study.",
+            )
+        if stored.ledger != spec.ledger:
+            raise SpecError(
+                file_name,
+                "ledger",
+                f"the ledger of '{spec.name}' is {public_uri(stored.ledger or 'ledger.log')}",
+                "Write that.",
+            )
+        refuse_changed_code(spec.extensions, records, file_name)
+    return stored
+
+
+def serves_of(spec: StudySpec, stored: Study | None) -> str:
+    """What the study's registered models give. stored: the study as it exists."""
+    if stored is not None and spec.serve is None and stored.objectives == spec.objectives:
+        return str(stored.recorded.serves)
+    return spec.serve or served_by_default(spec.objectives) or TEMPERATURE
+
+
+def record_spec(
+    spec: StudySpec,
+    file_name: str,
+    directory: Path,
+    prepared: Prepared,
+    tracking: str | None,
+    opened: Study | None = None,
+) -> Study:
+    """Write STUDY/study.yaml: the checked spec and recorded facts. Under the driver's lock.
+
+    Raises as `existing_study`. opened: the study as it was before the lock was taken.
+    """
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    recorded = Recorded(id=uuid.uuid4().hex, created=now)
+    stored = existing_study(spec, file_name, reopened(directory, opened), prepared)
+    if stored is not None:
+        # Kept even without trials: the id may already be in the ledger and MLflow. Another ledger
+        # is accepted for a study without trials, and not made yet.
+        recorded = stored.recorded
+        if stored.ledger != spec.ledger:
+            recorded = replace(recorded, ledger_made=None)
+        rules_then = (stored.constraints, stored.serves)
+        if rules_then != (spec.constraints, spec.serve or stored.serves):
+            # Models of a front that was another.
+            recorded = replace(recorded, kept_by_other_rules=True)
+        if recorded_openings(stored):
+            matters = matters_at_opening(stored)
+            recorded = replace(recorded, matters_at_opening=matters)
+    recorded = replace(
+        recorded,
+        data_digest=prepared.digest,
+        classes=list(prepared.classes),
+        sizes=dict(prepared.sizes),
+        versions=recorded_versions(),
+        meaning=spec.meaning(),
+        serves=serves_of(spec, stored),
+        temperature_fit=WITH_PRIOR,
+        majority=prepared.majority("validation"),
+        home=home_of(directory),
+        tracking=recorded_tracking(tracking),
+    )
+    plain = spec.to_mapping()
+    if spec.extensions is not None:
+        # Readers on other machines need the names too, and may not have the original folder. Trials
+        # also use the copy: the original may be edited while they run.
+        keep_extensions(Path(spec.extensions), directory / EXTENSIONS)
+        plain["extensions"] = EXTENSIONS
+        spec = replace(spec, extensions=str(directory / EXTENSIONS))
+    write_study_file(Study(directory, plain, recorded))
+    return Study.of(directory, spec, recorded)
+
+
+def is_trained(spec: StudySpec, directory: Path, opened: Study | None) -> bool:
+    """Whether every trial of the spec has ended; False where the study cannot be read."""
+    with suppress(UserError, OSError):
+        stored = _by_its_ledger(spec, reopened(directory, opened))
+        if stored is not None:
+            records = stored.records().under(variant.label for variant in spec.variants)
+            return not Study.of(directory, spec, stored.recorded).lacking(records)
+    return False
+
+
+def make_folders(spec: StudySpec, directory: Path, opened: Study | None) -> None:
+    """Make the folders of a new study and its ledger.
+
+    Raises LedgerError, with nothing touched, if the ledger of a study that has begun is missing or
+    lacks trials: its folder may be a mount that is gone.
+    """
+    stored = _by_its_ledger(spec, opened)
+    if stored is None and any(directory.glob("trials/*/*/attempt-*")):
+        raise LedgerError(
+            f"{directory}: has trials, but no study.yaml", "Restore it, or rename the study."
+        )
+    has_trials = stored is not None and any(stored.traces.newest())
+    if stored is not None:
+        stored.reader.storage()
+    directory.mkdir(parents=True, exist_ok=True)
+    if not has_trials and spec.ledger is not None and not is_database(spec.ledger):
+        Path(spec.ledger).parent.mkdir(parents=True, exist_ok=True)

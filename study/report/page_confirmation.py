@@ -1,0 +1,105 @@
+"""The confirmation on a study's report page, as plain values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from study.answer.choice import rows_that_count
+from study.confirmation.results import default_texts
+from study.report.page_numbers import number, spread
+from study.schema.objective import RAW, TEMPERATURE, as_served, changes_with_temperature, plain_name
+from study.store.study import Study
+from trainables.plain import Plain
+
+if TYPE_CHECKING:
+    from study.answer.sizes import Floors, Sizes
+    from study.confirmation.results import Confirmation, Confirmed
+
+
+def confirmed(
+    study: Study, confirmation: Confirmation, measured: Sequence[str], sizes: Sizes | None = None
+) -> dict[str, Plain]:
+    """The selected trials: validation in the search, validation and test with fresh seeds.
+
+    Lists are in the order of `measured`. `floors`: {split: {index of the metric: [mean, low,
+    high]}}.
+    """
+    rows = confirmation.rows
+    texts = default_texts(confirmation)
+    _, aside = rows_that_count(study, rows)
+    plain: list[Plain] = []
+    samples: dict[str, int] = {}
+    dropped: dict[str, int] = {}
+    for row in rows:
+        role = texts.get(row.label, row.role)
+        if row.label in aside:
+            role += ", set aside"
+        named = {"label": row.label, "name": row.name, "role": role}
+        plain.append(named | _values(row, measured, sizes))
+        samples |= row.shift_samples
+        dropped |= row.shift_dropped
+    return {
+        "name": confirmation.study.spec.name,
+        "opened": any(row.tests for row in rows),
+        "compared": "" if sizes is None else sizes.compared,
+        "rows": plain,
+        "shifts": _names(row.shifts for row in rows),
+        "shift_samples": samples,
+        "shift_dropped": dropped,
+    }
+
+
+def _values(row: Confirmed, measured: Sequence[str], sizes: Sizes | None) -> dict[str, Plain]:
+    searched: Mapping[str, float] = {}
+    if row.candidate is not None:
+        searched = row.candidate.metrics
+    floors: dict[str, Plain] = {"validation": {}, "test": {}}
+    lost: Mapping[str, float] = {}
+    if sizes is not None:
+        floors["validation"] = _floors(row.label, measured, sizes.validation)
+        floors["test"] = _floors(row.label, measured, sizes.test)
+        lost = sizes.shrinkage.get(row.label, {})
+    return {
+        "candidate": None if row.candidate is None else row.candidate.name,
+        "seeds": len(row.records),
+        "searched": [number(searched.get(name)) for name in measured],
+        "validation": [
+            _over(name, [record.metrics for record in row.records]) for name in measured
+        ],
+        "test": [_over(name, row.tests) for name in measured],
+        "floors": floors,
+        "shrinkage": [number(lost.get(name)) for name in measured],
+        "shifts": {
+            shift: {name: _over(name, found) for name in _names(found)}
+            for shift, found in row.shifts.items()
+        },
+    }
+
+
+def shown_floors(study: Study) -> list[str]:
+    """The test metrics on the page that may have a floor: the objectives and ECE, both ways."""
+    shown = []
+    for name in dict.fromkeys([*(plain_name(one.metric) for one in study.objectives), "ece"]):
+        if changes_with_temperature(name):
+            shown += [as_served(name, RAW), as_served(name, TEMPERATURE)]
+    return shown
+
+
+def _floors(label: str, measured: Sequence[str], floors: Floors) -> dict[str, Plain]:
+    found = floors.get(label, {})
+    return {
+        str(place): [number(part) for part in found[name]]
+        for place, name in enumerate(measured)
+        if name in found
+    }
+
+
+def _names(found: Iterable[Iterable[str]]) -> list[str]:
+    return list(dict.fromkeys(chain(*found)))
+
+
+def _over(name: str, seeds: Iterable[Mapping[str, float]]) -> list[float | None] | None:
+    return spread([each[name] for each in seeds if name in each and math.isfinite(each[name])])

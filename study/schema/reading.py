@@ -1,0 +1,282 @@
+"""A study's YAML, read as a StudySpec. Every user error in it is found here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import Field, dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from search_spaces import strict_yaml
+from search_spaces.space import Entry, Pin, parse_entry
+from study.schema.compatibility import RecordedSpace
+from study.schema.condition import read_constraints
+from study.schema.errors import SpecError, under
+from study.schema.extensions import use_checked_extensions
+from study.schema.locations import with_absolute_paths
+from study.schema.matters import read_matters
+from study.schema.objective import Objective
+from study.schema.recommended import Recommended, as_recorded, inert_paths, is_of, recommended
+from study.schema.resources import Resources
+from study.schema.spec import REQUIRED, StudySpec, key_of, shared_keys
+from study.schema.variant import (
+    Variant,
+    Written,
+    build_variant,
+    check_optimizer,
+    check_path,
+    differing,
+    fixed_paths,
+    read_values,
+    with_pins,
+)
+from trainables.config import TrialConfig, build, nested_kind
+from trainables.config import to_plain as settings_to_plain
+from trainables.fields import check_value
+from trainables.loading.shift import ShiftSet
+from trainables.method import Method
+from trainables.problems import FieldError, nearest
+
+Recorded = Mapping[str, RecordedSpace]  # by label
+KEYS = [key_of(spec.name) for spec in fields(StudySpec)]
+# Each has a reader of its own below.
+READ_APART = ("objectives", "matters", "constraints", "search_space", "shift")
+
+
+@dataclass(frozen=True)
+class ParsedSpec:
+    """A study as its file words it, checked. Its methods have no search spaces yet.
+
+    values: of StudySpec's fields, without `variants`. methods: the entries of `methods:` by label.
+    """
+
+    file_name: str
+    values: dict[str, Any]
+    methods: dict[str, Written]
+
+    @property
+    def name(self) -> str:
+        return str(self.values["name"])
+
+    @property
+    def storage(self) -> str | None:
+        storage: str | None = self.values.get("storage")
+        return storage
+
+    def spec(self, recorded: Recorded | None = None) -> StudySpec:
+        """The study, with the spaces that search_spaces/ recommends under the file's own words.
+
+        recorded: by label, what the study keeps, if it has begun. Raises SpecError.
+        """
+        with _located(self.file_name):
+            variants = []
+            for index, label in enumerate(self.methods):
+                before = (recorded or {}).get(label)
+                variants.append(self._variant(label, f"methods[{index}]", before))
+            _check_effect(self.values["search_space"], variants)
+            return StudySpec(variants=tuple(variants), **self.values)
+
+    def _variant(self, label: str, where: str, before: RecordedSpace | None) -> Variant:
+        one = self.methods[label]
+        on = self.values.get("search_optimizer", False)
+        # A confirmation searches nothing: each of its values is written.
+        searches = self.values.get("confirms") is None
+        today = recommended(one.trial, on) if searches else Recommended({}, [])
+        variant_of = partial(build_variant, label, one, where, self.values["search_space"])
+        variant = variant_of(today)
+        if before is not None and is_of(one.trial, before):
+            kept = variant_of(as_recorded(one.trial, today, before, on))
+            variant = replace(kept, kept=differing(kept, variant))
+        check_optimizer(label, with_pins(one.trial, variant.space.pins), variant.space)
+        return variant
+
+
+def parse_spec(path: Path, **overrides: Any) -> ParsedSpec:
+    """What a file says, with `overrides` of its keys (`trials=8`; None: not given).
+
+    Opens no study. Raises SpecError, and nothing else, for any invalid file.
+    """
+    try:
+        plain = strict_yaml.read(path)
+    except FieldError as error:
+        raise SpecError.of(path.name, error) from None
+    if isinstance(plain, dict):
+        plain |= {key: value for key, value in overrides.items() if value is not None}
+    return parse_mapping(plain, path.name, path.absolute().parent)
+
+
+def parse_mapping(mapping: Any, file_name: str, folder: Path | None = None) -> ParsedSpec:
+    """What plain values say; their relative paths are resolved from `folder` (default: cwd)."""
+    with _located(file_name):
+        return ParsedSpec(file_name, *_parse(mapping, folder or Path.cwd()))
+
+
+def read_spec(path: Path, **overrides: Any) -> StudySpec:
+    """The study in a file, as if it had not begun; else as `parse_spec`."""
+    return parse_spec(path, **overrides).spec()
+
+
+def spec_from_mapping(mapping: Any, file_name: str, folder: Path | None = None) -> StudySpec:
+    """The study in plain values, as if it had not begun; else as `parse_mapping`."""
+    return parse_mapping(mapping, file_name, folder).spec()
+
+
+@contextmanager
+def _located(file_name: str) -> Iterator[None]:
+    """FieldErrors raised inside become SpecErrors of the file."""
+    try:
+        yield
+    except FieldError as error:
+        raise SpecError.of(file_name, error) from None
+
+
+def _parse(plain: Any, folder: Path) -> tuple[dict[str, Any], dict[str, Written]]:
+    _check_keys(plain)
+    plain = with_absolute_paths(plain, folder)
+    extensions = StudySpec.field_named("extensions")
+    use_checked_extensions(check_value(StudySpec, extensions, plain.get("extensions")))
+    taken: dict[str, Any] = {}
+    for spec in fields(StudySpec):
+        if spec.name in plain and spec.name not in READ_APART:
+            taken[spec.name] = _read_field(spec, plain[spec.name])
+    if "objectives" in plain:
+        taken["objectives"] = _read_objectives(plain["objectives"])
+    objectives = taken.get("objectives", StudySpec.field_named("objectives").default)
+    taken["matters"] = read_matters(plain.get("matters"), objectives)
+    taken["constraints"] = read_constraints(plain.get("constraints"), objectives)
+    taken["shift"] = _read_shift(plain.get("shift"))
+    methods = _read_methods(plain["methods"], taken)
+    taken["search_space"] = _read_search_space(plain.get("search_space"), methods)
+    return taken, methods
+
+
+def _check_keys(plain: object) -> None:
+    needed = f"A study needs {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}."
+    if plain is None:
+        raise FieldError("", "is empty", needed)
+    if not isinstance(plain, Mapping):
+        raise FieldError("", f"must be a mapping of keys, got {type(plain).__name__}", needed)
+    for key in plain:
+        if key not in KEYS:
+            raise FieldError(str(key), f"there is no key '{key}'", nearest(key, KEYS))
+    for key in REQUIRED:
+        if key not in plain:
+            raise FieldError(key, "is missing", needed)
+
+
+def _read_field(spec: Field[Any], value: Any) -> Any:
+    kind = nested_kind(StudySpec, spec.name)
+    if kind is None or (value is None and spec.default is None):
+        return check_value(StudySpec, spec, value)
+    with under(spec.name):
+        return build(kind, value)
+
+
+def _read_objectives(plain: Any) -> tuple[Objective, ...]:
+    if not isinstance(plain, list) or not plain:
+        raise FieldError("objectives", f"must be a list of one or more objectives, got {plain!r}")
+    found: dict[str, Objective] = {}
+    for index, entry in enumerate(plain):
+        where = f"objectives[{index}]"
+        if not isinstance(entry, Mapping):
+            example = "{metric: accuracy, direction: maximize}"
+            raise FieldError(where, f"must be a mapping such as {example}, got {entry!r}")
+        if "direction" not in entry and "metric" in entry:
+            raise FieldError(f"{where}.direction", "is missing", "Write maximize or minimize.")
+        with under(where):
+            objective: Objective = build(Objective, entry)
+        metric = objective.metric
+        if metric in found:
+            raise FieldError(f"{where}.metric", f"'{metric}' is listed twice", "Remove one.")
+        found[metric] = objective
+    return tuple(found.values())
+
+
+def _read_shift(plain: Any) -> dict[str, ShiftSet]:
+    plain = {} if plain is None else plain
+    if not isinstance(plain, Mapping):
+        raise FieldError("shift", f"must map names to data sets, got {plain!r}")
+    found = {}
+    for name, shift_set in plain.items():
+        if not isinstance(name, str) or not re.fullmatch(r"[a-z0-9_]+", name):
+            raise FieldError(
+                "shift", f"the name of a set may contain only a-z, 0-9 and _, got {name!r}"
+            )
+        with under(f"shift.{name}"):
+            found[name] = ShiftSet.read(shift_set)
+    return found
+
+
+def _read_methods(plain: object, taken: Mapping[str, Any]) -> dict[str, Written]:
+    if not isinstance(plain, list) or not plain:
+        raise FieldError("methods", f"must be a list of one or more methods, got {plain!r}")
+    # A trial has no `precision: auto`, and no space depends on the precision.
+    names = {*shared_keys()} - {"precision"}
+    shared = {name: value for name, value in taken.items() if name in names}
+    found: dict[str, Written] = {}
+    for index, entry in enumerate(plain):
+        where = f"methods[{index}]"
+        own = dict(entry) if isinstance(entry, Mapping) else {"name": entry}
+        if not isinstance(own.get("name"), str):
+            needed = "must be a method name, or a mapping with `name` and its fields"
+            raise FieldError(where, f"{needed}, got {entry!r}")
+        label = own.pop("label", own["name"])
+        resources = None
+        with under(where):
+            if "resources" in own:
+                usual = taken.get("resources", Resources())
+                resources = _read_resources(own.pop("resources"), usual)
+            values = read_values(own.pop("values", {}))
+            method: Method = build(Method, own)
+        _check_label(f"{where}.label", label, list(found))
+        trial = TrialConfig(method=method, **shared)
+        found[label] = Written(trial, fixed_paths(method, own), values, resources)
+    return found
+
+
+def _check_label(where: str, label: object, others: list[str]) -> None:
+    if not isinstance(label, str) or not re.fullmatch(r"[a-z0-9_]+", label):
+        raise FieldError(where, f"may contain only a-z, 0-9 and _, got {label!r}")
+    if label in others:
+        raise FieldError(
+            where,
+            f"methods[{others.index(label)}] already has label '{label}'",
+            "Give one of them another.",
+        )
+
+
+def _check_effect(space: Mapping[str, Entry], variants: list[Variant]) -> None:
+    """Raise FieldError for a range that has no effect in any method."""
+    for path, entry in space.items():
+        if isinstance(entry, Pin) or any(path in one.space.origins for one in variants):
+            continue
+        for variant in variants:
+            inert = inert_paths(variant.method, variant.space.distributions)
+            if path in inert:
+                raise FieldError(
+                    f"search_space.{path}",
+                    f"has no effect in {variant.label} ({inert[path]})",
+                    "Remove it.",
+                )
+
+
+def _read_resources(plain: Any, usual: Resources) -> Resources:
+    """A method's own resources; the study's, `usual`, for what it leaves out."""
+    if isinstance(plain, Mapping):
+        plain = {**settings_to_plain(usual), **plain}
+    with under("resources"):
+        own: Resources = build(Resources, plain)
+    return own
+
+
+def _read_search_space(plain: Any, written: Mapping[str, Written]) -> dict[str, Entry]:
+    # `search_space:` with all its lines commented out reads as null.
+    plain = {} if plain is None else plain
+    if not isinstance(plain, Mapping):
+        raise FieldError("search_space", f"must map paths to ranges, got {plain!r}")
+    for path in plain:
+        check_path(path, written)
+    return {path: parse_entry(f"search_space.{path}", entry) for path, entry in plain.items()}

@@ -1,0 +1,158 @@
+"""The ledger as anyone may read it: nothing is created, repaired or written."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from study.store.connection import is_database
+from study.store.database import read_database
+from study.store.journal import journal_path, read_journal
+from study.store.ledger_facts import check_mark, check_notes, check_trial, studies_in
+from study.store.same_ledger import Traces, check_same_ledger, ledger_is_missing
+from study.store.trials import Decision, State, TrialRecord, Trials
+from trainables.outputs.outcome import Outcome
+
+STATES: dict[TrialState, State] = {
+    TrialState.RUNNING: "running",
+    TrialState.COMPLETE: "complete",
+    TrialState.PRUNED: "pruned",
+    TrialState.FAIL: "failed",
+}
+_NOTHING = Outcome(state="interrupted")  # of a trial without an outcome
+
+
+@dataclass(frozen=True)
+class LedgerReader:
+    """The trials and facts of one study's labels, as they now are.
+
+    traces: what the ledger must have, where it is known.
+    """
+
+    directory: Path
+    ledger: str | None
+    name: str
+    labels: Sequence[str]
+    traces: Traces | None = None
+    opened: tuple[BaseStorage | None, ...] = ()  # the ledger, if it is held
+
+    def held(self) -> LedgerReader:
+        """The reader that opened the ledger now, for all that it is asked. Raises LedgerError."""
+        return replace(self, opened=(self.storage(),))
+
+    @property
+    def unchecked(self) -> LedgerReader:
+        """The reader that takes the ledger for the study's own, whatever it lacks."""
+        return replace(self, traces=None)
+
+    def records(self) -> Trials:
+        """All trials. Raises LedgerError if the ledger lacks what `traces` say."""
+        found: dict[str, list[TrialRecord]] = {}
+        for label, trials in self.trials().items():
+            found[label] = [record_of(label, trial) for trial in trials]
+        return Trials(found)
+
+    def trials(self) -> dict[str, list[FrozenTrial]]:
+        """`records` as Optuna trials, with their distributions."""
+        found: dict[str, list[FrozenTrial]] = {label: [] for label in self.labels}
+        for storage, label, study_id in self._present(self.storage()):
+            found[label] = storage.get_all_trials(study_id, deepcopy=False)
+            for trial in found[label]:
+                check_trial(label, trial)
+        return found
+
+    def notes(self) -> dict[str, dict[str, Any]]:
+        """The facts of each label that belong to no single trial; `traces` do not matter."""
+        notes: dict[str, dict[str, Any]] = {label: {} for label in self.labels}
+        for storage, label, study_id in self._present(self.unchecked.storage()):
+            notes[label] = storage.get_study_user_attrs(study_id)
+        return notes
+
+    def _present(self, storage: BaseStorage | None) -> Iterator[tuple[BaseStorage, str, int]]:
+        """The labels that have an Optuna study, with its storage and id."""
+        if storage is None:
+            return
+        present = studies_in(storage)
+        for label in self.labels:
+            study = present.get(f"{self.name}/{label}")
+            if study is not None:
+                check_mark(study.user_attrs.get("calstudy"), study.study_name)
+                check_notes(study.user_attrs, study.study_name)
+                yield storage, label, storage.get_study_id_from_name(study.study_name)
+
+    def storage(self) -> BaseStorage | None:
+        """The Optuna storage; None if it was never made. Raises LedgerError if it lacks what
+        `traces` say."""
+        if self.opened:
+            return self.opened[0]
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        traces = self.traces
+        if ledger_is_missing(self.directory, self.ledger):
+            if traces is not None and traces.begun:
+                raise traces.lost("is missing")
+            return None
+        storage: BaseStorage | None
+        if is_database(self.ledger):
+            storage = read_database(self.ledger)
+            if storage is None and traces is not None and traces.begun:
+                raise traces.lost("has no record of it")
+        else:
+            path = journal_path(self.directory, self.ledger)
+            with _uncollected():
+                storage = read_journal(path, follow=self.ledger is not None)
+        if storage is not None and traces is not None:
+            check_same_ledger(storage, traces)
+        return storage
+
+
+def record_of(label: str, trial: FrozenTrial) -> TrialRecord:
+    """The record of a trial that was checked when its ledger was opened, or read."""
+    facts = trial.user_attrs
+    outcome = _NOTHING
+    if trial.state.is_finished() and "outcome" in facts:
+        outcome = Outcome.from_plain(facts["outcome"])
+    attempt = outcome.attempt
+    return TrialRecord(
+        label=label,
+        number=trial.number,
+        state=STATES[trial.state],
+        params=dict(trial.params),
+        metrics=outcome.metrics or {},
+        attempt=facts.get("attempt", 0) if attempt is None else attempt,
+        epoch=outcome.epoch,
+        seconds=outcome.seconds,
+        samples=outcome.samples,
+        reason=outcome.reason,
+        digests=outcome.digests or {},
+        deaths=facts.get("deaths", {}),
+        started=trial.datetime_start.timestamp() if trial.datetime_start else None,
+        ended=trial.datetime_complete.timestamp() if trial.datetime_complete else None,
+        device=outcome.device or "cpu",
+        training=outcome.training or {},
+        versions=outcome.versions or {},
+        extensions=facts.get("extensions", {}),
+        rungs={
+            epoch: Decision.from_plain(plain) for epoch, plain in facts.get("rungs", {}).items()
+        },
+    )
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Pause garbage collection: a long journal makes many objects, none garbage; collecting would
+    cost a third."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

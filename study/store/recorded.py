@@ -1,0 +1,49 @@
+"""What a study's file records of it, beside its spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from trainables.record import Record
+
+
+@dataclass(frozen=True)
+class Home(Record):
+    """Where a study lies. A copy does not share the inode."""
+
+    path: str
+    inode: int
+
+
+@dataclass(frozen=True)
+class Opened(Record):
+    """How often a study's test split was opened, and in which confirmation."""
+
+    name: str
+    openings: int
+
+
+@dataclass(frozen=True)
+class Recorded(Record):
+    """The facts of a study; one that was not run has none."""
+
+    parts: ClassVar = {"home": Home, "confirmation": Opened}
+    always: ClassVar = "tracking"
+    id: str = ""
+    created: str = ""  # when, in ISO 8601
+    data_digest: str = ""
+    classes: list[str] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)  # samples of each split
+    versions: dict[str, str] = field(default_factory=dict)
+    meaning: dict[str, Any] = field(default_factory=dict)
+    serves: str | None = None
+    temperature_fit: str | None = None
+    majority: float | None = None  # the share of the most frequent class
+    home: Home | None = None
+    tracking: str | None = None
+    ledger_made: bool | None = None  # once it is; it is then never made again
+    kept_by_other_rules: bool | None = None  # models, of a front that was another
+    pruned: bool | None = None  # models are gone on purpose
+    confirmation: Opened | None = None  # before the first opening of test
+    matters_at_opening: dict[str, float] | None = None  # in each objective, at the first one

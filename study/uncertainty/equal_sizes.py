@@ -1,0 +1,57 @@
+"""Calibration errors of a split at the size of a smaller one: their bias depends on the size.
+
+Rows are drawn without replacement; the error is the mean over the draws. docs/uncertainty.md says
+where this is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+
+from study.uncertainty.intervals import WITH_FLOOR
+from study.uncertainty.resampling import BINS, Floats, Indices, Sums, Table, mass_starts
+from trainables.seeding import seed_of
+
+DRAWS = 200
+RESIZED = WITH_FLOOR  # smooth ECE would take too long here too
+BY_MASS = ("adaptive_ece", "debiased_l2")
+
+
+def rows_drawn(samples: int, size: int) -> Indices:
+    """The rows of each draw, [DRAWS, size]: the same for all networks, whenever it is called."""
+    source = np.random.default_rng(seed_of(0, "equal sizes"))
+    return np.stack([source.choice(samples, size, replace=False) for _ in range(DRAWS)])
+
+
+def means_of_rows(
+    logits: Floats, labels: Indices, rows: Indices, wanted: Collection[str]
+) -> dict[str, float]:
+    """The wanted calibration errors (of RESIZED), each the mean over the draws of `rows_drawn`.
+
+    logits: [N, K], after a temperature where one is to be measured. Equal-mass bins are those of
+    each draw.
+    """
+    table = Table.of(logits, labels, "classwise_ece" in wanted)
+    counts = np.zeros((len(labels), len(rows)))
+    np.put_along_axis(counts, rows.T, 1.0, axis=0)
+    sums = replace(table.sums(counts), samples=rows.shape[1])
+    if any(name in wanted for name in BY_MASS):
+        sums = _with_own_edges(sums, table, rows)
+    return {name: float(values.mean()) for name, values in sums.calibration(wanted).items()}
+
+
+def _with_own_edges(sums: Sums, table: Table, rows: Indices) -> Sums:
+    """The sums, with the equal-mass bins of each draw instead of those of the whole split."""
+    confidence = table.confidence
+    residual = table.hits - confidence
+    counts, hits, gaps = np.zeros((3, BINS, len(rows)))
+    for draw, row in enumerate(rows):
+        own = confidence[row]
+        index = np.searchsorted(mass_starts(own), own, side="right")
+        counts[:, draw] = np.bincount(index, minlength=BINS)
+        hits[:, draw] = np.bincount(index, table.hits[row], BINS)
+        gaps[:, draw] = np.bincount(index, residual[row], BINS)
+    return replace(sums, mass_counts=counts, mass_hits=hits, mass_gaps=gaps)

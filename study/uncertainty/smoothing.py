@@ -1,0 +1,77 @@
+"""Smooth ECE of many resamples at one bandwidth, as sums over samples like those of bins.
+
+At a bandwidth, the smoothed residual is a sum over samples (trainables.metrics.smooth: a cosine
+series), and so is its integral over each of the CELLS of [0, 1]: the cells are to smooth ECE what
+bins are to ECE. The bandwidth is that of the whole split, in which it equals the error; a resample
+at its own would cost a root search.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainables.metrics.smooth import fixed_point
+
+Floats = NDArray[np.floating]
+
+# A cell in which the smoothed residual changes sign loses at most the square of its width.
+CELLS = 512
+# A mode k with pi k times the bandwidth above this vanishes in float32.
+CUTOFF = 5.6
+# A split that is calibrated to less is smoothed at this bandwidth.
+LEAST = 0.001
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """The Gaussian reflected at 0 and 1, of a width that is one for all resamples."""
+
+    bandwidth: float
+
+    @classmethod
+    def of(cls, confidence: Floats, hits: Floats) -> Smoothing:
+        """The smoothing at the bandwidth of these samples. confidence, hits: [N]."""
+        residual = torch.from_numpy(hits - confidence)
+        return cls(max(LEAST, float(fixed_point(torch.from_numpy(confidence), residual))))
+
+    def gaps(self, confidence: Floats, residual: Floats, counts: Floats) -> Floats:
+        """The integral over each cell of the smoothed residuals, summed over samples: [CELLS, B].
+
+        confidence, residual: [N]; counts: [N, B], in whose precision it is.
+        """
+        # torch's products stay on one thread (`in_threads`); NumPy's would compete for cores.
+        weights = torch.from_numpy(counts)
+        modes = (self._modes(confidence) * torch.from_numpy(residual)).to(weights.dtype)
+        found: Floats = (self._cells.to(weights.dtype) @ (modes @ weights)).numpy()
+        return found
+
+    @cached_property
+    def _numbers(self) -> Tensor:
+        """pi k of each mode after the mean."""
+        last = math.ceil(CUTOFF / (math.pi * self.bandwidth))
+        return math.pi * torch.arange(1, last + 1, dtype=torch.float64)
+
+    def _modes(self, confidence: Floats) -> Tensor:
+        """cos(pi k c) of each sample, [modes, N], by recurrence: the modes are neighbours."""
+        first = torch.from_numpy(np.cos(math.pi * confidence.astype(np.float64)))
+        found = torch.ones(len(self._numbers) + 1, len(first), dtype=torch.float64)
+        found[1] = first
+        for k in range(2, len(found)):
+            torch.addcmul(-found[k - 2], found[k - 1], first, value=2, out=found[k])
+        return found
+
+    @cached_property
+    def _cells(self) -> Tensor:
+        """The integral over each cell of a unit of each mode, [CELLS, modes]."""
+        edges = torch.linspace(0, 1, CELLS + 1, dtype=torch.float64)[:, None]
+        numbers = self._numbers
+        damped = torch.exp(-(numbers * self.bandwidth).square() / 2)
+        series = (2 * damped * torch.sin(edges * numbers) / numbers).diff(dim=0)
+        return torch.cat([torch.full((CELLS, 1), 1 / CELLS, dtype=torch.float64), series], dim=1)

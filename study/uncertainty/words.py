@@ -1,0 +1,54 @@
+"""Four words for the difference of two models in a metric, from its interval and what matters.
+
+*As good*: the interval lies within what matters, on whichever side of 0. Else *better* or *worse*:
+it lies on one side of 0. Else *not told apart*: the data do not say. That two models are not told
+apart does not make them equal. docs/uncertainty.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from study.schema.objective import plain_name
+from study.uncertainty.intervals import Interval
+from trainables.metrics import describe
+
+AS_GOOD = "as good"
+BETTER = "better"
+WORSE = "worse"
+NOT_TOLD = "not told apart"
+
+
+def word_for(difference: Interval, metric: str, matters: float) -> str:
+    """The word for one model, from its metric less another's."""
+    _, low, high = difference
+    if -matters <= low and high <= matters:
+        return AS_GOOD
+    if low <= 0 <= high:
+        return NOT_TOLD
+    return BETTER if (low > 0) == (describe(metric).better == "higher") else WORSE
+
+
+def words_for(differences: Mapping[str, Interval], matters: Mapping[str, float]) -> dict[str, str]:
+    """The word for each metric. matters: by metric without `ts_`."""
+    return {
+        name: word_for(one, name, matters[plain_name(name)]) for name, one in differences.items()
+    }
+
+
+def overall(words: Mapping[str, str]) -> str:
+    """One word for all objectives.
+
+    As good only if it is so in every objective; better or worse if it is so in one, and the reverse
+    in none; `better and worse` for both; else not told apart.
+    """
+    found = set(words.values())
+    if found == {AS_GOOD}:
+        return AS_GOOD
+    sides = [word for word in (BETTER, WORSE) if word in found]
+    return " and ".join(sides) or NOT_TOLD
+
+
+def level_of_each(level: float, metrics: Sequence[object]) -> float:
+    """The level of each metric's intervals, if all of them are to hold together. Bonferroni."""
+    return 1 - (1 - level) / max(1, len(metrics))

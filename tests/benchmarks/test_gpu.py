@@ -1,0 +1,179 @@
+"""benchmarks/gpu: each stage runs, on the CPU; what it leaves is read, gone on
+with and put into words."""
+
+import argparse
+import json
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from benchmarks import throughput
+from benchmarks.gpu import __main__ as gpu
+from benchmarks.gpu import stages
+from search_spaces import strict_yaml
+from tests import simulated_graph
+from trainables import methods, program
+
+ROOT = Path(__file__).parents[2]
+
+
+def options(folder: Path, **words: object) -> argparse.Namespace:
+    plain = {
+        "data": "digits",
+        "device": "cpu",
+        "small": True,
+        "state": folder / "state",
+        "out": folder / "out",
+    }
+    return argparse.Namespace(**{**plain, "seconds": 600.0, **words})
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
+    monkeypatch.setenv("CALSTUDY_CACHE", str(tmp_path / "cache"))
+    for name in ("state", "out"):
+        (tmp_path / name).mkdir()
+    return options(tmp_path)
+
+
+def test_the_cpu_equals_itself_in_every_method(here: argparse.Namespace) -> None:
+    found = stages.equal(here)
+    assert (
+        found["captured unlike eager"] == {}
+        and found["eager unlike eager"] == []
+        and found["from the CPU"] == 0.0
+        and len(found["by method"]) >= 15
+    )
+
+
+def test_a_model_that_cannot_be_captured_trains(
+    here: argparse.Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(program, "captures", lambda device: True)
+    monkeypatch.setattr(program, "capture", simulated_graph.capture)
+    monkeypatch.setattr(program, "waits", simulated_graph.waits)
+    found = stages.uncaptured(here)
+    assert (
+        "waits for the device" in found["because"]
+        and found["next"] == "captured"
+        and found["finite"]
+    )
+
+
+def test_every_case_of_synchronisation_is_tried(here: argparse.Namespace) -> None:
+    found = stages.synchronisation(here)
+    assert found["cases"] >= 18 and found["that wait"] == {}
+
+
+def test_the_machine_and_the_training(here: argparse.Namespace) -> None:
+    assert stages.inventory(here)["copy TB/s"] > 0
+    assert set(stages.cost(here)["over it"]) == set(methods.names())
+    assert set(stages.accuracy(here)) == {"float32", "bfloat16"}
+    assert stages.actor(here)["images/s"] > 0
+
+
+def test_trials_are_timed_whole_by_the_fast_recipe(here: argparse.Namespace) -> None:
+    found = stages.trials(here)
+    assert set(found) == {"fast recipe", "ResNet-18"} and found["fast recipe"]["trials/h"] > 0
+    spec = strict_yaml.read(ROOT / "study" / "specs" / "cifar10_fast.yaml")
+    assert {name: spec[name] for name in stages.FAST} == {**stages.FAST, "precision": "auto"}
+
+
+def test_airbench_is_left_out_without_a_gpu(here: argparse.Namespace) -> None:
+    assert "skipped" in stages.airbench(here)
+
+
+def test_a_daemon_of_mps_serves_its_stage_alone(
+    here: argparse.Namespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "skipped" in stages.actors_under_mps(here)
+    control = tmp_path / "nvidia-cuda-mps-control"
+    asked = tmp_path / "asked"
+    control.write_text(
+        f'#!/bin/sh\necho "$1 $CUDA_MPS_PIPE_DIRECTORY" >>{asked}; [ "$1" ] || read word; echo'
+        f" $word >>{asked}"
+    )
+    control.chmod(0o755)
+
+    def failing(_: argparse.Namespace) -> stages.Found:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(stages, "actors", failing)
+    with pytest.raises(ZeroDivisionError):
+        stages.actors_under_mps(here)
+    begun, _, ended, told = asked.read_text().splitlines()
+    assert begun.startswith("-d /") and ended == begun.removeprefix("-d") and told == "quit"
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
+    control.write_text("#!/bin/sh\necho not permitted >&2; exit 1\n")
+    assert stages.actors_under_mps(here) == {"skipped": "MPS does not start: not permitted"}
+
+
+@pytest.mark.slow
+def test_a_study_runs_under_ray(here: argparse.Namespace) -> None:
+    found = stages.study(here)
+    assert found["audit"] == "clean"
+    assert {label: counts["complete"] for label, counts in found["trials"]["methods"].items()} == {
+        "cross_entropy": 2,
+        "mixup": 2,
+    }
+
+
+def test_a_trained_model_is_the_same_where_it_is_brought(here: argparse.Namespace) -> None:
+    stages.trial(here)
+    assert stages.verified(here.out, here)["largest difference"] < 1e-5
+
+
+@pytest.mark.slow
+def test_the_ladder(here: argparse.Namespace) -> None:
+    found = stages.ladder("cnn")(here)
+    assert (
+        list(found) == ["loader", "learner", "learner bfloat16", "bound", "bound bfloat16"]
+        and min(found.values()) > 0
+    )
+
+
+def test_it_goes_on_where_it_stopped_and_a_failure_is_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "STAGES", dict.fromkeys(["first", "inventory", "third"]))
+    given = options(tmp_path)
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / gpu.FILE).write_text(
+        '{"stage": "first", "seconds": 1.0, "images/s": 12345.678}\n'
+    )
+    assert gpu.run(given) == 1
+    first, second, third = gpu.lines(tmp_path / "out" / gpu.FILE)
+    assert (
+        first["images/s"] == 12345.678
+        and second["torch"]
+        and "KeyError: 'third'" in third["failed"]
+    )
+    assert gpu.table([first]).splitlines()[-1] == "| first | 1 | images/s: 1.235e+04 |"
+    assert gpu.run(given) == 1 and len(gpu.lines(tmp_path / "state" / gpu.FILE)) == 3
+    assert json.dumps(third)
+
+
+def test_a_stage_that_takes_too_long_ends_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the shell starts hears no interrupt, and holds the pipe: its end is the other's."""
+    monkeypatch.setattr(gpu, "GRACE", 1.0)
+    command = ["sh", "-c", f"sleep 600 & touch {tmp_path}/begun; wait"]
+    stage = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    while not (tmp_path / "begun").exists():
+        time.sleep(0.05)
+    gpu._end(stage)
+    assert stage.returncode is not None and stage.stdout is not None and stage.stdout.closed
+
+
+def test_an_arm_that_does_not_start_leaves_the_others() -> None:
+    words = argparse.Namespace(
+        model="cnn", method="cross_entropy", device="cpu", former="", batch=64, rounds=1
+    )
+    words.count = 300
+    rates = throughput.measure(words, ["airbench", "learner"])  # airbench is no dependency
+    assert list(rates) == ["learner"] and rates["learner"][0] > 0

@@ -1,0 +1,61 @@
+"""What takes long to make is made once: by the first test that asks for it, for all of
+pytest's processes."""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from filelock import FileLock
+
+from study.schema.uris import embedded_tracking
+from study.tracking.client import open_client
+
+# Of this run of pytest; conftest.py sets it.
+FOLDER: list[Path] = []
+
+
+def made_once(name: str, make: Callable[[Path], None]) -> Path:
+    """The folder of that name, which `make` has filled. No test may change it: copy it."""
+    folder = FOLDER[0] / name
+    with FileLock(FOLDER[0] / f"{name}.lock"):
+        if not folder.exists():
+            partial = FOLDER[0] / f"{name}.partial"
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            make(partial)
+            partial.rename(folder)
+    return folder
+
+
+def _make_mlflow(folder: Path) -> None:
+    open_client(embedded_tracking(folder)).search_experiments(max_results=1)
+
+
+def with_empty_mlflow(words: Sequence[object]) -> None:
+    """Give the new storage of a `run` an empty database of MLflow's: to make one takes a second.
+
+    `calstudy run` makes it in test_run_to_model.py, in test_any_user.py and in
+    test_working_directory.py.
+    """
+    if words[0] != "run" or "--storage" not in words or "--tracking" in words:
+        return
+    spec = Path(str(words[1]))
+    if spec.is_file() and re.search(r"^tracking: (?!null)", spec.read_text(), re.MULTILINE):
+        return
+    storage = Path(str(words[words.index("--storage") + 1]))
+    database = storage / "mlflow.db"
+    if not FOLDER or database.exists():
+        return
+    made = made_once("mlflow", _make_mlflow) / "mlflow.db"
+    storage.mkdir(parents=True, exist_ok=True)
+    shutil.copy(made, database)
+
+
+def folder_of(base: Path) -> Path:
+    """The folder that all of pytest's processes share; `base`: of this one."""
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder = folder / "shared-by-all"
+    folder.mkdir(exist_ok=True)
+    return folder

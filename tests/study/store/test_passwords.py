@@ -1,0 +1,162 @@
+"""Passwords: none is written out in a study or a command line, and one that a variable or a file
+holds is recorded nowhere."""
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from study.engine import opening, run
+from study.engine.search import LedgerSearch
+from study.registry import verify
+from study.schema.errors import LedgerError
+from study.store.ledger import Ledger, open_storage
+from study.store.study import Study, open_study, reopened, write_study_file
+from tests.study.command_line import here, write_spec
+from tests.study.made import asked, made_study
+
+PASSWORD = "hunter2-very-secret"
+LEDGER = f"postgresql://maria:{PASSWORD}@127.0.0.1:9/optuna"
+TRACKING = f"http://maria:{PASSWORD}@127.0.0.1:9"
+DONE = ({"accuracy": 0.9, "ece": 0.1}, [{"epoch": 1, "time": 0.0}])
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Study:
+    return made_study(tmp_path, "small", {"focal": [DONE]})
+
+
+def refused(said: str, *parts: str) -> None:
+    assert said.count("\n") == 1 and "Traceback" not in said, said
+    assert all(part in said for part in parts), said
+    assert PASSWORD not in said and "maria" not in said, said
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"ledger": LEDGER}, ("ledger: postgresql://127.0.0.1:9/optuna ", "PGPASSWORD", "pgpass")),
+        (
+            {"ledger": f"postgresql://h/db?user=maria&password={PASSWORD}"},
+            ("ledger: postgresql://h/db is written with a password", "PGPASSWORD"),
+        ),
+        (
+            {"tracking": TRACKING},
+            (
+                "tracking: http://127.0.0.1:9 ",
+                "MLFLOW_TRACKING_PASSWORD",
+                "~/.mlflow/credentials",
+                "name a file or an environment variable that holds the URI.",
+            ),
+        ),
+        ({"tracking": f"https://{PASSWORD}@h"}, ("tracking: https://h ", "a password or token")),
+        ({"tracking": LEDGER}, ("tracking: postgresql://", "PGPASSWORD", "name a file")),
+    ],
+)
+def test_a_spec_with_one_is_refused(
+    tmp_path: Path, keys: dict[str, str], words: tuple[str, ...]
+) -> None:
+    spec, storage = write_spec(tmp_path / "small.yaml", **keys), tmp_path / "storage"
+    submit = ("submit", spec, "--address", "http://127.0.0.1:9")
+    for command in (("plan", spec), ("run", spec), ("doctor", spec), submit):
+        refused(here(*command, "--storage", storage, check=2), "small.yaml: ", *words)
+    assert not storage.exists()
+
+
+@pytest.mark.parametrize("command", ["run", "sync", "audit", "doctor", "submit", "verify"])
+def test_a_command_line_with_one_is_refused(tmp_path: Path, command: str) -> None:
+    named = {"submit": ("--address", "http://127.0.0.1:9"), "doctor": (), "verify": ()}
+    words = () if command == "doctor" else ("models:/m/1" if command == "verify" else "small.yaml",)
+    given = (*words, *named.get(command, ()), "--storage", tmp_path, "--tracking", TRACKING)
+    said = here(command, *given, check=2)
+    refused(said, "--tracking: http://127.0.0.1:9 ", "environment variable that holds the URI.")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_user_alone_is_no_password(tmp_path: Path) -> None:
+    addresses = {
+        "ledger": "postgresql://maria@h/db?sslmode=require",
+        "tracking": "postgresql://maria@h/mlflow",
+    }
+    here("plan", write_spec(tmp_path / "small.yaml", **addresses))
+
+
+@pytest.mark.parametrize("kind", ["mysql", "mysql+pymysql", "mariadb", "mssql+pyodbc", "oracle"])
+def test_a_ledger_in_another_database_is_refused(tmp_path: Path, kind: str) -> None:
+    spec = write_spec(tmp_path / "small.yaml", ledger=f"{kind}://me@127.0.0.1:9/db")
+    said = here("run", spec, "--storage", tmp_path / "storage", check=2)
+    assert said == (
+        f"ledger: {kind} at 127.0.0.1:9/db: no such kind of database can hold a"
+        " ledger. Write postgresql://USER@HOST:PORT/DATABASE, or the path of a file.\n"
+    )
+
+
+def test_whether_another_url_is_of_the_study_is_told_by_its_mark(study: Study) -> None:
+    """Where that of study.yaml does not answer."""
+    gone = "postgresql://127.0.0.1:9/optuna"
+    recorded = replace(study.recorded, ledger_made=True)
+    write_study_file(replace(study, plain={**study.plain, "ledger": gone}, recorded=recorded))
+    for mark in ("small", "another"):
+        url = f"sqlite:///{study.directory.parent / mark}.db"
+        ledger = Ledger(open_storage(study.directory, url), "small", mark)
+        ledger.open("focal", study.objectives)
+        asked(ledger, "focal")
+        spec = replace(study.spec, ledger=url)
+        if mark == "small":
+            found = opening._by_its_ledger(spec, reopened(study.directory, None))
+            assert found is not None and [record.name for record in found.records()] == [
+                "focal/0000"
+            ]
+        else:
+            with pytest.raises(
+                LedgerError,
+                match=r"is of another study, .* study\.yaml names postgresql://127\.0\.0\.1",
+            ):
+                opening._by_its_ledger(spec, reopened(study.directory, None))
+
+
+def test_what_a_kill_left_of_a_study_file_goes_with_the_next_write(study: Study) -> None:
+    (study.directory / "study.yaml.0123abcd.partial").write_text("name: sma")
+    write_study_file(study)
+    assert not list(study.directory.glob("*.partial"))
+
+
+def test_the_process_that_verifies_has_no_password_on_its_command_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commands: list[Any] = []
+
+    def started(command: Any, **how: Any) -> Any:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 1, "", "not now")
+
+    monkeypatch.setattr(verify.subprocess, "run", started)
+    assert "not now" in str(verify.verify("models:/m/1", TRACKING, Path("storage")).problem)
+    assert any("study.registry.verify" in command for command in commands)
+    assert PASSWORD not in repr(commands)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("in_spec", [False, True])
+def test_what_a_variable_holds_is_recorded_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_spec: bool
+) -> None:
+    monkeypatch.setattr(run, "TRACKING_PATIENCE", 0.1)
+    monkeypatch.setenv("MY_TRACKING", TRACKING)
+    keys = {"tracking": "MY_TRACKING"} if in_spec else {}
+    option = () if in_spec else ("--tracking", "MY_TRACKING")
+    spec = write_spec(tmp_path / "small.yaml", methods=["focal"], trials=1, **keys)
+    storage, given, suggest = tmp_path / "storage", [], LedgerSearch.suggest
+    monkeypatch.setattr(
+        LedgerSearch, "suggest", lambda *one: given.append(suggest(*one)) or given[-1]
+    )
+    shown = here("run", spec, "--storage", storage, *option, check=75)
+    assert "1/1 trials" in shown and "tracking: http://127.0.0.1:9\n" in shown
+    assert PASSWORD not in shown and "maria" not in shown
+    # Ray shows what a trial is given.
+    assert "focal/0000" in str(given) and PASSWORD not in str(given)
+    written = [path for path in storage.rglob("*") if path.is_file()]
+    assert [path for path in written if PASSWORD.encode() in path.read_bytes()] == []
+    assert open_study("small", str(storage)).tracking(None) == TRACKING

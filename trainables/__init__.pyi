@@ -1,0 +1,34 @@
+"""What an extension may import. docs/extending.md says what each name is."""
+
+from trainables.dataset import Dataset as Dataset
+from trainables.dataset import Header as Header
+from trainables.dataset import RawData as RawData
+from trainables.dataset import RawSplit as RawSplit
+from trainables.dataset import Samples as Samples
+from trainables.fields import choice as choice
+from trainables.fields import number as number
+from trainables.fields import numbers as numbers
+from trainables.fields import text as text
+from trainables.method import AuxiliaryMethod as AuxiliaryMethod
+from trainables.method import Batch as Batch
+from trainables.method import Method as Method
+from trainables.method import Mixed as Mixed
+from trainables.method import State as State
+from trainables.method import Step as Step
+from trainables.method import Task as Task
+from trainables.method import Trainer as Trainer
+from trainables.method import Wrapper as Wrapper
+from trainables.method import require_labels as require_labels
+from trainables.methods.brier import brier_loss as brier_loss
+from trainables.methods.cross_entropy import CrossEntropy as CrossEntropy
+from trainables.methods.cross_entropy import cross_entropy_loss as cross_entropy_loss
+from trainables.methods.focal import focal_loss as focal_loss
+from trainables.methods.label_smoothing import label_smoothing_loss as label_smoothing_loss
+from trainables.methods.mbls import mbls_loss as mbls_loss
+from trainables.model import Model as Model
+from trainables.model import Network as Network
+from trainables.outputs.predictions import Predictions as Predictions
+from trainables.post_hoc import fit_temperature as fit_temperature
+from trainables.problems import FieldError as FieldError
+from trainables.seeding import stream as stream
+from trainables.trainable import trainable_for as trainable_for

@@ -1,0 +1,47 @@
+"""The part of a score that a temperature removes: miscalibration of the one kind it mends.
+
+A score after temperature scaling is proper itself, so unlike an ECE the difference has no bins and
+no bias from noise in them. It is negative where a cross-fitted temperature does harm: by noise
+alone, a little below 0.
+"""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from trainables.metrics.scores import brier_score, negative_log_likelihood
+from trainables.post_hoc import cross_fitted
+
+METRICS = {
+    "calibration_nll": {"place": 31, "removed_of": "nll", "label": "calibration NLL",
+        "unit": "nats", "largest": None, "reference": "log K", "matters": 0.02},
+    "calibration_brier": {"place": 32, "removed_of": "brier", "label": "calibration Brier score",
+        "largest": 2, "matters": 0.005},
+}  # fmt: skip
+
+
+def calibration_nll(logits: Tensor, labels: Tensor, calibrated: Tensor | None = None) -> Tensor:
+    """NLL less NLL after temperature scaling, in nats.
+
+    calibrated: the scaled logits [N, K]; default: cross-fitted on these samples.
+    """
+    return _removed(negative_log_likelihood, logits, labels, calibrated)
+
+
+def calibration_brier(logits: Tensor, labels: Tensor, calibrated: Tensor | None = None) -> Tensor:
+    """Brier score less that after temperature scaling.
+
+    calibrated: the scaled logits [N, K]; default: cross-fitted on these samples.
+    """
+    return _removed(brier_score, logits, labels, calibrated)
+
+
+def _removed(
+    score: Callable[[Tensor, Tensor], Tensor],
+    logits: Tensor,
+    labels: Tensor,
+    calibrated: Tensor | None,
+) -> Tensor:
+    if calibrated is None:
+        calibrated = cross_fitted(logits, labels)
+    return score(logits, labels) - score(calibrated, labels)

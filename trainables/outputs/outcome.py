@@ -1,0 +1,73 @@
+"""What an attempt at a trial leaves, and how its driver hears of it. No Ray or torch: readers
+of a study use this too."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from trainables.plain import Plain
+from trainables.record import Record
+
+Ending = Literal["complete", "pruned", "failed", "out_of_memory", "interrupted", "storage_unseen"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome(Record):
+    """What an attempt left.
+
+    state: `complete`, `pruned` or `failed`; or, worth another attempt, `out_of_memory` (on a
+    whole GPU) or `interrupted` (by the machine: a disk, a missing device); or
+    `storage_unseen`: this node does not mount the study's storage, so every trial on it would
+    be lost.
+    """
+
+    attempt: int | None = None
+    versions: dict[str, str] | None = None  # of the libraries, and the git commit
+    state: Ending
+    reason: str | None = None  # of one that is not complete
+    metrics: dict[str, float] | None = None  # on the validation split
+    epoch: int | None = None  # of the weights it is of
+    seconds: float | None = None  # of training, over all epochs
+    samples: int | None = None  # seen in training, over all epochs
+    device: str | None = None
+    training: dict[str, str] | None = None  # how: precision, step, features, the device's name
+    digests: dict[str, str] | None = None  # sha256 of its files
+
+    def to_plain(self, *last: str) -> dict[str, Plain]:
+        """As it is written; `last` are the keys at its end, of one that was measured the reason."""
+        last = last or ("reason",) * (self.metrics is not None)
+        return dict(sorted(super().to_plain().items(), key=lambda item: item[0] in last))
+
+
+@dataclass(frozen=True)
+class Reached(Record):
+    """A trial at its rung, where the driver decides whether it goes on.
+
+    costs: by which; smaller is better. outcome: of a trial that is stopped there.
+    """
+
+    parts: ClassVar = {"outcome": Outcome}
+    epoch: int
+    costs: list[float]
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Report(Record):
+    """What a trial tells its driver after a step."""
+
+    parts: ClassVar = {"outcome": Outcome, "rung": Reached}
+    always: ClassVar = "outcome"
+    rows: list[dict[str, float]]  # of its history, since the last report
+    outcome: Outcome | None = None  # of a trial that ended
+    rung: Reached | None = None
+    extensions: dict[str, str] | None = None  # sha256 of the extension files that it uses
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        return cls.from_plain(json.loads(text))
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_plain())
